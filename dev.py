@@ -1,0 +1,200 @@
+"""Run the quickstart, the tests or the linters of pymc_skewgp in an environment of its own.
+
+python3 dev.py quickstart [arguments]  runs examples/quickstart.py
+python3 dev.py test [arguments]        runs pytest, in two processes; "-n 0" gives one
+python3 dev.py lint                    runs ruff and mypy
+
+The environment is .venv beside this file. It is made, and the package installed in it in
+editable mode, at the first run and whenever pyproject.toml or the version of Python changed.
+"""
+
+# This file needs nothing but the standard library, and it parses under every Python from 2.7 on:
+# an old one is told in one sentence what is wrong. So no f-strings and no annotations here.
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+OLDEST = (3, 12)
+ROOT = os.path.dirname(os.path.abspath(__file__))
+VENV = os.path.join(ROOT, ".venv")
+STAMP = os.path.join(VENV, "dev-stamp.json")
+EXTRAS = {"quickstart": "examples", "test": "test", "lint": "dev"}
+
+
+def say(text):
+    """Print one line at once, ahead of what a command started later prints."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def fail(text, code=1):
+    """End with one plain sentence on the error stream."""
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+    sys.exit(code)
+
+
+def run(command, cwd=None):
+    """Run a command and return its exit code, 128 + the number for one that a signal ended."""
+    code = subprocess.call(command, cwd=cwd)
+    return code if code >= 0 else 128 - code
+
+
+def venv_python():
+    """Path of the interpreter in the environment."""
+    if os.name == "nt":
+        return os.path.join(VENV, "Scripts", "python.exe")
+    return os.path.join(VENV, "bin", "python")
+
+
+def check_version(command):
+    """End unless this interpreter is new enough."""
+    if sys.version_info[:2] >= OLDEST:
+        return
+    oldest = "%d.%d" % OLDEST
+    fail(
+        "pymc_skewgp needs Python %s or newer; this is Python %s (%s): run this command with "
+        "a newer one, for example python%s dev.py %s"
+        % (oldest, "%d.%d.%d" % sys.version_info[:3], sys.executable, "3.13", command)
+    )
+
+
+def check_venv_modules():
+    """End unless this interpreter can make environments (Debian packages that apart)."""
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError as error:
+        fail(
+            "This Python (%s) cannot make virtual environments, because its module %s is missing: "
+            "install it, on Debian or Ubuntu with: apt install python%d.%d-venv"
+            % (sys.executable, error.name, sys.version_info[0], sys.version_info[1])
+        )
+
+
+def wanted_stamp():
+    """Return what the environment depends on, apart from the extras."""
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    return {
+        "pyproject": digest,
+        "python": "%s, %s" % (sys.version.split()[0], os.path.realpath(sys.base_prefix)),
+        "root": ROOT,
+    }
+
+
+def read_stamp():
+    """Return the stamp of the environment, empty where there is none."""
+    try:
+        with open(STAMP) as file:
+            stamp = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+def write_stamp(stamp, extras):
+    """Write down what is installed, in one step so that no half-written stamp is left."""
+    with open(STAMP + ".new", "w") as file:
+        json.dump(dict(stamp, extras=sorted(extras)), file)
+    os.replace(STAMP + ".new", STAMP)
+
+
+def venv_works():
+    """Whether .venv has the version of this interpreter, and pip."""
+    question = "import sys, pip; print(sys.version.split()[0], sys.prefix)"
+    try:
+        answer = subprocess.check_output(
+            [venv_python(), "-c", question], stderr=subprocess.DEVNULL, cwd=ROOT
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    version, prefix = answer.decode().rstrip("\r\n").split(" ", 1)
+    return version == sys.version.split()[0] and os.path.realpath(prefix) == os.path.realpath(VENV)
+
+
+def prepare(extra):
+    """Make the environment and install the package with the extra, where not yet done."""
+    wanted = wanted_stamp()
+    stamp = read_stamp()
+    installed = stamp.pop("extras", [])
+    if stamp != wanted:
+        installed = []
+    if extra in installed and os.path.exists(venv_python()):
+        return
+    start = time.time()
+    if os.path.exists(STAMP):
+        os.remove(STAMP)
+    if stamp.get("python") != wanted["python"] or not venv_works():
+        check_venv_modules()
+        say("Making .venv with Python %s ..." % sys.version.split()[0])
+        base = getattr(sys, "_base_executable", None) or sys.executable
+        code = run([base, "-m", "venv", "--clear", VENV])
+        if code:
+            fail("dev.py: making the virtual environment %s failed." % VENV, code)
+    extras = sorted(set(installed) | {extra})
+    say("Installing pymc_skewgp[%s] (about a minute the first time) ..." % ",".join(extras))
+    # The name of the folder may hold brackets or spaces: "." with cwd does not mind.
+    target = ".[%s]" % ",".join(extras)
+    pip = [venv_python(), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    code = run(pip + ["--editable", target], cwd=ROOT)
+    if code:
+        fail("dev.py: installing the package (pip install --editable '%s') failed." % target, code)
+    write_stamp(wanted, extras)
+    say("Installed in %.0f s." % (time.time() - start))
+
+
+def quickstart(arguments):
+    """Run the example in the current directory, where its files go."""
+    script = os.path.join(ROOT, "examples", "quickstart.py")
+    if not os.path.exists(script):
+        fail("dev.py: there is no %s to run." % script)
+    prepare(EXTRAS["quickstart"])
+    return run([venv_python(), script] + arguments)
+
+
+def test(arguments):
+    """Run pytest in the root of the project: paths in the arguments start there."""
+    prepare(EXTRAS["test"])
+    return run([venv_python(), "-m", "pytest", "-n", "2"] + arguments, cwd=ROOT)
+
+
+def lint(arguments):
+    """Run every linter, whatever the others say, and return the first bad exit code."""
+    if arguments:
+        fail("dev.py lint takes no arguments.", 2)
+    prepare(EXTRAS["lint"])
+    result = 0
+    for name in ("ruff check", "ruff format --check", "mypy"):
+        say("%s ..." % name)
+        words = name.split()
+        paths = ["."] if words[0] == "ruff" else []
+        code = run([venv_python(), "-m"] + words + paths, cwd=ROOT)
+        if code:
+            say("%s: exit code %d" % (name, code))
+        result = result or code
+    return result
+
+
+def main(arguments):
+    """Run one command and return its exit code."""
+    commands = {"quickstart": quickstart, "test": test, "lint": lint}
+    name = arguments[0] if arguments else None
+    if name in ("-h", "--help"):
+        say(__doc__.strip())
+        return 0
+    check_version(name if name in commands else "test")
+    if name not in commands:
+        fail(__doc__.strip(), 2)
+    try:
+        return commands[name](arguments[1:])
+    except KeyboardInterrupt:
+        fail("dev.py: stopped.", 130)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Gaussian process objects in the manner of ``pm.gp``."""

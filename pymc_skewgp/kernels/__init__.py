@@ -1,0 +1,1 @@
+"""Numerical kernels: truncated Gaussians on NumPy and SciPy, with no PyMC."""

@@ -1,0 +1,208 @@
+"""Two forms of one covariance G, and the Gaussian N(0, G) times Gaussian sites in each.
+
+A site is exp(-tau u^2 / 2 + nu u). The product with N(0, G) has covariance
+S = (G^-1 + T)^-1 and mean m = S nu, with T = diag(tau). Expectation propagation asks for the
+diagonal of S, m and the normalising constant at every sweep, the twisted sampler for all of S once.
+
+* `DenseCovariance` factorises B = I + T^.5 G T^.5: n^3/3 + n^3/3 operations a sweep.
+* `LowRankCovariance`, G = diag(d) + F F' with F of rank r, works in the r coordinates of F:
+  n r^2 operations a sweep, no cancellation, and nothing lost.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
+
+from pymc_skewgp.kernels import linalg
+from pymc_skewgp.kernels.validation import FloatArray
+
+# S_ii = (1 - (B^-1)_ii) / tau_i loses -log10(tau_i G_ii) digits; below this the row is solved for.
+_WEAK_SITE = 1e-6
+
+
+class SiteProduct(NamedTuple):
+    """Marginals of N(0, G) times Gaussian sites."""
+
+    mean: FloatArray
+    variance: FloatArray
+    log_constant: float  # log of the integral of N(u; 0, G) prod exp(-tau u^2/2 + nu u)
+
+
+class Covariance(Protocol):
+    """What the samplers need to know of a covariance matrix."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        ...
+
+    def diagonal(self) -> FloatArray:
+        """Marginal variances."""
+        ...
+
+    def conditional_variances(self) -> FloatArray:
+        """Variance of each coordinate given all others, 1 / (G^-1)_ii (or a lower bound of it)."""
+        ...
+
+    def dense(self) -> FloatArray:
+        """G as an array."""
+        ...
+
+    def multiply(self, x: FloatArray) -> FloatArray:
+        """G x."""
+        ...
+
+    def site_product(self, tau: FloatArray, nu: FloatArray) -> SiteProduct:
+        """Marginals and normalising constant under Gaussian sites."""
+        ...
+
+    def site_covariance(self, tau: FloatArray) -> FloatArray:
+        """S = (G^-1 + diag(tau))^-1."""
+        ...
+
+
+class DenseCovariance:
+    """A covariance held as a positive definite matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (n, n)
+        Symmetric; factorised at once, so that a matrix which is no covariance is refused here.
+    name : str
+        What error messages call it.
+    """
+
+    def __init__(self, matrix: FloatArray, name: str = "cov") -> None:
+        self._chol, self.jitter = linalg.cholesky(name, matrix)
+        if self.jitter:
+            matrix = matrix.copy()
+            matrix[np.diag_indices_from(matrix)] += self.jitter
+        self.matrix = matrix
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.matrix.shape[0]
+
+    @property
+    def chol(self) -> FloatArray:
+        """Lower Cholesky factor."""
+        return self._chol
+
+    def diagonal(self) -> FloatArray:
+        """Marginal variances."""
+        return self.matrix.diagonal().copy()
+
+    def conditional_variances(self) -> FloatArray:
+        """See `Covariance`."""
+        inverse, _ = dpotri(self._chol, lower=1)
+        return 1.0 / inverse.diagonal()
+
+    def dense(self) -> FloatArray:
+        """G as an array."""
+        return self.matrix
+
+    def multiply(self, x: FloatArray) -> FloatArray:
+        """G x."""
+        return self.matrix @ x
+
+    def site_product(self, tau: FloatArray, nu: FloatArray) -> SiteProduct:
+        """Marginals and normalising constant under Gaussian sites."""
+        root = np.sqrt(tau)
+        chol = self._site_chol(root)
+        log_det = 2.0 * float(np.log(chol.diagonal()).sum())
+        pull = self.matrix @ nu
+        mean = pull - self.matrix @ (root * cho_solve((chol, True), root * pull))
+        prior = self.matrix.diagonal()
+        weak = tau * prior < _WEAK_SITE
+        half = solve_triangular(chol, root[:, None] * self.matrix[:, weak], lower=True)
+        inverse, _ = dtrtri(chol, lower=1, overwrite_c=1)
+        with np.errstate(divide="ignore", invalid="ignore"):  # weak sites are replaced below
+            variance = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / tau
+        variance[weak] = prior[weak] - np.einsum("ij,ij->j", half, half)
+        return SiteProduct(mean, variance, 0.5 * float(nu @ mean) - 0.5 * log_det)
+
+    def site_covariance(self, tau: FloatArray) -> FloatArray:
+        """S = (G^-1 + diag(tau))^-1."""
+        # S = L (I + L' T L)^-1 L', a product: G minus something would cancel where S << G.
+        inner = self._chol.T @ (tau[:, None] * self._chol)
+        inner[np.diag_indices_from(inner)] += 1.0
+        chol = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        half = solve_triangular(chol, self._chol.T, lower=True, check_finite=False)
+        return half.T @ half
+
+    def _site_chol(self, root: FloatArray) -> FloatArray:
+        scaled = self.matrix * root
+        scaled *= root[:, None]
+        scaled[np.diag_indices_from(scaled)] += 1.0
+        # Symmetric, so its transpose is the Fortran-ordered matrix that LAPACK can overwrite.
+        chol, info = dpotrf(scaled.T, lower=1, clean=1, overwrite_a=1)
+        if info:
+            raise np.linalg.LinAlgError("Gaussian sites made an indefinite matrix.")
+        return chol
+
+
+class LowRankCovariance:
+    """A covariance diag(noise) + factor factor', with few columns in `factor`.
+
+    Parameters
+    ----------
+    noise : ndarray, shape (n,)
+        Independent variances, >= 0; zero rows must be independent in `factor`.
+    factor : ndarray, shape (n, r)
+        For instance from `linalg.low_rank_factor` of a smooth kernel's matrix.
+    """
+
+    def __init__(self, noise: FloatArray, factor: FloatArray) -> None:
+        self.noise, self.factor = noise, factor
+        self.jitter = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.noise.size
+
+    def diagonal(self) -> FloatArray:
+        """Marginal variances."""
+        return self.noise + np.einsum("ij,ij->i", self.factor, self.factor)
+
+    def conditional_variances(self) -> FloatArray:
+        """See `Covariance`."""
+        return self.noise
+
+    def dense(self) -> FloatArray:
+        """G as an array."""
+        matrix = self.factor @ self.factor.T
+        matrix[np.diag_indices_from(matrix)] += self.noise
+        return matrix
+
+    def multiply(self, x: FloatArray) -> FloatArray:
+        """G x."""
+        return (self.noise * x.T).T + self.factor @ (self.factor.T @ x)
+
+    def site_product(self, tau: FloatArray, nu: FloatArray) -> SiteProduct:
+        """Marginals and normalising constant under Gaussian sites."""
+        shrink = 1.0 / (1.0 + tau * self.noise)
+        chol, half = self._core(tau, shrink)
+        variance = self.noise * shrink + np.einsum("ij,ij->j", half, half) * shrink**2
+        coordinates = cho_solve((chol, True), self.factor.T @ (nu * shrink))
+        mean = (self.factor @ coordinates + self.noise * nu) * shrink
+        log_det = 2.0 * float(np.log(chol.diagonal()).sum()) - float(np.log(shrink).sum())
+        return SiteProduct(mean, variance, 0.5 * float(nu @ mean) - 0.5 * log_det)
+
+    def site_covariance(self, tau: FloatArray) -> FloatArray:
+        """S = (G^-1 + diag(tau))^-1."""
+        shrink = 1.0 / (1.0 + tau * self.noise)
+        half = self._core(tau, shrink)[1] * shrink
+        matrix = half.T @ half
+        matrix[np.diag_indices_from(matrix)] += self.noise * shrink
+        return matrix
+
+    def _core(self, tau: FloatArray, shrink: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Cholesky factor of the posterior precision in the coordinates, and L^-1 F'."""
+        precision = self.factor.T @ ((tau * shrink)[:, None] * self.factor)
+        precision[np.diag_indices_from(precision)] += 1.0
+        chol = cholesky(precision, lower=True, overwrite_a=True)
+        return chol, solve_triangular(chol, self.factor.T, lower=True)

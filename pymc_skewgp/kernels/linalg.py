@@ -1,0 +1,67 @@
+"""Factorisations and the one jitter policy."""
+
+import warnings
+
+import numpy as np
+from scipy.linalg import eigvalsh
+from scipy.linalg.lapack import dpotrf, dpstrf
+
+from pymc_skewgp.kernels.errors import JitterWarning, NotPositiveDefiniteError
+from pymc_skewgp.kernels.validation import FloatArray
+
+# The jitter policy: a covariance whose Cholesky factorisation fails gets these multiples of its
+# mean variance on the diagonal, smallest first. Round-off in a kernel matrix is of the first kind;
+# a matrix that needs more than the last is not a covariance, and is refused.
+JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6)
+
+
+def cholesky(name: str, matrix: FloatArray) -> tuple[FloatArray, float]:
+    """Lower Cholesky factor of `matrix`, and the jitter that it took (0 as a rule).
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        When the largest jitter of the ladder is not enough; the message gives the smallest
+        eigenvalue.
+
+    Warns
+    -----
+    JitterWarning
+        When jitter was added; the message says how much.
+    """
+    factor, info = dpotrf(matrix, lower=1, clean=1)
+    if info == 0:
+        return factor, 0.0
+    scale = float(np.mean(matrix.diagonal()))
+    for relative in JITTER_LADDER:
+        shifted = matrix.copy(order="F")
+        shifted[np.diag_indices_from(shifted)] += relative * scale
+        factor, info = dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
+        if info == 0:
+            warnings.warn(
+                f"{name} is numerically singular: jitter {relative * scale:.3g} "
+                f"({relative:.0e} of its mean variance) was added to its diagonal.",
+                JitterWarning,
+                stacklevel=3,
+            )
+            return factor, relative * scale
+    smallest = float(eigvalsh(matrix, subset_by_index=[0, 0])[0])
+    raise NotPositiveDefiniteError(
+        f"{name} is not positive definite: its smallest eigenvalue is {smallest:.3g} "
+        f"(mean variance {scale:.3g}). Check how it was built; to accept it as it is, "
+        f"add at least {max(-smallest, JITTER_LADDER[-1] * scale) * 1.01:.3g} to its diagonal."
+    )
+
+
+def low_rank_factor(matrix: FloatArray, rtol: float = 1e-13) -> FloatArray:
+    """Factor F (n, r) with F F' = `matrix` up to `rtol` of its largest variance.
+
+    Pivoted Cholesky (LAPACK ``dpstrf``) stops at the numerical rank r, in O(n^2 r); a positive
+    semidefinite matrix is factored without jitter. A smooth kernel on n points has r << n.
+    """
+    n = matrix.shape[0]
+    factor, pivots, rank, _ = dpstrf(matrix, tol=rtol * float(matrix.diagonal().max()), lower=1)
+    lower = np.tril(factor)[:, :rank]
+    result = np.empty((n, rank))
+    result[pivots - 1] = lower
+    return result

@@ -1,0 +1,121 @@
+"""Importance weights: what they are worth, and how to make them equal."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from pymc_skewgp.kernels.validation import FloatArray
+
+IntArray = NDArray[np.intp]
+
+
+class Estimate(NamedTuple):
+    """A Monte Carlo estimate with what is known of its error.
+
+    Attributes
+    ----------
+    value : float
+        The estimate (for log probabilities: in nats).
+    std_error : float
+        Standard error of `value`, from independent randomisations; 0 for exact values and
+        infinite when there was only one randomisation.
+    ess_fraction : float
+        Effective sample size of the weights over the number of draws, in (0, 1].
+    pareto_k : float
+        Shape of the generalised Pareto tail of the weights (Vehtari et al. 2024,
+        arXiv:1507.02646); above 0.7 the standard error is itself unreliable.
+    """
+
+    value: float
+    std_error: float
+    ess_fraction: float
+    pareto_k: float
+
+
+def log_mean_exp(log_weights: FloatArray) -> float:
+    """Log of the mean weight."""
+    return float(logsumexp(log_weights) - np.log(log_weights.size))
+
+
+def ess_fraction(log_weights: FloatArray) -> float:
+    """Kish's effective sample size over the number of draws."""
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights @ weights) / weights.size)
+
+
+def pareto_k(log_weights: FloatArray) -> float:
+    """Pareto shape of the right tail of the weights; -inf where they are all equal."""
+    if np.ptp(log_weights) < 1e-9 or log_weights.size < 25:
+        return -np.inf
+    # Here and not at the top: a second of import that only sampling needs.
+    from arviz_stats.base import array_stats
+
+    # psislw asks for log likelihoods to be divided out: the negative log weights.
+    return float(array_stats.psislw(log_weights.max() - log_weights)[1])
+
+
+def replicate_estimate(log_weights: FloatArray, n_replicates: int) -> Estimate:
+    """Log of the mean weight, its standard error from `n_replicates` equal, independent blocks."""
+    value = log_mean_exp(log_weights)
+    blocks = log_weights.reshape(n_replicates, -1)
+    means = np.array([log_mean_exp(block) for block in blocks])
+    return Estimate(
+        value,
+        spread_of_replicates(means, value),
+        ess_fraction(log_weights),
+        pareto_k(log_weights),
+    )
+
+
+def spread_of_replicates(log_means: FloatArray, value: float) -> float:
+    """Standard error of the log of an average of independent positive estimates."""
+    if log_means.size < 2:
+        return np.inf
+    ratio = np.exp(log_means - value)
+    return float(ratio.std(ddof=1) / np.sqrt(ratio.size))
+
+
+def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """Indices of `n` equally weighted draws, in random order (Kitagawa 1996).
+
+    Draw i appears floor or ceiling of n w_i times. Means under the resampled draws are unbiased for
+    the weighted ones; copies of a draw are the price, few when the effective fraction is near 1.
+    """
+    cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
+    ticks = (np.arange(n) + rng.random()) * (cumulative[-1] / n)
+    chosen = np.searchsorted(cumulative, ticks, side="right")
+    return rng.permutation(np.minimum(chosen, log_weights.size - 1))
+
+
+def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Indices of a chain of independence Metropolis over the draws, started at a weighted pick.
+
+    The proposal's draws in their order are the proposals; each is taken with probability
+    min(1, w_new / w_old). The chain leaves the target invariant whatever the number of draws,
+    where resampling is exact only as that number grows.
+    """
+    n = log_weights.size
+    state = int(systematic_resample(log_weights, 1, rng)[0])
+    chain = np.empty(n, dtype=np.intp)
+    log_uniform = np.log(rng.random(n))
+    for proposal in range(n):
+        if log_uniform[proposal] < log_weights[proposal] - log_weights[state]:
+            state = proposal
+        chain[proposal] = state
+    return chain
+
+
+def chain_ess_fraction(draws: FloatArray) -> float:
+    """Smallest bulk effective sample size over the coordinates, over the number of draws.
+
+    `draws` has shape (n_chains, n_draws, N); runs too short for an estimate give 1/n_draws.
+    """
+    n_chains, n_draws, _ = draws.shape
+    if n_draws < 4:
+        return 1.0 / n_draws
+    from arviz_stats.base import array_stats  # a second of import that only sampling needs
+
+    ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
+    return float(np.min(ess) / (n_chains * n_draws))

@@ -1,0 +1,48 @@
+"""Which tests run: the option ``--runslow`` and the marker ``slow``."""
+
+import os
+
+# Each worker of pytest-xdist has one core: more BLAS threads would only wait for each other.
+# The libraries read these when they are loaded, so they are set before NumPy is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    ):
+        os.environ[_name] = "1"
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--runslow",
+        nargs="?",
+        const="all",
+        choices=("ci", "all"),
+        default=None,
+        help="run the tests marked slow: those with ci=True (ci), or every one (all, or no value)",
+    )
+
+
+def slow_kind(marker: pytest.Mark) -> bool:
+    """Whether a test with this marker also runs with ``--runslow=ci``."""
+    if marker.args or not set(marker.kwargs) <= {"ci"}:
+        raise pytest.UsageError("the marker slow takes one keyword only: slow(ci=True)")
+    return bool(marker.kwargs.get("ci", False))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = config.getoption("--runslow")
+    for item in items:
+        marker = item.get_closest_marker("slow")
+        if marker is None:
+            continue
+        in_ci = slow_kind(marker)
+        if chosen == "all" or (chosen == "ci" and in_ci):
+            continue
+        need = "--runslow=ci" if in_ci else "--runslow=all"
+        item.add_marker(pytest.mark.skip(reason=f"slow: runs with {need}"))

@@ -1,0 +1,260 @@
+"""The layers of the package: what each module may import, and how long it may be.
+
+The layers stand in the table below from left to right. A module imports, of the package, only from
+its own layer and those to its left, and, of other projects, only what its layer or one to its left
+names. Imports inside functions count like any other. Blocks under ``if TYPE_CHECKING`` do not.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "pymc_skewgp"
+MAX_LINES = 500
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Modules, each with all that is below it, and what this layer adds to the allowed imports."""
+
+    name: str
+    modules: tuple[str, ...]
+    third_party: frozenset[str]
+
+
+LAYERS = (
+    Layer(
+        "kernels",
+        (f"{PACKAGE}.kernels",),
+        frozenset({"numpy", "scipy", "numba", "arviz_stats"}),
+    ),
+    Layer(
+        "inference",
+        (f"{PACKAGE}.sun", f"{PACKAGE}.posterior", f"{PACKAGE}.inference"),
+        frozenset({"xarray", "arviz_base"}),
+    ),
+    Layer(
+        "symbolic",
+        (f"{PACKAGE}.symbolic",),
+        frozenset({"pytensor"}),
+    ),
+    Layer(
+        "pymc adapters",
+        (f"{PACKAGE}.gp", f"{PACKAGE}.distributions", f"{PACKAGE}.steps"),
+        frozenset({"pymc"}),
+    ),
+    Layer(
+        "workflow",
+        (f"{PACKAGE}.workflow",),
+        frozenset({"arviz"}),
+    ),
+)
+
+# The package itself gathers names of every layer; the version is a constant that any may read.
+EXEMPT = frozenset({PACKAGE, f"{PACKAGE}._version"})
+
+# Optional projects: never imported with the package, only inside functions, right of the kernels.
+NEVER_AT_MODULE_LEVEL = frozenset({"jax", "jaxlib", "torch", "matplotlib"})
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name; `at_module_level` when importing the module executes it."""
+
+    target: str
+    line: int
+    at_module_level: bool
+
+
+def layer_index(module: str) -> int | None:
+    """Place of the module's layer in the table, None for a module that no layer lists."""
+    for index, layer in enumerate(LAYERS):
+        for root in layer.modules:
+            if module == root or module.startswith(f"{root}."):
+                return index
+    return None
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    """Whether the condition of an ``if`` is TYPE_CHECKING, plain or as an attribute."""
+    if isinstance(test, ast.Name):
+        return test.id == "TYPE_CHECKING"
+    return isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+
+
+def resolve(node: ast.ImportFrom, module: str, is_package: bool) -> str:
+    """Absolute name of the module that a ``from`` statement names."""
+    if node.level == 0:
+        return node.module or ""
+    parts = module.split(".")
+    drop = node.level - 1 if is_package else node.level
+    base = parts[: len(parts) - drop]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def imports(
+    node: ast.AST, module: str, is_package: bool, at_module_level: bool = True
+) -> Iterator[Import]:
+    """Every import below `node`, but for those under TYPE_CHECKING."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield Import(alias.name, node.lineno, at_module_level)
+        return
+    if isinstance(node, ast.ImportFrom):
+        source = resolve(node, module, is_package)
+        for alias in node.names:
+            # The name may be a module or something in one: the longer form fits both, because a
+            # layer lists everything below its modules.
+            yield Import(f"{source}.{alias.name}", node.lineno, at_module_level)
+        return
+    children: list[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.If) and is_type_checking(node.test):
+        children = list(node.orelse)
+    inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in children:
+        yield from imports(child, module, is_package, at_module_level and not inside)
+
+
+def third_party_problem(found: Import, index: int | None) -> str | None:
+    """What is wrong with importing this from outside the package; index None: an exempt module."""
+    top = found.target.split(".")[0]
+    if top in NEVER_AT_MODULE_LEVEL:
+        if found.at_module_level:
+            return f"imports {top} at module level: do so inside the function that needs it"
+        if index != 0:
+            return None
+    if index is None or top in sys.stdlib_module_names:
+        return None
+    if top in frozenset().union(*(layer.third_party for layer in LAYERS[: index + 1])):
+        return None
+    return f"imports {top}, which the layer {LAYERS[index].name} does not allow"
+
+
+def internal_problem(found: Import, index: int | None) -> str | None:
+    """What is wrong with importing this part of the package."""
+    if index is None or found.target.startswith(f"{PACKAGE}._version"):
+        return None
+    there = layer_index(found.target)
+    if there is None:
+        return f"imports {found.target}, which is in no layer: name the module that defines it"
+    if there > index:
+        return (
+            f"imports {found.target} of the layer {LAYERS[there].name}, "
+            f"to the right of its own, {LAYERS[index].name}"
+        )
+    return None
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Every breach of the layers in one module, one sentence each."""
+    index = layer_index(module)
+    if index is None and module not in EXEMPT:
+        return [f"{module} belongs to no layer: add it to the table in tests/test_architecture.py"]
+    if module in EXEMPT:
+        index = None
+    problems = []
+    for found in imports(ast.parse(source), module, is_package):
+        internal = found.target.split(".")[0] == PACKAGE
+        check = internal_problem if internal else third_party_problem
+        problem = check(found, index)
+        if problem is not None:
+            problems.append(f"{module}, line {found.line}: {problem}")
+    return problems
+
+
+def module_files() -> dict[str, Path]:
+    """Every module of the package, by name."""
+    files = {}
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+MODULES = module_files()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_follow_the_layers(module):
+    path = MODULES[module]
+    source = path.read_text(encoding="utf-8")
+    problems = violations(module, source, is_package=path.name == "__init__.py")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_are_short(module):
+    lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_LINES, f"{module} has {lines} lines, more than {MAX_LINES}: split it"
+
+
+def test_tests_have_no_star_imports():
+    stars = [
+        f"{path.relative_to(ROOT)}, line {node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    assert not stars, "star imports: " + "; ".join(stars)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "expected"),
+    [
+        ("kernels.a", "import pymc", "imports pymc, which the layer kernels does not allow"),
+        ("kernels.a", "import xarray as xr", "imports xarray"),
+        ("kernels.a", "def f():\n    import jax", "imports jax, which the layer kernels"),
+        ("kernels.a", "from pymc_skewgp.sun import SUN", "layer inference, to the right"),
+        ("kernels.a", "from pymc_skewgp import sun", "layer inference, to the right"),
+        ("kernels.a", "from ..sun import SUN", "layer inference, to the right"),
+        ("kernels.a", "from .. import sun", "layer inference, to the right"),
+        ("kernels.a", "import pymc_skewgp", "in no layer"),
+        ("kernels.a", "from pymc_skewgp import SUN", "in no layer"),
+        ("sun", "from pytensor import tensor", "imports pytensor"),
+        ("sun", "def f():\n    from pymc import Model", "imports pymc"),
+        ("sun", "try:\n    import torch\nexcept ImportError:\n    pass", "at module level"),
+        ("inference.a", "class A:\n    import matplotlib.pyplot", "at module level"),
+        ("symbolic.a", "import pymc.distributions", "imports pymc"),
+        ("symbolic.a", "from pymc_skewgp.gp.latent import GP", "layer pymc adapters"),
+        ("steps.a", "from ..workflow.fit import fit", "layer workflow"),
+        ("sun", "if TYPE_CHECKING:\n    pass\nelse:\n    import pymc", "imports pymc"),
+        ("sunny", "", "belongs to no layer: add it to the table"),
+        ("_version", "import jax", "at module level"),
+    ],
+)
+def test_the_checker_sees_violations(module, source, expected):
+    problems = violations(f"{PACKAGE}.{module}", source)
+    assert len(problems) == 1
+    assert expected in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("kernels.a", "import math\nimport numpy as np\nfrom scipy.linalg import lapack"),
+        ("kernels.a", "from .errors import NotPositiveDefiniteError\nfrom . import linalg"),
+        ("sun", "from .kernels import linalg\nfrom pymc_skewgp._version import __version__"),
+        ("posterior", "from pymc_skewgp.sun import SUN\nimport xarray"),
+        ("inference.a", "def f():\n    import matplotlib.pyplot"),
+        ("inference.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pymc"),
+        ("inference.a", "import typing as t\nif t.TYPE_CHECKING:\n    import pymc"),
+        ("symbolic.a", "import pytensor.tensor as pt\nfrom pymc_skewgp.kernels import linalg"),
+        ("gp.a", "import pymc as pm\nfrom ..steps.a import Step"),
+        ("workflow.a", "import arviz\nfrom pymc_skewgp.gp import a"),
+        ("_version", "from pymc_skewgp.workflow import a"),
+    ],
+)
+def test_the_checker_accepts_what_is_allowed(module, source):
+    assert violations(f"{PACKAGE}.{module}", source) == []
+
+
+def test_relative_imports_in_a_package_start_in_it():
+    source = "from .linalg import cholesky\nfrom ..sun import SUN"
+    problems = violations(f"{PACKAGE}.kernels", source, is_package=True)
+    assert len(problems) == 1
+    assert "imports pymc_skewgp.sun.SUN" in problems[0]
