@@ -66,8 +66,8 @@ class SkewGPPosterior:
     r"""Exact posterior of a latent function given binary labels, probit likelihood.
 
     Prior: f is a Gaussian process with mean m and kernel k, told the sign of itself at s
-    pseudo-points r: :math:`\ell_j f(r_j) / \mathrm{sd}(r_j) + \gamma_j > 0` (f less its mean). With s = 0
-    it is the ordinary GP. Labels: :math:`P(y_i = 1) = \Phi(f(x_i))`. With
+    pseudo-points r: :math:`\ell_j f(r_j) / \mathrm{sd}(r_j) + \gamma_j > 0` (f less its mean).
+    With s = 0 it is the ordinary GP. Labels: :math:`P(y_i = 1) = \Phi(f(x_i))`. With
     :math:`w_i = 2 y_i - 1`, everything follows from
 
     .. math::
@@ -442,8 +442,8 @@ def _as_signs(y: ArrayLike, n: int) -> FloatArray:
             return np.where(labels == 1, 1.0, -1.0)
     shown = ", ".join(map(str, found[:5])) + (", ..." if found.size > 5 else "")
     raise ValueError(
-        f"y must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): {shown}. "
-        "For other codes use (y == positive_class)."
+        f"y must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
+        f"{shown}. For other codes use (y == positive_class)."
     )
 
 

@@ -215,12 +215,10 @@ class SUN:
         if points.ndim == 1:
             return self.logpdf_estimate(points, n_draws=n_draws, random_seed=random_seed).value
         points = as_matrix("z", points, (None, self.n_dims))
-        return np.array(
-            [
-                self.logpdf_estimate(p, n_draws=n_draws, random_seed=random_seed).value
-                for p in points
-            ]
-        )
+        estimates = [
+            self.logpdf_estimate(p, n_draws=n_draws, random_seed=random_seed) for p in points
+        ]
+        return np.array([estimate.value for estimate in estimates])
 
     def logpdf_estimate(
         self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0
@@ -368,17 +366,14 @@ class SUN:
         if rest.size == 0:
             raise ValueError(f"idx names all {self.n_dims} coordinates: leave at least one.")
         offset = as_vector("value", np.atleast_1d(value), given.size) - self._mu[given]
-        chol, _ = linalg.cholesky(
-            "scale of the given coordinates", self._scale[np.ix_(given, given)]
-        )
-        weights = cho_solve((chol, True), self._scale[np.ix_(given, rest)])
+        known, shared = self._scale[np.ix_(given, given)], self._scale[np.ix_(given, rest)]
+        chol, _ = linalg.cholesky("scale of the given coordinates", known)
+        weights = cho_solve((chol, True), shared)
         cross = self._cross_cov[given]
         pull = cho_solve((chol, True), cross)
         return self._trusted(
             self._mu[rest] + weights.T @ offset,
-            _symmetric(
-                self._scale[np.ix_(rest, rest)] - self._scale[np.ix_(rest, given)] @ weights
-            ),
+            _symmetric(self._scale[np.ix_(rest, rest)] - shared.T @ weights),
             self._cross_cov[rest] - weights.T @ cross,
             self._truncation + pull.T @ offset,
             _symmetric(self._latent_cov - cross.T @ pull),

@@ -51,7 +51,7 @@ class SkewGP:
     >>> gp = SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[[3.0]])
     >>> posterior = gp.posterior(np.array([[-2.0], [-1.0], [1.0]]), [0, 0, 1])
     >>> print(f"log evidence {posterior.log_marginal_likelihood.value:.2f}")
-    log evidence -1.65
+    log evidence -1.78
     """
 
     def __init__(

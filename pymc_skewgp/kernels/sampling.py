@@ -107,9 +107,12 @@ def sample_rectangle(
     proposal = twist(cov, ep, lower, upper)
     result = _run(proposal, ep, n_draws, rng, method)
     estimate = result.log_prob
-    good = estimate.ess_fraction >= _ENOUGH[goal]
-    if goal == "probability":
-        good |= estimate.std_error <= _SURE_ENOUGH and estimate.pareto_k < _UNRELIABLE_K
+    if goal == "draws":
+        good = estimate.ess_fraction >= _ENOUGH[goal]
+    else:  # a heavy tail of weights hides its error: it must be light, whatever the fraction says
+        good = estimate.pareto_k < _UNRELIABLE_K and (
+            estimate.ess_fraction >= _ENOUGH[goal] or estimate.std_error <= _SURE_ENOUGH
+        )
     if not good:
         method = "twisted (relaxed)"
         proposal = _pick_wider(cov, ep, lower, upper, rng, goal)

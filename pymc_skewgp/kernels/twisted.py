@@ -109,16 +109,10 @@ class TwistedProposal:
                 u[self.order[k - n_latent]] = value
                 noise[k] = (value - centre) / scale[k]
                 log_weights += log_mass
-                # p cm^2 - c^2/s^2 written without its cancellation for weak sites.
-                log_weights += (
-                    0.5
-                    * (
-                        self.tau[k] * centre**2
-                        - 2.0 * self.nu[k] * centre
-                        + self.nu[k] ** 2 * scale[k] ** 2
-                    )
-                    / (precision[k] * scale[k] ** 2)
-                )
+                # p cm^2 - c^2/s^2, written without its cancellation for weak sites.
+                tau, nu, var = self.tau[k], self.nu[k], scale[k] ** 2
+                quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
+                log_weights += (0.5 / (precision[k] * var)) * quadratic
         return u, log_weights
 
 
@@ -187,8 +181,8 @@ def _leading_direction(
 ) -> tuple[FloatArray, float, float]:
     """Covariance with u, variance and mean of a = rho w'u / sd(w'u) + (1 - rho^2)^.5 e.
 
-    w is the leading eigenvector of T^.5 S T^.5 scaled by T^.5. The independent part e keeps what the
-    coordinates do not share, without which u given a would be degenerate.
+    w is the leading eigenvector of T^.5 S T^.5 scaled by T^.5. The independent part e keeps what
+    the coordinates do not share, without which u given a would be degenerate.
     """
     root = np.sqrt(ep.tau[order])
     scaled = posterior * root * root[:, None]
