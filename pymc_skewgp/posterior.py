@@ -124,7 +124,7 @@ class SkewGPPosterior:
     >>> posterior = SkewGPPosterior(x, [0, 0, 1, 1], cov_func=rbf)
     >>> dt = posterior.predict([-1.5, 1.5])
     >>> dt["predictions_summary"]["p_mean"].values.round(2)
-    array([0.16, 0.84])
+    array([0.18, 0.82])
     """
 
     def __init__(

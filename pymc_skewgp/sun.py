@@ -82,7 +82,7 @@ class SUN:
     >>> from pymc_skewgp import SUN
     >>> sun = SUN([0.0], [[1.0]], [[0.9]], [0.0], [[1.0]])
     >>> sun.mean().round(4), sun.skew().round(4)
-    (array([0.7181]), array([0.4717]))
+    (array([0.7181]), array([0.4715]))
     """
 
     def __init__(

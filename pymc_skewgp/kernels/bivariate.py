@@ -50,7 +50,9 @@ class _Slices(NamedTuple):
     s: float
 
     def inner(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return (self.near - self.rho * t) / self.s, (self.far - self.rho * t) / self.s
+        alpha = (self.near - self.rho * t) / self.s
+        beta = (self.far - self.rho * t) / self.s
+        return alpha, np.maximum(beta, np.nextafter(alpha, np.inf))  # far off they may coincide
 
     def log_density(self, t: FloatArray) -> FloatArray:
         log_mass = log_ndtr_interval(*self.inner(t))
@@ -242,9 +244,13 @@ def _rule(
 
 def _mode(slices: _Slices, a: float, b: float) -> float:
     """Mode of a log-concave density on [a, b], to 1% of its width, by sections on its slope."""
-    reach = 2.0 ** np.arange(-10.0, 60.0)
+    # The joint mode is no farther out than the farthest bound, this one a few deviations more.
+    bounds = np.array([a, b, slices.near, slices.far])
+    farthest = 10.0 + 2.0 * np.abs(bounds[np.isfinite(bounds)]).max(initial=0.0)
+    a, b = max(a, -farthest), min(b, farthest)
+    reach = 2.0 ** np.arange(-10.0, math.log2(farthest))
     points = np.concatenate([-reach[::-1], [0.0], reach])
-    points = np.unique(np.concatenate([points[(points > a) & (points < b)], _finite(a, b)]))
+    points = np.unique(np.concatenate([[a, b], points[(points > a) & (points < b)]]))
     while True:
         slope, curvature = slices.slope(points)
         k = int(np.searchsorted(-slope, 0.0))  # the slope falls: first point past the mode
@@ -255,11 +261,6 @@ def _mode(slices: _Slices, a: float, b: float) -> float:
         if hi - lo <= max(0.01 * width, 4.0 * np.spacing(max(abs(lo), abs(hi)))):
             return float(0.5 * (lo + hi))
         points = np.linspace(lo, hi, 33)
-
-
-def _finite(*values: float) -> FloatArray:
-    array = np.array(values)
-    return array[np.isfinite(array)]
 
 
 def _reach(log_density: Callable[[FloatArray], FloatArray], scale: float, limit: float) -> float:
@@ -273,5 +274,5 @@ def _reach(log_density: Callable[[FloatArray], FloatArray], scale: float, limit:
         below = np.flatnonzero(log_density(t) < floor)
         return float(t[below[0]]) if below.size else limit
 
-    far = first_below(scale * 2.0 ** np.arange(-30.0, 12.0))
+    far = first_below(scale * 2.0 ** np.arange(-30.0, 60.0))
     return first_below(np.linspace(0.5 * far, far, 17)) if math.isfinite(far) else far

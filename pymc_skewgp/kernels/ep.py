@@ -103,7 +103,7 @@ def fit_ep(
     >>> cov = DenseCovariance(np.full((3, 3), 0.5) + 0.5 * np.eye(3))
     >>> result = fit_ep(cov, np.zeros(3), np.full(3, np.inf), tol=1e-8)
     >>> print(f"{result.log_prob:.3f} (exact {-np.log(4):.3f})")
-    -1.387 (exact -1.386)
+    -1.390 (exact -1.386)
     """
     prior = cov.diagonal()
     bounded = np.isfinite(lower) | np.isfinite(upper)

@@ -3,8 +3,8 @@ r"""Sequential sampling of a truncated Gaussian, twisted by expectation propagat
 The coordinates of u ~ N(0, G), restricted to lower < u < upper, are drawn one after another, each
 from its exact truncated conditional under the target in which all *later* restrictions are replaced
 by their EP sites. EP writes N(u; 0, G) prod_i t_i(u_i) = Z N(u; m, S), so with S = C C' the step
-for coordinate k is, given the earlier ones, N(c_k, C_kk^2) with its own site divided out and its own
-interval put in. The weight of a whole draw is Z times the product of the steps' normalisers, and
+for coordinate k is, given the earlier ones, N(c_k, C_kk^2) with its own site divided out and its
+own interval put in. The weight of a whole draw is Z times the product of the steps' normalisers, and
 its mean is an unbiased estimate of P(lower < u < upper).
 
 Without the sites this is the separation of variables of Genz (1992); the sites let each step know
