@@ -19,6 +19,7 @@ from xarray import DataTree
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
+from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 from pymc_skewgp.kernels.mixture import mixture_moments, mixture_quantiles
 from pymc_skewgp.kernels.truncated import (
     Seed,
@@ -35,6 +36,8 @@ Method = Literal["twisted", "lin_ess"]
 
 # Correlation at which two pseudo-points are one: beyond it their difference is round-off.
 _COINCIDENT = 1.0 - 1e-9
+# Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
+_LEAST_WEIGHTED = 128
 _ETI_89 = (0.055, 0.5, 0.945)
 
 
@@ -154,7 +157,7 @@ class SkewGPPosterior:
         self._random_seed = random_seed
         if s:
             _refuse_coincident(
-                self._kernel("pseudo_points", self._R, self._R), self._phase, self._truncation
+                self._kernel("pseudo_points", self._R), self._phase, self._truncation
             )
 
     def __repr__(self) -> str:
@@ -193,7 +196,7 @@ class SkewGPPosterior:
         problem = self._problem
         prior = problem.prior_factor
         return SUN._trusted(
-            self._mean_func(self._X),
+            self._mean("X", self._X),
             prior @ prior.T,
             prior @ problem.row_factor.T,
             -problem.lower,
@@ -229,8 +232,9 @@ class SkewGPPosterior:
         draws, chains = as_count("draws", draws), as_count("chains", chains)
         rng = np.random.default_rng(random_seed)
         started = time.perf_counter()
-        latent = self._draw_latent(draws * chains, method, rng, chains)
-        chosen = _resampled(latent, chains, rng)
+        weighted = draws if method == "lin_ess" else max(draws, _LEAST_WEIGHTED)
+        latent = self._draw_latent(weighted * chains, method, rng, chains)
+        chosen = _resampled(latent, chains, draws, rng)
         f = self._function_given(latent.draws[chosen.ravel()], rng)
         elapsed = time.perf_counter() - started
         f = f.reshape(chains, draws, -1)
@@ -291,7 +295,7 @@ class SkewGPPosterior:
         weights = np.exp(latent.log_weights - latent.log_weights.max())
         weights /= weights.sum()
         row_cov, solved = self._new_rows(new)
-        centre = self._mean_func(new)
+        centre = self._mean("Xnew", new)
         means = centre[:, None] + (latent.draws @ solved).T
         prior_var = self._kernel("Xnew", new, diag=True)
         variance = np.maximum(prior_var - np.einsum("ij,ij->j", row_cov, solved), 0.0)
@@ -300,7 +304,7 @@ class SkewGPPosterior:
         p_mean = conditional_p @ weights
 
         chosen = systematic_resample(latent.log_weights, draws * chains, rng)
-        residual = self._kernel("Xnew", new, new) - row_cov.T @ solved
+        residual = self._kernel("Xnew", new) - row_cov.T @ solved
         factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
         f = means[:, chosen] + factor @ rng.standard_normal((factor.shape[1], chosen.size))
         f = f.T.reshape(chains, draws, -1)
@@ -338,7 +342,7 @@ class SkewGPPosterior:
     @cached_property
     def _latent_prior(self) -> FloatArray:
         """Gamma: correlations of f at the pseudo-points, with the phases."""
-        cov = self._kernel("pseudo_points", self._R, self._R)
+        cov = self._kernel("pseudo_points", self._R)
         scale = self._phase / np.sqrt(cov.diagonal())
         return scale[:, None] * cov * scale
 
@@ -346,10 +350,11 @@ class SkewGPPosterior:
     def _problem(self) -> _Problem:
         n, s = self._X.shape[0], self._R.shape[0]
         points = np.vstack([self._R, self._X])
-        prior = self._kernel("X", points, points)
+        prior = self._kernel("X", points)
         prior = 0.5 * (prior + prior.T)
         scale = np.concatenate([self._phase / np.sqrt(prior.diagonal()[:s]), self._sign])
         factor = linalg.low_rank_factor(prior)
+        _refuse_indefinite(prior, factor)
         rows = scale[:, None] * factor
         noise = np.concatenate([np.zeros(s), np.ones(n)])
         cov: Covariance
@@ -359,7 +364,7 @@ class SkewGPPosterior:
             matrix = scale[:, None] * prior * scale
             matrix[np.diag_indices_from(matrix)] += noise
             cov = DenseCovariance(matrix, "the covariance of the observations")
-        shift = np.concatenate([self._truncation, self._sign * self._mean_func(self._X)])
+        shift = np.concatenate([self._truncation, self._sign * self._mean("X", self._X)])
         return _Problem(factor[s:], rows, noise, cov, -shift)
 
     @cached_property
@@ -388,7 +393,7 @@ class SkewGPPosterior:
         gap -= np.sqrt(problem.noise)[:, None] * rng.standard_normal(gap.shape)
         solved = cho_solve((self._row_chol, True), gap, overwrite_b=True)
         coordinates += problem.row_factor.T @ solved
-        return self._mean_func(self._X) + (problem.prior_factor @ coordinates).T
+        return self._mean("X", self._X) + (problem.prior_factor @ coordinates).T
 
     def _new_rows(self, new: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Covariance of u with f at new points, shape (s + n, t), and G^-1 times it."""
@@ -398,6 +403,16 @@ class SkewGPPosterior:
         scale = np.concatenate([self._phase / np.sqrt(prior_var), self._sign])
         row_cov = scale[:, None] * self._kernel("Xnew", points, new)
         return row_cov, cho_solve((self._row_chol, True), row_cov)
+
+    def _mean(self, name: str, points: FloatArray) -> FloatArray:
+        value = np.asarray(self._mean_func(points), dtype=np.float64)
+        if value.shape != points.shape[:1]:
+            raise ValueError(
+                f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
+            )
+        if not np.isfinite(value).all():
+            raise ValueError(f"mean_func gave NaN or infinite values at {name}.")
+        return value
 
     def _kernel(
         self, name: str, a: FloatArray, b: FloatArray | None = None, diag: bool = False
@@ -427,7 +442,8 @@ def _as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> Fl
         array = array[:, None]
     if array.size == 0:
         raise ValueError(f"{name} is empty (shape {array.shape}): at least one point is needed.")
-    return as_matrix(name, array, (None, n_features))
+    # A copy: what is computed later must not follow the caller's array.
+    return as_matrix(name, array, (None, n_features)).copy()
 
 
 def _as_signs(y: ArrayLike, n: int) -> FloatArray:
@@ -436,7 +452,10 @@ def _as_signs(y: ArrayLike, n: int) -> FloatArray:
         raise ValueError(
             f"y must have shape ({n},), one label for each row of X; got {labels.shape}."
         )
-    found = np.unique(labels)
+    try:
+        found = np.unique(labels)
+    except TypeError as error:  # None among numbers, say
+        raise TypeError(f"y must hold numbers or booleans: {error}.") from error
     for negative in (0, -1):
         if np.isin(found, (negative, 1)).all():
             return np.where(labels == 1, 1.0, -1.0)
@@ -452,6 +471,17 @@ def _as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
     if not np.isin(signs, (-1.0, 1.0)).all():
         raise ValueError(f"phase must hold +1 and -1 only, got {signs}.")
     return signs
+
+
+def _refuse_indefinite(prior: FloatArray, factor: FloatArray) -> None:
+    gap = np.abs(prior - factor @ factor.T).max()
+    scale = prior.diagonal().max()
+    if gap > 1e-8 * scale:
+        raise NotPositiveDefiniteError(
+            "cov_func is not positive semidefinite at X and the pseudo-points: what is left of its "
+            f"matrix beyond the positive part has entries up to {gap:.3g} (largest variance "
+            f"{scale:.3g})."
+        )
 
 
 def _refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> None:
@@ -474,14 +504,16 @@ def _refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArra
     )
 
 
-def _resampled(latent: TruncatedDraws, chains: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def _resampled(
+    latent: TruncatedDraws, chains: int, draws: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
     """Indices of equally weighted draws, shape (chains, draws): resampled within each chain."""
     blocks = latent.log_weights.reshape(chains, -1)
     size = blocks.shape[1]
     if latent.method == "lin_ess":  # equal already, and the order of a chain matters
         return np.arange(latent.log_weights.size).reshape(chains, -1)
     return np.stack(
-        [i * size + systematic_resample(block, size, rng) for i, block in enumerate(blocks)]
+        [i * size + systematic_resample(block, draws, rng) for i, block in enumerate(blocks)]
     )
 
 
@@ -523,6 +555,7 @@ def _as_datatree(
         coords=coords,
         pred_dims=dims,
         pred_coords=coords,
+        check_conventions=False,  # more inputs or chains than draws are nothing to warn of
         attrs={name: value for name, value in described.items() if name in draws},
     )
     if summaries:
@@ -531,6 +564,7 @@ def _as_datatree(
             pred_dims=dims,
             pred_coords=coords,
             sample_dims=[],
+            check_conventions=False,
             attrs={name: attrs for name in summaries},
         )
         for name in summaries:

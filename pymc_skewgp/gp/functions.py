@@ -8,7 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp.kernels.validation import FloatArray
 
@@ -34,18 +34,22 @@ class ArrayCovariance:
         self._cov_func = cov_func
         self._point = dict(point or {})
         self._compiled: dict[tuple[bool, bool], Any] = {}
+        self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
 
     def __call__(
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance matrix (n, m), or the n variances with ``diag=True``."""
-        key = (Xs is not None, diag)
-        if key not in self._compiled:
+        function = self._function(Xs is not None, diag)
+        return function(X) if Xs is None else function(X, Xs)
+
+    def _function(self, cross: bool, diag: bool) -> Any:
+        if (cross, diag) not in self._compiled:
             left, right = pt.matrix("X"), pt.matrix("Xs")
-            inputs = [left] if Xs is None else [left, right]
-            output = self._cov_func(left, right if Xs is not None else None, diag=diag)
-            self._compiled[key] = compile_at(inputs, output, self._point)
-        return self._compiled[key](X) if Xs is None else self._compiled[key](X, Xs)
+            inputs = [left, right] if cross else [left]
+            output = self._cov_func(left, right if cross else None, diag=diag)
+            self._compiled[cross, diag] = compile_at(inputs, output, self._point)
+        return self._compiled[cross, diag]
 
 
 class ArrayMean:
@@ -57,32 +61,53 @@ class ArrayMean:
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """Mean at the rows of `X`, shape (n,)."""
-        return np.broadcast_to(self._compiled(X), (X.shape[0],)).astype(np.float64)
+        value = np.asarray(self._compiled(X), dtype=np.float64)
+        # Linear with one coefficient gives a column; constants give one number.
+        return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
 
 
 def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
     """Compile `output` with every random variable in it replaced by its value in `point`.
 
+    A variable computed from others, such as a Deterministic, may be given in their place.
+
     Raises
     ------
     ValueError
-        When a random variable has no value in `point`.
+        When a random variable has no value in `point`, or one that does not fit.
     """
-    random = {
-        node.name: node
-        for node in ancestors([output])
-        if node.owner is not None and isinstance(node.owner.op, RandomVariable)
-    }
-    missing = sorted(str(name) for name in random if name not in point)
+    nodes = [node for node in ancestors([output]) if node not in inputs]
+    given = {node for node in nodes if node.name is not None and node.name in point}
+    random = {node for node in nodes if _is_random(node)}
+    needed = set(ancestors([output], blockers=given | random))
+    missing = sorted(str(node.name or "<unnamed>") for node in (needed & random) - given)
     if missing:
         raise ValueError(
             f"the covariance or mean depends on {', '.join(missing)}: give their values in point, "
             f"as in point={{{missing[0]!r}: 1.0}}."
         )
-    values = {
-        node: pt.as_tensor_variable(np.asarray(point[str(name)], dtype=node.dtype))
-        for name, node in random.items()
-    }
-    return pytensor.function(
-        inputs, output, givens=list(values.items()), mode=_MODE, on_unused_input="ignore"
+    values = [(node, _as_constant(node, point[node.name])) for node in needed & given]
+    return pytensor.function(inputs, output, givens=values, mode=_MODE, on_unused_input="ignore")
+
+
+def _is_random(node: Any) -> bool:
+    """Whether an Op with a generator made it; so plain and symbolic random variables alike."""
+    return (
+        node.owner is not None
+        and not isinstance(node.type, RandomType)
+        and any(isinstance(source.type, RandomType) for source in node.owner.inputs)
     )
+
+
+def _as_constant(node: Any, value: Any) -> Any:
+    try:
+        array = np.asarray(value, dtype=node.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"point[{node.name!r}] must be numeric, got {value!r}.") from error
+    fits = zip(node.type.shape, array.shape, strict=False)
+    if array.ndim != node.ndim or any(n is not None and n != m for n, m in fits):
+        raise ValueError(
+            f"point[{node.name!r}] must have shape {node.type.shape} (None: any), got "
+            f"{array.shape}."
+        )
+    return pt.as_tensor_variable(array)

@@ -36,7 +36,7 @@ class SkewGP:
     Raises
     ------
     TypeError
-        When `cov_func` is not a ``pm.gp.cov`` object.
+        When `cov_func` is not a ``pm.gp.cov`` object, or `mean_func` not a ``pm.gp.mean`` one.
 
     References
     ----------
@@ -67,6 +67,11 @@ class SkewGP:
             raise TypeError(
                 f"cov_func must be a pm.gp.cov object, got {type(cov_func).__name__}; a function "
                 "of arrays goes to SkewGPPosterior."
+            )
+        if mean_func is not None and not isinstance(mean_func, pm.gp.mean.Mean):
+            raise TypeError(
+                f"mean_func must be a pm.gp.mean object, got {type(mean_func).__name__}; for a "
+                "number use pm.gp.mean.Constant."
             )
         self.mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
         self.cov_func = cov_func

@@ -20,6 +20,7 @@ from pymc_skewgp.kernels.validation import FloatArray, as_bounds, as_covariance
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # The integrand is cut where it has fallen by exp(-45) = 3e-20 from its peak.
 _CUT = 45.0
+_HUGE = 1e100  # bounds as good as infinite, whose squares would overflow
 # Sixteen panels leave each a fall of some exp(-10) at most: 20 nodes integrate that to round-off.
 _PANELS = 16
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -46,6 +47,7 @@ class _Slices(NamedTuple):
     anchor: float
     near: float
     far: float
+    width: float  # of y's interval: far - near, before they were rounded
     rho: float
     s: float
 
@@ -55,7 +57,12 @@ class _Slices(NamedTuple):
         return alpha, np.maximum(beta, np.nextafter(alpha, np.inf))  # far off they may coincide
 
     def log_density(self, t: FloatArray) -> FloatArray:
-        log_mass = log_ndtr_interval(*self.inner(t))
+        alpha, beta = self.inner(t)
+        log_mass = log_ndtr_interval(alpha, beta)
+        width = self.width / self.s
+        narrow = width * (1.0 + np.maximum(np.abs(alpha), np.abs(beta))) < 1.0
+        if narrow.any():  # the mass goes with the width, which beta - alpha has to few digits
+            log_mass[narrow] += np.log(width / (beta - alpha)[narrow])
         return log_mass - 0.5 * self.anchor**2 - t * (self.anchor + 0.5 * t) - _LOG_SQRT_2PI
 
     def slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -136,7 +143,8 @@ def bivariate_truncated_moments(
 
     by the rule of `bivariate_log_prob`: given the first coordinate the second is a univariate
     truncated normal, whose moments are closed, and the two are put together by the laws of total
-    covariance and total third cumulant.
+    covariance and total third cumulant. Relative to the standard deviations inside the rectangle
+    they are good to about 1e-12, or 1e-15 times the log probability where that is larger.
 
     Parameters
     ----------
@@ -164,23 +172,26 @@ def bivariate_truncated_moments(
     low, high, rho, s, sd = _standardise(lower, upper, cov)
     slices, t, log_weights = _rule(low, high, rho, s)
     log_terms = log_weights + slices.log_density(t)
-    log_prob = float(logsumexp(log_terms))
-    w = np.exp(log_terms - log_prob)
+    # Against their peak, not their sum: a log of -1e8 is spaced at 1e-8, and weights would drift.
+    w = np.exp(log_terms - log_terms.max())
+    w /= w.sum()
     alpha, beta = slices.inner(t)
     _, inner_mean, inner_variance = truncated_moments(alpha, beta)
     inner_third = truncated_third_moment(alpha, beta)
-    # y less rho times the anchor: the large common part stays out of the differences.
+    # Means relative to the peak: the large common part stays out of the differences.
     y = rho * t + s * inner_mean
-    centre = np.array([w @ t, w @ y])
-    dx, dy = t - centre[0], y - centre[1]
+    top = np.array([slices.anchor, y[np.argmax(w)]])
+    dx, dy = t, y - top[1]
+    centre = np.array([w @ dx, w @ dy])
+    dx, dy = dx - centre[0], dy - centre[1]
     v = s * s * inner_variance
     xx, xy, yy = w @ (dx * dx), w @ (dx * dy), w @ (dy * dy + v)
     xxx, xxy, xyy = w @ dx**3, w @ (dx * dx * dy), w @ (dx * (dy * dy + v))
     yyy = w @ (dy**3 + 3.0 * dy * v + s**3 * inner_third)
     third = np.array([[[xxx, xxy], [xxy, xyy]], [[xxy, xyy], [xyy, yyy]]])
     return BivariateMoments(
-        log_prob,
-        sd * (centre + slices.anchor * np.array([1.0, rho])),
+        float(logsumexp(log_terms)),
+        sd * (centre + top + [0.0, rho * slices.anchor]),
         sd[:, None] * np.array([[xx, xy], [xy, yy]]) * sd,
         sd[:, None, None] * sd[:, None] * sd * third,
     )
@@ -200,7 +211,9 @@ def _standardise(
     sd = np.sqrt(matrix.diagonal())
     # Near 1 the quotient may round to 1 or above; s, which matters, is exact.
     rho = float(np.clip(matrix[0, 1] / (sd[0] * sd[1]), -1.0, 1.0))
-    return low / sd, high / sd, rho, math.sqrt(left), sd
+    low, high = low / sd, high / sd
+    low[low < -_HUGE], high[high > _HUGE] = -np.inf, np.inf
+    return low, high, rho, math.sqrt(left), sd
 
 
 def _relative_determinant(cov: FloatArray) -> float:
@@ -221,7 +234,7 @@ def _rule(
     """The slices anchored at the mode of their density, nodes t and log weights."""
     a, b = float(low[0]), float(high[0])
     y_low, y_high = float(low[1]), float(high[1])
-    start = _Slices(0.0, y_low, y_high, rho, s)
+    start = _Slices(0.0, y_low, y_high, y_high - y_low, rho, s)
     slices = start.moved(_mode(start, a, b), y_low, y_high)
     left, right = a - slices.anchor, b - slices.anchor
     slope, curvature = (float(x[0]) for x in slices.slope(np.zeros(1)))

@@ -113,10 +113,13 @@ class DenseCovariance:
         root = np.sqrt(tau)
         chol = self._site_chol(root)
         log_det = 2.0 * float(np.log(chol.diagonal()).sum())
-        pull = self.matrix @ nu
-        mean = pull - self.matrix @ (root * cho_solve((chol, True), root * pull))
         prior = self.matrix.diagonal()
         weak = tau * prior < _WEAK_SITE
+        # S nu = G T^.5 B^-1 T^-.5 nu: G nu minus what the sites take of it would cancel where a
+        # site is strong. Weak rows, which T^-.5 would blow up, go the other way.
+        pull = self.matrix @ np.where(weak, nu, 0.0)
+        strong = np.where(weak, 0.0, nu / np.where(weak, 1.0, root))
+        mean = pull + self.matrix @ (root * cho_solve((chol, True), strong - root * pull))
         half = solve_triangular(chol, root[:, None] * self.matrix[:, weak], lower=True)
         inverse, _ = dtrtri(chol, lower=1, overwrite_c=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # weak sites are replaced below

@@ -25,6 +25,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
 _HAZARD_SCALE = math.sqrt(2.0 / math.pi)
 
+_HUGE = 1e150
 # Beyond this bound a draw is located by its excess over the bound: log Phi itself grows like p^2/2,
 # so inverting it would cost p^2 units of round-off in the excess.
 _TAIL_DRAW = 10.0
@@ -217,7 +218,10 @@ def _reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, Bool
     """Mirror intervals so that p + q >= 0; True in the third array where it was mirrored."""
     with np.errstate(invalid="ignore"):  # -inf + inf: the whole line, its own mirror
         flip = np.asarray(a + b < 0)
-    return np.where(flip, -b, a), np.where(flip, -a, b), flip
+    p, q = np.where(flip, -b, a), np.where(flip, -a, b)
+    # Their squares would overflow, and no float64 lies beyond them with any probability.
+    p[p < -_HUGE], q[q > _HUGE] = -np.inf, np.inf
+    return p, q, flip
 
 
 def _survival(x: FloatArray) -> FloatArray:

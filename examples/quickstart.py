@@ -1,0 +1,184 @@
+"""Breast-cancer diagnosis from two measurements: the exact posterior, its evidence, a picture.
+
+Run it with ``python examples/quickstart.py [--figure PATH]``; it takes well under a minute.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pymc as pm
+from matplotlib.figure import Figure
+from rich.progress import Progress, TimeRemainingColumn
+from scipy.special import ndtri
+from scipy.stats import norm
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+import pymc_skewgp as sg
+
+RANDOM_SEED = 8927
+FEATURES = ["mean concave points", "worst texture"]
+GRID = [(variance, lengthscale) for variance in (10.0, 40.0) for lengthscale in (1.0, 2.0, 4.0)]
+
+
+def load():
+    data = load_breast_cancer(as_frame=True)
+    X = data.data[FEATURES].to_numpy()
+    malignant = (data.target == 0).astype(int).to_numpy()
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, malignant, train_size=300, stratify=malignant, random_state=RANDOM_SEED
+    )
+    scaler = StandardScaler().fit(X_train)
+    return scaler, scaler.transform(X_train), scaler.transform(X_test), y_train, y_test
+
+
+def kernel(variance, lengthscale):
+    return variance * pm.gp.cov.ExpQuad(2, ls=lengthscale)
+
+
+def information_score(p, y):
+    """Bits of information about each label: 1 is certain and right, 0 is a coin toss."""
+    return np.mean(1.0 + np.log2(np.where(y == 1, p, 1.0 - p)))
+
+
+def min_ess_per_second(dt):
+    ess = float(az.ess(dt["posterior"].dataset)["f"].min())
+    return ess, ess / dt["sample_stats"].attrs["sampling_time"]
+
+
+def report(name, posterior, X_test, y_test):
+    evidence = posterior.log_marginal_likelihood
+    p = posterior.predict(X_test, random_seed=RANDOM_SEED)["predictions_summary"]["p_mean"].values
+    print(
+        f"{name:<7} log evidence {evidence.value:8.3f} +- {evidence.std_error:.3f}   held-out: "
+        f"information {information_score(p, y_test):.3f} bits, accuracy "
+        f"{np.mean((p > 0.5) == y_test):.3f}"
+    )
+
+
+def density(posterior, point, probs):
+    """Density of the latent function at a point, from its exact quantiles."""
+    summary = posterior.predict(point[None], quantiles=probs, draws=1, chains=1)
+    quantiles = summary["predictions_summary"]["f_quantile"].values[:, 0]
+    return 0.5 * (quantiles[1:] + quantiles[:-1]), np.diff(probs) / np.diff(quantiles)
+
+
+def draw_figure(path, posterior, scaler, X, y, pseudo_points, phase):
+    figure = Figure(figsize=(11, 4.4), layout="constrained")
+    surface, *panels = figure.subplot_mosaic("ab;ac", width_ratios=[1.35, 1]).values()
+
+    low, high = X.min(axis=0) - 0.4, X.max(axis=0) + 0.4
+    axes = [np.linspace(low[i], high[i], 60) for i in range(2)]
+    mesh = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    summary = posterior.predict(mesh, draws=1, chains=1)["predictions_summary"]
+    original = scaler.inverse_transform(mesh)
+    shape = (axes[1].size, axes[0].size)
+    horizontal, vertical = (original[:, i].reshape(shape) for i in range(2))
+    filled = surface.contourf(
+        horizontal,
+        vertical,
+        summary["p_mean"].values.reshape(shape),
+        levels=np.linspace(0, 1, 11),
+        cmap="PuOr_r",
+        alpha=0.9,
+    )
+    figure.colorbar(filled, ax=surface, label="p(malignant)")
+    points = scaler.inverse_transform(X)
+    for label, marker, colour, name in ((0, "o", "#3b1a66", "benign"), (1, "^", "#8a3d00", "malignant")):
+        surface.scatter(
+            *points[y == label].T, s=16, marker=marker, c=colour, lw=0.4, ec="w", label=name
+        )
+    told = scaler.inverse_transform(pseudo_points)
+    surface.scatter(*told.T, s=130, marker="*", c="k", ec="w", label="prior knows the sign here")
+    for (a, b), sign in zip(told, phase, strict=True):
+        surface.annotate(
+            "f > 0" if sign > 0 else "f < 0", (a, b), (0, 9), textcoords="offset points", ha="center"
+        )
+    surface.set(
+        xlabel=FEATURES[0], ylabel=FEATURES[1], title="Predictive probability, parameters averaged out"
+    )
+    surface.set_title("Predictive probability")
+    surface.legend(loc="upper left", fontsize=8, framealpha=0.9)
+
+    at_data = posterior.predict(X, draws=1, chains=1)["predictions_summary"]
+    skewness = at_data["f_skewness"].values
+    probs = np.linspace(0.0005, 0.9995, 800)
+    for panel, index in zip(panels, (np.argmin(skewness), np.argmax(skewness)), strict=True):
+        f, height = density(posterior, X[index], probs)
+        mean, sd = at_data["f_mean"].values[index], at_data["f_sd"].values[index]
+        grid = np.linspace(*(mean + sd * ndtri([0.0005, 0.9995])), 400)
+        panel.fill_between(f, height, color="#5e3c99", alpha=0.25, lw=0)
+        panel.plot(f, height, color="#5e3c99", lw=2, label="exact posterior")
+        panel.plot(
+            grid, norm.pdf(grid, mean, sd), "--", color="#e66101", lw=2, label="Gaussian, same moments"
+        )
+        panel.axvline(0, color="0.5", lw=0.8)
+        place = ", ".join(f"{name} {v:.3g}" for name, v in zip(FEATURES, points[index], strict=True))
+        panel.set_title(f"{place}: skewness {skewness[index]:+.2f}", fontsize=9)
+        panel.set(yticks=[], ylabel="density", ylim=(0, None))
+    panels[0].legend(fontsize=8)
+    panels[1].set_xlabel("latent f (0 is even odds)")
+    figure.savefig(path, dpi=130)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--figure", type=Path, default=Path("quickstart.png"))
+    arguments = parser.parse_args()
+    started = time.perf_counter()
+    scaler, X, X_test, y, y_test = load()
+    print(f"{len(y)} tumours to learn from, {len(y_test)} held out; {' and '.join(FEATURES)}.\n")
+
+    # Few concave points and a smooth texture: surely benign. Many and a rough one: malignant.
+    pseudo_points = np.array([[-1.3, -1.8], [2.6, 2.2]])
+    phase = [-1, 1]
+
+    with Progress(*Progress.get_default_columns()[:-1], TimeRemainingColumn()) as progress:
+        learning = progress.add_task("Comparing kernels by evidence", total=len(GRID))
+        scores = []
+        for variance, lengthscale in GRID:
+            gp = sg.SkewGP(cov_func=kernel(variance, lengthscale))
+            scores.append(gp.posterior(X, y).log_marginal_likelihood.value)
+            progress.advance(learning)
+        variance, lengthscale = GRID[int(np.argmax(scores))]
+
+        fitting = progress.add_task("Posterior of GP and SkewGP", total=2)
+        cov_func = kernel(variance, lengthscale)
+        plain = sg.SkewGP(cov_func=cov_func).posterior(X, y)
+        progress.advance(fitting)
+        skew = sg.SkewGP(cov_func=cov_func, pseudo_points=pseudo_points, phase=phase).posterior(X, y)
+        progress.advance(fitting)
+
+        sampling = progress.add_task("Sampling: twisted, lin-ess", total=2)
+        dt = skew.sample(draws=1000, chains=4, random_seed=RANDOM_SEED)
+        progress.advance(sampling)
+        chain = skew.sample(draws=10_000, chains=4, method="lin_ess", random_seed=RANDOM_SEED)
+        progress.advance(sampling)
+
+    print(f"\nBest of {len(GRID)} kernels: variance {variance:g}, lengthscale {lengthscale:g} sd.\n")
+    report("GP", plain, X_test, y_test)
+    report("SkewGP", skew, X_test, y_test)
+
+    skewness = skew.predict(X, draws=1, chains=1)["predictions_summary"]["f_skewness"].values
+    most = np.argsort(-np.abs(skewness))[:5]
+    print("\nThe five most skewed latent values (skewness "
+          f"{', '.join(f'{s:+.2f}' for s in skewness[most])}):")
+    print(az.summary(dt.sel(obs_id=most), var_names=["f"]))
+
+    twisted, chained = min_ess_per_second(dt), min_ess_per_second(chain)
+    print(
+        "\nEffective draws a second, worst latent value (effective draws in all):"
+        f"\n  twisted {twisted[1]:9.0f} ({twisted[0]:.0f} of 4000)"
+        f"\n  lin-ess {chained[1]:9.0f} ({chained[0]:.0f} of 40000)"
+        f"\n  ratio   {twisted[1] / chained[1]:9.0f}"
+    )
+    draw_figure(arguments.figure, skew, scaler, X, y, pseudo_points, phase)
+    print(f"\nFigure: {arguments.figure}. Took {time.perf_counter() - started:.0f} s.")
+
+
+if __name__ == "__main__":
+    main()

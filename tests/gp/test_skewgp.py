@@ -1,0 +1,113 @@
+"""`SkewGP.posterior` is `SkewGPPosterior` with PyMC's kernels and means."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_skewgp import SkewGP, SkewGPPosterior
+
+cov = pm.gp.cov
+X = np.array([[-1.0], [0.2], [0.9], [2.0]])
+Y = [0, 1, 1, 0]
+
+
+def matern(X, Xs=None, diag=False):
+    if diag:
+        return np.full(len(X), 4.0)
+    r = np.sqrt(5.0) * np.abs(X - (X if Xs is None else Xs).T) / 0.8
+    return 4.0 * (1.0 + r + r**2 / 3.0) * np.exp(-r)
+
+
+def test_equal_to_the_array_form():
+    told = {"pseudo_points": [[0.5], [3.0]], "phase": [-1, 1], "truncation": [0.3, 0.0]}
+    gp = SkewGP(
+        mean_func=pm.gp.mean.Linear([0.5], 0.1), cov_func=2.0**2 * cov.Matern52(1, ls=0.8), **told
+    )
+    found = gp.posterior(X, Y, random_seed=3)
+    expected = SkewGPPosterior(
+        X, Y, cov_func=matern, mean_func=lambda X: 0.5 * X[:, 0] + 0.1, random_seed=3, **told
+    )
+    # The same draws under matrices equal to round-off.
+    assert found.log_marginal_likelihood.value == pytest.approx(
+        expected.log_marginal_likelihood.value, abs=1e-8
+    )
+    tree, other = (p.predict([[0.0], [5.0]], random_seed=1) for p in (found, expected))
+    for name in ("f_mean", "f_sd", "f_skewness", "p_mean", "f_quantile"):
+        np.testing.assert_allclose(
+            tree["predictions_summary"][name], other["predictions_summary"][name], atol=1e-7
+        )
+    np.testing.assert_allclose(
+        found.sample(20, random_seed=2)["posterior"]["f"],
+        expected.sample(20, random_seed=2)["posterior"]["f"],
+        atol=1e-6,
+    )
+
+
+def test_hyperparameters_at_a_point():
+    with pm.Model() as model:
+        ls = pm.Gamma("ls", 2, 1)
+        eta = pm.HalfStudentT("eta", nu=3, sigma=2)
+        c = pm.Normal("c")
+    gp = SkewGP(mean_func=pm.gp.mean.Constant(c), cov_func=eta**2 * cov.ExpQuad(1, ls=ls))
+    fixed = SkewGP(mean_func=pm.gp.mean.Constant(0.3), cov_func=4.0 * cov.ExpQuad(1, ls=0.7))
+    expected = fixed.posterior(X, Y).log_marginal_likelihood.value
+    found = gp.posterior(X, Y, {"ls": 0.7, "eta": 2.0, "c": 0.3}).log_marginal_likelihood.value
+    assert found == pytest.approx(expected, abs=1e-10)
+    # The variable is named before any sampling, and a transformed value is not the value.
+    for point, name in (
+        (None, "eta, ls"),
+        ({"ls": 0.7}, "eta"),
+        ({"ls": 0.7, "eta": 2.0}, "c"),
+        (model.initial_point(), "eta, ls"),
+    ):
+        with pytest.raises(ValueError, match=f"depends on {name}: give their values in point"):
+            gp.posterior(X, Y, point)
+
+
+def test_white_noise_belongs_to_the_function():
+    """`pm.gp.Latent` evaluates cov_func(X): white noise is variance of f, at old and new points."""
+    gp = SkewGP(cov_func=cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(2.0), pseudo_points=[[0.2]])
+    posterior = gp.posterior(X, Y)
+    np.testing.assert_allclose(
+        posterior.sun.scale, np.exp(-0.5 * (X - X.T) ** 2) + 4.0 * np.eye(4), rtol=1e-12
+    )
+    tree = posterior.predict([[0.2], [40.0]], draws=5000, random_seed=1)
+    sd = tree["predictions_summary"]["f_sd"].values
+    assert sd[1] == pytest.approx(np.sqrt(5.0), rel=1e-12)
+    # 20000 draws: a standard deviation has relative error 1/200; 5 of those.
+    np.testing.assert_allclose(tree["predictions"]["f"].std(("chain", "draw")), sd, rtol=0.025)
+
+
+def test_nan_hyperparameter_is_told_of():
+    with pm.Model():
+        ls = pm.Gamma("ls", 2, 1)
+    posterior = SkewGP(cov_func=cov.ExpQuad(1, ls=ls)).posterior(X, Y, {"ls": np.nan})
+    with pytest.raises(ValueError, match=r"cov_func gave NaN .* check its hyperparameters"):
+        _ = posterior.log_marginal_likelihood
+
+
+@pytest.mark.parametrize("wrong", [None, 1.0, matern, np.eye(3), pm.gp.mean.Zero()])
+def test_cov_func_must_be_a_covariance(wrong):
+    with pytest.raises(TypeError, match=r"cov_func must be a pm\.gp\.cov object"):
+        SkewGP(cov_func=wrong)
+
+
+@pytest.mark.parametrize("wrong", [1.0, len, cov.ExpQuad(1, ls=1.0)])
+def test_mean_func_must_be_a_mean(wrong):
+    with pytest.raises(TypeError, match=r"mean_func must be a pm\.gp\.mean object"):
+        SkewGP(cov_func=cov.ExpQuad(1, ls=1.0), mean_func=wrong)
+
+
+def test_composed_means_and_kernels_are_accepted():
+    mean = pm.gp.mean.Constant(1.0) + pm.gp.mean.Linear([1.0]) * pm.gp.mean.Constant(2.0)
+    gp = SkewGP(mean_func=mean, cov_func=(2.0 * cov.ExpQuad(1, ls=1.0)) ** 2 + 0.1)
+    np.testing.assert_allclose(gp.posterior(X, Y).sun.mu, 1.0 + 2.0 * X[:, 0], rtol=1e-12)
+
+
+def test_arguments_reach_the_posterior():
+    gp = SkewGP(cov_func=cov.ExpQuad(1, ls=1.0), pseudo_points=[[0.0], [1.0]])
+    posterior = gp.posterior(X, Y, n_draws=64, random_seed=1)
+    assert repr(posterior) == "SkewGPPosterior(n=4, n_features=1, n_pseudo_points=2)"
+    assert posterior.latent.draws.shape == (64, 6)
+    other = gp.posterior(X, Y, n_draws=64, random_seed=2)
+    assert not np.isin(posterior.latent.draws, other.latent.draws).any()
