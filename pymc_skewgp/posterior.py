@@ -20,7 +20,11 @@ from xarray import DataTree
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
-from pymc_skewgp.kernels.mixture import mixture_moments, mixture_quantiles
+from pymc_skewgp.kernels.mixture import (
+    mixture_moment_errors,
+    mixture_moments,
+    mixture_quantiles,
+)
 from pymc_skewgp.kernels.truncated import (
     Seed,
     TruncatedDraws,
@@ -271,9 +275,11 @@ class SkewGPPosterior:
         Xnew : array_like, shape (t, d) or (t,)
             New inputs.
         draws, chains : int
-            Draws of f, p and y; resampled from the posterior's own draws of u.
+            Draws of f, p and y; resampled from the posterior's own draws of u. ``draws=0`` leaves
+            out the group ``predictions``, whose joint draws need the covariance of all new points.
         quantiles : sequence of float, default (0.055, 0.5, 0.945)
-            Probabilities for ``f_quantile``; the default is the median and the 89 % interval.
+            Probabilities for ``f_quantile``; the default is the median and the 89 % interval. Empty
+            leaves it out, which saves most of the time for thousands of points.
         random_seed : int, Generator, SeedSequence or None
             Source of randomness of the draws; the summaries do not use it.
 
@@ -282,15 +288,15 @@ class SkewGPPosterior:
         DataTree
             Group ``predictions``: draws ``f``, ``p`` = Phi(f) and ``y`` with dims (chain, draw,
             pred_id), jointly over the new points. Group ``predictions_summary``: ``f_mean``,
-            ``f_sd``, ``f_skewness``, ``f_quantile`` (quantile, pred_id), ``p_mean`` and its Monte
-            Carlo standard error ``p_mcse``. Group ``predictions_constant_data``: ``X``.
+            ``f_sd``, ``f_skewness``, ``f_quantile`` (quantile, pred_id) and ``p_mean``, with Monte
+            Carlo standard errors ``f_mean_mcse``, ``f_sd_mcse``, ``f_skewness_mcse`` and
+            ``p_mcse``. Group ``predictions_constant_data``: ``X``.
         """
         new = _as_inputs("Xnew", Xnew, self._X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(np.asarray(quantiles, dtype=float)))
-        if probs.size == 0 or (probs <= 0).any() or (probs >= 1).any():
+        if (probs <= 0).any() or (probs >= 1).any():
             raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles}.")
-        draws, chains = as_count("draws", draws), as_count("chains", chains)
-        rng = np.random.default_rng(random_seed)
+        draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
         latent = self.latent
         weights = np.exp(latent.log_weights - latent.log_weights.max())
         weights /= weights.sum()
@@ -300,23 +306,33 @@ class SkewGPPosterior:
         prior_var = self._kernel("Xnew", new, diag=True)
         variance = np.maximum(prior_var - np.einsum("ij,ij->j", row_cov, solved), 0.0)
         mean, sd, skewness = mixture_moments(means, variance, weights)
+        errors = mixture_moment_errors(means, variance, weights)
         conditional_p = ndtr(means / np.sqrt(1.0 + variance)[:, None])
         p_mean = conditional_p @ weights
 
-        chosen = systematic_resample(latent.log_weights, draws * chains, rng)
-        residual = self._kernel("Xnew", new) - row_cov.T @ solved
-        factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
-        f = means[:, chosen] + factor @ rng.standard_normal((factor.shape[1], chosen.size))
-        f = f.T.reshape(chains, draws, -1)
-        p = ndtr(f)
+        groups: dict[str, dict[str, Any]] = {}
+        quantile_group = {}
+        if probs.size:
+            quantile_group["f_quantile"] = mixture_quantiles(means, variance, weights, probs)
+        if draws:
+            rng = np.random.default_rng(random_seed)
+            chosen = systematic_resample(latent.log_weights, draws * chains, rng)
+            residual = self._kernel("Xnew", new) - row_cov.T @ solved
+            factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
+            f = means[:, chosen] + factor @ rng.standard_normal((factor.shape[1], chosen.size))
+            f = f.T.reshape(chains, draws, -1)
+            p = ndtr(f)
+            y = (rng.random(p.shape) < p).astype(np.int64)
+            groups["predictions"] = {"f": f, "p": p, "y": y}
         return _as_datatree(
             {
-                "predictions": {"f": f, "p": p, "y": (rng.random(p.shape) < p).astype(np.int64)},
+                **groups,
                 "predictions_summary": {
                     "f_mean": mean,
                     "f_sd": sd,
                     "f_skewness": skewness,
-                    "f_quantile": mixture_quantiles(means, variance, weights, probs),
+                    **dict(zip(_MOMENT_ERRORS, errors, strict=True)),
+                    **quantile_group,
                     "p_mean": p_mean,
                     "p_mcse": _ratio_error(conditional_p, weights, p_mean),
                 },
@@ -429,7 +445,8 @@ class SkewGPPosterior:
         return value
 
 
-_PER_POINT = ("f", "p", "y", "f_mean", "f_sd", "f_skewness", "p_mean", "p_mcse")
+_MOMENT_ERRORS = ("f_mean_mcse", "f_sd_mcse", "f_skewness_mcse")
+_PER_POINT = ("f", "p", "y", "f_mean", "f_sd", "f_skewness", *_MOMENT_ERRORS, "p_mean", "p_mcse")
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

@@ -15,8 +15,10 @@ from pymc_skewgp.kernels.validation import FloatArray
 Point = Mapping[str, Any]
 
 # Kernel matrices are evaluated a handful of times: NumPy under PyTensor's own rewrites is there at
-# once, where compiling would be most of the wait.
-_MODE = Mode(linker="py", optimizer="fast_run")
+# once, where compiling would be most of the wait. Fused loops would run element by element there.
+_PLAIN = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
+# Above so many entries PyTensor's default backend has repaid its second of compilation.
+_WORTH_COMPILING = 4_000_000
 
 
 class ArrayCovariance:
@@ -33,23 +35,29 @@ class ArrayCovariance:
     def __init__(self, cov_func: Any, point: Point | None = None) -> None:
         self._cov_func = cov_func
         self._point = dict(point or {})
-        self._compiled: dict[tuple[bool, bool], Any] = {}
-        self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
+        self._compiled: dict[tuple[bool, bool, bool], Any] = {}
+        self._function(
+            cross=False, diag=False, large=False
+        )  # a value missing in `point` is told of at once
 
     def __call__(
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance matrix (n, m), or the n variances with ``diag=True``."""
-        function = self._function(Xs is not None, diag)
+        entries = X.shape[0] * (X.shape[0] if Xs is None else Xs.shape[0])
+        large = not diag and entries > _WORTH_COMPILING
+        function = self._function(Xs is not None, diag, large)
         return function(X) if Xs is None else function(X, Xs)
 
-    def _function(self, cross: bool, diag: bool) -> Any:
-        if (cross, diag) not in self._compiled:
+    def _function(self, cross: bool, diag: bool, large: bool) -> Any:
+        key = (cross, diag, large)
+        if key not in self._compiled:
             left, right = pt.matrix("X"), pt.matrix("Xs")
             inputs = [left, right] if cross else [left]
             output = self._cov_func(left, right if cross else None, diag=diag)
-            self._compiled[cross, diag] = compile_at(inputs, output, self._point)
-        return self._compiled[cross, diag]
+            mode = None if large else _PLAIN
+            self._compiled[key] = compile_at(inputs, output, self._point, mode)
+        return self._compiled[key]
 
 
 class ArrayMean:
@@ -66,10 +74,11 @@ class ArrayMean:
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
 
 
-def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
+def compile_at(inputs: list[Any], output: Any, point: Point, mode: Mode | None = _PLAIN) -> Any:
     """Compile `output` with every random variable in it replaced by its value in `point`.
 
-    A variable computed from others, such as a Deterministic, may be given in their place.
+    A variable computed from others, such as a Deterministic, may be given in their place. `mode`
+    None is PyTensor's default.
 
     Raises
     ------
@@ -87,7 +96,7 @@ def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
             f"as in point={{{missing[0]!r}: 1.0}}."
         )
     values = [(node, _as_constant(node, point[node.name])) for node in needed & given]
-    return pytensor.function(inputs, output, givens=values, mode=_MODE, on_unused_input="ignore")
+    return pytensor.function(inputs, output, givens=values, mode=mode, on_unused_input="ignore")
 
 
 def _is_random(node: Any) -> bool:

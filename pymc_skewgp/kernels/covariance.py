@@ -28,6 +28,8 @@ class SiteProduct(NamedTuple):
     mean: FloatArray
     variance: FloatArray
     log_constant: float  # log of the integral of N(u; 0, G) prod exp(-tau u^2/2 + nu u)
+    weights: FloatArray  # G^-1 mean
+    log_det: float  # of I + G T
 
 
 class Covariance(Protocol):
@@ -115,17 +117,19 @@ class DenseCovariance:
         log_det = 2.0 * float(np.log(chol.diagonal()).sum())
         prior = self.matrix.diagonal()
         weak = tau * prior < _WEAK_SITE
-        # S nu = G T^.5 B^-1 T^-.5 nu: G nu minus what the sites take of it would cancel where a
+        # G^-1 S nu = T^.5 B^-1 T^-.5 nu: nu minus what the sites take of it would cancel where a
         # site is strong. Weak rows, which T^-.5 would blow up, go the other way.
         pull = self.matrix @ np.where(weak, nu, 0.0)
         strong = np.where(weak, 0.0, nu / np.where(weak, 1.0, root))
-        mean = pull + self.matrix @ (root * cho_solve((chol, True), strong - root * pull))
+        weights = np.where(weak, nu, 0.0) + root * cho_solve((chol, True), strong - root * pull)
+        mean = self.matrix @ weights
         half = solve_triangular(chol, root[:, None] * self.matrix[:, weak], lower=True)
         inverse, _ = dtrtri(chol, lower=1, overwrite_c=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # weak sites are replaced below
             variance = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / tau
         variance[weak] = prior[weak] - np.einsum("ij,ij->j", half, half)
-        return SiteProduct(mean, variance, 0.5 * float(nu @ mean) - 0.5 * log_det)
+        log_constant = 0.5 * float(nu @ mean) - 0.5 * log_det
+        return SiteProduct(mean, variance, log_constant, weights, log_det)
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""
@@ -191,9 +195,12 @@ class LowRankCovariance:
         chol, half = self._core(tau, shrink)
         variance = self.noise * shrink + np.einsum("ij,ij->j", half, half) * shrink**2
         coordinates = cho_solve((chol, True), self.factor.T @ (nu * shrink))
-        mean = (self.factor @ coordinates + self.noise * nu) * shrink
+        fitted = self.factor @ coordinates
+        mean = (fitted + self.noise * nu) * shrink
+        weights = (nu - tau * fitted) * shrink
         log_det = 2.0 * float(np.log(chol.diagonal()).sum()) - float(np.log(shrink).sum())
-        return SiteProduct(mean, variance, 0.5 * float(nu @ mean) - 0.5 * log_det)
+        log_constant = 0.5 * float(nu @ mean) - 0.5 * log_det
+        return SiteProduct(mean, variance, log_constant, weights, log_det)
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""

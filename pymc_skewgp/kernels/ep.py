@@ -121,6 +121,8 @@ def fit_ep(
         log_mass, shift, spread = truncated_moments(
             (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
         )
+        # A site never says more than this: stronger ones would leave no digits of the cavity.
+        spread = np.maximum(spread, _SHRINKAGE[0])
         tilted_mean = cavity_mean + cavity_sd * shift
         gap = np.abs(tilted_mean - product.mean) / np.sqrt(variance)
         gap += np.abs(np.log(cavity_var * spread / variance))
@@ -131,7 +133,7 @@ def fit_ep(
             damping = max(_LEAST_DAMPING, 0.7 * damping)
         previous = residual
         taken = np.clip(1.0 - spread, *_SHRINKAGE)
-        kept = cavity_var * np.where(spread < 0.5, np.maximum(spread, 1e-300), 1.0 - taken)
+        kept = cavity_var * np.where(spread < 0.5, spread, 1.0 - taken)
         step = np.where(bounded, damping, 0.0)
         tau = (1.0 - step) * tau + step * taken / kept
         nu = (1.0 - step) * nu + step * (cavity_mean * taken + cavity_sd * shift) / kept

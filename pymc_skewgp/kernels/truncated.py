@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -48,21 +49,33 @@ class TruncatedDraws:
     log_prob : Estimate or None
         Log probability of the rectangle with its error; None for ``method="lin_ess"``, which does
         not know it.
-    ess_fraction : float
-        Effective sample size over `n_draws`: of the weights, or of the chains (the smallest over
-        the coordinates) for ``method="lin_ess"``.
-    pareto_k : float
-        Tail shape of the weights; -inf where there are none.
     method : str
         What was run: "twisted", "twisted (relaxed)", "tempered" or "lin_ess".
+    n_chains : int
+        Markov chains behind the draws; 1 where they are independent.
     """
 
     draws: FloatArray
     log_weights: FloatArray
     log_prob: Estimate | None
-    ess_fraction: float
-    pareto_k: float
     method: str
+    n_chains: int = 1
+
+    @cached_property
+    def ess_fraction(self) -> float:
+        """Effective sample size over the number of draws, in (0, 1]; may exceed 1 for chains.
+
+        Of the weights; for ``method="lin_ess"`` the smallest of the chains' bulk effective sample
+        sizes over the coordinates, which takes a moment to find.
+        """
+        if self.log_prob is not None:
+            return self.log_prob.ess_fraction
+        return chain_ess_fraction(self.draws.reshape(self.n_chains, -1, self.draws.shape[1]))
+
+    @property
+    def pareto_k(self) -> float:
+        """Tail shape of the weights; -inf where there are none."""
+        return -np.inf if self.log_prob is None else self.log_prob.pareto_k
 
     def equally_weighted(
         self,
@@ -192,9 +205,10 @@ def mvn_logcdf(
     count = as_count("n_draws", n_draws)
     if rtol is not None and not rtol > 0:
         raise ValueError(f"rtol must be positive, got {rtol}.")
+    low = as_vector("lower", -np.inf if lower is None else lower, size, allow_inf=True)
     if (high == -np.inf).any():
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
-    low, high = as_bounds(lower, high, size)
+    low, high = as_bounds(low, high, size, upper_name="x")
     kept = np.isfinite(low) | np.isfinite(high)
     if not kept.all():  # an unbounded coordinate integrates out
         matrix, low, high = matrix[np.ix_(kept, kept)], low[kept], high[kept]
@@ -228,7 +242,6 @@ def exact_log_prob(matrix: FloatArray, lower: FloatArray, upper: FloatArray) -> 
         sd = np.sqrt(matrix[0, 0])
         return float(log_ndtr_interval(lower / sd, upper / sd)[0])
     if lower.size == 2:
-        DenseCovariance(matrix)  # refuses what is no covariance
         return bivariate_log_prob(lower, upper, matrix)
     return None
 
@@ -274,7 +287,8 @@ def truncated_mvn(
         on tempering where the weights collapse. "lin_ess": linear elliptical slice sampling, a
         Markov chain that never rejects, but whose steps shrink like 1/N.
     n_chains : int, default 8
-        Chains of lin-ess, started from resampled twisted draws, so that no burn-in is needed.
+        Chains of lin-ess (fewer where that does not divide `n_draws`), started from resampled
+        twisted draws, so that no burn-in is needed.
     thin : int, default 1
         Steps of lin-ess for each draw kept.
     random_seed : int, Generator, SeedSequence or None
@@ -340,14 +354,8 @@ def twisted_draws(
     """`truncated_mvn` by the twisted sampler, for checked arguments."""
     result = sample_rectangle(cov, lower, upper, n_draws, rng, goal="draws", rtol=rtol)
     _warn_if_few(result)
-    estimate = result.log_prob
     return TruncatedDraws(
-        np.ascontiguousarray(result.u.T),
-        result.log_weights,
-        estimate,
-        estimate.ess_fraction,
-        estimate.pareto_k,
-        result.method,
+        np.ascontiguousarray(result.u.T), result.log_weights, result.log_prob, result.method
     )
 
 
@@ -375,7 +383,8 @@ def lin_ess_draws(
     thin: int = 1,
 ) -> TruncatedDraws:
     """`truncated_mvn` by lin-ess, for checked arguments."""
-    n_chains = min(n_chains, n_draws)
+    # Chains of equal length: the largest number up to the one asked for that divides the draws.
+    n_chains = next(k for k in range(min(n_chains, n_draws), 0, -1) if n_draws % k == 0)
     start = sample_rectangle(cov, lower, upper, max(n_chains, 64), rng, goal="draws")
     chosen = systematic_resample(start.log_weights, n_chains, rng)
     dense = cov if isinstance(cov, DenseCovariance) else DenseCovariance(cov.dense())
@@ -384,10 +393,9 @@ def lin_ess_draws(
         np.ascontiguousarray(start.u[:, chosen].T),
         lower,
         upper,
-        n_draws=-(-n_draws // n_chains),
+        n_draws=n_draws // n_chains,
         thin=thin,
         random_seed=rng,
     )
-    fraction = chain_ess_fraction(result.draws)
-    draws = result.draws.reshape(-1, lower.size)[:n_draws]
-    return TruncatedDraws(draws, np.zeros(n_draws), None, fraction, -np.inf, "lin_ess")
+    draws = result.draws.reshape(n_draws, -1)
+    return TruncatedDraws(draws, np.zeros(n_draws), None, "lin_ess", n_chains)

@@ -4,8 +4,8 @@ The coordinates of u ~ N(0, G), restricted to lower < u < upper, are drawn one a
 from its exact truncated conditional under the target in which all *later* restrictions are replaced
 by their EP sites. EP writes N(u; 0, G) prod_i t_i(u_i) = Z N(u; m, S), so with S = C C' the step
 for coordinate k is, given the earlier ones, N(c_k, C_kk^2) with its own site divided out and its
-own interval put in. The weight of a whole draw is Z times the product of the steps' normalisers, and
-its mean is an unbiased estimate of P(lower < u < upper).
+own interval put in. The weight of a whole draw is Z times the product of the steps' normalisers,
+and its mean is an unbiased estimate of P(lower < u < upper).
 
 Without the sites this is the separation of variables of Genz (1992); the sites let each step know
 of the restrictions to come.
@@ -86,6 +86,7 @@ class TwistedProposal:
             noise[0] = self.widening * normal
             excess = 0.5 * (self.widening**2 - 1.0)
             log_weights += np.log(self.widening) - excess * normal**2
+        low, high = self.lower - self.mean, self.upper - self.mean
         scale = self.chol.diagonal()
         precision = 1.0 / scale**2 - self.tau
         sd = 1.0 / np.sqrt(precision)
@@ -94,7 +95,6 @@ class TwistedProposal:
         for start in range(n_latent, n_dims, _BLOCK):
             stop = min(start + _BLOCK, n_dims)
             base = self.chol[start:stop, :start] @ noise[:start]
-            base += self.mean[start:stop, None]
             for k in range(start, stop):
                 centre = base[k - start]
                 if k > start:
@@ -102,11 +102,13 @@ class TwistedProposal:
                 cavity = (centre / scale[k] ** 2 - self.nu[k]) / precision[k]
                 z, log_mass = draw_truncated(
                     points[k],
-                    (self.lower[k] - cavity) / sd[k],
-                    (self.upper[k] - cavity) / sd[k],
+                    (low[k] - cavity) / sd[k],
+                    (high[k] - cavity) / sd[k],
                 )
                 value = cavity + sd[k] * z
-                u[self.order[k - n_latent]] = value
+                # The sum may round to the far side of a limit.
+                inside = np.maximum(self.mean[k] + value, self.lower[k])
+                u[self.order[k - n_latent]] = np.minimum(inside, self.upper[k])
                 noise[k] = (value - centre) / scale[k]
                 log_weights += log_mass
                 # p cm^2 - c^2/s^2, written without its cancellation for weak sites.
@@ -153,7 +155,12 @@ def twist(
     posterior = cov.site_covariance(tau)
     # The share of a row's variance that its own site takes: how much the restriction says.
     order = np.argsort(-ep.tau * ep.variance, kind="stable")
-    mean, tau, nu = product.mean[order], tau[order], nu[order]
+    # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
+    # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S). Sites
+    # in u would bring terms in tau m^2, whose cancellation costs nats where m is many deviations.
+    mean, nu = cov.multiply(product.weights), product.weights
+    log_constant = -0.5 * float(nu @ mean) - 0.5 * product.log_det
+    mean, tau, nu = mean[order], tau[order], nu[order]
     low, high = lower[order], upper[order]
     posterior = posterior[np.ix_(order, order)]
     if widening is not None:
@@ -172,7 +179,7 @@ def twist(
         low,
         high,
         1.0 if widening is None else widening,
-        product.log_constant,
+        log_constant,
     )
 
 

@@ -82,17 +82,18 @@ def as_covariance(name: str, value: ArrayLike, size: int | None = None) -> Float
 
 
 def as_bounds(
-    lower: ArrayLike | None, upper: ArrayLike | None, size: int
+    lower: ArrayLike | None, upper: ArrayLike | None, size: int, *, upper_name: str = "upper"
 ) -> tuple[FloatArray, FloatArray]:
     """Lower and upper limits of a rectangle; None means unbounded on that side."""
     low = as_vector("lower", -np.inf if lower is None else lower, size, allow_inf=True)
-    high = as_vector("upper", np.inf if upper is None else upper, size, allow_inf=True)
+    high = as_vector(upper_name, np.inf if upper is None else upper, size, allow_inf=True)
     empty = ~(low < high)
     if empty.any():
         i = int(np.argmax(empty))
         raise ValueError(
-            f"lower must be below upper in every row; row {i} has lower {low[i]:.6g} and upper "
-            f"{high[i]:.6g} ({int(empty.sum())} such row(s)): swap them, or drop the constraint."
+            f"lower must be below {upper_name} in every row; row {i} has lower {low[i]:.6g} and "
+            f"{upper_name} {high[i]:.6g} ({int(empty.sum())} such row(s)): swap them, or drop the "
+            "constraint."
         )
     return low, high
 

@@ -49,6 +49,10 @@ def pareto_k(log_weights: FloatArray) -> float:
     """Pareto shape of the right tail of the weights; -inf where they are all equal."""
     if np.ptp(log_weights) < 1e-9 or log_weights.size < 25:
         return -np.inf
+    # Equal to round-off over the whole tail, which psislw refuses: no tail at all.
+    n_tail = int(np.ceil(min(0.2 * log_weights.size, 3.0 * np.sqrt(log_weights.size))))
+    if np.ptp(np.sort(log_weights)[-n_tail:]) == 0.0:
+        return -np.inf
     # Here and not at the top: a second of import that only sampling needs.
     from arviz_stats.base import array_stats
 

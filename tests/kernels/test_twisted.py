@@ -1,0 +1,243 @@
+"""The twisted sampler: unbiased weights and right draws, whatever the twist.
+
+Stochastic tests: expectations are held to 5 standard errors that come from 16 independent
+replicates, a Student t with 15 degrees of freedom: false-alarm rate 1.6e-4 a statistic for
+Monte Carlo on its own; seeds are fixed, so an alarm is a change of the code.
+"""
+
+import numpy as np
+import pytest
+from oracles import (
+    brute_log_prob,
+    equicorrelated_cov,
+    equicorrelated_log_prob,
+    equicorrelated_moments,
+)
+
+from pymc_skewgp.kernels.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp.kernels.ep import EPResult, fit_ep
+from pymc_skewgp.kernels.points import uniform_points
+from pymc_skewgp.kernels.twisted import twist
+from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
+
+REPLICATES = 16
+SIGMAS = 5.0
+TWISTS = [(1.0, None), (0.6, None), (0.2, None), (1.0, 1.0), (1.0, 1.5), (0.35, 1.5), (0.6, 0.8)]
+
+
+def draw(cov, lower, upper, *, relax=1.0, widening=None, n=256, seed=0, ep=None):
+    form = DenseCovariance(cov) if isinstance(cov, np.ndarray) else cov
+    ep = fit_ep(form, lower, upper) if ep is None else ep
+    proposal = twist(form, ep, lower, upper, relax=relax, widening=widening)
+    points = uniform_points(proposal.n_dims, n, REPLICATES, np.random.default_rng(seed))
+    return proposal.draw(points)
+
+
+def replicate_ratios(log_weights, exact):
+    """Each replicate's estimate of P over P."""
+    return np.array([np.exp(log_mean_exp(b) - exact) for b in log_weights.reshape(REPLICATES, -1)])
+
+
+def assert_unbiased(log_weights, exact):
+    ratios = replicate_ratios(log_weights, exact)
+    error = ratios.std(ddof=1) / np.sqrt(REPLICATES)
+    # 1e-11: quadrature and round-off, where the weights are all but constant.
+    assert abs(ratios.mean() - 1.0) < SIGMAS * error + 1e-11
+
+
+def limits(kind, n):
+    rng = np.random.default_rng(n)
+    lower, upper = np.zeros(n), np.full(n, np.inf)
+    if kind == "orthant":
+        return lower, upper
+    if kind == "upper":
+        return -upper, rng.normal(size=n)
+    if kind == "two-sided":
+        lower = rng.normal(-0.5, 0.7, n)
+        return lower, lower + rng.uniform(0.3, 2.0, n)
+    lower, upper = rng.normal(-1.0, 1.0, n), np.full(n, np.inf)  # mixed
+    lower[::3], upper[::3] = -np.inf, rng.normal(0.5, 0.5, upper[::3].size)
+    upper[1::3] = lower[1::3] + 0.5
+    lower[2] = -np.inf
+    return lower, upper
+
+
+@pytest.mark.parametrize(("relax", "widening"), TWISTS)
+@pytest.mark.parametrize("kind", ["orthant", "upper", "two-sided", "mixed"])
+@pytest.mark.parametrize(("n", "rho"), [(12, 0.5), (70, 0.8)])
+def test_mean_weight_is_unbiased(n, rho, kind, relax, widening):
+    """70 rows cross the border between two blocks of rows. 56 cases."""
+    lower, upper = limits(kind, n)
+    exact = equicorrelated_log_prob(lower, upper, rho)
+    cov = equicorrelated_cov(n, rho)
+    _, log_weights = draw(cov, lower, upper, relax=relax, widening=widening)
+    assert_unbiased(log_weights, exact)
+
+
+@pytest.mark.parametrize(("relax", "widening"), TWISTS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_mean_weight_against_brute_quadrature(seed, relax, widening):
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(3, 3))
+    cov = factor @ factor.T + 0.1 * np.eye(3)
+    lower, upper = rng.normal(size=3), np.array([np.inf, np.inf, np.inf])
+    upper[0] = lower[0] + 1.0
+    _, log_weights = draw(cov, lower, upper, relax=relax, widening=widening, seed=seed)
+    assert_unbiased(log_weights, brute_log_prob(lower, upper, cov))
+
+
+def test_any_sites_are_unbiased():
+    """Unbiasedness is an identity, not a property of EP's fixed point: sites at random."""
+    n, rho = 8, 0.5
+    lower, upper = limits("mixed", n)
+    rng = np.random.default_rng(5)
+    cov = DenseCovariance(equicorrelated_cov(n, rho))
+    tau, nu = rng.uniform(0.0, 2.0, n), rng.normal(size=n)
+    product = cov.site_product(tau, nu)
+    ep = EPResult(tau, nu, product.mean, product.variance, 0.0, 0, 0.0)
+    _, log_weights = draw(cov, lower, upper, ep=ep, n=2048)
+    assert_unbiased(log_weights, equicorrelated_log_prob(lower, upper, rho))
+
+
+def test_without_sites_it_is_the_method_of_genz():
+    """Zero sites: the weight is the product of the conditional interval masses."""
+    n = 5
+    lower, upper = limits("two-sided", n)
+    cov = DenseCovariance(equicorrelated_cov(n, 0.5))
+    zero = np.zeros(n)
+    ep = EPResult(zero, zero, zero, np.ones(n), 0.0, 0, 0.0)
+    u, log_weights = draw(cov, lower, upper, ep=ep, n=4)
+    noise = np.linalg.solve(cov.chol, u)
+    mean = u - np.diag(cov.chol)[:, None] * noise
+    from scipy.stats import norm
+
+    sd = np.diag(cov.chol)[:, None]
+    mass = norm.cdf((upper[:, None] - mean) / sd) - norm.cdf((lower[:, None] - mean) / sd)
+    np.testing.assert_allclose(log_weights, np.log(mass).sum(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("interval", [(0.5, np.inf), (-np.inf, -3.0), (-1.0, 2.0), (8.0, 8.5)])
+@pytest.mark.parametrize("sd", [0.1, 1.0, 30.0])
+def test_one_dimension_is_exact(interval, sd):
+    """One coordinate is drawn from its exact conditional: every weight is P itself."""
+    lower, upper = sd * np.array([interval[0]]), sd * np.array([interval[1]])
+    u, log_weights = draw(np.array([[sd**2]]), lower, upper, relax=0.7, n=8)
+    exact = equicorrelated_log_prob(lower / sd, upper / sd, 0.0)
+    np.testing.assert_allclose(log_weights, exact, rtol=1e-11)
+    assert ((u > lower) & (u < upper)).all()
+
+
+def test_independent_rows_are_exact():
+    lower, upper = limits("mixed", 9)
+    _, log_weights = draw(np.eye(9), lower, upper, relax=0.5, n=8)
+    np.testing.assert_allclose(log_weights, equicorrelated_log_prob(lower, upper, 0.0), atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["orthant", "upper", "two-sided", "mixed"])
+@pytest.mark.parametrize(("relax", "widening"), [(1.0, None), (0.2, 1.5)])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_draws_are_within_the_limits(kind, relax, widening, scale):
+    lower, upper = limits(kind, 70)
+    cov = scale**2 * equicorrelated_cov(70, 0.9)
+    u, log_weights = draw(cov, scale * lower, scale * upper, relax=relax, widening=widening, n=16)
+    assert (u >= scale * lower[:, None]).all()
+    assert (u <= scale * upper[:, None]).all()
+    assert np.isfinite(u).all()
+    assert np.isfinite(log_weights).all()
+
+
+@pytest.mark.parametrize(("relax", "widening"), [(1.0, None), (0.5, None), (0.6, 1.5)])
+@pytest.mark.parametrize("kind", ["orthant", "mixed"])
+def test_weighted_moments_are_those_of_the_truncated_gaussian(kind, relax, widening):
+    """Means and second moments of 10 rows against quadrature: 65 statistics a case."""
+    n, rho = 10, 0.6
+    lower, upper = limits(kind, n)
+    exact = equicorrelated_moments(lower, upper, rho)
+    cov = equicorrelated_cov(n, rho)
+    u, log_weights = draw(cov, lower, upper, relax=relax, widening=widening, n=512)
+    weights = np.exp(log_weights - log_weights.max()).reshape(REPLICATES, 1, -1)
+    blocks = u.reshape(n, REPLICATES, -1).transpose(1, 0, 2)
+    first = (weights * blocks).sum(-1) / weights.sum(-1)
+    second = (weights * blocks) @ blocks.transpose(0, 2, 1) / weights.sum(-1)[..., None]
+    for got, truth in ((first, exact.first), (second, exact.second)):
+        error = got.std(axis=0, ddof=1) / np.sqrt(REPLICATES)
+        # 1e-4: the bias of a ratio of means, of order 1/512 of a variance that the points cut.
+        assert (np.abs(got.mean(axis=0) - truth) < SIGMAS * error + 1e-4).all()
+
+
+def test_permuting_the_rows():
+    """The order of drawing is chosen from the problem: with the rows go its draws and weights."""
+    n = 12
+    lower, upper = limits("mixed", n)
+    rng = np.random.default_rng(3)
+    factor = rng.normal(size=(n, n))
+    cov = factor @ factor.T + np.eye(n)
+    u, log_weights = draw(cov, lower, upper, n=64)
+    p = rng.permutation(n)
+    v, permuted = draw(cov[np.ix_(p, p)], lower[p], upper[p], n=64)
+    # EP stops at another round-off; nothing else differs, the points least of all.
+    np.testing.assert_allclose(v, u[p], atol=1e-8)
+    np.testing.assert_allclose(permuted, log_weights, atol=1e-8)
+
+
+@pytest.mark.parametrize(("relax", "widening"), [(1.0, None), (0.6, 1.5)])
+def test_both_forms_of_a_covariance_give_the_same_draws(relax, widening):
+    rng = np.random.default_rng(4)
+    low_rank = LowRankCovariance(rng.uniform(0.5, 1.5, 15), rng.normal(size=(15, 3)))
+    lower, upper = limits("orthant", 15)
+    a = draw(low_rank, lower, upper, relax=relax, n=32)
+    b = draw(low_rank.dense(), lower, upper, relax=relax, n=32)
+    np.testing.assert_allclose(a[0], b[0], atol=1e-8)
+    np.testing.assert_allclose(a[1], b[1], atol=1e-8)
+    # The leading direction depends on the form (a bound on its own noise): both are unbiased.
+    for form in (low_rank, low_rank.dense()):
+        draw(form, lower, upper, relax=relax, widening=widening, n=32)
+
+
+def test_twist_is_worth_its_while():
+    """Effective fractions: near 1 with EP's sites, far below with none."""
+    n = 40
+    lower, upper = limits("orthant", n)
+    cov = DenseCovariance(equicorrelated_cov(n, 0.2))
+    ep = fit_ep(cov, lower, upper)
+    assert ess_fraction(draw(cov, lower, upper)[1]) > 0.75
+    assert ess_fraction(draw(cov, lower, upper, relax=1e-9, ep=ep)[1]) < 0.2
+
+
+def far_references():
+    """Log probabilities of corners at which every row is active, (cov, lower, exact)."""
+    cov = equicorrelated_cov(5, 0.3)
+    for distance in (1e1, 1e3, 1e5):
+        lower = np.full(5, distance)
+        yield cov, lower, np.full(5, np.inf), equicorrelated_log_prob(lower, np.inf, 0.3)
+    for width in (1e-3, 1e-6, 1e-9):
+        # The density at the centre; the next term of the series is below width^2.
+        exact = 5 * np.log(width) - 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1]
+        centred = np.full(5, 0.5 * width)
+        yield cov, -centred, centred, exact
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_far_tails_and_thin_slabs_keep_their_digits(case):
+    """Sites take nearly all of each row's variance: terms in tau m^2 would cancel to nats.
+
+    Tolerance: round-off of the log probability itself, and of the limits over its slope.
+    """
+    cov, lower, upper, exact = list(far_references())[case]
+    _, log_weights = draw(cov, lower, upper, n=16)
+    assert log_mean_exp(log_weights) == pytest.approx(exact, rel=1e-12, abs=1e-6)
+    assert ess_fraction(log_weights) > 0.999
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5])
+def test_nearly_contradicting_rows(gap):
+    """Correlation -1 + gap and both rows below -1: log P = -1/gap, exact by quadrature."""
+    rho = -1.0 + gap
+    cov = np.array([[1.0, rho], [rho, 1.0]])
+    upper = np.array([-1.0, -1.0])
+    _, log_weights = draw(cov, np.full(2, -np.inf), upper, n=256)
+    from pymc_skewgp.kernels.bivariate import bivariate_log_prob
+
+    exact = bivariate_log_prob(None, upper, cov)  # tested on its own against 50-digit arithmetic
+    # cond(cov) eps of the log probability, 1/gap of both.
+    assert log_mean_exp(log_weights) == pytest.approx(exact, abs=1e-6 + 1e-16 / gap**2 * 100)
