@@ -10,11 +10,8 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import DenseCovariance
-from pymc_skewgp.kernels.truncated import (
-    Seed,
-    log_prob_rectangle,
-    twisted_draws,
-)
+from pymc_skewgp.kernels.linalg import symmetric
+from pymc_skewgp.kernels.truncated import Seed, log_orthant, twisted_draws
 from pymc_skewgp.kernels.truncated_moments import LatentMoments, latent_moments
 from pymc_skewgp.kernels.validation import (
     FloatArray,
@@ -23,7 +20,7 @@ from pymc_skewgp.kernels.validation import (
     as_matrix,
     as_vector,
 )
-from pymc_skewgp.kernels.weights import Estimate, systematic_resample
+from pymc_skewgp.kernels.weights import Estimate, add_estimates, systematic_resample
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -190,7 +187,7 @@ class SUN:
     @cached_property
     def log_normalizer(self) -> Estimate:
         """Log Phi_s(gamma; Gamma) with its error: log P(x_0 + gamma > 0)."""
-        return _log_orthant(self._truncation, self._latent_cov, 1024, 0)
+        return log_orthant(self._truncation, self._latent_cov, 1024, 0)
 
     def logpdf(
         self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0
@@ -229,13 +226,13 @@ class SUN:
         white = solve_triangular(chol, point, lower=True)
         normal = -0.5 * (white @ white + self.n_dims * _LOG_2PI) - np.log(chol.diagonal()).sum()
         half = solve_triangular(chol, self._cross_cov, lower=True)
-        inside = _log_orthant(
+        inside = log_orthant(
             self._truncation + half.T @ white,
             self._latent_cov - half.T @ half,
             as_count("n_draws", n_draws),
             random_seed,
         )
-        return _add(normal, inside, self.log_normalizer)
+        return add_estimates(normal, inside, self.log_normalizer)
 
     def logcdf(self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0) -> Estimate:
         r"""Log distribution function, log P(Z <= z), with its error.
@@ -260,8 +257,8 @@ class SUN:
         limits = np.concatenate([point - self._mu, self._truncation])
         if (limits == -np.inf).any():
             return Estimate(-np.inf, 0.0, 1.0, -np.inf)
-        below = _log_orthant(limits, joint, as_count("n_draws", n_draws), random_seed)
-        return _add(0.0, below, self.log_normalizer)
+        below = log_orthant(limits, joint, as_count("n_draws", n_draws), random_seed)
+        return add_estimates(0.0, below, self.log_normalizer)
 
     def sample(self, n: int, random_seed: Seed = None) -> FloatArray:
         """Draw from the distribution.
@@ -373,16 +370,16 @@ class SUN:
         pull = cho_solve((chol, True), cross)
         return self._trusted(
             self._mu[rest] + weights.T @ offset,
-            _symmetric(self._scale[np.ix_(rest, rest)] - shared.T @ weights),
+            symmetric(self._scale[np.ix_(rest, rest)] - shared.T @ weights),
             self._cross_cov[rest] - weights.T @ cross,
             self._truncation + pull.T @ offset,
-            _symmetric(self._latent_cov - cross.T @ pull),
+            symmetric(self._latent_cov - cross.T @ pull),
         )
 
     def affine(self, A: ArrayLike, b: ArrayLike = 0.0) -> "SUN":
         r"""Distribution of :math:`A z + b`, A of shape (q, p) and full row rank."""
         matrix = as_matrix("A", A, (None, self.n_dims))
-        scale = _symmetric(matrix @ self._scale @ matrix.T)
+        scale = symmetric(matrix @ self._scale @ matrix.T)
         return self.from_cross_cov(
             matrix @ self._mu + as_vector("b", b, matrix.shape[0]),
             scale,
@@ -429,7 +426,7 @@ class SUN:
             self._scale,
             np.hstack([self._cross_cov, pull.T]),
             np.concatenate([self._truncation, offsets + weights @ self._mu]),
-            np.block([[self._latent_cov, cross.T], [cross, _symmetric(pull @ weights.T) + noise]]),
+            np.block([[self._latent_cov, cross.T], [cross, symmetric(pull @ weights.T) + noise]]),
         )
 
     @cached_property
@@ -478,34 +475,3 @@ def _checked(
     joint = np.block([[latent, cross_cov.T], [cross_cov, scale]])
     linalg.cholesky(f"[[latent_cov, C'], [C, scale]] (C from {cross_name})", joint)
     return location, scale, cross_cov, gamma, latent
-
-
-def _symmetric(matrix: FloatArray) -> FloatArray:
-    """Clear the round-off asymmetry of a matrix that is symmetric by construction."""
-    return 0.5 * (matrix + matrix.T)
-
-
-def _log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: Seed) -> Estimate:
-    """Log P(N(0, cov) <= limits), as `mvn_logcdf` but for the zero-dimensional case."""
-    kept = np.isfinite(limits)
-    if not kept.any():
-        return Estimate(0.0, 0.0, 1.0, -np.inf)
-    high = limits[kept]
-    return log_prob_rectangle(
-        _symmetric(cov[np.ix_(kept, kept)]),
-        np.full(high.size, -np.inf),
-        high,
-        n_draws,
-        None,
-        np.random.default_rng(random_seed),
-    )
-
-
-def _add(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
-    """Estimate of constant + plus - minus for independent estimates."""
-    return Estimate(
-        float(constant + plus.value - minus.value),
-        float(np.hypot(plus.std_error, minus.std_error)),
-        min(plus.ess_fraction, minus.ess_fraction),
-        max(plus.pareto_k, minus.pareto_k),
-    )

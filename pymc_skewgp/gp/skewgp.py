@@ -1,12 +1,16 @@
 """`SkewGP`: a Gaussian process that knows its sign at a few points, used like ``pm.gp.Latent``."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean, Point
+from pymc_skewgp.inference.arguments import as_inputs, as_phase
 from pymc_skewgp.kernels.truncated import Seed
+from pymc_skewgp.kernels.validation import as_vector
 from pymc_skewgp.posterior import SkewGPPosterior
 
 
@@ -73,11 +77,24 @@ class SkewGP:
                 f"mean_func must be a pm.gp.mean object, got {type(mean_func).__name__}; for a "
                 "number use pm.gp.mean.Constant."
             )
+        if pseudo_points is not None:
+            points = as_inputs("pseudo_points", pseudo_points)
+            as_phase(phase, points.shape[0])
+            as_vector("truncation", truncation, points.shape[0])
+        elif phase is not None or np.any(truncation):
+            raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
         self.mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
         self.cov_func = cov_func
         self.pseudo_points = pseudo_points
         self.phase = phase
         self.truncation = truncation
+
+    def __repr__(self) -> str:
+        known = 0 if self.pseudo_points is None else len(as_inputs("", self.pseudo_points))
+        return (
+            f"SkewGP(cov_func={type(self.cov_func).__name__}, "
+            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={known})"
+        )
 
     def posterior(
         self,
@@ -106,9 +123,24 @@ class SkewGP:
         Returns
         -------
         SkewGPPosterior
+
+        Raises
+        ------
+        ValueError
+            When `X` has not the number of columns that `cov_func` was built for, when `point`
+            lacks a value, and as `SkewGPPosterior`.
         """
+        if point is not None and not isinstance(point, Mapping):
+            raise TypeError(f"point must map names to values, got {type(point).__name__}.")
+        inputs = as_inputs("X", X)
+        wanted = getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
+        if np.isfinite(wanted) and inputs.shape[1] != wanted:
+            raise ValueError(
+                f"X has {inputs.shape[1]} column(s), but cov_func was built with "
+                f"input_dim={wanted:g}: give that many, and choose among them with active_dims."
+            )
         return SkewGPPosterior(
-            X,
+            inputs,
             y,
             cov_func=ArrayCovariance(self.cov_func, point),
             mean_func=ArrayMean(self.mean_func, point),

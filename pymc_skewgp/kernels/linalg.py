@@ -65,3 +65,8 @@ def low_rank_factor(matrix: FloatArray, rtol: float = 1e-13) -> FloatArray:
     result = np.empty((n, rank))
     result[pivots - 1] = lower
     return result
+
+
+def symmetric(matrix: FloatArray) -> FloatArray:
+    """`matrix`, symmetric by construction, without the asymmetry of its round-off."""
+    return 0.5 * (matrix + matrix.T)

@@ -12,6 +12,7 @@ from pymc_skewgp.kernels.bivariate import bivariate_log_prob
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance
 from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning
 from pymc_skewgp.kernels.lin_ess import lin_ess
+from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
 from pymc_skewgp.kernels.univariate import log_ndtr_interval
 from pymc_skewgp.kernels.validation import (
@@ -236,6 +237,22 @@ def log_prob_rectangle(
     return result.log_prob
 
 
+def log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: Seed) -> Estimate:
+    """`mvn_logcdf` for checked arguments; 0 when no limit is finite, or there is none."""
+    kept = np.isfinite(limits)
+    if not kept.any():
+        return Estimate(0.0, 0.0, 1.0, -np.inf)
+    high = limits[kept]
+    return log_prob_rectangle(
+        symmetric(cov[np.ix_(kept, kept)]),
+        np.full(high.size, -np.inf),
+        high,
+        n_draws,
+        None,
+        np.random.default_rng(random_seed),
+    )
+
+
 def exact_log_prob(matrix: FloatArray, lower: FloatArray, upper: FloatArray) -> float | None:
     """Log probability of a rectangle in one or two dimensions; None in more."""
     if lower.size == 1:
@@ -354,8 +371,12 @@ def twisted_draws(
     """`truncated_mvn` by the twisted sampler, for checked arguments."""
     result = sample_rectangle(cov, lower, upper, n_draws, rng, goal="draws", rtol=rtol)
     _warn_if_few(result)
+    estimate = result.log_prob
+    exact = exact_log_prob(cov.dense(), lower, upper) if lower.size <= 2 else None
+    if exact is not None:
+        estimate = estimate._replace(value=exact, std_error=0.0)
     return TruncatedDraws(
-        np.ascontiguousarray(result.u.T), result.log_weights, result.log_prob, result.method
+        np.ascontiguousarray(result.u.T), result.log_weights, estimate, result.method
     )
 
 

@@ -34,6 +34,16 @@ class Estimate(NamedTuple):
     pareto_k: float
 
 
+def add_estimates(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
+    """Estimate of constant + plus - minus, for independent estimates."""
+    return Estimate(
+        float(constant + plus.value - minus.value),
+        float(np.hypot(plus.std_error, minus.std_error)),
+        min(plus.ess_fraction, minus.ess_fraction),
+        max(plus.pareto_k, minus.pareto_k),
+    )
+
+
 def log_mean_exp(log_weights: FloatArray) -> float:
     """Log of the mean weight."""
     return float(logsumexp(log_weights) - np.log(log_weights.size))
@@ -46,12 +56,11 @@ def ess_fraction(log_weights: FloatArray) -> float:
 
 
 def pareto_k(log_weights: FloatArray) -> float:
-    """Pareto shape of the right tail of the weights; -inf where they are all equal."""
-    if np.ptp(log_weights) < 1e-9 or log_weights.size < 25:
-        return -np.inf
-    # Equal to round-off over the whole tail, which psislw refuses: no tail at all.
-    n_tail = int(np.ceil(min(0.2 * log_weights.size, 3.0 * np.sqrt(log_weights.size))))
-    if np.ptp(np.sort(log_weights)[-n_tail:]) == 0.0:
+    """Pareto shape of the right tail of the weights; -inf where there is no tail to speak of.
+
+    That is, where the largest weight is within a tenth of the mean one.
+    """
+    if log_weights.size < 25 or log_weights.max() - log_mean_exp(log_weights) < np.log(1.1):
         return -np.inf
     # Here and not at the top: a second of import that only sampling needs.
     from arviz_stats.base import array_stats

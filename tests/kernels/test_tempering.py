@@ -1,7 +1,8 @@
 """Tempering: right where importance weights are poor, with an honest error.
 
-The problem: 20 rows of correlation .95 above 0, a proposal whose sites are raised to the power
-.02: its weights are worth some tens of draws in 800. Exact answers are by quadrature.
+The problem: 20 equicorrelated rows above 0, and a proposal whose sites are raised to the power .02:
+its effective fraction is .25 to .33 (at correlation .95 it would be .77: one coordinate then says
+nearly all, and it is drawn from its exact conditional). Exact answers are by quadrature.
 """
 
 import numpy as np
@@ -31,7 +32,7 @@ def run(proposal, seed, per_replicate=100):
     return temper(proposal, points, REPLICATES, rng)
 
 
-@pytest.fixture(scope="module", params=[0.2, 0.95])
+@pytest.fixture(scope="module", params=[0.2, 0.5])
 def runs(request):
     """Correlation, plain effective fraction, and 20 runs of tempering."""
     rho = request.param
@@ -42,7 +43,7 @@ def runs(request):
 
 
 def test_the_problem_is_hard_enough(runs):
-    rho, plain, batches = runs
+    _, plain, batches = runs
     assert plain < 0.5
     assert all(batch.n_stages >= 2 for batch in batches)
 

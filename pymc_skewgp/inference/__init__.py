@@ -1,0 +1,1 @@
+"""Parts of the exact posterior: arguments, the truncated Gaussian behind it, its output."""

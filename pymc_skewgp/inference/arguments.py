@@ -1,0 +1,70 @@
+"""What the exact posterior accepts: inputs, labels, pseudo-points."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_skewgp.kernels.validation import FloatArray, as_matrix, as_vector
+
+# Correlation at which two pseudo-points are one: beyond it their difference is round-off.
+_COINCIDENT = 1.0 - 1e-9
+
+
+def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
+    """`value` as a matrix of inputs; a vector is a column."""
+    array = np.asarray(value)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.size == 0:
+        raise ValueError(f"{name} is empty (shape {array.shape}): at least one point is needed.")
+    # A copy: what is computed later must not follow the caller's array.
+    return as_matrix(name, array, (None, n_features)).copy()
+
+
+def as_signs(y: ArrayLike, n: int) -> FloatArray:
+    """Labels of two classes as +1 and -1."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.size != n:
+        raise ValueError(
+            f"y must have shape ({n},), one label for each row of X; got {labels.shape}."
+        )
+    try:
+        found = np.unique(labels)
+    except TypeError as error:  # None among numbers, say
+        raise TypeError(f"y must hold numbers or booleans: {error}.") from error
+    for negative in (0, -1):
+        if np.isin(found, (negative, 1)).all():
+            return np.where(labels == 1, 1.0, -1.0)
+    shown = ", ".join(map(str, found[:5])) + (", ..." if found.size > 5 else "")
+    raise ValueError(
+        f"y must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
+        f"{shown}. For other codes use (y == positive_class)."
+    )
+
+
+def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
+    """Phases, +1 or -1 for each of `s` pseudo-points."""
+    signs = as_vector("phase", 1.0 if phase is None else phase, s)
+    if not np.isin(signs, (-1.0, 1.0)).all():
+        raise ValueError(f"phase must hold +1 and -1 only, got {signs}.")
+    return signs
+
+
+def refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> None:
+    """Refuse pseudo-points with covariance `cov` that are one point, or have no variance."""
+    sd = np.sqrt(cov.diagonal())
+    if not (sd > 0).all():
+        raise ValueError("cov_func has no variance at some of pseudo_points: move them.")
+    correlation = np.abs(np.triu(cov / sd / sd[:, None], 1))
+    i, j = np.unravel_index(int(np.argmax(correlation)), correlation.shape)
+    if correlation[i, j] < _COINCIDENT:
+        return
+    if phase[i] * phase[j] * cov[i, j] < 0 and truncation[i] + truncation[j] <= 0:
+        raise ValueError(
+            f"pseudo_points {i} and {j} coincide with opposite phases: the prior asks f to be "
+            "positive and negative at one point, which has probability 0. Move one, or flip its "
+            "phase."
+        )
+    raise ValueError(
+        f"pseudo_points {i} and {j} coincide (correlation 1 within 1e-9), so their latent "
+        "covariance is singular: remove one of them."
+    )

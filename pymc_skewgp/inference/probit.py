@@ -1,0 +1,170 @@
+"""The truncated Gaussian behind a GP or SkewGP under probit observations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from pymc_skewgp.inference.arguments import refuse_coincident
+from pymc_skewgp.kernels import linalg
+from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
+from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
+from pymc_skewgp.kernels.validation import FloatArray
+
+# Below this share of columns the low-rank form needs fewer operations than the dense one.
+LOW_RANK_SHARE = 0.5
+
+
+class CovarianceFunction(Protocol):
+    """A kernel on arrays: ``k(X, Xs)`` of shape (n, m), ``k(X, diag=True)`` of shape (n,)."""
+
+    def __call__(
+        self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
+    ) -> FloatArray:
+        """Evaluate the kernel."""
+        ...
+
+
+MeanFunction = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A Gaussian process told the sign of itself at pseudo-points.
+
+    Attributes
+    ----------
+    cov_func, mean_func : callable
+        Kernel and mean on arrays; what they return is checked at every call.
+    pseudo_points : ndarray, shape (s, d)
+    phase, truncation : ndarray, shape (s,)
+    """
+
+    cov_func: CovarianceFunction
+    mean_func: MeanFunction
+    pseudo_points: FloatArray
+    phase: FloatArray
+    truncation: FloatArray
+
+    @property
+    def n_pseudo_points(self) -> int:
+        """Number s of pseudo-points."""
+        return self.phase.size
+
+    @cached_property
+    def scale(self) -> FloatArray:
+        """Phase over prior standard deviation at each pseudo-point."""
+        if not self.n_pseudo_points:
+            return np.zeros(0)
+        return self.phase / np.sqrt(self.covariance("pseudo_points", self.pseudo_points, diag=True))
+
+    @cached_property
+    def latent_cov(self) -> FloatArray:
+        """Gamma: correlations of f at the pseudo-points, with the phases."""
+        if not self.n_pseudo_points:
+            return np.zeros((0, 0))
+        cov = self.covariance("pseudo_points", self.pseudo_points)
+        refuse_coincident(cov, self.phase, self.truncation)
+        scale = self.phase / np.sqrt(cov.diagonal())
+        return scale[:, None] * cov * scale
+
+    def mean(self, name: str, points: FloatArray) -> FloatArray:
+        """Mean at `points`, which the caller knows as `name`."""
+        value = np.asarray(self.mean_func(points), dtype=np.float64)
+        if value.shape != points.shape[:1]:
+            raise ValueError(
+                f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
+            )
+        if not np.isfinite(value).all():
+            raise ValueError(f"mean_func gave NaN or infinite values at {name}.")
+        return value
+
+    def covariance(
+        self, name: str, a: FloatArray, b: FloatArray | None = None, diag: bool = False
+    ) -> FloatArray:
+        """Covariance of f at `a`, which the caller knows as `name`, with f at `b`."""
+        value = np.asarray(self.cov_func(a, b, diag), dtype=np.float64)
+        wanted = (a.shape[0],) if diag else (a.shape[0], (a if b is None else b).shape[0])
+        if value.shape != wanted:
+            raise ValueError(f"cov_func gave shape {value.shape} at {name}, expected {wanted}.")
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"cov_func gave NaN or infinite covariances at {name}: check its hyperparameters "
+                "and the scale of the inputs."
+            )
+        return value
+
+
+class ProbitProblem:
+    """u ~ N(0, G) restricted to u > lower, and f given u.
+
+    The rows of u are the standardised signs at the pseudo-points, then w (f + e) for each label
+    w = +-1 with standard normal noise e.
+
+    Parameters
+    ----------
+    prior : Prior
+    X : ndarray, shape (n, d)
+        Inputs.
+    sign : ndarray, shape (n,)
+        Labels as +-1.
+    """
+
+    def __init__(self, prior: Prior, X: FloatArray, sign: FloatArray) -> None:
+        s = prior.n_pseudo_points
+        self._prior = prior
+        self._points = np.vstack([prior.pseudo_points, X])
+        cov = prior.covariance("X", self._points)
+        cov = 0.5 * (cov + cov.T)
+        self.mean = prior.mean("X", X)
+        self._scale = np.concatenate([prior.scale, sign])
+        # f - mean = prior_factor a and u = row_factor a + noise, with standard normal a.
+        factor = linalg.low_rank_factor(cov)
+        _refuse_indefinite(cov, factor)
+        self.prior_factor = factor[s:]
+        self.row_factor = self._scale[:, None] * factor
+        self.noise = np.concatenate([np.zeros(s), np.ones(sign.size)])
+        self.lower = -np.concatenate([prior.truncation, sign * self.mean])
+        self.cov: Covariance
+        if factor.shape[1] < LOW_RANK_SHARE * self.noise.size:
+            self.cov = LowRankCovariance(self.noise, self.row_factor)
+        else:
+            matrix = self._scale[:, None] * cov * self._scale
+            matrix[np.diag_indices_from(matrix)] += self.noise
+            self.cov = DenseCovariance(matrix, "the covariance of the observations")
+
+    @cached_property
+    def _chol(self) -> FloatArray:
+        if isinstance(self.cov, DenseCovariance):
+            return self.cov.chol
+        return linalg.cholesky("the covariance of the observations", self.cov.dense())[0]
+
+    def function_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draws of f at the data, one for each row of `u`: a prior draw, corrected (Matheron)."""
+        n_draws = u.shape[0]
+        coordinates = rng.standard_normal((self.row_factor.shape[1], n_draws))
+        gap = u.T - self.row_factor @ coordinates
+        gap -= np.sqrt(self.noise)[:, None] * rng.standard_normal(gap.shape)
+        solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
+        coordinates += self.row_factor.T @ solved
+        return self.mean + (self.prior_factor @ coordinates).T
+
+    def regression(self, name: str, new: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Covariance of u with f at `new`, shape (s + n, t), and G^-1 times it."""
+        row_cov = self._scale[:, None] * self._prior.covariance(name, self._points, new)
+        return row_cov, cho_solve((self._chol, True), row_cov)
+
+
+def _refuse_indefinite(cov: FloatArray, factor: FloatArray) -> None:
+    # One matrix product with a fixed vector of signs sees what the factor left out, at O(n^2).
+    probe = np.where(np.random.default_rng(0).random(cov.shape[0]) < 0.5, -1.0, 1.0)
+    gap = np.abs(cov @ probe - factor @ (factor.T @ probe)).max()
+    scale = cov.diagonal().max()
+    if gap > 1e-7 * scale * np.sqrt(probe.size):
+        raise NotPositiveDefiniteError(
+            "cov_func is not positive semidefinite at X and the pseudo-points: what is left of its "
+            f"matrix beyond the positive part is of size {gap:.3g} (largest variance {scale:.3g})."
+        )
