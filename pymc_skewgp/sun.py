@@ -419,6 +419,7 @@ class SUN:
         m = weights.shape[0]
         offsets = as_vector("Z", Z, m)
         noise = as_covariance("S", S, m)
+        linalg.cholesky("S", noise)  # refuses what is no covariance
         pull = weights @ self._scale
         cross = weights @ self._cross_cov
         return self._trusted(

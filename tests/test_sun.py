@@ -58,7 +58,7 @@ def pdf(sun, points):
     """
     off = points - sun.mu
     solved = np.linalg.solve(sun.scale, off.T).T
-    log_normal = stats.multivariate_normal(sun.mu, sun.scale).logpdf(points)
+    log_normal = np.atleast_1d(stats.multivariate_normal(sun.mu, sun.scale).logpdf(points))
     if sun.n_latent == 0:
         return np.exp(log_normal)
     c, g = sun.cross_cov[:, 0], sun.latent_cov[0, 0]
@@ -372,7 +372,7 @@ def test_condition_with_correlated_noise():
     sun = random_sun(1, 0, 3)
     W, Z = np.array([[1.0], [-0.5]]), np.array([0.2, 0.4])
     S = np.array([[1.0, 0.6], [0.6, 2.0]])
-    points, w = grid(sun.mu, reach_of(sun), n_nodes=20)
+    points, w = grid(sun.mu, reach_of(sun), n_nodes=30)
     low = np.full(2, -inf)
     likelihood = np.exp([brute_log_prob(low, Z + W @ f, S) for f in points])
     weight = w * pdf(sun, points) * likelihood
@@ -467,7 +467,7 @@ def test_draws_are_seeded():
 
 
 def test_a_nearly_degenerate_variable():
-    """Noise-free rows of a posterior: Omega - C Gamma^-1 C' is nearly zero, and draws stay finite."""
+    """Noise-free rows of a posterior: Omega - C Gamma^-1 C' is nearly 0, and draws stay finite."""
     sun = SUN([0.0], [[1.0]], [[1.0 - 1e-9]], [0.0], [[1.0]])
     draws = sun.sample(1000, random_seed=0)
     assert draws.min() > -1e-3  # the half-normal
