@@ -219,7 +219,7 @@ def botorch(peer_python):
     command = [sys.executable, str(script), "--peer-python", peer_python]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     print(shown)
-    for row in re.findall(r"^\s*\|?\s*(200|1000)\W+(\d+)\b.*?([\d.]+)\s*\|?\s*$", shown, re.M):
+    for row in re.findall(r"^\s*(\d+)\s+(\d+)\s+[\d,]+\s+[\d,]+\s+([\d.]+)", shown, re.M):
         yield f"lin-ess steps over BoTorch's, N={row[0]}, {row[1]} chain(s)", ">= 3", row[2]
 
 
