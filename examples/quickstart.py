@@ -182,12 +182,11 @@ def main():
     report("GP", plain, X_test, y_test)
     report("SkewGP", skew, X_test, y_test)
 
-    skewness = skew.predict(X, draws=0)["predictions_summary"]["f_skewness"].values
+    at_data = skew.predict(X, draws=0)["predictions_summary"]
+    skewness, error = at_data["f_skewness"].values, at_data["f_skewness_mcse"].values
     most = np.argsort(-np.abs(skewness))[:5]
-    print(
-        "\nThe five most skewed latent values (skewness "
-        f"{', '.join(f'{s:+.2f}' for s in skewness[most])}):"
-    )
+    shown = ", ".join(f"{skewness[i]:+.2f} +- {error[i]:.2f}" for i in most)
+    print(f"\nThe five most skewed latent values have skewness {shown}:")
     print(az.summary(dt.sel(obs_id=most), var_names=["f"]))
 
     twisted, chained = min_ess_per_second(dt), min_ess_per_second(chain)

@@ -1,0 +1,50 @@
+"""What the README and the quickstart promise runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_readme_code_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(blocks) >= 3
+    names: dict = {}
+    exec("\n".join(blocks), names)
+    plain, told = (
+        float(value) for value in re.findall(r"Estimate\(value=([-\d.]+)", capsys.readouterr().out)
+    )
+    # The text says that the prior is told the truth: that must raise the evidence.
+    assert told > plain + 0.5
+
+
+def test_readme_names_files_that_exist():
+    text = (ROOT / "README.md").read_text()
+    for target in re.findall(r"\]\(((?!http)[^)]+)\)", text):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.slow(ci=True)
+def test_quickstart_runs_and_draws(tmp_path):
+    figure = tmp_path / "figure.png"
+    command = [sys.executable, str(ROOT / "examples" / "quickstart.py"), "--figure", str(figure)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    evidence = {
+        name: (float(value), float(error))
+        for name, value, error in re.findall(
+            r"^(GP|SkewGP)\s+log evidence\s+([-\d.]+) \+- ([\d.]+)", run.stdout, re.M
+        )
+    }
+    # The two points are where the data say so as well: up to log 4 is to be gained.
+    gain = evidence["SkewGP"][0] - evidence["GP"][0]
+    assert 0.0 < gain < 2.5
+    assert all(error < 0.05 for _, error in evidence.values())
+    image = matplotlib.image.imread(figure)
+    assert image.shape[0] > 400
+    assert np.std(image) > 0.05  # not blank
