@@ -256,3 +256,14 @@ def test_nearly_contradicting_rows(gap):
     exact = bivariate_log_prob(None, upper, cov)  # tested on its own against 50-digit arithmetic
     # cond(cov) eps of the log probability, 1/gap of both.
     assert log_mean_exp(log_weights) == pytest.approx(exact, abs=1e-6 + 1e-16 / gap**2 * 100)
+
+
+def test_a_prior_of_condition_number_1e9_does_not_blur_the_mean():
+    """G^-1 m has to come from a solve: as nu - tau m, G would magnify its round-off by 1e8, and the
+    proposal would sit beside EP's mean (effective fraction .4)."""
+    rng = np.random.default_rng(3)
+    x, sign = np.sort(rng.uniform(size=60)), rng.choice([-1.0, 1.0], 60)
+    kernel = 1e7 * np.exp(-0.5 * (x[:, None] - x) ** 2)
+    cov = sign[:, None] * kernel * sign + np.eye(60)
+    _, log_weights = draw(cov, np.zeros(60), np.full(60, np.inf))
+    assert ess_fraction(log_weights) > 0.95

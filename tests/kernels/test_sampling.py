@@ -1,0 +1,119 @@
+"""The ladder of samplers: each rung is reached, and the last one hands over what it should."""
+
+import numpy as np
+import pytest
+from oracles import equicorrelated_cov
+
+from pymc_skewgp.kernels import sampling
+from pymc_skewgp.kernels.covariance import DenseCovariance
+from pymc_skewgp.kernels.sampling import N_REPLICATES, sample_rectangle
+from pymc_skewgp.kernels.tempering import TemperedDraws
+
+N = 6
+COV = DenseCovariance(equicorrelated_cov(N, 0.5))
+LOWER, UPPER = np.zeros(N), np.full(N, np.inf)
+
+
+def sample(goal="draws", n_draws=256, seed=0, **kwargs):
+    rng = np.random.default_rng(seed)
+    return sample_rectangle(COV, LOWER, UPPER, n_draws, rng, goal=goal, **kwargs)
+
+
+def test_an_easy_problem_stays_on_the_first_rung():
+    result = sample()
+    assert result.method == "twisted"
+    assert result.u.shape == (N, 256)
+    assert result.log_weights.shape == (256,)
+    assert result.ep.n_sweeps > 0
+
+
+@pytest.mark.parametrize("n_draws", [1, 7, 63, 65, 1001])
+def test_the_number_of_draws_is_the_one_asked_for(n_draws):
+    result = sample(n_draws=n_draws)
+    assert result.u.shape == (N, n_draws)
+    assert result.log_weights.shape == (n_draws,)
+    assert np.isfinite(result.log_prob.std_error)
+
+
+@pytest.mark.parametrize("goal", ["draws", "probability"])
+def test_the_second_rung(monkeypatch, goal):
+    monkeypatch.setitem(sampling._ENOUGH, goal, 1.1)  # nothing is good enough
+    monkeypatch.setattr(sampling, "_SURE_ENOUGH", 0.0)
+    result = sample(goal)
+    assert result.method == "twisted (relaxed)"
+    assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error + 1e-3
+
+
+def fake_temper(log_probs):
+    """Tempering whose replicates are told apart: draws of replicate r of batch b are 10 b + r."""
+    batches = iter(range(100))
+
+    def temper(proposal, points, n_replicates, rng):
+        batch = next(batches)
+        per_replicate = points.shape[1] // n_replicates
+        names = 10 * batch + np.repeat(np.arange(n_replicates), per_replicate)
+        return TemperedDraws(np.tile(names, (N, 1)), log_probs[batch], 0.1, 2, 5, 0.4)
+
+    return temper
+
+
+@pytest.fixture
+def last_rung(monkeypatch):
+    monkeypatch.setitem(sampling._ENOUGH, "draws", 1.1)
+    monkeypatch.setitem(sampling._COLLAPSED, "draws", 1.1)
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
+    """The standard error is that of the mean of 8 numbers; draws are weighted by their own one."""
+    log_probs = np.log(np.array([1.0, 1.2, 0.9, 1.1, 0.8, 1.0, 1.1, 0.9]))
+    monkeypatch.setattr(sampling, "temper", fake_temper([log_probs]))
+    result = sample()
+    probs = np.exp(log_probs)
+    assert result.method == "tempered"
+    assert result.log_prob.value == pytest.approx(np.log(probs.mean()))
+    error = probs.std(ddof=1) / probs.mean() / np.sqrt(N_REPLICATES)
+    assert result.log_prob.std_error == pytest.approx(error)
+    replicate = result.u[0].astype(int)
+    np.testing.assert_allclose(result.log_weights, log_probs[replicate])
+    assert set(replicate) == set(range(8))
+    assert result.log_prob.ess_fraction == pytest.approx(1 / (1 + 256 * error**2))
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempering_goes_on_until_the_error_is_small(monkeypatch):
+    """Batches are pooled: with a spread of one nat, one batch is not enough and two are."""
+    rough = np.array([0.0, 0.5, -0.5, 0.3, -0.3, 0.2, -0.2, 0.0])
+    monkeypatch.setattr(sampling, "temper", fake_temper([rough, 0.1 * rough, rough]))
+    result = sample()
+    assert set(result.u[0].astype(int) // 10) == {0, 1}
+    assert result.log_prob.std_error <= 0.1
+    pooled = np.concatenate([rough, 0.1 * rough])
+    assert result.log_prob.value == pytest.approx(np.log(np.exp(pooled).mean()))
+    batch, replicate = np.divmod(result.u[0].astype(int), 10)
+    np.testing.assert_allclose(result.log_weights, pooled.reshape(2, 8)[batch, replicate])
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempering_gives_up_after_eight_batches(monkeypatch):
+    wild = np.array([0.0, 3.0, -3.0, 1.0, -1.0, 2.0, -2.0, 0.0])
+    monkeypatch.setattr(sampling, "temper", fake_temper([wild] * 20))
+    result = sample()
+    assert result.log_prob.std_error > 0.1
+    assert result.u[0].max() < 80
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempered_for_real():
+    result = sample(n_draws=1024)
+    assert result.method == "tempered"
+    assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error
+    assert result.u.min() > 0
+
+
+def test_more_batches_reach_the_error_asked_for():
+    """Uneven numbers of draws a batch are rounded up to the replicates; the spread is over all."""
+    plain = sample("probability", n_draws=100)
+    precise = sample("probability", n_draws=100, rtol=0.3 * plain.log_prob.std_error)
+    assert precise.log_prob.std_error <= 0.3 * plain.log_prob.std_error
+    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error + 1e-4
