@@ -32,7 +32,12 @@ from pymc_skewgp.kernels.truncated import (
     twisted_draws,
 )
 from pymc_skewgp.kernels.validation import FloatArray, as_count, as_vector
-from pymc_skewgp.kernels.weights import Estimate, add_estimates, systematic_resample
+from pymc_skewgp.kernels.weights import (
+    Estimate,
+    add_estimates,
+    systematic_resample,
+    weighted_error,
+)
 from pymc_skewgp.sun import SUN
 
 Method = Literal["twisted", "lin_ess"]
@@ -276,7 +281,7 @@ class SkewGPPosterior:
         prior_var = self._prior.covariance("Xnew", new, diag=True)
         variance = np.maximum(prior_var - np.einsum("ij,ij->j", row_cov, solved), 0.0)
         mean, sd, skewness = mixture_moments(means, variance, weights)
-        errors = mixture_moment_errors(means, variance, weights)
+        errors = mixture_moment_errors(means, variance, weights, latent.replicate)
         conditional_p = ndtr(means / np.sqrt(1.0 + variance)[:, None])
         p_mean = conditional_p @ weights
 
@@ -305,7 +310,9 @@ class SkewGPPosterior:
                     **dict(zip(_MOMENT_ERRORS, errors, strict=True)),
                     **quantile_group,
                     "p_mean": p_mean,
-                    "p_mcse": _ratio_error(conditional_p, weights, p_mean),
+                    "p_mcse": weighted_error(
+                        conditional_p - p_mean[:, None], weights, latent.replicate
+                    ),
                 },
                 "predictions_constant_data": {"X": new},
             },
@@ -373,7 +380,8 @@ class SkewGPPosterior:
         size = max(draws, _LEAST_WEIGHTED)
         latent = self._draw_latent(size * chains, method, rng, chains, thin)
         blocks = enumerate(latent.log_weights.reshape(chains, size))
-        chosen = [i * size + systematic_resample(block, draws, rng) for i, block in blocks]
+        # Copies stay side by side, where the effective sample size of a chain sees them.
+        chosen = [i * size + np.sort(systematic_resample(block, draws, rng)) for i, block in blocks]
         return latent, np.stack(chosen)
 
 
@@ -383,8 +391,3 @@ _PER_POINT = ("f", "p", "y", "f_mean", "f_sd", "f_skewness", *_MOMENT_ERRORS, "p
 
 def _zero_mean(X: FloatArray) -> FloatArray:
     return np.zeros(X.shape[0])
-
-
-def _ratio_error(values: FloatArray, weights: FloatArray, mean: FloatArray) -> FloatArray:
-    """Standard error of a weighted mean: independent draws, weights normalised by their sum."""
-    return np.sqrt((values - mean[:, None]) ** 2 @ weights**2)

@@ -22,6 +22,8 @@ from pymc_skewgp.kernels.validation import (
 )
 from pymc_skewgp.kernels.weights import Estimate, add_estimates, systematic_resample
 
+# Weighted draws to resample from, at least: a few would still be the proposal's.
+_LEAST_WEIGHTED = 512
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -263,7 +265,7 @@ class SUN:
     def sample(self, n: int, random_seed: Seed = None) -> FloatArray:
         """Draw from the distribution.
 
-        The latent variable is drawn by the twisted sampler with four proposals for each draw,
+        The latent variable is drawn by the twisted sampler, at least four proposals for each draw,
         resampled by weight; given it the variable is Gaussian.
 
         Parameters
@@ -286,7 +288,7 @@ class SUN:
             DenseCovariance(self._latent_cov, "latent_cov"),
             -self._truncation,
             np.full(self.n_latent, np.inf),
-            4 * count,
+            max(4 * count, _LEAST_WEIGHTED),
             rng,
         )
         u = latent.draws[systematic_resample(latent.log_weights, count, rng)]

@@ -6,7 +6,7 @@ diagonal of S, m and the normalising constant at every sweep, the twisted sample
 
 * `DenseCovariance` factorises B = I + T^.5 G T^.5: n^3/3 + n^3/3 operations a sweep.
 * `LowRankCovariance`, G = diag(d) + F F' with F of rank r, works in the r coordinates of F:
-  n r^2 operations a sweep, no cancellation, and nothing lost.
+  n r^2 operations a sweep, and no cancellation in the variances.
 """
 
 from typing import NamedTuple, Protocol

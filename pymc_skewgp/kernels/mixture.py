@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.weights import IntArray, weighted_error
 
 _MAX_STEPS = 60
 _CHUNK = 2**22  # entries of a block of rows x components
@@ -37,15 +38,19 @@ def mixture_moments(
 
 
 def mixture_moment_errors(
-    means: FloatArray, variance: FloatArray, weights: FloatArray
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    replicate: IntArray | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Monte Carlo standard errors of `mixture_moments`, components being independent draws.
+    r"""Monte Carlo standard errors of `mixture_moments`, components being draws.
 
     The delta method: each statistic's influence function at component j, squared and summed with
     weights :math:`w_j^2`; for the skewness, with :math:`d_j = m_j - \bar m` and :math:`S` the
     total variance,
     :math:`(d_j^3 - \mu_3 - 3 \mu_2 d_j) / S^{3/2} - \tfrac32 \mathrm{skew}\,(d_j^2 - \mu_2) / S`.
-    Quasi-Monte Carlo draws do a little better than this.
+    Quasi-Monte Carlo draws do a little better than this. With `replicate`, shape (n_components,),
+    draws of one replicate may depend on each other (`weights.weighted_error`).
 
     Returns
     -------
@@ -59,11 +64,10 @@ def mixture_moment_errors(
     scale = np.where(sd > 0, sd, 1.0)[:, None]
     on_skewness = (centred * squared - third - 3.0 * second * centred) / scale**3
     on_skewness -= 1.5 * skewness[:, None] * (squared - second) / scale**2
-    square_weights = weights**2
     return (
-        np.sqrt(squared @ square_weights),
-        np.sqrt((squared - second) ** 2 @ square_weights) / (2.0 * scale[:, 0]),
-        np.sqrt(on_skewness**2 @ square_weights),
+        weighted_error(centred, weights, replicate),
+        weighted_error((squared - second) / (2.0 * scale), weights, replicate),
+        weighted_error(on_skewness, weights, replicate),
     )
 
 

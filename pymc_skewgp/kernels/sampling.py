@@ -20,6 +20,7 @@ from pymc_skewgp.kernels.twisted import TwistedProposal, twist
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import (
     Estimate,
+    IntArray,
     log_mean_exp,
     pareto_k,
     replicate_estimate,
@@ -38,7 +39,9 @@ _WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
 _ENOUGH = {"draws": 0.5, "probability": 0.95}
 _COLLAPSED = {"draws": 0.25, "probability": 0.1}  # below: temper
 _SURE_ENOUGH = 0.003  # nats: no need to climb for less
-_WORST_ERROR = 0.1  # nats: tempering goes on, and a warning is due, above this
+_WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
+# Weights so nearly equal that a heavy tail, if there is one, moves no draw.
+_NEARLY_EQUAL = 0.98
 _UNRELIABLE_K = 0.7
 _MAX_BATCHES = 8  # of tempering
 _MAX_DOUBLED = 64  # of plain draws
@@ -60,6 +63,8 @@ class SamplingResult:
         "twisted", "twisted (relaxed)" or "tempered".
     ep : EPResult
         The fixed point that the proposal was made from.
+    replicate : ndarray of int, shape (n_draws,)
+        The independent randomisation that each draw comes from, in ascending order.
     """
 
     u: FloatArray
@@ -67,6 +72,7 @@ class SamplingResult:
     log_prob: Estimate
     method: str
     ep: EPResult
+    replicate: IntArray
 
 
 def sample_rectangle(
@@ -94,7 +100,7 @@ def sample_rectangle(
     goal : {"draws", "probability"}
         What to spend effort on where the two differ.
     rtol : float, optional
-        Standard error of the log probability to reach, by more batches of draws.
+        Standard error of the log probability to reach, by more batches of draws. Default 0.1.
 
     Returns
     -------
@@ -103,26 +109,29 @@ def sample_rectangle(
         the most it spends.
     """
     ep = fit_ep(cov, lower, upper)
-    method = "twisted"
     proposal = twist(cov, ep, lower, upper)
-    result = _run(proposal, ep, n_draws, rng, method)
-    estimate = result.log_prob
-    if goal == "draws":
-        good = estimate.ess_fraction >= _ENOUGH[goal]
-    else:  # a heavy tail of weights hides its error: it must be light, whatever the fraction says
-        good = estimate.pareto_k < _UNRELIABLE_K and (
-            estimate.ess_fraction >= _ENOUGH[goal] or estimate.std_error <= _SURE_ENOUGH
-        )
-    if not good:
-        method = "twisted (relaxed)"
-        proposal = _pick_wider(cov, ep, lower, upper, rng, goal)
-        result = _run(proposal, ep, n_draws, rng, method)
-        estimate = result.log_prob
-        if estimate.ess_fraction < _COLLAPSED[goal] or estimate.std_error > _WORST_ERROR:
+    result, log_weights = _run(proposal, ep, n_draws, rng, "twisted")
+    if not _good(result.log_prob, goal):
+        proposal, pilot = _pick_wider(cov, ep, lower, upper, rng, goal)
+        # Decided by the pilot alone: to drop a run because it met the tail would be a bias.
+        if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
             return _temper_in_batches(proposal, ep, n_draws, rng, rtol or _WORST_ERROR)
-    if rtol is not None and estimate.std_error > rtol:
-        result = _more_batches(result, proposal, n_draws, rng, rtol)
-    return result
+        result, log_weights = _run(proposal, ep, n_draws, rng, "twisted (relaxed)")
+    return _more_batches(result, log_weights, proposal, n_draws, rng, rtol or _WORST_ERROR)
+
+
+def heavy_tailed(estimate: Estimate) -> bool:
+    """Whether the weights have a tail that their own statistics cannot be trusted with."""
+    return not (estimate.pareto_k < _UNRELIABLE_K or estimate.ess_fraction >= _NEARLY_EQUAL)
+
+
+def _good(estimate: Estimate, goal: Goal) -> bool:
+    """Whether the first rung will do: a heavy tail hides its error from every other measure."""
+    enough = estimate.ess_fraction >= _ENOUGH[goal]
+    if goal == "draws":
+        return enough and not heavy_tailed(estimate)
+    enough |= estimate.std_error <= _SURE_ENOUGH
+    return enough and estimate.pareto_k < _UNRELIABLE_K
 
 
 def _points(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
@@ -132,10 +141,18 @@ def _points(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) -
 
 def _run(
     proposal: TwistedProposal, ep: EPResult, n_draws: int, rng: np.random.Generator, method: str
-) -> SamplingResult:
+) -> tuple[SamplingResult, FloatArray]:
+    """A run, and the log weights of all its draws: there may be a few more than were asked for."""
     u, log_weights = proposal.draw(_points(proposal, n_draws, rng))
+    if not np.isfinite(log_weights).all():
+        raise FloatingPointError(
+            "the importance weights are not finite: limits and covariance are too far apart for "
+            "double precision. Check their units, and drop limits that are out of all reach."
+        )
     estimate = replicate_estimate(log_weights, N_REPLICATES)
-    return SamplingResult(u[:, :n_draws], log_weights[:n_draws], estimate, method, ep)
+    replicate = np.repeat(np.arange(N_REPLICATES), log_weights.size // N_REPLICATES)[:n_draws]
+    result = SamplingResult(u[:, :n_draws], log_weights[:n_draws], estimate, method, ep, replicate)
+    return result, log_weights
 
 
 def _pick_wider(
@@ -145,34 +162,40 @@ def _pick_wider(
     upper: FloatArray,
     rng: np.random.Generator,
     goal: Goal,
-) -> TwistedProposal:
-    """The wider proposal whose pilot run does best; its own draws are not used again."""
-    best, best_score = None, -np.inf
+) -> tuple[TwistedProposal, Estimate]:
+    """The wider proposal whose pilot run does best, and that run, which is not used again.
+
+    Among light tails the largest effective fraction or the smallest error; else the lightest tail.
+    """
+    pilots = []
     for relax, widening in _WIDER:
         proposal = twist(cov, ep, lower, upper, relax=relax, widening=widening)
-        _, log_weights = proposal.draw(_points(proposal, _PILOT_DRAWS, rng))
-        pilot = replicate_estimate(log_weights, N_REPLICATES)
-        score = pilot.ess_fraction if goal == "draws" else -pilot.std_error
-        if best is None or score > best_score:
-            best, best_score = proposal, score
-    assert best is not None
-    return best
+        pilots.append((proposal, _run(proposal, ep, _PILOT_DRAWS, rng, "pilot")[0].log_prob))
+
+    def score(pilot: tuple[TwistedProposal, Estimate]) -> tuple[bool, float]:
+        estimate = pilot[1]
+        if heavy_tailed(estimate):
+            return False, -estimate.pareto_k
+        return True, estimate.ess_fraction if goal == "draws" else -estimate.std_error
+
+    return max(pilots, key=score)
 
 
 def _more_batches(
     result: SamplingResult,
+    log_weights: FloatArray,
     proposal: TwistedProposal,
     n_draws: int,
     rng: np.random.Generator,
-    rtol: float,
+    wanted: float,
 ) -> SamplingResult:
-    """Double the draws behind the probability until its standard error is `rtol`."""
-    batches = [proposal.draw(_points(proposal, n_draws, rng))[1]]
-    while True:
-        estimate = replicate_estimate(np.concatenate(batches), N_REPLICATES * len(batches))
-        if estimate.std_error <= rtol or len(batches) >= _MAX_DOUBLED:
-            return replace(result, log_prob=estimate)
+    """Double the draws behind the probability until its standard error is as `wanted`."""
+    batches = [log_weights]
+    while not result.log_prob.std_error <= wanted and len(batches) < _MAX_DOUBLED:
         batches += [proposal.draw(_points(proposal, n_draws, rng))[1] for _ in batches]
+        estimate = replicate_estimate(np.concatenate(batches), N_REPLICATES * len(batches))
+        result = replace(result, log_prob=estimate)
+    return result
 
 
 def _temper_in_batches(
@@ -196,17 +219,20 @@ def _temper_in_batches(
         if std_error <= rtol:
             break
     draws = np.concatenate(u, axis=1)
-    log_weights = np.repeat(log_probs, draws.shape[1] // log_probs.size)
-    # An even choice among all replicates, so that fewer draws still represent every one of them.
-    chosen = rng.permutation(draws.shape[1])[:n_draws]
+    replicate = np.repeat(np.arange(log_probs.size), draws.shape[1] // log_probs.size)
+    # As many of each replicate, and replicates together, so that chains cut from the draws do not
+    # share ancestors.
+    chosen = np.arange(n_draws) * draws.shape[1] // n_draws
+    replicate = replicate[chosen]
     # Independent draws that would give the evidence this error: the honest count behind particles
     # that share ancestors, whose weights alone would say 1.
     fraction = 1.0 / (1.0 + draws.shape[1] * std_error**2)
     worst_k = max(worst_k, pareto_k(log_probs))
     return SamplingResult(
         draws[:, chosen],
-        log_weights[chosen],
+        log_probs[replicate],
         Estimate(value, std_error, fraction, worst_k),
         "tempered",
         ep,
+        replicate,
     )

@@ -22,6 +22,8 @@ from pymc_skewgp.kernels.weights import (
 )
 
 _STAGE_ESS = 0.5  # effective fraction at which a stage ends
+_STAGE_K = 0.5  # Pareto shape up to which the weights of a stage have a variance
+_LEAST_RISE = 0.1  # share of what is left that a stage takes at least
 _FORGOTTEN = 0.2  # moves go on until this share of the start is left ...
 _MAX_MOVES = 8  # ... or so many were made
 _ACCEPTANCE = 0.35  # near the best for random-walk moves on a few effective dimensions
@@ -117,11 +119,13 @@ def temper(
 
 
 def _next_rise(log_weights: FloatArray, most: float) -> float:
-    """Largest rise of the exponent, up to `most`, that keeps the effective fraction."""
+    """Largest rise of the exponent, up to `most`, that keeps the weights in hand."""
 
     def surplus(rise: float) -> float:
         return ess_fraction(rise * log_weights) - _STAGE_ESS
 
-    if surplus(most) >= 0.0:
-        return most
-    return float(brentq(surplus, 0.0, most, xtol=1e-6))
+    rise = most if surplus(most) >= 0.0 else float(brentq(surplus, 0.0, most, xtol=1e-6))
+    # The effective fraction of a sample cannot see a tail that the sample missed; the Pareto shape
+    # can, and scales with the exponent.
+    shape = pareto_k(rise * log_weights)
+    return rise if shape <= _STAGE_K else max(rise * _STAGE_K / shape, _LEAST_RISE * most)

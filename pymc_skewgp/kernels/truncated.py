@@ -13,7 +13,7 @@ from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance
 from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning
 from pymc_skewgp.kernels.lin_ess import lin_ess
 from pymc_skewgp.kernels.linalg import symmetric
-from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
+from pymc_skewgp.kernels.sampling import SamplingResult, heavy_tailed, sample_rectangle
 from pymc_skewgp.kernels.univariate import log_ndtr_interval
 from pymc_skewgp.kernels.validation import (
     FloatArray,
@@ -54,6 +54,9 @@ class TruncatedDraws:
         What was run: "twisted", "twisted (relaxed)", "tempered" or "lin_ess".
     n_chains : int
         Markov chains behind the draws; 1 where they are independent.
+    replicate : ndarray of int, shape (n_draws,), or None
+        For "tempered", the independent run that each draw comes from: draws of one run share
+        ancestors. None where draws are independent, or of Markov chains.
     """
 
     draws: FloatArray
@@ -61,6 +64,7 @@ class TruncatedDraws:
     log_prob: Estimate | None
     method: str
     n_chains: int = 1
+    replicate: IntArray | None = None
 
     @cached_property
     def ess_fraction(self) -> float:
@@ -94,8 +98,8 @@ class TruncatedDraws:
         scheme : {"systematic", "metropolis"}
             "systematic" resampling: each draw is repeated in proportion to its weight, in random
             order; with an effective fraction near 1 few are repeated. "metropolis": a chain of
-            independence Metropolis over the draws in their order, which leaves the target invariant
-            however few there are, at the price of runs of equal draws.
+            independence Metropolis over the draws in their order, with runs of equal draws. Both
+            are exact as the number of draws grows.
         random_seed : int, Generator, SeedSequence or None
             Source of randomness.
 
@@ -266,11 +270,12 @@ def exact_log_prob(matrix: FloatArray, lower: FloatArray, upper: FloatArray) -> 
 def warn_if_unsure(estimate: Estimate, rtol: float | None) -> None:
     """Name the problem when an estimate fell short of what was asked."""
     wanted = _WORST_ERROR if rtol is None else rtol
-    if estimate.std_error > wanted:
+    if not estimate.std_error <= wanted or heavy_tailed(estimate):
         warnings.warn(
-            f"the log probability has standard error {estimate.std_error:.2g} nats, above the "
-            f"{wanted:.2g} wanted (effective fraction {estimate.ess_fraction:.3f}, Pareto k "
-            f"{estimate.pareto_k:.2f}): ask for more draws with n_draws.",
+            f"the log probability has standard error {estimate.std_error:.2g} nats "
+            f"({wanted:.2g} wanted; effective fraction {estimate.ess_fraction:.3f}, Pareto k "
+            f"{estimate.pareto_k:.2f}, above 0.7 the error itself is in doubt): ask for more "
+            "draws with n_draws.",
             LowEffectiveSampleWarning,
             stacklevel=3,
         )
@@ -376,18 +381,24 @@ def twisted_draws(
     if exact is not None:
         estimate = estimate._replace(value=exact, std_error=0.0)
     return TruncatedDraws(
-        np.ascontiguousarray(result.u.T), result.log_weights, estimate, result.method
+        np.ascontiguousarray(result.u.T),
+        result.log_weights,
+        estimate,
+        result.method,
+        replicate=result.replicate if result.method == "tempered" else None,
     )
 
 
 def _warn_if_few(result: SamplingResult) -> None:
     estimate = result.log_prob
-    if estimate.ess_fraction < _LEAST_FRACTION or estimate.std_error > _WORST_ERROR:
+    few = not estimate.ess_fraction >= _LEAST_FRACTION
+    if few or not estimate.std_error <= _WORST_ERROR or heavy_tailed(estimate):
+        n_draws = result.log_weights.size
         warnings.warn(
-            f"{result.log_weights.size} draws are worth about "
-            f"{estimate.ess_fraction * result.log_weights.size:.0f} independent ones "
-            f"(log probability +- {estimate.std_error:.2g} nats, Pareto k "
-            f"{estimate.pareto_k:.2f}): ask for more draws, or shorten the kernel's variance.",
+            f"{n_draws} draws are worth about {estimate.ess_fraction * n_draws:.0f} independent "
+            f"ones (log probability +- {estimate.std_error:.2g} nats, Pareto k "
+            f"{estimate.pareto_k:.2f}, above 0.7 a tail is missing): ask for more draws, or "
+            "lower the kernel's variance.",
             LowEffectiveSampleWarning,
             stacklevel=4,
         )

@@ -9,9 +9,9 @@ from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 
 FloatArray = NDArray[np.float64]
 
-# Round-off in building a covariance leaves an asymmetry of a few eps of its largest entry;
-# anything above this relative size is a mistake in the matrix, not round-off.
-SYMMETRY_RTOL = 1e-8
+# Round-off in building a covariance leaves an asymmetry of a few eps of its variances; anything
+# above this relative size is a mistake in the matrix, not round-off.
+SYMMETRY_RTOL = 1e-7
 
 
 def as_float_array(name: str, value: ArrayLike, ndim: int) -> FloatArray:
@@ -64,13 +64,6 @@ def as_covariance(name: str, value: ArrayLike, size: int | None = None) -> Float
         raise ValueError(f"{name} must be square, got shape {matrix.shape}.")
     if matrix.size == 0:
         raise ValueError(f"{name} is empty (shape {matrix.shape}): at least one row is needed.")
-    gap = np.abs(matrix - matrix.T).max()
-    scale = np.abs(matrix).max()
-    if gap > SYMMETRY_RTOL * scale:
-        raise ValueError(
-            f"{name} is not symmetric: entries differ from their mirror by up to {gap:.3g} "
-            f"(largest entry {scale:.3g}). Use ({name} + {name}.T) / 2 if that is round-off."
-        )
     diagonal = matrix.diagonal()
     if (diagonal <= 0).any():
         index = int(np.argmin(diagonal))
@@ -78,7 +71,18 @@ def as_covariance(name: str, value: ArrayLike, size: int | None = None) -> Float
             f"{name} is not positive definite: diagonal entry {index} is {diagonal[index]:.3g}, "
             "and variances must be positive."
         )
-    return matrix if gap == 0 else (matrix + matrix.T) / 2
+    # Against the two variances, not the largest entry: units may differ from row to row.
+    gap = np.abs(matrix - matrix.T)
+    sd = np.sqrt(diagonal)
+    relative = gap / (sd * sd[:, None])
+    if relative.max() > SYMMETRY_RTOL:
+        i, j = np.unravel_index(int(relative.argmax()), gap.shape)
+        raise ValueError(
+            f"{name} is not symmetric: entries ({i}, {j}) and ({j}, {i}) differ by {gap[i, j]:.3g} "
+            f"(standard deviations {sd[i]:.3g} and {sd[j]:.3g}). "
+            f"Use ({name} + {name}.T) / 2 if that is round-off."
+        )
+    return matrix if not gap.any() else (matrix + matrix.T) / 2
 
 
 def as_bounds(

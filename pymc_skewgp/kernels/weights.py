@@ -11,6 +11,11 @@ from pymc_skewgp.kernels.validation import FloatArray
 IntArray = NDArray[np.intp]
 
 
+_LEAST_SHARE = 0.1  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
+_ROUND_OFF = 1e-10  # relative, of sums of thousands of terms that cancel
+_LARGE_ERROR = 0.5
+
+
 class Estimate(NamedTuple):
     """A Monte Carlo estimate with what is known of its error.
 
@@ -58,28 +63,37 @@ def ess_fraction(log_weights: FloatArray) -> float:
 def pareto_k(log_weights: FloatArray) -> float:
     """Pareto shape of the right tail of the weights; -inf where there is no tail to speak of.
 
-    That is, where the largest weight is within a tenth of the mean one.
+    That is, where the largest weight is within a tenth of the mean one, or where too few weights
+    differ. Copies of a draw count once: they are the work of resampling, not of the tail.
     """
-    if log_weights.size < 25 or log_weights.max() - log_mean_exp(log_weights) < np.log(1.1):
+    if log_weights.max() - log_mean_exp(log_weights) < np.log(1.1):
+        return -np.inf
+    distinct = np.unique(log_weights)
+    if distinct.size < 25:
         return -np.inf
     # Here and not at the top: a second of import that only sampling needs.
     from arviz_stats.base import array_stats
 
-    # psislw asks for log likelihoods to be divided out: the negative log weights.
-    return float(array_stats.psislw(log_weights.max() - log_weights)[1])
+    # psislw asks for log likelihoods to be divided out: the negative log weights. Weights many
+    # orders apart overflow in its search; what it then returns is not a number.
+    with np.errstate(all="ignore"):
+        shape = float(array_stats.psislw(distinct[-1] - distinct)[1])
+    return np.inf if np.isnan(shape) else shape
 
 
 def replicate_estimate(log_weights: FloatArray, n_replicates: int) -> Estimate:
-    """Log of the mean weight, its standard error from `n_replicates` equal, independent blocks."""
+    """Log of the mean weight, its standard error from `n_replicates` equal, independent blocks.
+
+    The standard error is never less than a tenth of plain Monte Carlo's, because a part of the
+    space that no point set reaches is seen by no replicate, nor less than round-off.
+    """
     value = log_mean_exp(log_weights)
-    blocks = log_weights.reshape(n_replicates, -1)
-    means = np.array([log_mean_exp(block) for block in blocks])
-    return Estimate(
-        value,
-        spread_of_replicates(means, value),
-        ess_fraction(log_weights),
-        pareto_k(log_weights),
-    )
+    means = np.array([log_mean_exp(block) for block in log_weights.reshape(n_replicates, -1)])
+    fraction = ess_fraction(log_weights)
+    plain = np.sqrt(max(1.0 / fraction - 1.0, 0.0) / log_weights.size)
+    error = np.hypot(spread_of_replicates(means, value), _LEAST_SHARE * plain)
+    error = np.hypot(error, _ROUND_OFF * abs(value))
+    return Estimate(value, float(error), fraction, pareto_k(log_weights))
 
 
 def spread_of_replicates(log_means: FloatArray, value: float) -> float:
@@ -87,7 +101,28 @@ def spread_of_replicates(log_means: FloatArray, value: float) -> float:
     if log_means.size < 2:
         return np.inf
     ratio = np.exp(log_means - value)
-    return float(ratio.std(ddof=1) / np.sqrt(ratio.size))
+    error = float(ratio.std(ddof=1) / np.sqrt(ratio.size))
+    # The error of a logarithm is that of the ratio only while it is small: where one replicate is
+    # all of the mean, the ratio's never exceeds 1.
+    return error if error < _LARGE_ERROR else max(error, float(log_means.std(ddof=1)))
+
+
+def weighted_error(
+    influence: FloatArray, weights: FloatArray, replicate: IntArray | None
+) -> FloatArray:
+    """Standard error of sum_j w_j influence_j, one for each row of `influence` (n, n_draws).
+
+    Draws are independent of each other, or, with `replicate` given, only from one replicate to
+    another: then it comes from the spread of the replicates' sums.
+    """
+    if replicate is None:
+        return np.sqrt(influence**2 @ weights**2)
+    names, index = np.unique(replicate, return_inverse=True)
+    member = np.zeros((index.size, names.size))
+    member[np.arange(index.size), index] = weights
+    sums = influence @ member
+    correction = names.size / max(names.size - 1, 1)
+    return np.sqrt(correction * (sums**2).sum(axis=1))
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
@@ -106,8 +141,8 @@ def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> In
     """Indices of a chain of independence Metropolis over the draws, started at a weighted pick.
 
     The proposal's draws in their order are the proposals; each is taken with probability
-    min(1, w_new / w_old). The chain leaves the target invariant whatever the number of draws,
-    where resampling is exact only as that number grows.
+    min(1, w_new / w_old): a chain that leaves the target invariant. Its start is picked from the
+    same draws, so it is exact only as their number grows, like resampling.
     """
     n = log_weights.size
     state = int(systematic_resample(log_weights, 1, rng)[0])
@@ -131,4 +166,5 @@ def chain_ess_fraction(draws: FloatArray) -> float:
     from arviz_stats.base import array_stats  # a second of import that only sampling needs
 
     ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
-    return float(np.min(ess) / (n_chains * n_draws))
+    # Chains that alternate can beat independent draws; as a fraction that is 1.
+    return float(min(np.min(ess) / (n_chains * n_draws), 1.0))

@@ -434,7 +434,7 @@ def test_steep_draws_are_tempered(seed):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_steep_moments(seed):
-    """Weighted means of the tempered draws against lin-ess and a longer run of tempering: the
+    """Weighted means of the tempered draws against a longer run of tempering: the
     average over rows of u / sd, whose spread is .5 or so, by 5 errors of 8 independent runs."""
     cov = steep_cov(seed=seed)
     sd = np.sqrt(np.diag(cov))
