@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance
@@ -40,8 +40,9 @@ class TwistedProposal:
         leading directions.
     mean, tau, nu, lower, upper : ndarray, shape (n + q,)
         Mean of the twisting Gaussian, sites and limits, in that order.
-    widening : float
-        Factor on the standard deviation of the leading direction (1 without one).
+    widening, wide_share : float
+        The leading direction is drawn from its Gaussian with probability 1 - wide_share, and with
+        its standard deviation multiplied by `widening` otherwise (1 and 1 without one).
     log_constant : float
         log Z.
     """
@@ -54,6 +55,7 @@ class TwistedProposal:
     lower: FloatArray
     upper: FloatArray
     widening: float
+    wide_share: float
     log_constant: float
 
     @property
@@ -82,10 +84,8 @@ class TwistedProposal:
         u = np.empty((self.order.size, n_draws))
         log_weights = np.full(n_draws, self.log_constant)
         if n_latent:
-            normal = ndtri(points[0])
-            noise[0] = self.widening * normal
-            excess = 0.5 * (self.widening**2 - 1.0)
-            log_weights += np.log(self.widening) - excess * normal**2
+            noise[0] = _widened_quantile(points[0], self.widening, self.wide_share)
+            log_weights -= _log_widening(noise[0], self.widening, self.wide_share)
         low, high = self.lower - self.mean, self.upper - self.mean
         scale = self.chol.diagonal()
         precision = 1.0 / scale**2 - self.tau
@@ -126,6 +126,7 @@ def twist(
     *,
     relax: float = 1.0,
     widening: float | None = None,
+    wide_share: float = 1.0,
 ) -> TwistedProposal:
     """Build the twisted proposal from EP's sites.
 
@@ -145,6 +146,11 @@ def twist(
         Gaussian with the standard deviation multiplied by this. The first point coordinate then
         carries what all the weights have in common, and quasi-Monte Carlo integrates it nearly
         exactly. None: no such direction.
+    wide_share : float in (0, 1], default 1
+        Share of the draws whose leading direction is widened; the others keep its Gaussian. A
+        small share costs few effective draws and still bounds the weights in that direction, which
+        is where the target is most skewed (a defensive mixture, Hesterberg 1995,
+        doi:10.1080/00401706.1995.10484303).
 
     Returns
     -------
@@ -163,6 +169,8 @@ def twist(
     mean, tau, nu = mean[order], tau[order], nu[order]
     low, high = lower[order], upper[order]
     posterior = posterior[np.ix_(order, order)]
+    if not ep.tau.any():  # nothing is restricted: no direction matters
+        widening = None
     if widening is not None:
         row, variance, centre = _leading_direction(cov, ep, order, posterior, mean)
         posterior = np.block([[np.array([[variance]]), row[None]], [row[:, None], posterior]])
@@ -179,8 +187,40 @@ def twist(
         low,
         high,
         1.0 if widening is None else widening,
+        wide_share,
         log_constant,
     )
+
+
+def _widened_quantile(u: FloatArray, widening: float, share: float) -> FloatArray:
+    """Quantile of (1 - share) N(0, 1) + share N(0, widening^2)."""
+    inner = np.asarray(ndtri(u))
+    if share == 1.0:
+        return widening * inner
+    # Between the quantiles of the two; Newton steps where they stay between, else halving.
+    low, high = np.sort([inner, widening * inner], axis=0)
+    x = inner.copy()
+    for _ in range(40):
+        surplus = (1.0 - share) * ndtr(x) + share * ndtr(x / widening) - u
+        low, high = np.where(surplus < 0, x, low), np.where(surplus < 0, high, x)
+        step = x - surplus / np.exp(_log_widening(x, widening, share) + _log_normal(x))
+        inside = (step > low) & (step < high)
+        new = np.where(inside, step, 0.5 * (low + high))
+        moved = np.abs(new - x).max()
+        x = new
+        if moved < 1e-12:
+            break
+    return x
+
+
+def _log_widening(x: FloatArray, widening: float, share: float) -> FloatArray:
+    """Log of the density of `_widened_quantile` over the standard normal's."""
+    wide = 0.5 * x**2 * (1.0 - 1.0 / widening**2) + np.log(share / widening)
+    return wide if share == 1.0 else np.logaddexp(np.log1p(-share), wide)
+
+
+def _log_normal(x: FloatArray) -> FloatArray:
+    return -0.5 * x**2 - 0.5 * np.log(2.0 * np.pi)
 
 
 def _leading_direction(
@@ -193,7 +233,10 @@ def _leading_direction(
     """
     root = np.sqrt(ep.tau[order])
     scaled = posterior * root * root[:, None]
-    _, vector = eigsh(scaled, k=1, v0=np.ones(root.size), tol=1e-3)
+    if root.size < 3:
+        vector = np.linalg.eigh(scaled)[1][:, -1:]
+    else:
+        _, vector = eigsh(scaled, k=1, v0=np.ones(root.size), tol=1e-3)
     w = root * vector[:, 0]
     unordered = np.empty_like(w)
     unordered[order] = w

@@ -12,7 +12,7 @@ IntArray = NDArray[np.intp]
 
 
 _LEAST_SHARE = 0.1  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
-_ROUND_OFF = 1e-10  # relative, of sums of thousands of terms that cancel
+_ROUND_OFF = 2e-14  # relative, of a log probability summed from well-conditioned steps
 _LARGE_ERROR = 0.5
 
 

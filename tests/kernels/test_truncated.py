@@ -160,7 +160,7 @@ def test_rtol_buys_accuracy():
 
 def test_an_unattainable_rtol_is_reported():
     cov = random_cov(np.random.default_rng(5), 12)
-    with pytest.warns(LowEffectiveSampleWarning, match=r"above the 1e-09 wanted"):
+    with pytest.warns(LowEffectiveSampleWarning, match=r"1e-09 wanted"):
         estimate = mvn_logcdf(np.zeros(12), cov, n_draws=64, rtol=1e-9)
     assert np.isfinite(estimate.value)
 
@@ -419,12 +419,12 @@ def test_twisted_reports_its_log_probability():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_steep_draws_are_tempered(seed):
-    """The weights collapse, tempering takes over, and its evidence is that of the plain sampler
-    with 16 times the draws; 5 joint standard errors."""
+def test_steep_draws(seed):
+    """The first rung is left, and the evidence is that of the sampler for probabilities with 16
+    times the draws; 5 joint standard errors."""
     cov = steep_cov(seed=seed)
     result = truncated_mvn(cov, None, 0.0, random_seed=seed)
-    assert result.method == "tempered"
+    assert result.method in {"twisted (relaxed)", "tempered"}
     assert result.log_prob.std_error <= 0.1
     assert (result.draws < 0).all()
     reference = mvn_logcdf(np.zeros(100), cov, n_draws=16384, random_seed=1)
@@ -600,7 +600,7 @@ FUNCTIONS = [lambda cov: mvn_logcdf(0.0, cov), lambda cov: truncated_mvn(cov, 0.
 def test_asymmetry_is_refused_with_its_amount(function, n):
     cov = np.eye(n)
     cov[0, 1] = 0.125
-    with pytest.raises(ValueError, match=r"cov is not symmetric: .* up to 0\.125"):
+    with pytest.raises(ValueError, match=r"cov is not symmetric: .* differ by 0\.125"):
         function(cov)
 
 

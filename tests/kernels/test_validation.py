@@ -40,7 +40,7 @@ GOOD = [[2.0, 0.5], [0.5, 1.0]]
         (
             lambda: as_covariance("arg", [[2.0, 0.5], [0.25, 1.0]]),
             ValueError,
-            r"arg is not symmetric: .* up to 0.25 .*\(arg \+ arg.T\) / 2",
+            r"arg is not symmetric: .* differ by 0.25 .*\(arg \+ arg.T\) / 2",
         ),
         (
             lambda: as_covariance("arg", np.diag([1.0, -2.0])),
