@@ -30,13 +30,15 @@ from pymc_skewgp.kernels.weights import (
 Goal = Literal["draws", "probability"]
 
 N_REPLICATES = 8
-# Of a standard deviation. Thousands of sites err together: ten times this is visible in the weights.
+# Of a standard deviation. Thousands of sites err together: ten times this shows in the weights.
 _EP_TOLERANCE = 1e-3
 _MIN_DRAWS = 8 * N_REPLICATES  # fewer would leave nothing to estimate an error from
 _PILOT_DRAWS = 128 * N_REPLICATES
 # Widening of the leading direction on the first rung for draws, and the share of draws that have
 # it: it costs a few hundredths of the effective fraction, and no run misses a skewed target's tail.
-_DEFENCE = (2.5, 0.05)
+# Where the predicted skewness is below a tenth (a usual classification has hundredths, a steep one
+# with a single class more than 1) there is no such tail. The rule must not look at the draws.
+_DEFENCE = {"widening": 2.5, "wide_share": 0.05, "least_skewness": 0.1}
 # (relaxation of the sites, widening of the leading direction) to choose from on the second rung.
 _WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough
@@ -114,8 +116,7 @@ def sample_rectangle(
         the most it spends.
     """
     ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
-    widening, share = _DEFENCE if goal == "draws" else (None, 1.0)
-    proposal = twist(cov, ep, lower, upper, widening=widening, wide_share=share)
+    proposal = twist(cov, ep, lower, upper, **(_DEFENCE if goal == "draws" else {}))
     points = _points(proposal, n_draws, rng, mirrored=goal == "probability")
     result, log_weights = _run(proposal, ep, points, n_draws, "twisted")
     if not _good(result.log_prob, goal):

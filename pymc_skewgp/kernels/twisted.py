@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult
-from pymc_skewgp.kernels.univariate import draw_truncated
+from pymc_skewgp.kernels.univariate import draw_truncated, truncated_third_moment
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
@@ -127,6 +127,7 @@ def twist(
     relax: float = 1.0,
     widening: float | None = None,
     wide_share: float = 1.0,
+    least_skewness: float = 0.0,
 ) -> TwistedProposal:
     """Build the twisted proposal from EP's sites.
 
@@ -151,6 +152,9 @@ def twist(
         small share costs few effective draws and still bounds the weights in that direction, which
         is where the target is most skewed (a defensive mixture, Hesterberg 1995,
         doi:10.1080/00401706.1995.10484303).
+    least_skewness : float, default 0
+        No leading direction where the target is predicted to be less skewed than this along it:
+        there the direction only keeps the first coordinates from their exact conditionals.
 
     Returns
     -------
@@ -173,6 +177,10 @@ def twist(
         widening = None
     if widening is not None:
         row, variance, centre = _leading_direction(cov, ep, order, posterior, mean)
+        loading = row / np.sqrt(variance) / posterior.diagonal()
+        if _skewness_bound(ep, lower, upper, order, loading) < least_skewness:
+            widening = None
+    if widening is not None:
         posterior = np.block([[np.array([[variance]]), row[None]], [row[:, None], posterior]])
         mean = np.append(centre, mean)
         tau, nu = np.append(0.0, tau), np.append(0.0, nu)
@@ -221,6 +229,21 @@ def _log_widening(x: FloatArray, widening: float, share: float) -> FloatArray:
 
 def _log_normal(x: FloatArray) -> FloatArray:
     return -0.5 * x**2 - 0.5 * np.log(2.0 * np.pi)
+
+
+def _skewness_bound(
+    ep: EPResult, lower: FloatArray, upper: FloatArray, order: IntArray, loading: FloatArray
+) -> float:
+    """Skewness of a direction under the target, to first order, without its cancellations.
+
+    Each site lends its tilted marginal's third cumulant times the cube of the direction's
+    regression on it; in absolute values, for rows that cancel here need not in the tails.
+    """
+    variance = 1.0 / (1.0 / ep.variance - ep.tau)
+    mean = variance * (ep.mean / ep.variance - ep.nu)
+    sd = np.sqrt(variance)
+    third = sd**3 * truncated_third_moment((lower - mean) / sd, (upper - mean) / sd)
+    return float(np.abs(loading) ** 3 @ np.abs(third[order]))
 
 
 def _leading_direction(

@@ -267,3 +267,17 @@ def test_a_prior_of_condition_number_1e9_does_not_blur_the_mean():
     cov = sign[:, None] * kernel * sign + np.eye(60)
     _, log_weights = draw(cov, np.zeros(60), np.full(60, np.inf))
     assert ess_fraction(log_weights) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("limit", "skewed"), [(np.inf, True), (2.0, False)], ids=["one-sided", "symmetric"]
+)
+def test_leading_direction_only_where_the_target_is_skewed(limit, skewed):
+    """All rows of one sign with one long lengthscale is skewed (skewness about 1 by weighted
+    draws); a rectangle symmetric about the mean has no skewness at all."""
+    cov = DenseCovariance(equicorrelated_cov(30, 0.9))
+    upper = np.full(30, limit)
+    lower = np.zeros(30) if skewed else -upper
+    ep = fit_ep(cov, lower, upper)
+    proposal = twist(cov, ep, lower, upper, widening=2.5, wide_share=0.05, least_skewness=0.1)
+    assert proposal.n_dims == 30 + skewed
