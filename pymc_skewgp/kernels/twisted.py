@@ -14,13 +14,18 @@ of the restrictions to come.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult
-from pymc_skewgp.kernels.univariate import draw_truncated, truncated_third_moment
+from pymc_skewgp.kernels.univariate import (
+    draw_truncated,
+    log_ndtr_interval,
+    truncated_third_moment,
+)
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
@@ -116,6 +121,48 @@ class TwistedProposal:
                 quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
                 log_weights += (0.5 / (precision[k] * var)) * quadratic
         return u, log_weights
+
+    def log_weights_of(self, u: FloatArray) -> FloatArray:
+        """Log weights of given points: target density over proposal density, as `draw` returns.
+
+        All conditional centres of a point are known at once: with noise e = C^-1 (u - m), that of
+        coordinate k lies C_kk e_k below u_k, so one triangular solve replaces the recursion.
+
+        Parameters
+        ----------
+        u : ndarray, shape (n, k)
+            Points as columns, rows in the caller's order.
+
+        Returns
+        -------
+        ndarray, shape (k,)
+            Minus infinity for points outside the limits.
+
+        Raises
+        ------
+        ValueError
+            For a proposal with a leading direction, whose value no point determines.
+        """
+        if self.n_dims != self.order.size:
+            raise ValueError(
+                "the weight of a point needs a proposal without a leading direction: build it "
+                "with twist(..., widening=None)."
+            )
+        columns = (self.mean, self.lower, self.upper, self.chol.diagonal(), self.tau, self.nu)
+        mean, lower, upper, scale, tau, nu = (x[:, None] for x in columns)
+        points = u[self.order]
+        outside = ((points < lower) | (points > upper)).any(axis=0)
+        value, low, high = points - mean, lower - mean, upper - mean
+        noise = solve_triangular(self.chol, value, lower=True, check_finite=False)
+        centre = value - scale * noise
+        var = scale**2
+        precision = 1.0 / var - tau
+        sd = 1.0 / np.sqrt(precision)
+        cavity = (centre / var - nu) / precision
+        log_mass = log_ndtr_interval((low - cavity) / sd, (high - cavity) / sd)
+        quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
+        steps = log_mass + (0.5 / (precision * var)) * quadratic - 0.5 * np.log(var * precision)
+        return np.where(outside, -np.inf, self.log_constant + steps.sum(axis=0))
 
 
 def twist(

@@ -281,3 +281,27 @@ def test_leading_direction_only_where_the_target_is_skewed(limit, skewed):
     ep = fit_ep(cov, lower, upper)
     proposal = twist(cov, ep, lower, upper, widening=2.5, wide_share=0.05, least_skewness=0.1)
     assert proposal.n_dims == 30 + skewed
+
+
+@pytest.mark.parametrize("relax", [1.0, 0.6])
+@pytest.mark.parametrize("kind", ["orthant", "upper", "two-sided", "mixed"])
+@pytest.mark.parametrize(("n", "rho"), [(1, 0.0), (12, 0.5), (70, 0.8)])
+def test_weights_of_given_points(n, rho, kind, relax):
+    """Those that came with the draws. 1e-9: round-off of a solve with condition number 1e3."""
+    lower, upper = limits(kind, max(n, 3))
+    lower, upper = lower[:n], upper[:n]
+    cov = DenseCovariance(equicorrelated_cov(n, rho))
+    proposal = twist(cov, fit_ep(cov, lower, upper), lower, upper, relax=relax)
+    u, log_weights = proposal.draw(np.random.default_rng(n).random((n, 50)))
+    np.testing.assert_allclose(proposal.log_weights_of(u), log_weights, rtol=0, atol=1e-9)
+
+
+def test_weights_of_points_outside_and_under_a_leading_direction():
+    cov, upper = DenseCovariance(equicorrelated_cov(3, 0.5)), np.full(3, np.inf)
+    ep = fit_ep(cov, np.zeros(3), upper)
+    points = np.array([[1.0, 1.0], [1.0, -1e-9], [1.0, 1.0]])
+    log_weights = twist(cov, ep, np.zeros(3), upper).log_weights_of(points)
+    assert np.isfinite(log_weights[0])
+    assert log_weights[1] == -np.inf
+    with pytest.raises(ValueError, match="without a leading direction"):
+        twist(cov, ep, np.zeros(3), upper, widening=1.5).log_weights_of(points)
