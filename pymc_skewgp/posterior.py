@@ -145,6 +145,7 @@ class SkewGPPosterior:
         )
         self._n_draws = as_count("n_draws", n_draws)
         self._random_seed = random_seed
+        self._points = np.vstack([points, self._X])
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
 
     def __repr__(self) -> str:
@@ -275,7 +276,8 @@ class SkewGPPosterior:
         latent = self.latent
         weights = np.exp(latent.log_weights - latent.log_weights.max())
         weights /= weights.sum()
-        row_cov, solved = self._problem.regression("Xnew", new)
+        cross = self._prior.covariance("Xnew", self._points, new)
+        row_cov, solved = self._problem.regression(cross)
         centre = self._prior.mean("Xnew", new)
         means = centre[:, None] + (latent.draws @ solved).T
         prior_var = self._prior.covariance("Xnew", new, diag=True)
@@ -335,7 +337,13 @@ class SkewGPPosterior:
 
     @cached_property
     def _problem(self) -> ProbitProblem:
-        return ProbitProblem(self._prior, self._X, self._sign)
+        return ProbitProblem(
+            self._prior.covariance("X", self._points),
+            self._prior.mean("X", self._X),
+            self._prior.scale,
+            self._prior.truncation,
+            self._sign,
+        )
 
     @cached_property
     def _prior_log_prob(self) -> Estimate:

@@ -101,38 +101,46 @@ class Prior:
 class ProbitProblem:
     """u ~ N(0, G) restricted to u > lower, and f given u.
 
-    The rows of u are the standardised signs at the pseudo-points, then w (f + e) for each label
-    w = +-1 with standard normal noise e.
+    The rows of u are the standardised signs at the s pseudo-points, then w (f + e) for each of n
+    labels w = +-1 with standard normal noise e.
 
     Parameters
     ----------
-    prior : Prior
-    X : ndarray, shape (n, d)
-        Inputs.
+    cov : ndarray, shape (s + n + t, s + n + t)
+        Prior covariance of f at the pseudo-points, at the data, and at t more points where f is
+        wanted but not observed.
+    mean : ndarray, shape (n + t,)
+        Prior mean of f, after the pseudo-points.
+    scale, truncation : ndarray, shape (s,)
+        Phase over prior standard deviation at each pseudo-point; gamma.
     sign : ndarray, shape (n,)
         Labels as +-1.
     """
 
-    def __init__(self, prior: Prior, X: FloatArray, sign: FloatArray) -> None:
-        s = prior.n_pseudo_points
-        self._prior = prior
-        self._points = np.vstack([prior.pseudo_points, X])
-        cov = prior.covariance("X", self._points)
-        cov = 0.5 * (cov + cov.T)
-        self.mean = prior.mean("X", X)
-        self._scale = np.concatenate([prior.scale, sign])
+    def __init__(
+        self,
+        cov: FloatArray,
+        mean: FloatArray,
+        scale: FloatArray,
+        truncation: FloatArray,
+        sign: FloatArray,
+    ) -> None:
+        s, n = scale.size, sign.size
+        cov = linalg.symmetric(cov)
+        self.mean = mean
+        self._scale = np.concatenate([scale, sign])
         # f - mean = prior_factor a and u = row_factor a + noise, with standard normal a.
         factor = linalg.low_rank_factor(cov)
         _refuse_indefinite(cov, factor)
         self.prior_factor = factor[s:]
-        self.row_factor = self._scale[:, None] * factor
-        self.noise = np.concatenate([np.zeros(s), np.ones(sign.size)])
-        self.lower = -np.concatenate([prior.truncation, sign * self.mean])
+        self.row_factor = self._scale[:, None] * factor[: s + n]
+        self.noise = np.concatenate([np.zeros(s), np.ones(n)])
+        self.lower = -np.concatenate([truncation, sign * mean[:n]])
         self.cov: Covariance
         if factor.shape[1] < LOW_RANK_SHARE * self.noise.size:
             self.cov = LowRankCovariance(self.noise, self.row_factor)
         else:
-            matrix = self._scale[:, None] * cov * self._scale
+            matrix = self._scale[:, None] * cov[: s + n, : s + n] * self._scale
             matrix[np.diag_indices_from(matrix)] += self.noise
             self.cov = DenseCovariance(matrix, "the covariance of the observations")
 
@@ -143,7 +151,10 @@ class ProbitProblem:
         return linalg.cholesky("the covariance of the observations", self.cov.dense())[0]
 
     def function_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draws of f at the data, one for each row of `u`: a prior draw, corrected (Matheron)."""
+        """Draws of f at the data and the further points, one for each row of `u`.
+
+        A draw from the prior, corrected by what it lacks to `u` (Matheron's rule).
+        """
         n_draws = u.shape[0]
         coordinates = rng.standard_normal((self.row_factor.shape[1], n_draws))
         gap = u.T - self.row_factor @ coordinates
@@ -152,9 +163,12 @@ class ProbitProblem:
         coordinates += self.row_factor.T @ solved
         return self.mean + (self.prior_factor @ coordinates).T
 
-    def regression(self, name: str, new: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Covariance of u with f at `new`, shape (s + n, t), and G^-1 times it."""
-        row_cov = self._scale[:, None] * self._prior.covariance(name, self._points, new)
+    def regression(self, cross: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Covariance of u with f at new points, shape (s + n, t), and G^-1 times it.
+
+        `cross` is the prior covariance of f at the pseudo-points and the data with f there.
+        """
+        row_cov = self._scale[:, None] * cross
         return row_cov, cho_solve((self._chol, True), row_cov)
 
 
