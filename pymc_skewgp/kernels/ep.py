@@ -6,13 +6,12 @@ arXiv:1111.6832; Minka 2001). Its Gaussian is the twist of the sequential sample
 an approximation with a gradient.
 """
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
 from pymc_skewgp.kernels.covariance import Covariance
-from pymc_skewgp.kernels.errors import EPConvergenceWarning
+from pymc_skewgp.kernels.errors import EPConvergenceWarning, warn
 from pymc_skewgp.kernels.univariate import truncated_moments
 from pymc_skewgp.kernels.validation import FloatArray
 
@@ -139,7 +138,7 @@ def fit_ep(
         nu = (1.0 - step) * nu + step * (cavity_mean * taken + cavity_sd * shift) / kept
         product = cov.site_product(tau, nu)
     if residual >= tol:
-        warnings.warn(
+        warn(
             f"EP stopped after {max_sweeps} sweeps with residual {residual:.2g}, above {tol:.2g}: "
             "its evidence is rough; sampling from it stays exact, with fewer effective draws.",
             EPConvergenceWarning,

@@ -1,5 +1,10 @@
 """Named errors and warnings: what was found, what was expected, what to do."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import numpy as np
 
 
@@ -25,3 +30,22 @@ class LowEffectiveSampleWarning(SkewGPWarning):
 
 class StuckChainWarning(SkewGPWarning):
     """A Markov chain found no feasible move within round-off and stayed where it was."""
+
+
+_quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Keep this package's warnings back, in this thread only (filters of `warnings` are shared)."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def warn(message: str, category: type[SkewGPWarning], stacklevel: int) -> None:
+    """`warnings.warn`, but for `no_warnings`; `stacklevel` counts from the caller."""
+    if not _quiet.get():
+        warnings.warn(message, category, stacklevel=stacklevel + 1)

@@ -1,12 +1,10 @@
 """Factorisations and the one jitter policy."""
 
-import warnings
-
 import numpy as np
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf, dpstrf
 
-from pymc_skewgp.kernels.errors import JitterWarning, NotPositiveDefiniteError
+from pymc_skewgp.kernels.errors import JitterWarning, NotPositiveDefiniteError, warn
 from pymc_skewgp.kernels.validation import FloatArray
 
 # The jitter policy: a covariance whose Cholesky factorisation fails gets these multiples of its
@@ -38,7 +36,7 @@ def cholesky(name: str, matrix: FloatArray) -> tuple[FloatArray, float]:
         shifted[np.diag_indices_from(shifted)] += relative * scale
         factor, info = dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
         if info == 0:
-            warnings.warn(
+            warn(
                 f"{name} is numerically singular: jitter {relative * scale:.3g} "
                 f"({relative:.0e} of its mean variance) was added to its diagonal.",
                 JitterWarning,

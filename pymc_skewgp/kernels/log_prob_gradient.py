@@ -1,0 +1,311 @@
+"""The log probability of a rectangle with its gradient, for samplers and optimisers to climb.
+
+One deterministic function of the limits and the covariance: its random points are fixed, and it
+answers minus infinity, never an exception or a warning, where there is no probability to speak of.
+"""
+
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotri
+
+from pymc_skewgp.kernels.bivariate import bivariate_log_prob
+from pymc_skewgp.kernels.covariance import DenseCovariance
+from pymc_skewgp.kernels.ep import fit_ep
+from pymc_skewgp.kernels.errors import no_warnings
+from pymc_skewgp.kernels.linalg import symmetric
+from pymc_skewgp.kernels.points import uniform_points
+from pymc_skewgp.kernels.sampling import sample_rectangle
+from pymc_skewgp.kernels.twisted import twist
+from pymc_skewgp.kernels.univariate import log_ndtr_interval
+from pymc_skewgp.kernels.validation import FloatArray, as_count
+from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
+
+LogProbMethod = Literal["twisted", "ep"]
+METHODS: tuple[LogProbMethod, ...] = ("twisted", "ep")
+
+_LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
+# The gradient of EP's value is off by the residual, the value by its square.
+_EP_TOLERANCE = {"twisted": 1e-3, "ep": 1e-8}
+# Effective fraction under which the next rung of the ladder is climbed. Every change of rung is a
+# jump of the value by its standard error, 1/16 of a nat at 256 draws where the first one ends:
+# nothing to a sampler. Rungs that pick the better of several pilots would jump more often.
+_WIDER_BELOW = 0.5
+_TEMPER_BELOW = 0.1
+_WIDER = {"relax": 0.6, "widening": 1.5}
+
+
+class LogProbGradient(NamedTuple):
+    """Log probability of a rectangle and its gradient.
+
+    Attributes
+    ----------
+    value : float
+        log P(lower < u < upper).
+    lower, upper : ndarray, shape (n,)
+        Derivatives in the limits; 0 for infinite ones.
+    cov : ndarray, shape (n, n)
+        Symmetric derivative in the covariance: d value = sum_ij cov_ij dcov_ij.
+    """
+
+    value: float
+    lower: FloatArray
+    upper: FloatArray
+    cov: FloatArray
+
+
+def log_prob_and_gradient(
+    lower: ArrayLike,
+    upper: ArrayLike,
+    cov: ArrayLike,
+    *,
+    method: LogProbMethod = "twisted",
+    n_draws: int = 256,
+    random_seed: int = 0,
+) -> LogProbGradient:
+    r"""Log probability of a rectangle under N(0, cov), with its gradient.
+
+    With :math:`Q = \Sigma^{-1}`, :math:`v = Q u` and expectations over u restricted to the
+    rectangle, Fisher's identity is
+
+    .. math:: \frac{\partial \log P}{\partial \Sigma} = \frac12 \left(\mathrm E[v v'] - Q\right),
+        \qquad \frac{\partial \log P}{\partial x_i} = p(u_i = x_i), \quad
+        \frac{\partial \log P}{\partial l_i} = -p(u_i = l_i).
+
+    Both are averaged in the form in which u_i is integrated out given the other coordinates: it is
+    then a truncated normal with mean :math:`u_i - v_i / Q_{ii}` and variance :math:`1/Q_{ii}`, Q
+    cancels from the first, and only the draws of the other coordinates leave noise.
+
+    Exact for N <= 2. For ``method="ep"`` the value is EP's approximation and the gradient is that
+    of this value: at the fixed point only explicit dependence counts.
+
+    Parameters
+    ----------
+    lower, upper : array_like, shape (n,)
+        Limits, infinities allowed.
+    cov : array_like, shape (n, n)
+        Covariance, of which the symmetric part is read.
+    method : {"twisted", "ep"}
+        "twisted": sequential importance sampling with fixed points, right up to their small error,
+        and its gradient likewise. "ep": expectation propagation, without random error, but biased
+        (hundredths of a nat as a rule, more at large variances).
+    n_draws : int, default 256
+        Draws of "twisted".
+    random_seed : int, default 0
+        Which points they use: equal arguments give equal results.
+
+    Returns
+    -------
+    LogProbGradient
+        ``value``, ``lower``, ``upper``, ``cov``. Where a limit or the covariance is not a number,
+        ``lower >= upper`` in a row or `cov` is not positive definite, the value is minus infinity
+        and the gradient 0.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, an unknown method, `n_draws` < 1.
+
+    References
+    ----------
+    .. [1] R. L. Plackett (1954), A reduction formula for normal multivariate integrals,
+       doi:10.1093/biomet/41.3-4.351.
+    .. [2] J. P. Cunningham, P. Hennig & S. Lacoste-Julien (2011), Gaussian probabilities and
+       expectation propagation, arXiv:1111.6832.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp.kernels.log_prob_gradient import log_prob_and_gradient
+    >>> cov = np.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> result = log_prob_and_gradient([0.0, 0.0], [np.inf, np.inf], cov)
+    >>> print(f"{result.value:.4f}")  # log(1/3)
+    -1.0986
+    >>> result.cov.round(4).tolist()
+    [[-0.1378, 0.2757], [0.2757, -0.1378]]
+    """
+    low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+    matrix = np.asarray(cov, dtype=np.float64)
+    n = low.size
+    if low.shape != (n,) or high.shape != (n,) or matrix.shape != (n, n):
+        raise ValueError(
+            "lower and upper must be vectors of one length n and cov (n, n), got shapes "
+            f"{low.shape}, {high.shape} and {matrix.shape}."
+        )
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    count = as_count("n_draws", n_draws)
+    nothing = LogProbGradient(-np.inf, np.zeros(n), np.zeros(n), np.zeros((n, n)))
+    if not ((low < high).all() and np.isfinite(matrix).all()):
+        return nothing
+    kept = np.isfinite(low) | np.isfinite(high)
+    part = symmetric(matrix[np.ix_(kept, kept)])
+    if (matrix.diagonal() <= 0).any():
+        return nothing
+    # Called thousands of times while sampling, at points that no user chose: what is wrong with one
+    # of them is no news, and the value says it. Quiet by a context variable, because the filters of
+    # `warnings` belong to all threads.
+    try:
+        with no_warnings(), np.errstate(all="ignore"):
+            result = _bounded(low[kept], high[kept], part, method, count, random_seed)
+    except (np.linalg.LinAlgError, FloatingPointError):
+        return nothing
+    finite = all(np.isfinite(x).all() for x in result)
+    if not finite or kept.all():
+        return result if finite else nothing
+    full = LogProbGradient(result.value, np.zeros(n), np.zeros(n), np.zeros((n, n)))
+    full.lower[kept], full.upper[kept] = result.lower, result.upper
+    full.cov[np.ix_(kept, kept)] = result.cov
+    return full
+
+
+def _bounded(
+    lower: FloatArray,
+    upper: FloatArray,
+    cov: FloatArray,
+    method: LogProbMethod,
+    n_draws: int,
+    random_seed: int,
+) -> LogProbGradient:
+    """Every row has a limit."""
+    if lower.size == 0:
+        return LogProbGradient(0.0, lower, upper, cov)
+    if lower.size == 1:
+        return _univariate(lower, upper, cov)
+    if lower.size == 2:
+        return _bivariate(lower, upper, cov)
+    dense = DenseCovariance(cov)
+    if method == "ep":
+        return _by_ep(dense, lower, upper)
+    return _by_twisted(dense, lower, upper, n_draws, random_seed)
+
+
+def _univariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProbGradient:
+    sd = np.sqrt(cov[0])
+    edges = _Edges.of(lower, upper, 0.0, sd)
+    return LogProbGradient(
+        float(edges.log_mass[0]), -edges.lower, edges.upper, edges.spread[:, None] / (2.0 * cov)
+    )
+
+
+def _bivariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProbGradient:
+    """Densities of the edges and, for the correlation, of the corners (Plackett 1954)."""
+    value = bivariate_log_prob(lower, upper, cov)
+    variance = cov.diagonal()
+    slope = cov[0, 1] / variance  # of the other coordinate on each
+    sd = np.sqrt(variance)
+    other_sd = np.sqrt(variance[::-1] - slope * cov[0, 1])
+    limits = np.array([lower, upper])
+    finite = np.isfinite(limits)
+    at = np.where(finite, limits, 0.0)
+    centre = slope * at
+    # Rows: lower or upper edge; columns: of which coordinate.
+    log_edge = -0.5 * (at / sd) ** 2 - np.log(sd) - _LOG_SQRT_2PI
+    low_side = (lower[::-1] - centre) / other_sd
+    log_side = log_ndtr_interval(low_side, (upper[::-1] - centre) / other_sd)
+    density = np.where(finite, np.exp(log_edge + log_side - value), 0.0)
+    # [i, j]: limit i of the first coordinate, limit j of the second.
+    residual = (at[:, 1] - centre[:, :1]) / other_sd[0]
+    log_corner = log_edge[:, :1] - 0.5 * residual**2 - np.log(other_sd[0]) - _LOG_SQRT_2PI
+    corner = np.where(finite[:, :1] & finite[:, 1], np.exp(log_corner - value), 0.0)
+    cross = corner[0, 0] + corner[1, 1] - corner[0, 1] - corner[1, 0]
+    own = (at[0] * density[0] - at[1] * density[1] - cov[0, 1] * cross) / variance
+    gradient = 0.5 * np.array([[own[0], cross], [cross, own[1]]])
+    return LogProbGradient(value, -density[0], density[1], gradient)
+
+
+def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogProbGradient:
+    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["ep"])
+    variance = 1.0 / (1.0 / ep.variance - ep.tau)
+    mean = variance * (ep.mean / ep.variance - ep.nu)
+    edges = _Edges.of(lower, upper, mean, np.sqrt(variance))
+    alpha = cov.site_product(ep.tau, ep.nu).weights
+    root = np.sqrt(ep.tau)
+    inner = cov.matrix * root * root[:, None]
+    inner[np.diag_indices_from(inner)] += 1.0
+    # (G + T^-1)^-1, which no site that is zero can spoil.
+    precision = root[:, None] * np.linalg.inv(inner) * root
+    gradient = 0.5 * symmetric(np.outer(alpha, alpha) - precision)
+    return LogProbGradient(ep.log_prob, -edges.lower, edges.upper, gradient)
+
+
+def _by_twisted(
+    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, n_draws: int, random_seed: int
+) -> LogProbGradient:
+    u, log_weights, value = _weighted_draws(cov, lower, upper, n_draws, random_seed)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    precision = _symmetric_inverse(cov.chol)
+    own = precision.diagonal()[:, None]
+    v = cho_solve((cov.chol, True), u, check_finite=False)
+    excess = v / own  # of u_i over its mean given all others
+    edges = _Edges.of(lower[:, None], upper[:, None], u - excess, 1.0 / np.sqrt(own))
+    below, above = edges.lower @ weights, edges.upper @ weights
+    # E[v_i v_j | all but u_i] - Q_ij = g_i (v_j - Q_ij excess_i) + Q_ij t_i, with g_i the mean of
+    # v_i and t_i the variance of u_i over its untruncated one, plus its squared mean, less 1.
+    score = (edges.lower - edges.upper) * weights
+    left = edges.spread @ weights - np.einsum("ij,ij->i", score, excess)
+    gradient = symmetric(0.5 * (score @ v.T + left[:, None] * precision))
+    return LogProbGradient(value, -below, above, gradient)
+
+
+def _weighted_draws(
+    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, n_draws: int, random_seed: int
+) -> tuple[FloatArray, FloatArray, float]:
+    """Draws, log weights and log probability: a ladder that is climbed without trials."""
+    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
+    proposal = twist(cov, ep, lower, upper)
+    u, log_weights = proposal.draw(_mirrored_points(proposal.n_dims, n_draws, random_seed))
+    fraction = ess_fraction(log_weights)
+    if fraction < _WIDER_BELOW:
+        proposal = twist(cov, ep, lower, upper, **_WIDER)
+        u, log_weights = proposal.draw(_mirrored_points(proposal.n_dims, n_draws, random_seed))
+        fraction = ess_fraction(log_weights)
+    if not fraction >= _TEMPER_BELOW:
+        rng = np.random.default_rng(random_seed)
+        result = sample_rectangle(cov, lower, upper, n_draws, rng, goal="probability")
+        return result.u, result.log_weights, result.log_prob.value
+    return u, log_weights, log_mean_exp(log_weights)
+
+
+@lru_cache(maxsize=32)
+def _mirrored_points(n_dims: int, n_draws: int, random_seed: int) -> FloatArray:
+    """One quasi-random point set and its mirror image, made once: they cost more than a draw.
+
+    What EP's Gaussian lacks first is skewness, whose effect on the weights is odd.
+    """
+    half = -(-n_draws // 2)
+    points = uniform_points(n_dims, half, 1, np.random.default_rng(random_seed))
+    points = np.concatenate([points, np.minimum(1.0 - points, 1.0 - 2.0**-53)], axis=1)
+    points.flags.writeable = False
+    return points
+
+
+def _symmetric_inverse(chol: FloatArray) -> FloatArray:
+    """Inverse of the matrix with this lower Cholesky factor."""
+    inverse, _ = dpotri(chol, lower=1)
+    lower = np.tril(inverse)
+    return lower + np.tril(lower, -1).T
+
+
+class _Edges(NamedTuple):
+    """N(mean, sd^2) at the limits: densities over the mass between them, 0 at infinite ones."""
+
+    log_mass: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    spread: FloatArray  # a phi(a) - b phi(b) over the mass, a and b the standardised limits
+
+    @classmethod
+    def of(
+        cls, lower: FloatArray, upper: FloatArray, mean: FloatArray | float, sd: FloatArray
+    ) -> "_Edges":
+        a, b = (lower - mean) / sd, (upper - mean) / sd
+        log_mass = log_ndtr_interval(a, b)
+        at_a = np.exp(-0.5 * a * a - _LOG_SQRT_2PI - log_mass)
+        at_b = np.exp(-0.5 * b * b - _LOG_SQRT_2PI - log_mass)
+        spread = np.where(np.isfinite(a), a * at_a, 0.0) - np.where(np.isfinite(b), b * at_b, 0.0)
+        return cls(log_mass, at_a / sd, at_b / sd, spread)
