@@ -28,10 +28,15 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_skewgp.kernels.validation import FloatArray
 
 
-class JointDrawsRV(RandomVariable):  # type: ignore[misc]
+class JointDrawsRV(RandomVariable):
     """A random variable whose ``rng_fn`` serves a whole array of draws well."""
 
     dtype = "floatX"
+
+
+def batch_shape_of(parameters: Sequence[tuple[FloatArray, int]]) -> tuple[int, ...]:
+    """Common shape of the batch dimensions of parameters, each with its number of core ones."""
+    return np.broadcast_shapes(*(value.shape[: value.ndim - core] for value, core in parameters))
 
 
 def draw_groups(
@@ -59,8 +64,7 @@ def draw_groups(
     -------
     ndarray, shape (*batch_shape, n_dims)
     """
-    shapes = [value.shape[: value.ndim - core] for value, core in parameters]
-    own = np.broadcast_shapes(*shapes)
+    own = batch_shape_of(parameters)
     own = (1,) * (len(batch_shape) - len(own)) + own
     spread = [
         np.broadcast_to(value, own + value.shape[value.ndim - core :]) for value, core in parameters
@@ -74,7 +78,7 @@ def draw_groups(
     return draws
 
 
-class ObjectModeDraws(Op):  # type: ignore[misc]
+class ObjectModeDraws(Op):
     """The draws of a random variable by its ``perform``, for numba to call in object mode."""
 
     __props__ = ("rv_op",)

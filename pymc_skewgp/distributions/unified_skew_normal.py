@@ -6,16 +6,28 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
+from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_skewgp.distributions.joint_draws import JointDrawsRV, draw_groups
+from pymc_skewgp.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
+from pymc_skewgp.distributions.parameters import (
+    as_parameter,
+    as_vector_parameter,
+    check_known_covariance,
+    check_known_finite,
+    check_positive_definite,
+    known_value,
+)
+from pymc_skewgp.inference.sun_draws import independent_sun_draws
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.sun import SUN
+from pymc_skewgp.symbolic.mvn_density import normal_log_density
+from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
 
 
 class UnifiedSkewNormalRV(JointDrawsRV):
-    """Draws of the unified skew-normal distribution."""
+    """Draws of the unified skew-normal distribution, each independent of the others."""
 
     name = "unified_skew_normal"
     signature = "(p),(p,p),(p,s),(s),(s,s)->(p)"
@@ -37,22 +49,97 @@ class UnifiedSkewNormalRV(JointDrawsRV):
         def draw_rows(n: int, *parameters: FloatArray) -> FloatArray:
             omega, delta, gamma, latent = parameters
             sun = SUN(np.zeros(n_dims), symmetric(omega), delta, gamma, symmetric(latent))
-            return sun.sample(n, rng)
+            return independent_sun_draws(sun, n, rng)
 
         n_dims = mu.shape[-1]
         parameters = [(scale, 2), (skewness, 2), (truncation, 1), (latent_cov, 2)]
-        if size is None:
-            batch = (value.shape[: value.ndim - core] for value, core in [(mu, 1), *parameters])
-            size = np.broadcast_shapes(*batch)
-        # The location is not a parameter of the groups: rows that differ in it alone are one.
-        return mu + draw_groups(draw_rows, size, n_dims, parameters)
+        shape = batch_shape_of([(mu, 1), *parameters]) if size is None else size
+        # Rows that differ in their location alone are one group.
+        return mu + draw_groups(draw_rows, shape, n_dims, parameters)
 
 
 unified_skew_normal = UnifiedSkewNormalRV()
 
 
 class UnifiedSkewNormal(pm.Continuous):
-    r"""Unified skew-normal distribution."""
+    r"""Unified skew-normal distribution.
+
+    A normal vector seen through a condition on latent ones. With :math:`C = D \Delta`,
+    :math:`D = \mathrm{diag}(\Omega)^{1/2}`,
+
+    .. math::
+
+        \begin{pmatrix} x_0 \\ x_1 \end{pmatrix} \sim N\left(0,
+        \begin{pmatrix} \Gamma & C^\top \\ C & \Omega \end{pmatrix}\right), \qquad
+        z = \mu + x_1 \;\text{ given }\; x_0 + \gamma > 0,
+
+        \log p(z) = \log N(z; \mu, \Omega)
+        + \log \Phi_s\{\gamma + C^\top \Omega^{-1} (z - \mu);\, \Gamma - C^\top \Omega^{-1} C\}
+        - \log \Phi_s(\gamma; \Gamma).
+
+    With s = 0 it is the multivariate normal, with p = s = 1 and gamma = 0 the skew-normal. The
+    normal probabilities are exact for s <= 2, and computed with fixed quasi-random points beyond,
+    so that the density is a deterministic, differentiable function of the parameters.
+
+    ========  ===================================================================
+    Support   :math:`z \in \mathbb{R}^p`
+    Mean      :math:`\mu + C \Gamma^{-1} E[u]`, :math:`u \sim N(0, \Gamma)`
+              given :math:`u > -\gamma`
+    ========  ===================================================================
+
+    Parameters
+    ----------
+    mu : tensor_like of float, shape (..., p)
+        Location :math:`\mu` (not the mean). A scalar is repeated.
+    scale : tensor_like of float, shape (..., p, p)
+        :math:`\Omega`, symmetric and positive definite.
+    skewness : tensor_like of float, shape (..., p, s)
+        :math:`\Delta`; the shape (p,) will do when `latent_cov` is known to be 1 by 1. Zero entries
+        leave the normal distribution alone.
+    truncation : tensor_like of float, shape (..., s)
+        :math:`\gamma`; large positive values leave the normal distribution alone. A scalar is
+        repeated.
+    latent_cov : tensor_like of float, shape (..., s, s)
+        :math:`\Gamma`, symmetric and positive definite, as
+        :math:`[[\Gamma, C^\top], [C, \Omega]]` has to be.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        Constants that are invalid: NaN, infinities, matrices that are not positive definite.
+        Parameters that turn out invalid while sampling have log density -inf; draws with them
+        raise.
+
+    See Also
+    --------
+    pymc_skewgp.SUN : The same distribution as a NumPy value, with moments, marginals, conditionals
+        and the conjugate update.
+
+    References
+    ----------
+    .. [1] R. B. Arellano-Valle & A. Azzalini (2006), On the unification of families of skew-normal
+       distributions, doi:10.1111/j.1467-9469.2006.00503.x.
+    .. [2] A. Benavoli, D. Azzimonti & D. Piga (2020), Skew Gaussian processes for classification,
+       arXiv:2005.12987.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
+    >>> scale = np.array([[1.0, 0.5], [0.5, 2.0]])
+    >>> z = UnifiedSkewNormal.dist(0.0, scale, [[0.9], [0.3]], 0.0, [[1.0]])
+    >>> print(f"{pm.logp(z, [1.0, 1.0]).eval():.4f}")
+    -2.0164
+
+    In a model, with a random location:
+
+    >>> with pm.Model(coords={"axis": ["a", "b"]}):
+    ...     mu = pm.Normal("mu")
+    ...     z = UnifiedSkewNormal("z", mu, scale, [[0.9], [0.3]], 0.0, [[1.0]], dims="axis")
+    >>> pm.draw(z, draws=3, random_seed=1).shape
+    (3, 2)
+    """
 
     rv_op = unified_skew_normal
 
@@ -61,32 +148,105 @@ class UnifiedSkewNormal(pm.Continuous):
         cls, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any, **kwargs: Any
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        mu, scale, skewness, truncation, latent_cov = (
-            pt.as_tensor_variable(value) for value in (mu, scale, skewness, truncation, latent_cov)
-        )
-        mu, _ = pt.broadcast_arrays(mu, scale[..., -1])
-        if truncation.type.ndim == 0:
-            truncation = pt.alloc(truncation, latent_cov.shape[-1])
+        scale = as_parameter("scale", scale, 2)
+        latent_cov = as_parameter("latent_cov", latent_cov, 2)
+        skewness = _as_skewness(skewness, latent_cov)
+        mu = as_vector_parameter("mu", mu, scale)
+        truncation = as_vector_parameter("truncation", truncation, latent_cov)
+        for name, vector in (("mu", mu), ("truncation", truncation), ("skewness", skewness)):
+            check_known_finite(name, vector)
+        for name, matrix in (("scale", scale), ("latent_cov", latent_cov)):
+            check_known_covariance(name, matrix)
+        _check_known_joint(scale, skewness, latent_cov)
         return super().dist([mu, scale, skewness, truncation, latent_cov], **kwargs)
 
-    def support_point(rv, size, mu, *parameters):  # type: ignore[no-untyped-def] # noqa: N805, D102
+    def support_point(rv: Any, size: Any, mu: Any, *parameters: Any) -> Any:
+        """Location: every point has positive density, as no latent row is a function of z."""
         if not rv_size_is_none(size):
-            mu = pt.full(pt.concatenate([size, [mu.shape[-1]]]), mu)
-        return mu
+            return pt.full(pt.concatenate([size, [mu.shape[-1]]]), mu)
+        scale, skewness, truncation, latent_cov = parameters
+        # Only their batch dimensions count; a sum is there even where s = 0.
+        rows = [truncation.sum(-1, keepdims=True), latent_cov.sum(-1).sum(-1, keepdims=True)]
+        return pt.broadcast_arrays(mu, scale[..., -1], skewness.sum(-1), *rows)[0]
 
-    def logp(value, mu, scale, skewness, truncation, latent_cov):  # type: ignore[no-untyped-def] # noqa: N805, D102
-        from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
-
-        chol = pt.linalg.cholesky(scale, lower=True)
-        n_dims = value.shape[-1]
-        white = pt.linalg.solve_triangular(chol, value - mu, lower=True, b_ndim=1)
-        log_det = pt.log(pt.diagonal(chol, axis1=-2, axis2=-1)).sum(axis=-1)
-        normal = -0.5 * (pt.sqr(white).sum(-1) + n_dims * np.log(2 * np.pi)) - log_det
-        sd = pt.sqrt(pt.diagonal(scale, axis1=-2, axis2=-1))
-        half = pt.linalg.solve_triangular(chol, sd[..., None] * skewness, lower=True, b_ndim=2)
-        limits = truncation + (half * white[..., None]).sum(-2)
+    def logp(
+        value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
+    ) -> Any:
+        """Log density, -inf where the parameters are invalid."""
+        normal, chol, white = normal_log_density(value, mu, scale)
+        if 0 in (skewness.type.shape[-1], truncation.type.shape[-1], latent_cov.type.shape[-1]):
+            return _no_nan(normal)
+        half = solve_triangular(chol, _cross_cov(scale, skewness), lower=True, b_ndim=2)
+        limits = truncation + (half * white[..., None]).sum(axis=-2)
         inner = latent_cov - half.mT @ half
-        inner = 0.5 * (inner + inner.mT)
-        latent = 0.5 * (latent_cov + latent_cov.mT)
-        result = normal + pt_mvn_logcdf(limits, inner) - pt_mvn_logcdf(truncation, latent)
-        return pt.switch(pt.isnan(result), -np.inf, result)
+        inside = pt_mvn_logcdf(limits, _symmetric(inner))
+        return _no_nan(normal + inside - pt_mvn_logcdf(truncation, _symmetric(latent_cov)))
+
+    def logcdf(
+        value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
+    ) -> Any:
+        """Log distribution function: one normal probability of p + s dimensions over one of s."""
+        latent = _symmetric(latent_cov)
+        limits = _end_to_end(value - mu, truncation)
+        joint = _covariance_below(_symmetric(scale), _cross_cov(scale, skewness), latent)
+        result = pt_mvn_logcdf(limits, joint)
+        if latent_cov.type.shape[-1] == 0:
+            return result
+        return _no_nan(result - pt_mvn_logcdf(truncation, latent))
+
+
+def _as_skewness(value: Any, latent_cov: TensorVariable) -> TensorVariable:
+    """Skewness as a matrix (p, s)."""
+    skewness = as_parameter("skewness", value, 1)
+    if skewness.type.ndim > 1:
+        return skewness
+    if skewness.type.ndim == 1 and latent_cov.type.shape[-1] == 1:
+        known = known_value(skewness)
+        return skewness[:, None] if known is None else pt.constant(known[:, None])
+    raise ValueError(
+        f"skewness must have shape (p, s), got {skewness.type.ndim} dimension(s): a vector will do "
+        "only when latent_cov is known to be of shape (1, 1)."
+    )
+
+
+def _check_known_joint(
+    scale: TensorVariable, skewness: TensorVariable, latent_cov: TensorVariable
+) -> None:
+    """Refuse constants whose joint covariance is not positive definite."""
+    values = [known_value(variable) for variable in (scale, skewness, latent_cov)]
+    if any(value is None or value.size == 0 for value in values):
+        return
+    omega, delta, latent = (value for value in values if value is not None)
+    cross = np.sqrt(np.diagonal(omega, axis1=-2, axis2=-1))[..., None] * delta
+    batch = batch_shape_of([(omega, 2), (delta, 2), (latent, 2)])
+    for index in np.ndindex(*batch):
+        o, c, g = (np.broadcast_to(x, batch + x.shape[-2:])[index] for x in (omega, cross, latent))
+        joint = symmetric(np.block([[g, c.T], [c, o]]))
+        check_positive_definite("[[latent_cov, C'], [C, scale]] (C from skewness)", joint)
+
+
+# Blocks put together core by core, their batch dimensions broadcast.
+_end_to_end = pt.vectorize(lambda x, y: pt.concatenate([x, y]), signature="(p),(s)->(n)")
+_covariance_below = pt.vectorize(
+    lambda scale, cross, latent: pt.concatenate(
+        [
+            pt.concatenate([scale, -cross], axis=1),
+            pt.concatenate([-cross.T, latent], axis=1),
+        ],
+        axis=0,
+    ),
+    signature="(p,p),(p,s),(s,s)->(n,n)",
+)
+
+
+def _cross_cov(scale: Any, skewness: Any) -> Any:
+    """C = D Delta."""
+    return pt.sqrt(pt.diagonal(scale, axis1=-2, axis2=-1))[..., None] * skewness
+
+
+def _symmetric(matrix: Any) -> Any:
+    return 0.5 * (matrix + matrix.mT)
+
+
+def _no_nan(log_density: Any) -> Any:
+    return pt.switch(pt.isnan(log_density), -np.inf, log_density)
