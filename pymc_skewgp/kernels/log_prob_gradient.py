@@ -18,9 +18,10 @@ from pymc_skewgp.kernels.ep import fit_ep
 from pymc_skewgp.kernels.errors import no_warnings
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.points import uniform_points
-from pymc_skewgp.kernels.sampling import sample_rectangle
+from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
 from pymc_skewgp.kernels.twisted import twist
-from pymc_skewgp.kernels.univariate import log_ndtr_interval
+from pymc_skewgp.kernels.twisted_gradient import weight_gradient
+from pymc_skewgp.kernels.univariate import edge_densities, log_ndtr_interval
 from pymc_skewgp.kernels.validation import FloatArray, as_count
 from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
 
@@ -30,12 +31,11 @@ METHODS: tuple[LogProbMethod, ...] = ("twisted", "ep")
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 # The gradient of EP's value is off by the residual, the value by its square.
 _EP_TOLERANCE = {"twisted": 1e-3, "ep": 1e-8}
-# Effective fraction under which the next rung of the ladder is climbed. Every change of rung is a
-# jump of the value by its standard error, 1/16 of a nat at 256 draws where the first one ends:
-# nothing to a sampler. Rungs that pick the better of several pilots would jump more often.
-_WIDER_BELOW = 0.5
-_TEMPER_BELOW = 0.1
-_WIDER = {"relax": 0.6, "widening": 1.5}
+# The ladder: powers of EP's sites, each until the effective fraction is what it asks for; what the
+# last one leaves is tempered. No pilots, and nothing that depends on chance: a rung is a function
+# of the arguments, and where they pass from one to the next the value jumps by its own standard
+# error, a few hundredths of a nat at 256 draws.
+_RUNGS = ((1.0, 0.7), (0.6, 0.5), (0.35, 0.1))
 
 
 class LogProbGradient(NamedTuple):
@@ -68,19 +68,17 @@ def log_prob_and_gradient(
 ) -> LogProbGradient:
     r"""Log probability of a rectangle under N(0, cov), with its gradient.
 
-    With :math:`Q = \Sigma^{-1}`, :math:`v = Q u` and expectations over u restricted to the
-    rectangle, Fisher's identity is
+    .. math:: \log P(l < u < x), \quad u \sim N(0, \Sigma); \qquad
+        \frac{\partial \log P}{\partial \Sigma}
+        = \frac12 \left(\mathrm E[v v'] - \Sigma^{-1}\right), \quad v = \Sigma^{-1} u, \qquad
+        \frac{\partial \log P}{\partial x_i} = p(u_i = x_i),
 
-    .. math:: \frac{\partial \log P}{\partial \Sigma} = \frac12 \left(\mathrm E[v v'] - Q\right),
-        \qquad \frac{\partial \log P}{\partial x_i} = p(u_i = x_i), \quad
-        \frac{\partial \log P}{\partial l_i} = -p(u_i = l_i).
-
-    Both are averaged in the form in which u_i is integrated out given the other coordinates: it is
-    then a truncated normal with mean :math:`u_i - v_i / Q_{ii}` and variance :math:`1/Q_{ii}`, Q
-    cancels from the first, and only the draws of the other coordinates leave noise.
-
-    Exact for N <= 2. For ``method="ep"`` the value is EP's approximation and the gradient is that
-    of this value: at the fixed point only explicit dependence counts.
+    the expectation and the density over u inside the rectangle. For N <= 2 in closed form. By
+    "twisted" the value is the log of a mean weight at fixed points, and the gradient the derivative
+    of that at fixed sites: both are estimates, unbiased but for the logarithm, and they belong
+    together, which is what Hamiltonian Monte Carlo needs. Where the weights collapse, tempered
+    draws are put into the formulas above. By "ep" the value is EP's approximation, and the gradient
+    is exactly that of this value: at the fixed point only explicit dependence counts.
 
     Parameters
     ----------
@@ -187,7 +185,10 @@ def _univariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogPro
     sd = np.sqrt(cov[0])
     edges = _Edges.of(lower, upper, 0.0, sd)
     return LogProbGradient(
-        float(edges.log_mass[0]), -edges.lower, edges.upper, edges.spread[:, None] / (2.0 * cov)
+        float(log_ndtr_interval(lower / sd, upper / sd)[0]),
+        -edges.lower,
+        edges.upper,
+        edges.spread[:, None] / (2.0 * cov),
     )
 
 
@@ -235,52 +236,69 @@ def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogPro
 def _by_twisted(
     cov: DenseCovariance, lower: FloatArray, upper: FloatArray, n_draws: int, random_seed: int
 ) -> LogProbGradient:
-    u, log_weights, value = _weighted_draws(cov, lower, upper, n_draws, random_seed)
-    weights = np.exp(log_weights - log_weights.max())
+    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
+    for relax, enough in _RUNGS:
+        proposal = twist(cov, ep, lower, upper, relax=relax)
+        points = _points(proposal.n_dims, n_draws, random_seed, relax == 1.0)
+        u, log_weights = proposal.draw(points)
+        if ess_fraction(log_weights) >= enough:
+            gradient = weight_gradient(cov, proposal, points, u, log_weights)
+            return LogProbGradient(log_mean_exp(log_weights), *gradient)
+    rng = np.random.default_rng(random_seed)
+    return _by_fisher(
+        cov,
+        lower,
+        upper,
+        sample_rectangle(cov, lower, upper, n_draws, rng, goal="probability"),
+    )
+
+
+def _by_fisher(
+    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, result: SamplingResult
+) -> LogProbGradient:
+    r"""Fisher's identity over weighted draws of any making, u_i integrated out given the others.
+
+    With :math:`Q = \Sigma^{-1}`, :math:`v = Q u` and expectations inside the rectangle,
+
+    .. math:: \frac{\partial \log P}{\partial \Sigma} = \frac12 \left(\mathrm E[v v'] - Q\right),
+        \qquad \frac{\partial \log P}{\partial x_i} = p(u_i = x_i), \quad
+        \frac{\partial \log P}{\partial l_i} = -p(u_i = l_i).
+
+    Given the others u_i is a truncated normal with mean :math:`u_i - v_i / Q_{ii}` and variance
+    :math:`1/Q_{ii}`, so that Q cancels from the first.
+    """
+    weights = np.exp(result.log_weights - result.log_weights.max())
     weights /= weights.sum()
     precision = _symmetric_inverse(cov.chol)
     own = precision.diagonal()[:, None]
-    v = cho_solve((cov.chol, True), u, check_finite=False)
+    v = cho_solve((cov.chol, True), result.u, check_finite=False)
     excess = v / own  # of u_i over its mean given all others
-    edges = _Edges.of(lower[:, None], upper[:, None], u - excess, 1.0 / np.sqrt(own))
-    below, above = edges.lower @ weights, edges.upper @ weights
+    edges = _Edges.of(lower[:, None], upper[:, None], result.u - excess, own**-0.5)
     # E[v_i v_j | all but u_i] - Q_ij = g_i (v_j - Q_ij excess_i) + Q_ij t_i, with g_i the mean of
-    # v_i and t_i the variance of u_i over its untruncated one, plus its squared mean, less 1.
+    # v_i and t_i the mean square of u_i about its untruncated mean over its variance, less 1.
     score = (edges.lower - edges.upper) * weights
     left = edges.spread @ weights - np.einsum("ij,ij->i", score, excess)
     gradient = symmetric(0.5 * (score @ v.T + left[:, None] * precision))
-    return LogProbGradient(value, -below, above, gradient)
-
-
-def _weighted_draws(
-    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, n_draws: int, random_seed: int
-) -> tuple[FloatArray, FloatArray, float]:
-    """Draws, log weights and log probability: a ladder that is climbed without trials."""
-    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
-    proposal = twist(cov, ep, lower, upper)
-    u, log_weights = proposal.draw(_mirrored_points(proposal.n_dims, n_draws, random_seed))
-    fraction = ess_fraction(log_weights)
-    if fraction < _WIDER_BELOW:
-        proposal = twist(cov, ep, lower, upper, **_WIDER)
-        u, log_weights = proposal.draw(_mirrored_points(proposal.n_dims, n_draws, random_seed))
-        fraction = ess_fraction(log_weights)
-    if not fraction >= _TEMPER_BELOW:
-        rng = np.random.default_rng(random_seed)
-        result = sample_rectangle(cov, lower, upper, n_draws, rng, goal="probability")
-        return result.u, result.log_weights, result.log_prob.value
-    return u, log_weights, log_mean_exp(log_weights)
+    return LogProbGradient(
+        result.log_prob.value, -(edges.lower @ weights), edges.upper @ weights, gradient
+    )
 
 
 @lru_cache(maxsize=32)
-def _mirrored_points(n_dims: int, n_draws: int, random_seed: int) -> FloatArray:
-    """One quasi-random point set and its mirror image, made once: they cost more than a draw.
+def _points(n_dims: int, n_draws: int, random_seed: int, mirrored: bool) -> FloatArray:
+    """Quasi-random points, made once: they cost more than the draws.
 
-    What EP's Gaussian lacks first is skewness, whose effect on the weights is odd.
+    `mirrored`: half of them mirror the other half. What EP's Gaussian lacks first is skewness,
+    whose effect on the weights is odd and cancels within a pair; where weights are uneven, pairs
+    only halve the number of independent points.
     """
-    half = -(-n_draws // 2)
-    points = uniform_points(n_dims, half, 1, np.random.default_rng(random_seed))
-    points = np.concatenate([points, np.minimum(1.0 - points, 1.0 - 2.0**-53)], axis=1)
-    points.flags.writeable = False
+    rng = np.random.default_rng(random_seed)
+    if mirrored:
+        points = uniform_points(n_dims, -(-n_draws // 2), 1, rng)
+        points = np.concatenate([points, np.minimum(1.0 - points, 1.0 - 2.0**-53)], axis=1)
+    else:
+        points = uniform_points(n_dims, n_draws, 1, rng)
+    points.flags.writeable = False  # shared by all callers
     return points
 
 
@@ -294,7 +312,6 @@ def _symmetric_inverse(chol: FloatArray) -> FloatArray:
 class _Edges(NamedTuple):
     """N(mean, sd^2) at the limits: densities over the mass between them, 0 at infinite ones."""
 
-    log_mass: FloatArray
     lower: FloatArray
     upper: FloatArray
     spread: FloatArray  # a phi(a) - b phi(b) over the mass, a and b the standardised limits
@@ -304,8 +321,6 @@ class _Edges(NamedTuple):
         cls, lower: FloatArray, upper: FloatArray, mean: FloatArray | float, sd: FloatArray
     ) -> "_Edges":
         a, b = (lower - mean) / sd, (upper - mean) / sd
-        log_mass = log_ndtr_interval(a, b)
-        at_a = np.exp(-0.5 * a * a - _LOG_SQRT_2PI - log_mass)
-        at_b = np.exp(-0.5 * b * b - _LOG_SQRT_2PI - log_mass)
+        at_a, at_b = edge_densities(a, b)
         spread = np.where(np.isfinite(a), a * at_a, 0.0) - np.where(np.isfinite(b), b * at_b, 0.0)
-        return cls(log_mass, at_a / sd, at_b / sd, spread)
+        return cls(at_a / sd, at_b / sd, spread)

@@ -102,6 +102,12 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
     return log_mass
 
 
+def edge_densities(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Density at a and at b of a standard normal restricted to (a, b); 0 at infinite bounds."""
+    log_mass = log_ndtr_interval(a, b) + _LOG_SQRT_2PI
+    return np.exp(-0.5 * a * a - log_mass), np.exp(-0.5 * b * b - log_mass)
+
+
 def truncated_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""Log mass, mean and variance of a standard normal restricted to an interval.
 
