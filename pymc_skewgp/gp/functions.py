@@ -1,6 +1,6 @@
 """From ``pm.gp`` covariance and mean objects to functions of arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,18 +85,32 @@ def compile_at(inputs: list[Any], output: Any, point: Point, mode: Mode | None =
     ValueError
         When a random variable has no value in `point`, or one that does not fit.
     """
-    nodes = [node for node in ancestors([output]) if node not in inputs]
-    given = {node for node in nodes if node.name is not None and node.name in point}
+    found = hyperparameters([output], point, inputs, "point")
+    values = [(node, as_value(node, point[node.name])) for node in found]
+    return pytensor.function(inputs, output, givens=values, mode=mode, on_unused_input="ignore")
+
+
+def hyperparameters(
+    outputs: list[Any], known: Container[str], inputs: Sequence[Any], where: str
+) -> list[Any]:
+    """The variables named in `known` that `outputs` need, and that together determine them.
+
+    Raises
+    ------
+    ValueError
+        When a random variable is needed and not determined; `where` names what should have it.
+    """
+    nodes = [node for node in ancestors(outputs) if node not in inputs]
+    given = {node for node in nodes if node.name is not None and node.name in known}
     random = {node for node in nodes if _is_random(node)}
-    needed = set(ancestors([output], blockers=given | random))
+    needed = set(ancestors(outputs, blockers=given | random))
     missing = sorted(str(node.name or "<unnamed>") for node in (needed & random) - given)
     if missing:
         raise ValueError(
-            f"the covariance or mean depends on {', '.join(missing)}: give their values in point, "
-            f"as in point={{{missing[0]!r}: 1.0}}."
+            f"the covariance or mean depends on {', '.join(missing)}: give their values in {where}"
+            + (f", as in point={{{missing[0]!r}: 1.0}}." if where == "point" else ".")
         )
-    values = [(node, _as_constant(node, point[node.name])) for node in needed & given]
-    return pytensor.function(inputs, output, givens=values, mode=mode, on_unused_input="ignore")
+    return sorted(needed & given, key=lambda node: node.name)
 
 
 def _is_random(node: Any) -> bool:
@@ -108,7 +122,8 @@ def _is_random(node: Any) -> bool:
     )
 
 
-def _as_constant(node: Any, value: Any) -> Any:
+def as_value(node: Any, value: Any) -> Any:
+    """`value` as a constant that can stand for `node`; ValueError when it does not fit."""
     try:
         array = np.asarray(value, dtype=node.dtype)
     except (TypeError, ValueError) as error:

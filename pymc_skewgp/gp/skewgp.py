@@ -1,17 +1,29 @@
 """`SkewGP`: a Gaussian process that knows its sign at a few points, used like ``pm.gp.Latent``."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+from xarray import DataTree
 
-from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean, Point
-from pymc_skewgp.inference.arguments import as_inputs, as_phase
+from pymc_skewgp.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
+from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean, Point, compile_at
+from pymc_skewgp.gp.latent_draws import draw_latent
+from pymc_skewgp.gp.process import as_input_graph, process_at, refuse_other_than_gp_objects
+from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
 from pymc_skewgp.kernels.truncated import Seed
 from pymc_skewgp.kernels.validation import as_vector
 from pymc_skewgp.posterior import SkewGPPosterior
+from pymc_skewgp.symbolic.skew_normal import sun_from_white, sun_given
+
+_JITTER = 1e-6  # as pm.gp has it
 
 
 class SkewGP:
@@ -34,8 +46,9 @@ class SkewGP:
         Inputs at which the sign is known. Default none.
     phase : array_like, shape (s,), optional
         +1 or -1 for each. Default all +1.
-    truncation : float or array_like, shape (s,), default 0
+    truncation : float or array_like, shape (s,), or tensor, default 0
         :math:`\gamma`, in prior standard deviations: 0 fixes the sign, large values fix nothing.
+        May be a random variable of the model.
 
     Raises
     ------
@@ -65,35 +78,266 @@ class SkewGP:
         cov_func: Any,
         pseudo_points: ArrayLike | None = None,
         phase: ArrayLike | None = None,
-        truncation: ArrayLike = 0.0,
+        truncation: Any = 0.0,
     ) -> None:
-        if not isinstance(cov_func, pm.gp.cov.BaseCovariance):
-            raise TypeError(
-                f"cov_func must be a pm.gp.cov object, got {type(cov_func).__name__}; a function "
-                "of arrays goes to SkewGPPosterior."
-            )
-        if mean_func is not None and not isinstance(mean_func, pm.gp.mean.Mean):
-            raise TypeError(
-                f"mean_func must be a pm.gp.mean object, got {type(mean_func).__name__}; for a "
-                "number use pm.gp.mean.Constant."
-            )
-        if pseudo_points is not None:
-            points = as_inputs("pseudo_points", pseudo_points)
-            as_phase(phase, points.shape[0])
-            as_vector("truncation", truncation, points.shape[0])
-        elif phase is not None or np.any(truncation):
-            raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
-        self.mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
+        mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
+        refuse_other_than_gp_objects(cov_func, mean_func)
+        self.mean_func = mean_func
         self.cov_func = cov_func
-        self.pseudo_points = pseudo_points
-        self.phase = phase
-        self.truncation = truncation
+        random = isinstance(truncation, Variable)
+        if pseudo_points is None:
+            if phase is not None or random or np.any(truncation):
+                raise ValueError(
+                    "phase and truncation belong to pseudo_points: give those as well."
+                )
+            self.pseudo_points = None
+            self.phase, self.truncation = as_phase(None, 0), np.zeros(0)
+        else:
+            self.pseudo_points = as_input_graph(
+                "pseudo_points", as_inputs("pseudo_points", pseudo_points), self._n_columns
+            )
+            s = self.pseudo_points.shape[0]
+            self.phase = as_phase(phase, s)
+            if not random:
+                self.truncation = as_vector("truncation", truncation, s)
+            elif truncation.type.ndim == 0:
+                self.truncation = pt.alloc(truncation, s)
+            else:
+                self.truncation = pt.specify_shape(truncation, (s,))
+        self._given: tuple[Any, Any] | None = None
+        self._labelled: tuple[Any, Any] | None = None
+
+    @property
+    def _n_columns(self) -> float:
+        return getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
+
+    @property
+    def n_pseudo_points(self) -> int:
+        """Number s of pseudo-points."""
+        return self.phase.size
 
     def __repr__(self) -> str:
-        known = 0 if self.pseudo_points is None else len(as_inputs("", self.pseudo_points))
         return (
             f"SkewGP(cov_func={type(self.cov_func).__name__}, "
-            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={known})"
+            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points})"
+        )
+
+    def __add__(self, other: object) -> NoReturn:
+        """Raise: a sum of SkewGPs does not know the sign of itself anywhere."""
+        raise TypeError(
+            "SkewGPs are not additive: add the covariance functions, as in "
+            "SkewGP(cov_func=cov1 + cov2, pseudo_points=...), whose pseudo-points then tell the "
+            "sign of the sum."
+        )
+
+    def prior(
+        self,
+        name: str,
+        X: Any,
+        *,
+        reparameterize: bool = False,
+        jitter: float = _JITTER,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        r"""Latent function at `X`, as a variable of the model in context.
+
+        .. math:: f \sim \mathrm{SUN}(m(X), K(X, X), \Delta, \gamma, \Gamma), \quad
+            \Gamma = L \bar K(R, R) L, \quad C = D\Delta = K(X, R) \mathrm{sd}(R)^{-1} L
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        X : array_like or tensor, shape (n, d)
+            Inputs; ``pm.Data`` is allowed.
+        reparameterize : bool, default False
+            False: one `UnifiedSkewNormal` variable. When all that depends on it are probit
+            observations, ``pm.sample`` draws it exactly (`ConjugateStep`). True: a function of
+            white noise ``{name}_rotated_`` and, with pseudo-points, of a truncated Gaussian
+            ``{name}_latent_``, which NUTS samples well under any other likelihood.
+            (``pm.gp.Latent`` has True as its default.)
+        jitter : float, default 1e-6
+            Added to the variances, for a Cholesky factorisation to succeed.
+        **kwargs
+            Passed on to the variable: ``dims``, ...
+
+        Returns
+        -------
+        TensorVariable
+
+        Raises
+        ------
+        ValueError
+            When `X` has not the number of columns that `cov_func` was built for.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pymc as pm
+        >>> from pymc_skewgp import SkewGP
+        >>> X = np.linspace(-2, 2, 5)[:, None]
+        >>> with pm.Model():
+        ...     gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[[0.5]])
+        ...     f = gp.prior("f", X)
+        >>> pm.draw(f, random_seed=1).shape
+        (5,)
+        """
+        X = as_input_graph("X", X, self._n_columns)
+        sun = process_at(self, [X], jitter)
+        if not reparameterize:
+            f = UnifiedSkewNormal(
+                name,
+                mu=sun.mu,
+                scale=sun.scale,
+                skewness=sun.skewness,
+                truncation=sun.truncation,
+                latent_cov=sun.latent_cov,
+                **kwargs,
+            )
+        else:
+            dims = kwargs.pop("dims", None)
+            shape = {} if dims is not None else {"shape": pt.as_tensor_variable(X).shape[0]}
+            white = pm.Normal(f"{name}_rotated_", dims=dims, **shape, **kwargs)
+            latent = None
+            if self.n_pseudo_points:
+                latent = TruncatedMvNormal(
+                    f"{name}_latent_",
+                    mu=np.zeros(self.n_pseudo_points),
+                    cov=sun.latent_cov,
+                    lower=-sun.truncation,
+                    upper=None,
+                )
+            f = pm.Deterministic(name, sun_from_white(sun, latent, white), dims=dims)
+        self._given = (X, f)
+        return f
+
+    def conditional(
+        self,
+        name: str,
+        Xnew: Any,
+        given: Mapping[str, Any] | None = None,
+        *,
+        jitter: float = _JITTER,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        r"""Latent function at new inputs given f at those of `prior`: again unified skew-normal.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        Xnew : array_like or tensor, shape (t, d)
+            New inputs.
+        given : mapping, optional
+            ``{"X": ..., "f": ...}`` in place of those of `prior`.
+        jitter : float, default 1e-6
+            Added to the variances at both sets of inputs; the same as in `prior`.
+        **kwargs
+            Passed on to the variable: ``dims``, ...
+
+        Returns
+        -------
+        TensorVariable
+
+        Raises
+        ------
+        ValueError
+            Without `prior` before it and without `given`; for keys other than X and f.
+        """
+        X, f = self._given_values(given)
+        Xnew = as_input_graph("Xnew", Xnew, self._n_columns)
+        joint = process_at(self, [X, Xnew], jitter)
+        sun = sun_given(joint, pt.as_tensor_variable(f))
+        return UnifiedSkewNormal(
+            name,
+            mu=sun.mu,
+            scale=sun.scale,
+            skewness=sun.skewness,
+            truncation=sun.truncation,
+            latent_cov=sun.latent_cov,
+            **kwargs,
+        )
+
+    def _given_values(self, given: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        if given is not None:
+            unknown = sorted(set(given) - {"X", "f"})
+            if unknown or set(given) != {"X", "f"}:
+                raise ValueError(
+                    f"given must have the keys 'X' and 'f', got {sorted(given)}: SkewGPs are not "
+                    "additive, so there is no 'gp' to name."
+                )
+            return as_input_graph("given['X']", given["X"], self._n_columns), given["f"]
+        if self._given is None:
+            raise ValueError(
+                "conditional needs the latent function: call prior(name, X) first or pass "
+                "given={'X': ..., 'f': ...}. After marginal_likelihood, whose latent function is "
+                "integrated out, use sample_latent(idata, Xnew=...)."
+            )
+        return self._given
+
+    def marginal_likelihood(
+        self,
+        name: str,
+        X: Any,
+        y: Any,
+        *,
+        method: Literal["twisted", "ep"] = "twisted",
+        n_draws: int = 256,
+        jitter: float = _JITTER,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        r"""Labels with the latent function integrated out, as an observed variable.
+
+        .. math:: p(y) = \Phi_{s+n}(\tilde\gamma; \tilde\Gamma) / \Phi_s(\gamma; \Gamma)
+
+        What is left for NUTS are the hyperparameters; `sample_latent` then draws f exactly for
+        each of its draws.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        X : array_like or tensor, shape (n, d)
+            Inputs.
+        y : array_like or ``pm.Data``, shape (n,)
+            Labels, 0 and 1.
+        method : {"twisted", "ep"}, default "twisted"
+            "twisted": unbiased but for Monte Carlo error, from `n_draws` fixed quasi-random
+            points, so that the density is a deterministic function. "ep": expectation
+            propagation, a few times faster, off by hundredths of a nat, more in steep cases.
+        n_draws : int, default 256
+            Points for "twisted". The error falls faster than their square root.
+        jitter : float, default 1e-6
+            Added to the variances.
+        **kwargs
+            Passed on to the variable: ``dims``, ...
+
+        Returns
+        -------
+        TensorVariable
+
+        Raises
+        ------
+        ValueError
+            Labels other than 0 and 1, `X` and `y` of different length.
+        """
+        X = as_input_graph("X", X, self._n_columns)
+        if not isinstance(y, Variable):
+            n = np.size(y) if isinstance(X, Variable) else X.shape[0]
+            y = (as_signs(np.asarray(y), n) > 0).astype(np.int64)
+        sun = process_at(self, [X], jitter)
+        self._labelled = (X, y)
+        return MarginalProbit(
+            name,
+            mu=sun.mu,
+            scale=sun.scale,
+            skewness=sun.skewness,
+            truncation=sun.truncation,
+            latent_cov=sun.latent_cov,
+            method=method,
+            n_draws=n_draws,
+            observed=y,
+            **kwargs,
         )
 
     def posterior(
@@ -132,21 +376,92 @@ class SkewGP:
         """
         if point is not None and not isinstance(point, Mapping):
             raise TypeError(f"point must map names to values, got {type(point).__name__}.")
-        inputs = as_inputs("X", X)
-        wanted = getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
-        if np.isfinite(wanted) and inputs.shape[1] != wanted:
-            raise ValueError(
-                f"X has {inputs.shape[1]} column(s), but cov_func was built with "
-                f"input_dim={wanted:g}: give that many, and choose among them with active_dims."
-            )
+        inputs = as_input_graph("X", as_inputs("X", X), self._n_columns)
+        truncation = self.truncation
+        if isinstance(truncation, Variable):
+            truncation = compile_at([], truncation, dict(point or {}))()
         return SkewGPPosterior(
             inputs,
             y,
             cov_func=ArrayCovariance(self.cov_func, point),
             mean_func=ArrayMean(self.mean_func, point),
             pseudo_points=self.pseudo_points,
-            phase=self.phase,
-            truncation=self.truncation,
+            phase=self.phase if self.n_pseudo_points else None,
+            truncation=truncation if self.n_pseudo_points else 0.0,
             n_draws=n_draws,
             random_seed=random_seed,
+        )
+
+    def sample_latent(
+        self,
+        idata: DataTree,
+        *,
+        Xnew: ArrayLike | None = None,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        name: str = "f",
+        n_candidates: int = 64,
+        random_seed: Seed = None,
+        progressbar: bool = True,
+    ) -> DataTree:
+        """Exact latent function for each hyperparameter draw of a trace.
+
+        Parameters
+        ----------
+        idata : DataTree
+            Result of ``pm.sample`` on a model with `marginal_likelihood`.
+        Xnew : array_like, shape (t, d), optional
+            New inputs to predict at.
+        X, y : array_like, optional
+            Data, default those of `marginal_likelihood`.
+        name : str, default "f"
+            Name of the latent function.
+        n_candidates : int, default 64
+            Weighted draws that the one kept is picked from, by weight.
+        random_seed : int, Generator, SeedSequence or None
+            Source of randomness.
+        progressbar : bool, default True
+            Show progress.
+
+        Returns
+        -------
+        DataTree
+            ``posterior``: the variables of ``idata.posterior`` and `name` (chain, draw, obs_id).
+            ``sample_stats``: ``ess_fraction`` of the candidates. ``log_likelihood`` of each label
+            given f, ``observed_data``, ``constant_data``. With `Xnew`: ``predictions`` with
+            `name`, ``p`` and ``y`` (chain, draw, pred_id), and ``predictions_constant_data``.
+
+        Raises
+        ------
+        ValueError
+            Without data, or when ``idata.posterior`` lacks a hyperparameter.
+
+        Warns
+        -----
+        LowEffectiveSampleWarning
+            When candidates of some draws were worth less than a tenth of their number.
+        """
+        if (X is None) != (y is None):
+            raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
+        if X is None:
+            if self._labelled is None:
+                raise ValueError(
+                    "sample_latent needs data: call marginal_likelihood(name, X, y) first, or pass "
+                    "X and y."
+                )
+            X, y = (v.eval() if isinstance(v, Variable) else v for v in self._labelled)
+        inputs = as_input_graph("X", as_inputs("X", X), self._n_columns)
+        new = None
+        if Xnew is not None:
+            new = as_input_graph("Xnew", as_inputs("Xnew", Xnew), self._n_columns)
+        return draw_latent(
+            self,
+            idata,
+            inputs,
+            as_signs(np.asarray(y), inputs.shape[0]),
+            new,
+            name=name,
+            n_candidates=n_candidates,
+            rng=np.random.default_rng(random_seed),
+            progressbar=progressbar,
         )

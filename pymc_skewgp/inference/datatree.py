@@ -9,6 +9,7 @@ def as_datatree(
     groups: dict[str, dict[str, Any]],
     *,
     dims: dict[str, list[str]],
+    pred_dims: dict[str, list[str]] | None = None,
     coords: dict[str, Any],
     attrs: dict[str, Any],
 ) -> DataTree:
@@ -20,6 +21,8 @@ def as_datatree(
         Arrays by variable by group.
     dims, coords : dict
         Dimensions of each variable after chain and draw, and their coordinates.
+    pred_dims : dict, optional
+        Dimensions in the groups of predictions, where they differ from `dims`.
     attrs : dict
         Attributes of the groups that hold draws or summaries.
 
@@ -36,7 +39,7 @@ def as_datatree(
         draws,
         dims=dims,
         coords=coords,
-        pred_dims=dims,
+        pred_dims=dims if pred_dims is None else pred_dims,
         pred_coords=coords,
         check_conventions=False,  # more inputs or chains than draws are nothing to warn of
         attrs={name: value for name, value in described.items() if name in draws},
@@ -44,7 +47,7 @@ def as_datatree(
     if summaries:
         extra = from_dict(
             summaries,
-            pred_dims=dims,
+            pred_dims=dims if pred_dims is None else pred_dims,
             pred_coords=coords,
             sample_dims=[],
             check_conventions=False,

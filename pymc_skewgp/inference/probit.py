@@ -12,7 +12,9 @@ from pymc_skewgp.inference.arguments import refuse_coincident
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
+from pymc_skewgp.kernels.truncated import twisted_draws
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.weights import systematic_resample
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
 LOW_RANK_SHARE = 0.5
@@ -162,6 +164,15 @@ class ProbitProblem:
         solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
         coordinates += self.row_factor.T @ solved
         return self.mean + (self.prior_factor @ coordinates).T
+
+    def draw_function(
+        self, n_candidates: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        """One draw of f, and the effective fraction of the candidates it was picked from."""
+        upper = np.full(self.lower.size, np.inf)
+        latent = twisted_draws(self.cov, self.lower, upper, n_candidates, rng)
+        chosen = systematic_resample(latent.log_weights, 1, rng)
+        return self.function_given(latent.draws[chosen], rng)[0], latent.ess_fraction
 
     def regression(self, cross: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Covariance of u with f at new points, shape (s + n, t), and G^-1 times it.

@@ -1,0 +1,135 @@
+"""Unified skew-normal parameters as PyTensor graphs: the SkewGP prior and what follows from it."""
+
+from typing import Any, NamedTuple
+
+import pytensor.tensor as pt
+from pytensor.tensor.linalg import solve_triangular
+
+# Graphs have no static type of their own worth telling apart here.
+Graph = Any
+
+
+class SunGraph(NamedTuple):
+    """Parameters of a unified skew-normal vector, C = D Delta in place of Delta.
+
+    Attributes
+    ----------
+    mu : (p,)
+    scale : (p, p)
+    cross_cov : (p, s)
+    truncation : (s,)
+    latent_cov : (s, s)
+    n_latent : int
+        s, which is static.
+    """
+
+    mu: Graph
+    scale: Graph
+    cross_cov: Graph
+    truncation: Graph
+    latent_cov: Graph
+    n_latent: int
+
+    @property
+    def skewness(self) -> Graph:
+        """Delta = D^-1 C, shape (p, s)."""
+        return self.cross_cov / pt.sqrt(pt.diagonal(self.scale))[:, None]
+
+
+def sun_of_process(
+    mean: Graph, cov: Graph, phase: Graph, truncation: Graph, n_latent: int
+) -> SunGraph:
+    r"""A Gaussian vector told the sign of its first s coordinates.
+
+    .. math:: f_{s+1:} \;\text{ given }\; \ell_j (f_j - m_j) / \mathrm{sd}_j + \gamma_j > 0
+
+    Parameters
+    ----------
+    mean : (p,)
+        Mean of the coordinates after the first s.
+    cov : (s + p, s + p)
+        Covariance of all.
+    phase, truncation : (s,)
+    n_latent : int
+        s.
+
+    Returns
+    -------
+    SunGraph
+    """
+    s = n_latent
+    if s == 0:  # zeros of static shape, which later graphs leave out
+        return SunGraph(
+            mean, cov, pt.zeros((mean.shape[0], 0)), pt.zeros((0,)), pt.zeros((0, 0)), 0
+        )
+    factor = pt.as_tensor_variable(phase) / pt.sqrt(pt.diagonal(cov)[:s])
+    latent_cov = factor[:, None] * cov[:s, :s] * factor
+    return SunGraph(
+        mean,
+        cov[s:, s:],
+        cov[s:, :s] * factor,
+        pt.specify_shape(pt.as_tensor_variable(truncation), (s,)),
+        pt.specify_shape(latent_cov, (s, s)),
+        s,
+    )
+
+
+def sun_given(sun: SunGraph, value: Graph) -> SunGraph:
+    r"""The other coordinates of `sun`, given that the first ones equal `value`.
+
+    With the given coordinates as 1, the others as 2:
+    :math:`\mu_2 + \Omega_{21}\Omega_{11}^{-1}(z_1-\mu_1)`,
+    :math:`\Omega_{22} - \Omega_{21}\Omega_{11}^{-1}\Omega_{12}`,
+    :math:`C_2 - \Omega_{21}\Omega_{11}^{-1}C_1`,
+    :math:`\gamma + C_1'\Omega_{11}^{-1}(z_1-\mu_1)`,
+    :math:`\Gamma - C_1'\Omega_{11}^{-1}C_1`.
+    """
+    n = value.shape[0]
+    known = sun.scale[:n, :n]
+    chol = pt.linalg.cholesky(known)
+    half = solve_triangular(chol, sun.scale[:n, n:], lower=True)
+    white = solve_triangular(chol, value - sun.mu[:n], lower=True)
+    mu = sun.mu[n:] + half.T @ white
+    scale = sun.scale[n:, n:] - half.T @ half
+    scale = 0.5 * (scale + scale.T)
+    if sun.n_latent == 0:
+        return sun_of_process(mu, scale, None, None, 0)
+    cross = solve_triangular(chol, sun.cross_cov[:n], lower=True)
+    latent_cov = sun.latent_cov - cross.T @ cross
+    return SunGraph(
+        mu,
+        scale,
+        sun.cross_cov[n:] - half.T @ cross,
+        sun.truncation + cross.T @ white,
+        pt.specify_shape(0.5 * (latent_cov + latent_cov.T), (sun.n_latent, sun.n_latent)),
+        sun.n_latent,
+    )
+
+
+def sun_from_white(sun: SunGraph, latent: Graph | None, white: Graph) -> Graph:
+    r"""The vector as a function of its truncated latent variable and of white noise.
+
+    .. math:: f = \mu + C\Gamma^{-1}u + \mathrm{chol}(\Omega - C\Gamma^{-1}C')\, v
+    """
+    if latent is None:
+        return sun.mu + pt.linalg.cholesky(sun.scale) @ white
+    chol = pt.linalg.cholesky(sun.latent_cov)
+    half = solve_triangular(chol, sun.cross_cov.T, lower=True)
+    residual = pt.linalg.cholesky(sun.scale - half.T @ half)
+    return sun.mu + half.T @ solve_triangular(chol, latent, lower=True) + residual @ white
+
+
+def probit_limits(sun: SunGraph, sign: Graph) -> tuple[Graph, Graph]:
+    r"""Limits and covariance of the orthant whose probability is the evidence, times the prior's.
+
+    .. math:: \tilde\gamma = (\gamma, w\mu), \qquad \tilde\Gamma =
+        \begin{pmatrix}\Gamma & C' W \\ W C & W \Omega W + I\end{pmatrix}
+    """
+    signed = sign[:, None] * sun.scale * sign + pt.eye(sign.shape[0])
+    if sun.n_latent == 0:
+        return sign * sun.mu, signed
+    cross = sign[:, None] * sun.cross_cov
+    limits = pt.concatenate([sun.truncation, sign * sun.mu])
+    top = pt.concatenate([sun.latent_cov, cross.T], axis=1)
+    bottom = pt.concatenate([cross, signed], axis=1)
+    return limits, pt.concatenate([top, bottom], axis=0)
