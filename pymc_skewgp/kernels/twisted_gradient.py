@@ -15,7 +15,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.twisted import TwistedProposal
-from pymc_skewgp.kernels.univariate import edge_densities
+from pymc_skewgp.kernels.univariate import BoolArray, edge_densities
 from pymc_skewgp.kernels.validation import FloatArray
 
 _BLOCK = 64  # rows between two matrix products
@@ -62,58 +62,98 @@ def weight_gradient(
        doi:10.1080/10618600.1995.10474671.
     """
     order, chol, mean = proposal.order, proposal.chol, proposal.mean
+    tau, nu, scale = proposal.tau, proposal.nu, chol.diagonal()
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
-    tau, nu = proposal.tau[:, None], proposal.nu[:, None]
-    scale = chol.diagonal()[:, None]
     var = scale**2
     left = 1.0 - tau * var
     sd = scale / np.sqrt(left)
     value = u[order] - mean[:, None]
     noise = solve_triangular(chol, value, lower=True, check_finite=False)
-    centre = value - scale * noise
-    cavity = (centre - nu * var) / left
-    a = (proposal.lower[:, None] - mean[:, None] - cavity) / sd
-    b = (proposal.upper[:, None] - mean[:, None] - cavity) / sd
-    z = (value - cavity) / sd
-    at_a, at_b = edge_densities(a, b)
-    # How far the draw follows each limit, point held fixed: 0 to 1.
-    with_a = (1.0 - points) * np.exp(0.5 * (z - a) * (z + a))
-    with_b = points * np.exp(0.5 * (z - b) * (z + b))
+    centre = value - scale[:, None] * noise
+    cavity = (centre - (nu * var)[:, None]) / left[:, None]
+    z = (value - cavity) / sd[:, None]
+    sides = _sides(proposal.lower - mean, proposal.upper - mean, cavity, sd, z, points)
 
-    slope = ((1.0 - with_a - with_b) / left - 1.0) / scale
-    own = weights * ((at_a - at_b) / sd + tau * centre - nu) / left
+    followed, pushed = np.zeros_like(value), np.zeros_like(value)
+    for side in sides:
+        followed[side.rows] += side.follows
+        pushed[side.rows] += side.density
+    pushed *= weights / sd[:, None]
+    slope = ((1.0 - followed) / left[:, None] - 1.0) / scale[:, None]
+    own = ((tau[:, None] * centre - nu[:, None]) * weights - pushed) / left[:, None]
     noise_bar, centre_bar = _reverse(chol, slope, own)
 
-    value_bar = noise_bar / scale
-    a_bar = sd * value_bar * with_a - weights * at_a
-    b_bar = sd * value_bar * with_b + weights * at_b
-    cavity_bar = value_bar - (a_bar + b_bar) / sd
-    moved = np.where(np.isfinite(a), a * a_bar, 0.0) + np.where(np.isfinite(b), b * b_bar, 0.0)
-    sd_bar = _row_sums(value_bar * z) - _row_sums(moved) / sd
-    quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
-    var_bar = (
-        _row_sums(
-            weights * (nu**2 + quadratic * tau / left) + 2.0 * cavity_bar * (cavity * tau - nu)
+    cavity_bar = noise_bar * ((1.0 - followed) / scale[:, None]) - pushed
+    sd_bar = _dots(noise_bar, z) / scale
+    limits_bar = np.zeros((2, mean.size))
+    for side in sides:
+        rows = side.rows
+        follows = noise_bar[rows] * side.follows
+        ratio = 1.0 / scale[rows]
+        limits_bar[side.which, rows] = (
+            follows.sum(axis=1) * ratio + side.density @ weights / sd[rows]
         )
-        + tau
-        + sd_bar / (sd * left)
-    ) / (2.0 * left)
-    nu_bar = _row_sums(weights * (nu * var - centre) - cavity_bar * var) / left
-    low_bar, high_bar = _row_sums(a_bar / sd)[:, 0], _row_sums(b_bar / sd)[:, 0]
+        sd_bar[rows] -= _dots(follows, side.limit) * ratio
+        sd_bar[rows] -= _dots(side.density, side.limit * weights) / sd[rows]
+
+    first, second = centre @ weights, _dots(centre, centre * weights)
+    total = cavity_bar.sum(axis=1)
+    quadratic = tau * second - 2.0 * nu * first + nu**2 * var
+    var_bar = nu**2 + quadratic * tau / left + tau + sd_bar / (sd * left)
+    var_bar += 2.0 * (tau * _dots(cavity_bar, cavity) - nu * total)
+    var_bar /= 2.0 * left
+    nu_bar = (nu * var - first - var * total) / left
 
     chol_bar = np.tril(centre_bar @ noise.T, -1)
-    diagonal = 2.0 * scale * var_bar - _row_sums(noise_bar * noise) / scale
-    chol_bar[np.diag_indices_from(chol_bar)] = diagonal[:, 0]
-    mean_bar = -(low_bar + high_bar) + (tau * (0.5 * mean[:, None] - nu_bar) - 0.5 * nu)[:, 0]
+    chol_bar[np.diag_indices_from(chol_bar)] = (
+        2.0 * scale * var_bar - _dots(noise_bar, noise) / scale
+    )
+    mean_bar = tau * (0.5 * mean - nu_bar) - 0.5 * nu - limits_bar.sum(axis=0)
     gradient = _through_covariance(cov, proposal, chol_bar, mean_bar)
-    lower, upper = np.empty_like(mean), np.empty_like(mean)
-    lower[order], upper[order] = low_bar, high_bar
-    return WeightGradient(lower, upper, gradient)
+    unordered = np.empty_like(limits_bar)
+    unordered[:, order] = limits_bar
+    return WeightGradient(unordered[0], unordered[1], gradient)
 
 
-def _row_sums(x: FloatArray) -> FloatArray:
-    return x.sum(axis=1, keepdims=True)
+class _Side(NamedTuple):
+    """Finite limits on one side, standardised by the step's cavity, and what they do to the step.
+
+    `density`: derivative of its log normaliser in the limit. `follows`: that of the draw, its point
+    held fixed, 0 to 1.
+    """
+
+    which: int  # 0 for lower, 1 for upper
+    rows: slice | BoolArray
+    limit: FloatArray
+    density: FloatArray
+    follows: FloatArray
+
+
+def _sides(
+    lower: FloatArray,
+    upper: FloatArray,
+    cavity: FloatArray,
+    sd: FloatArray,
+    z: FloatArray,
+    points: FloatArray,
+) -> list[_Side]:
+    a, b = (lower[:, None] - cavity) / sd[:, None], (upper[:, None] - cavity) / sd[:, None]
+    at_a, at_b = edge_densities(a, b)
+    sides = []
+    for which, limits, x, density in ((0, lower, a, -at_a), (1, upper, b, at_b)):
+        finite = np.isfinite(limits)
+        if finite.any():
+            rows = slice(None) if finite.all() else finite
+            x, draw = x[rows], z[rows]
+            share = points[rows] if which else 1.0 - points[rows]
+            follows = share * np.exp(0.5 * (draw - x) * (draw + x))
+            sides.append(_Side(which, rows, x, density[rows], follows))
+    return sides
+
+
+def _dots(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.einsum("ij,ij->i", x, y)
 
 
 def _reverse(chol: FloatArray, slope: FloatArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -104,6 +104,11 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
 
 def edge_densities(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Density at a and at b of a standard normal restricted to (a, b); 0 at infinite bounds."""
+    # One side unbounded everywhere, as a rule: the hazard, a fifth of the time.
+    if np.all(b == np.inf):
+        return np.asarray(_HAZARD_SCALE / erfcx(a * _SQRT_HALF)), np.zeros(b.shape)
+    if np.all(a == -np.inf):
+        return np.zeros(a.shape), np.asarray(_HAZARD_SCALE / erfcx(-b * _SQRT_HALF))
     log_mass = log_ndtr_interval(a, b) + _LOG_SQRT_2PI
     return np.exp(-0.5 * a * a - log_mass), np.exp(-0.5 * b * b - log_mass)
 
