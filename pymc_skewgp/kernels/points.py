@@ -1,7 +1,6 @@
 """Point sets in the unit cube: independent randomisations of quasi-Monte Carlo points."""
 
 import numpy as np
-from scipy.stats import qmc
 
 from pymc_skewgp.kernels.validation import FloatArray
 
@@ -47,6 +46,8 @@ def uniform_points(
     >>> uniform_points(3, 4, 2, np.random.default_rng(0)).shape
     (3, 8)
     """
+    from scipy.stats import qmc  # takes half a second, which an import alone should not
+
     points = np.empty((n_dims, n_replicates, n_points))
     n_sobol = min(n_dims, N_SOBOL)
     log2_points = max(0, (n_points - 1).bit_length())
