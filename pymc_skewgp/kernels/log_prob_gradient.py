@@ -137,19 +137,17 @@ def log_prob_and_gradient(
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
     count = as_count("n_draws", n_draws)
     nothing = LogProbGradient(-np.inf, np.zeros(n), np.zeros(n), np.zeros((n, n)))
-    if not ((low < high).all() and np.isfinite(matrix).all()):
+    if not ((low < high).all() and np.isfinite(matrix).all() and (matrix.diagonal() > 0).all()):
         return nothing
     kept = np.isfinite(low) | np.isfinite(high)
     part = symmetric(matrix[np.ix_(kept, kept)])
-    if (matrix.diagonal() <= 0).any():
-        return nothing
     # Called thousands of times while sampling, at points that no user chose: what is wrong with one
     # of them is no news, and the value says it. Quiet by a context variable, because the filters of
     # `warnings` belong to all threads.
     try:
         with no_warnings(), np.errstate(all="ignore"):
             result = _bounded(low[kept], high[kept], part, method, count, random_seed)
-    except (np.linalg.LinAlgError, FloatingPointError):
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # the last: SciPy's, of overflow
         return nothing
     finite = all(np.isfinite(x).all() for x in result)
     if not finite or kept.all():
@@ -220,7 +218,8 @@ def _bivariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProb
 
 def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogProbGradient:
     ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["ep"])
-    variance = 1.0 / (1.0 / ep.variance - ep.tau)
+    # As in `fit_ep`: round-off may leave a marginal at its site's variance.
+    variance = 1.0 / np.maximum(1.0 / ep.variance - ep.tau, 1e-10 / cov.diagonal())
     mean = variance * (ep.mean / ep.variance - ep.nu)
     edges = _Edges.of(lower, upper, mean, np.sqrt(variance))
     alpha = cov.site_product(ep.tau, ep.nu).weights
@@ -284,7 +283,7 @@ def _by_fisher(
     )
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _points(n_dims: int, n_draws: int, random_seed: int, mirrored: bool) -> FloatArray:
     """Quasi-random points, made once: they cost more than the draws.
 
