@@ -8,18 +8,16 @@ against a yardstick measured in the same run. Run it on an otherwise idle machin
 """
 
 import argparse
-import csv
-import platform
 import re
 import subprocess
 import sys
 import time
 import warnings
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import scipy
+from runner import run_sections
 from scipy.linalg import cholesky
 from scipy.stats import multivariate_normal
 
@@ -314,40 +312,14 @@ SECTIONS = {
 }
 
 
-def machine():
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        cpu = re.search(r"model name\s*: (.*)", info.read_text())[1]
-    names = ("numpy", "scipy", "numba")
-    return f"{cpu}; Python {platform.python_version()}; " + ", ".join(
-        f"{name} {version(name)}" for name in names
-    )
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=None)
     parser.add_argument("--peer-python", help="a Python that has torch and botorch")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    path = arguments.out / "core.csv"
-    old = list(csv.reader(path.open())) if path.exists() else []
-    done = {row[0] for row in old}
-    host = machine()
-    print(f"{host}\nscipy {scipy.__version__}, pymc_skewgp {sg.__version__}\n")
-    for name in arguments.only or [s for s in SECTIONS if s not in done]:
-        if name in done:  # measured again: the old rows go
-            old = [row for row in old if row[0] != name]
-            with path.open("w", newline="") as file:
-                csv.writer(file).writerows(old)
-        print(f"## {name}: {SECTIONS[name].__doc__}", flush=True)
-        rows = SECTIONS[name](arguments.peer_python) if name == "botorch" else SECTIONS[name]()
-        for what, asked, reached in rows:
-            print(f"  {what:<75} {asked:<12} {reached}", flush=True)
-            with path.open("a", newline="") as file:
-                csv.writer(file).writerow([name, what, asked, reached, host])
+    sections = dict(SECTIONS, botorch=partial(botorch, arguments.peer_python))
+    run_sections(sections, arguments.out / "core.csv", arguments.only)
 
 
 if __name__ == "__main__":

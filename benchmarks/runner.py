@@ -1,0 +1,52 @@
+"""Named sections of a benchmark, run one by one and written as they go."""
+
+import csv
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+# What was measured, what was asked for, what was reached.
+Section = Callable[[], Iterator[tuple[str, str, str]]]
+
+
+def machine(packages: tuple[str, ...] = ("numpy", "scipy", "numba")) -> str:
+    """Processor and versions."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        named = re.search(r"model name\s*: (.*)", info.read_text())
+        cpu = named[1] if named else cpu
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"{cpu}; Python {platform.python_version()}; {versions}"
+
+
+def run_sections(
+    sections: Mapping[str, Section],
+    path: Path,
+    only: list[str] | None = None,
+    packages: tuple[str, ...] = ("numpy", "scipy", "numba"),
+) -> None:
+    """Run the sections named in `only`, or those that the file at `path` does not have yet.
+
+    Each figure is printed beside the one asked for and appended to the file as soon as it is known;
+    the rows of a section that is run again go first.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = list(csv.reader(path.open())) if path.exists() else []
+    done = {row[0] for row in old}
+    host = machine(packages)
+    print(host + "\n")
+    for name in only or [section for section in sections if section not in done]:
+        if name in done:
+            old = [row for row in old if row[0] != name]
+            with path.open("w", newline="") as file:
+                csv.writer(file).writerows(old)
+        what = getattr(sections[name], "func", sections[name]).__doc__  # of a partial, its function
+        print(f"## {name}: {what}", flush=True)
+        for measured, asked, reached in sections[name]():
+            print(f"  {measured:<75} {asked:<12} {reached}", flush=True)
+            with path.open("a", newline="") as file:
+                csv.writer(file).writerow([name, measured, asked, reached, host])
+        old = list(csv.reader(path.open()))
