@@ -24,7 +24,7 @@ from pymc_skewgp.kernels.validation import FloatArray, as_count
 _NUMBA_CACHE_VERSION = 1
 
 
-class MvnLogProb(Op):  # type: ignore[misc]
+class MvnLogProb(Op):
     r"""Log probability of a rectangle under N(0, cov), and its derivatives.
 
     Inputs lower (n,), upper (n,), cov (n, n); outputs value (), d/dlower (n,), d/dupper (n,),
