@@ -1,0 +1,276 @@
+"""Markov moves on a SUN vector f under probit observations, exact for any history.
+
+A model's state holds f, and its hyperparameters may have moved since f was drawn. A move that is
+right all the same: draw u given f (exact), move u by a kernel that leaves its truncated Gaussian
+invariant, draw f given u (exact). To keep an old u across a change of hyperparameters would be
+wrong: it was drawn under others.
+
+While neither parameters nor f change between two calls, (f, u) is itself the state of a Markov
+chain with the right invariant distribution, and f is a by-product of u: then a block of states is
+made at a time, in matrix products, and a call takes the next of them.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from pymc_skewgp.inference.augmentation import Augmentation, ProbitSUN
+from pymc_skewgp.kernels.ep import fit_ep
+from pymc_skewgp.kernels.errors import EPConvergenceWarning
+from pymc_skewgp.kernels.lin_ess import lin_ess
+from pymc_skewgp.kernels.twisted import twist
+from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
+
+# Of a standard deviation; the proposal need not be the fixed point, only near it.
+_EP_TOLERANCE = 1e-2
+_EP_SWEEPS = 60
+# Blocks grow from the first to the last size: hyperparameters that merely paused cost little.
+_BLOCKS = (16, 64, 256)
+_MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
+_PILOT = 128
+_REFUSED = -1e300
+
+
+class Walk(NamedTuple):
+    """Successive states of u, shape (n, s + m), and what is known of each, arrays of length n."""
+
+    u: FloatArray
+    stats: dict[str, FloatArray]
+
+
+class Move(Protocol):
+    """A Markov kernel that leaves N(0, G) restricted to u > lower invariant."""
+
+    def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
+        """Every `thin`-th of `n` times `thin` states that follow `u`."""
+        ...
+
+    def choose_thin(self, rng: np.random.Generator) -> int:
+        """Steps between two draws of f while nothing else changes; no function of the state."""
+        ...
+
+
+class IndependenceMove:
+    """Independence Metropolis whose proposal is the sequential sampler twisted by EP.
+
+    A proposal is accepted with probability min(1, w_new / w_old), the w being target over proposal
+    density. Proposals do not depend on the state, so they are made together.
+
+    Parameters
+    ----------
+    target : Augmentation
+    n_proposals : int
+        Proposals between two draws of f, at most.
+    """
+
+    def __init__(self, target: Augmentation, n_proposals: int) -> None:
+        upper = np.full(target.n_rows, np.inf)
+        with warnings.catch_warnings():
+            # A rough fit makes a worse proposal, which the acceptance rate shows.
+            warnings.simplefilter("ignore", EPConvergenceWarning)
+            ep = fit_ep(target.cov, target.lower, upper, tol=_EP_TOLERANCE, max_sweeps=_EP_SWEEPS)
+        self._proposal = twist(target.cov, ep, target.lower, upper)
+        self._n_proposals = n_proposals
+
+    def choose_thin(self, rng: np.random.Generator) -> int:
+        """As many as leave the chance that none is accepted below a tenth, by a pilot run."""
+        log_weights = self._propose(_PILOT, rng)[1]  # draws that the chain never sees
+        refused = min(1.0 - ess_fraction(log_weights), 1.0 - 1e-9)
+        if refused <= _MISSED:
+            return 1
+        return min(self._n_proposals, int(np.ceil(np.log(_MISSED) / np.log(refused))))
+
+    def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
+        """See `Move`."""
+        proposed, log_weights = self._propose(n * thin, rng)
+        log_uniforms = np.log(rng.random(n * thin)).tolist()
+        current = float(self._proposal.log_weights_of(u[:, None])[0])
+        chosen, taken, path = -1, [], []
+        for i, log_weight in enumerate(log_weights.tolist()):
+            accepted = log_uniforms[i] < log_weight - current
+            if accepted:
+                chosen, current = i, log_weight
+            taken.append(accepted)
+            path.append((chosen, current))
+        index, weight = (np.array(x) for x in zip(*path[thin - 1 :: thin], strict=True))
+        states = np.where(index >= 0, proposed[:, index], u[:, None])
+        return Walk(
+            np.ascontiguousarray(states.T),
+            {
+                "accept": np.reshape(taken, (n, thin)).mean(axis=1),
+                "log_weight": weight - log_mean_exp(log_weights),
+                "ess_fraction": np.full(n, ess_fraction(log_weights)),
+            },
+        )
+
+    def _propose(self, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        u, log_weights = self._proposal.draw(rng.random((self._proposal.n_dims, n)))
+        # A weight that overflowed is a proposal refused.
+        return u, np.where(np.isfinite(log_weights), log_weights, _REFUSED)
+
+
+class LinESSMove:
+    """Steps of linear elliptical slice sampling.
+
+    Parameters
+    ----------
+    target : Augmentation
+    n_steps : int
+        Steps between two draws of f.
+    """
+
+    def __init__(self, target: Augmentation, n_steps: int) -> None:
+        self._chol, self._lower, self._n_steps = target.cov.chol, target.lower, n_steps
+
+    def choose_thin(self, rng: np.random.Generator) -> int:
+        """Always `n_steps`."""
+        return self._n_steps
+
+    def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
+        """See `Move`."""
+        result = lin_ess(self._chol, u[None], self._lower, n_draws=n, thin=thin, random_seed=rng)
+        return Walk(
+            result.draws[0],
+            {
+                "arc_length": result.arc_length[0],
+                "n_active": result.n_active[0].astype(np.float64),
+            },
+        )
+
+
+class StepInfo(NamedTuple):
+    """What a step did.
+
+    Attributes
+    ----------
+    refreshed : bool
+        Whether u was drawn from f, because parameters or f had changed.
+    exact : bool
+        See `Augmentation.rows_given`.
+    stats : dict of float
+        Of the move.
+    """
+
+    refreshed: bool
+    exact: bool
+    stats: dict[str, float]
+
+
+class ConjugateSampler:
+    """Steps on f, each of them right whatever happened to f and the parameters since the last.
+
+    Parameters
+    ----------
+    make_move : callable
+        From an `Augmentation` to a `Move`.
+    n_steps : int
+        Steps of the move between two draws of f, where parameters or f have changed.
+    n_sweeps : int, default 1
+        Draws of f that make one step.
+
+    Attributes
+    ----------
+    state : tuple of (ProbitSUN, f, u) or None
+        The joint state that the last step left behind. None: the next step draws u from f.
+    """
+
+    def __init__(
+        self, make_move: Callable[[Augmentation], Move], n_steps: int, n_sweeps: int = 1
+    ) -> None:
+        self._make_move = make_move
+        self._n_steps = n_steps
+        self._n_sweeps = n_sweeps
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the next step is the first of a chain."""
+        self.state: tuple[ProbitSUN, FloatArray, FloatArray] | None = None
+        self._block: _Block | None = None
+        self._n_blocks = 0
+        self._thin = 0
+
+    def step(
+        self,
+        f: FloatArray,
+        parameters: ProbitSUN,
+        rng: np.random.Generator,
+        *,
+        most: int | None = None,
+    ) -> tuple[FloatArray, StepInfo]:
+        """Move f once.
+
+        Parameters
+        ----------
+        f : ndarray, shape (p,)
+            Where it is.
+        parameters : ProbitSUN
+            The very object of the last call where nothing has changed: that is how it is known.
+        rng : numpy.random.Generator
+        most : int, optional
+            Calls to come, this one included: no more states are made in advance.
+
+        Returns
+        -------
+        f : ndarray, shape (p,)
+        info : StepInfo
+        """
+        if self.state is None or self.state[0] is not parameters:
+            self._target = Augmentation(parameters)
+            self._move = self._make_move(self._target) if self._target.n_rows else None
+            return self._from_f(f, parameters, rng)
+        if not np.array_equal(self.state[1], f):
+            return self._from_f(f, parameters, rng)
+        return self._continue(rng, most)
+
+    def _from_f(
+        self, f: FloatArray, parameters: ProbitSUN, rng: np.random.Generator
+    ) -> tuple[FloatArray, StepInfo]:
+        """Draw u given f, move it, draw f given u."""
+        self._block, self._n_blocks = None, 0
+        exact, stats = True, {}
+        for _ in range(self._n_sweeps):
+            u, exact_draw = self._target.rows_given(f, rng)
+            exact &= exact_draw
+            if self._move is not None:
+                walk = self._move.walk(u, 1, rng, thin=self._n_steps)
+                u = walk.u[0]
+                stats = {name: float(values[0]) for name, values in walk.stats.items()}
+            f = self._target.function_given(u[None], rng)[0]
+        self.state = (parameters, f, u)
+        return f, StepInfo(True, exact, stats)
+
+    def _continue(self, rng: np.random.Generator, most: int | None) -> tuple[FloatArray, StepInfo]:
+        """The next joint state of the chain on (f, u)."""
+        assert self.state is not None
+        parameters, _, u = self.state
+        if self._block is None or self._block.taken == len(self._block.f):
+            self._block = self._make_block(u, rng, most)
+        block = self._block
+        i = block.taken
+        self._block = block._replace(taken=i + 1)
+        self.state = (parameters, block.f[i], block.walk.u[i])
+        stats = {name: float(values[i]) for name, values in block.walk.stats.items()}
+        return block.f[i], StepInfo(False, True, stats)
+
+    def _make_block(self, u: FloatArray, rng: np.random.Generator, most: int | None) -> "_Block":
+        size = _BLOCKS[min(self._n_blocks, len(_BLOCKS) - 1)]
+        size = size if most is None else max(min(size, most), 1)
+        if self._move is None:
+            walk = Walk(np.repeat(u[None], size, axis=0), {})
+        else:
+            if self._n_blocks == 0:
+                self._thin = self._move.choose_thin(rng) * self._n_sweeps
+            walk = self._move.walk(u, size, rng, thin=self._thin)
+        self._n_blocks += 1
+        return _Block(walk, self._target.function_given(walk.u, rng), 0)
+
+
+class _Block(NamedTuple):
+    """States made in advance, and how many of them were taken."""
+
+    walk: Walk
+    f: FloatArray
+    taken: int
