@@ -5,15 +5,22 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.distributions.joint_draws import JointDrawsRV
-from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormalRV
+from pymc_skewgp.distributions.unified_skew_normal import (
+    UnifiedSkewNormal,
+    UnifiedSkewNormalRV,
+    as_sun_parameters,
+)
+from pymc_skewgp.kernels.linalg import JITTER_LADDER
+from pymc_skewgp.kernels.log_prob_gradient import LogProbMethod
 from pymc_skewgp.kernels.validation import FloatArray
-from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
-from pymc_skewgp.symbolic.skew_normal import SunGraph, probit_limits
+from pymc_skewgp.symbolic.mvn_logcdf import MvnLogProb, pt_mvn_logcdf
+from pymc_skewgp.symbolic.skew_normal import SunGraph, probit_limits, sun_of_process
+
+_TINY = np.finfo(float).tiny
 
 
 class MarginalProbitRV(JointDrawsRV):
@@ -32,7 +39,9 @@ class MarginalProbitRV(JointDrawsRV):
     __props__ = ("name", "signature", "dtype", "inplace", "method", "n_draws")
     _print_name = ("MarginalProbit", "\\operatorname{MarginalProbit}")
 
-    def __init__(self, method: str = "twisted", n_draws: int = 256, **kwargs: Any) -> None:
+    def __init__(
+        self, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
+    ) -> None:
         self.method = method
         self.n_draws = n_draws
         super().__init__(**kwargs)
@@ -54,9 +63,15 @@ class MarginalProbitRV(JointDrawsRV):
 
 
 def _make(
-    *parameters: Any, method: str = "twisted", n_draws: int = 256, **kwargs: Any
+    *parameters: Any,
+    method: LogProbMethod = "twisted",
+    n_draws: int = 256,
+    rng: Any = None,
+    **kwargs: Any,
 ) -> TensorVariable:
-    return MarginalProbitRV(method, n_draws)(*parameters, **kwargs)
+    rng = pt.random.shared_rng(seed=None) if rng is None else rng
+    op = MarginalProbitRV(method, n_draws)
+    return op(*parameters, rng=rng, return_next_rng=True, **kwargs)[1]
 
 
 class MarginalProbit(pm.Discrete):
@@ -70,10 +85,17 @@ class MarginalProbit(pm.Discrete):
     Parameters
     ----------
     mu, scale, skewness, truncation, latent_cov : tensor_like
-        Of f, as for `UnifiedSkewNormal`; no batch dimensions.
+        Of f, as for `UnifiedSkewNormal`; batch dimensions are data sets apart.
     method : {"twisted", "ep"}, default "twisted"
     n_draws : int, default 256
         How the probabilities are computed, as for `pt_mvn_logcdf`.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        Constants that are invalid, as for `UnifiedSkewNormal`; an unknown method, `n_draws` < 1.
+        Parameters that turn out invalid while sampling, and labels other than 0 and 1, have log
+        density -inf.
 
     References
     ----------
@@ -102,36 +124,69 @@ class MarginalProbit(pm.Discrete):
         truncation: Any,
         latent_cov: Any,
         *,
-        method: str = "twisted",
+        method: LogProbMethod = "twisted",
         n_draws: int = 256,
         **kwargs: Any,
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        parameters = [
-            pt.as_tensor_variable(value) for value in (mu, scale, skewness, truncation, latent_cov)
-        ]
+        parameters = as_sun_parameters(mu, scale, skewness, truncation, latent_cov)
+        MvnLogProb(method, n_draws)  # refuses what it does not know, before any sampling
         return super().dist(parameters, method=method, n_draws=n_draws, **kwargs)
 
-    def support_point(rv, size, mu, *parameters):  # type: ignore[no-untyped-def]  # noqa: D102
-        likely = pt.gt(mu, 0).astype("int64")
-        if not rv_size_is_none(size):
-            likely = pt.full(pt.concatenate([size, [mu.shape[-1]]]), likely)
-        return likely
+    def support_point(rv: Any, size: Any, *parameters: Any) -> Any:
+        """Label more probable at the location, one by one."""
+        likely = pt.gt(UnifiedSkewNormal.support_point(rv, size, *parameters), 0.0)
+        return likely.astype("int64")
 
 
 @_logprob.register(MarginalProbitRV)
 def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwargs: Any) -> Any:
     [value] = values
     _, _, mu, scale, skewness, truncation, latent_cov = inputs
-    cross_cov = pt.sqrt(pt.diagonal(scale))[:, None] * skewness
-    n_latent = truncation.type.shape[0]
-    sun = SunGraph(
-        mu, scale, cross_cov, truncation, latent_cov, -1 if n_latent is None else n_latent
-    )
-    limits, cov = probit_limits(sun, (2 * value - 1).astype(mu.dtype))
+    lengths = [parameter.type.shape[-1] for parameter in (skewness, truncation, latent_cov)]
+    if 0 in lengths:
+        limits, cov, prior_cov = _limits_of_normal(value, mu, scale)
+    else:
+        limits, cov, prior_cov = _limits(value, mu, scale, skewness, truncation, latent_cov)
     options: dict[str, Any] = {"method": op.method, "n_draws": op.n_draws}
     log_prob = pt_mvn_logcdf(limits, cov, **options)
-    if sun.n_latent != 0:
+    if 0 not in lengths:
         log_prob = log_prob - pt_mvn_logcdf(truncation, latent_cov, **options)
-    binary = pt.all(pt.or_(pt.eq(value, 0), pt.eq(value, 1)))
-    return pt.switch(pt.and_(binary, pt.invert(pt.isnan(log_prob))), log_prob, -np.inf)
+    binary = pt.all(pt.or_(pt.eq(value, 0), pt.eq(value, 1)), axis=-1)
+    possible = pt.and_(binary, pt.and_(_is_covariance(prior_cov), pt.invert(pt.isnan(log_prob))))
+    return pt.switch(possible, log_prob, -np.inf)
+
+
+def _orthant(value: Any, sun: SunGraph) -> tuple[Any, Any, Any]:
+    """Limits and covariance of the labels, and the covariance of the prior that they rest on."""
+    limits, cov = probit_limits(sun, (2 * value - 1).astype(sun.mu.dtype))
+    if sun.n_latent == 0:
+        return limits, cov, sun.scale
+    top = pt.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
+    bottom = pt.concatenate([sun.cross_cov, sun.scale], axis=1)
+    return limits, cov, pt.concatenate([top, bottom], axis=0)
+
+
+def _core(value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent: Any) -> Any:
+    # A negative variance is no covariance, and told so below; its root is not to spoil gradients.
+    sd = pt.sqrt(pt.maximum(pt.diagonal(scale), _TINY))
+    return _orthant(value, SunGraph(mu, scale, sd[:, None] * skewness, truncation, latent, -1))
+
+
+def _core_of_normal(value: Any, mu: Any, scale: Any) -> Any:
+    return _orthant(value, sun_of_process(mu, scale, None, None, 0))
+
+
+_limits = pt.vectorize(_core, signature="(p),(p),(p,p),(p,s),(s),(s,s)->(n),(n,n),(m,m)")
+_limits_of_normal = pt.vectorize(_core_of_normal, signature="(p),(p),(p,p)->(p),(p,p),(p,p)")
+
+
+def _is_covariance(matrix: Any) -> Any:
+    """Whether `matrix` is positive definite once jitter is added, as much as `linalg` would.
+
+    The probability itself does not tell: noise on the diagonal makes up for a prior that is none.
+    """
+    diagonal = pt.diagonal(matrix, axis1=-2, axis2=-1)
+    jitter = JITTER_LADDER[-1] * diagonal.mean(axis=-1)[..., None, None]
+    chol = pt.linalg.cholesky(matrix + jitter * pt.eye(matrix.shape[-1]))
+    return pt.invert(pt.isnan(pt.diagonal(chol, axis1=-2, axis2=-1)).any(axis=-1))

@@ -148,17 +148,8 @@ class UnifiedSkewNormal(pm.Continuous):
         cls, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any, **kwargs: Any
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        scale = as_parameter("scale", scale, 2)
-        latent_cov = as_parameter("latent_cov", latent_cov, 2)
-        skewness = _as_skewness(skewness, latent_cov)
-        mu = as_vector_parameter("mu", mu, scale)
-        truncation = as_vector_parameter("truncation", truncation, latent_cov)
-        for name, vector in (("mu", mu), ("truncation", truncation), ("skewness", skewness)):
-            check_known_finite(name, vector)
-        for name, matrix in (("scale", scale), ("latent_cov", latent_cov)):
-            check_known_covariance(name, matrix)
-        _check_known_joint(scale, skewness, latent_cov)
-        return super().dist([mu, scale, skewness, truncation, latent_cov], **kwargs)
+        parameters = as_sun_parameters(mu, scale, skewness, truncation, latent_cov)
+        return super().dist(parameters, **kwargs)
 
     def support_point(rv: Any, size: Any, mu: Any, *parameters: Any) -> Any:
         """Location: every point has positive density, as no latent row is a function of z."""
@@ -178,7 +169,7 @@ class UnifiedSkewNormal(pm.Continuous):
             return _no_nan(normal)
         half = solve_triangular(chol, _cross_cov(scale, skewness), lower=True, b_ndim=2)
         limits = truncation + (half * white[..., None]).sum(axis=-2)
-        inner = latent_cov - half.mT @ half
+        inner = latent_cov - (half[..., :, None] * half[..., None, :]).sum(axis=-3)
         inside = pt_mvn_logcdf(limits, _symmetric(inner))
         return _no_nan(normal + inside - pt_mvn_logcdf(truncation, _symmetric(latent_cov)))
 
@@ -193,6 +184,23 @@ class UnifiedSkewNormal(pm.Continuous):
         if latent_cov.type.shape[-1] == 0:
             return result
         return _no_nan(result - pt_mvn_logcdf(truncation, latent))
+
+
+def as_sun_parameters(
+    mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
+) -> list[TensorVariable]:
+    """Parameters as variables of full dimensions; those that are constants are checked."""
+    scale = as_parameter("scale", scale, 2)
+    latent_cov = as_parameter("latent_cov", latent_cov, 2)
+    skewness = _as_skewness(skewness, latent_cov)
+    mu = as_vector_parameter("mu", mu, scale)
+    truncation = as_vector_parameter("truncation", truncation, latent_cov)
+    for name, vector in (("mu", mu), ("truncation", truncation), ("skewness", skewness)):
+        check_known_finite(name, vector)
+    for name, matrix in (("scale", scale), ("latent_cov", latent_cov)):
+        check_known_covariance(name, matrix)
+    _check_known_joint(scale, skewness, latent_cov)
+    return [mu, scale, skewness, truncation, latent_cov]
 
 
 def _as_skewness(value: Any, latent_cov: TensorVariable) -> TensorVariable:
