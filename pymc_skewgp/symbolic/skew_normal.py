@@ -58,6 +58,7 @@ def sun_of_process(
     SunGraph
     """
     s = n_latent
+    mean, cov = pt.as_tensor_variable(mean), pt.as_tensor_variable(cov)
     if s == 0:  # zeros of static shape, which later graphs leave out
         return SunGraph(
             mean, cov, pt.zeros((mean.shape[0], 0)), pt.zeros((0,)), pt.zeros((0, 0)), 0
