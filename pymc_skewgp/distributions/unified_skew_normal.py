@@ -169,7 +169,7 @@ class UnifiedSkewNormal(pm.Continuous):
             return _no_nan(normal)
         half = solve_triangular(chol, _cross_cov(scale, skewness), lower=True, b_ndim=2)
         limits = truncation + (half * white[..., None]).sum(axis=-2)
-        inner = latent_cov - (half[..., :, None] * half[..., None, :]).sum(axis=-3)
+        inner = latent_cov - half.mT @ half
         inside = pt_mvn_logcdf(limits, _symmetric(inner))
         return _no_nan(normal + inside - pt_mvn_logcdf(truncation, _symmetric(latent_cov)))
 
