@@ -40,7 +40,7 @@ LAYERS = (
     ),
     Layer(
         "symbolic",
-        (f"{PACKAGE}.symbolic",),
+        (f"{PACKAGE}.symbolic", f"{PACKAGE}.jax"),
         frozenset({"pytensor"}),
     ),
     Layer(
@@ -60,6 +60,8 @@ EXEMPT = frozenset({PACKAGE, f"{PACKAGE}._version"})
 
 # Optional projects: never imported with the package, only inside functions, right of the kernels.
 NEVER_AT_MODULE_LEVEL = frozenset({"jax", "jaxlib", "torch", "matplotlib"})
+# But for this module, which no other imports: users do, by name.
+JAX_MODULE = f"{PACKAGE}.jax"
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ def internal_problem(found: Import, index: int | None) -> str | None:
     """What is wrong with importing this part of the package."""
     if index is None or found.target.startswith(f"{PACKAGE}._version"):
         return None
+    if found.target.startswith(JAX_MODULE):
+        return f"imports {JAX_MODULE}, which is for users to import"
     there = layer_index(found.target)
     if there is None:
         return f"imports {found.target}, which is in no layer: name the module that defines it"
@@ -159,6 +163,8 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
         index = None
     problems = []
     for found in imports(ast.parse(source), module, is_package):
+        if module == JAX_MODULE and found.target.split(".")[0] == "jax":
+            continue
         internal = found.target.split(".")[0] == PACKAGE
         check = internal_problem if internal else third_party_problem
         problem = check(found, index)
@@ -220,6 +226,9 @@ def test_tests_have_no_star_imports():
         ("sun", "try:\n    import torch\nexcept ImportError:\n    pass", "at module level"),
         ("inference.a", "class A:\n    import matplotlib.pyplot", "at module level"),
         ("symbolic.a", "import pymc.distributions", "imports pymc"),
+        ("symbolic.a", "import jax", "at module level"),
+        ("symbolic.a", "from pymc_skewgp import jax", "which is for users to import"),
+        ("jax", "import torch", "at module level"),
         ("symbolic.a", "from pymc_skewgp.gp.latent import GP", "layer pymc adapters"),
         ("steps.a", "from ..workflow.fit import fit", "layer workflow"),
         ("sun", "if TYPE_CHECKING:\n    pass\nelse:\n    import pymc", "imports pymc"),
@@ -244,6 +253,7 @@ def test_the_checker_sees_violations(module, source, expected):
         ("inference.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pymc"),
         ("inference.a", "import typing as t\nif t.TYPE_CHECKING:\n    import pymc"),
         ("symbolic.a", "import pytensor.tensor as pt\nfrom pymc_skewgp.kernels import linalg"),
+        ("jax", "import jax.numpy\nfrom pymc_skewgp.symbolic.a import A"),
         ("gp.a", "import pymc as pm\nfrom ..steps.a import Step"),
         ("workflow.a", "import arviz\nfrom pymc_skewgp.gp import a"),
         ("_version", "from pymc_skewgp.workflow import a"),
