@@ -34,7 +34,7 @@ def run_sections(
     the rows of a section that is run again go first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    old = list(csv.reader(path.open())) if path.exists() else []
+    old = _read(path)
     done = {row[0] for row in old}
     host = machine(packages)
     print(host + "\n")
@@ -49,4 +49,8 @@ def run_sections(
             print(f"  {measured:<75} {asked:<12} {reached}", flush=True)
             with path.open("a", newline="") as file:
                 csv.writer(file).writerow([name, measured, asked, reached, host])
-        old = list(csv.reader(path.open()))
+        old = _read(path)
+
+
+def _read(path: Path) -> list[list[str]]:
+    return list(csv.reader(path.read_text().splitlines())) if path.exists() else []

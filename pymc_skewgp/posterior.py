@@ -205,7 +205,8 @@ class SkewGPPosterior:
         Returns
         -------
         DataTree
-            Groups ``posterior`` (``f``: chain, draw, obs_id), ``sample_stats`` (``log_weight`` of
+            Groups ``posterior`` (``f``: chain, draw, obs_id), ``posterior_predictive`` (``y``: new
+            labels at the data), ``sample_stats`` (``log_weight`` of
             the draw before resampling; attributes ``method``, ``ess_fraction``, ``pareto_k``,
             ``sampling_time`` in seconds, and for "twisted" ``log_marginal_likelihood`` with
             ``log_marginal_likelihood_se``, from these draws), ``log_likelihood``,
@@ -218,9 +219,11 @@ class SkewGPPosterior:
         f = self._problem.function_given(latent.draws[chosen.ravel()], rng)
         elapsed = time.perf_counter() - started
         f = f.reshape(chains, draws, -1)
+        noise = rng.standard_normal(f.shape)
         return as_datatree(
             {
                 "posterior": {"f": f},
+                "posterior_predictive": {"y": (f + noise > 0).astype(np.int64)},
                 "sample_stats": {"log_weight": latent.log_weights[chosen]},
                 "log_likelihood": {"y": log_ndtr(self._sign * f)},
                 "observed_data": {"y": self._labels},

@@ -1,5 +1,6 @@
 """What the README and the quickstart promise runs."""
 
+import csv
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def test_readme_code_runs(capsys):
     names: dict = {}
     exec("\n".join(blocks), names)
     plain, told = (
-        float(value) for value in re.findall(r"Estimate\(value=([-\d.]+)", capsys.readouterr().out)
+        float(value) for value in re.findall(r"^([-\d.]+) \+- ", capsys.readouterr().out, re.M)
     )
     # The text says that the prior is told the truth: that must raise the evidence.
     assert told > plain + 0.5
@@ -28,6 +29,16 @@ def test_readme_names_files_that_exist():
     text = (ROOT / "README.md").read_text()
     for target in re.findall(r"\]\(((?!http)[^)]+)\)", text):
         assert (ROOT / target).exists(), target
+
+
+def test_every_section_of_the_core_benchmark_has_its_figures():
+    """A run that is cut off, or rewrites its file, must not pass for the whole table."""
+    table = (ROOT / "benchmarks" / "results" / "core.csv").read_text()
+    rows = list(csv.reader(table.splitlines()))
+    source = (ROOT / "benchmarks" / "core.py").read_text()
+    sections = re.findall(r'^    "(\w+)": (?=\1,)', source, re.M)
+    assert len(sections) >= 10
+    assert {row[0] for row in rows} == set(sections)
 
 
 @pytest.mark.slow(ci=True)

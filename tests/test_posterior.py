@@ -601,11 +601,15 @@ class TestDataTree:
     def test_groups(self, tree, posterior):
         assert set(tree.children) == {
             "posterior",
+            "posterior_predictive",
             "sample_stats",
             "log_likelihood",
             "observed_data",
             "constant_data",
         }
+        # Labels drawn anew are 1 as often as Phi(f) says: 5 standard errors of 5400 draws.
+        share = tree["posterior_predictive"]["y"].mean() - ndtr(tree["posterior"]["f"]).mean()
+        assert abs(float(share)) < 5 * 0.5 / np.sqrt(5400)
         f = tree["posterior"]["f"]
         assert f.dims == ("chain", "draw", "obs_id")
         assert f.shape == (3, 200, 9)
@@ -726,7 +730,7 @@ class TestInput:
             (X3, [0, -1, 1], {}, ValueError, "y must hold two classes"),
             (X3, [2, 2, 2], {}, ValueError, "y must hold two classes"),
             (X3, [0, 0.5, 1], {}, ValueError, "y must hold two classes"),
-            (X3, [0, 1, np.nan], {}, ValueError, "y must hold two classes"),
+            (X3, [0, 1, np.nan], {}, ValueError, "y must be finite, found NaN"),
             (X3, ["a", "b", "a"], {}, ValueError, "y must hold two classes"),
             (X3, ["0", "1", "1"], {}, ValueError, "y must hold two classes"),
             (X3, [0, 1, None], {}, TypeError, "y must hold numbers"),

@@ -34,7 +34,9 @@ def as_signs(y: ArrayLike, n: int) -> FloatArray:
     for negative in (0, -1):
         if np.isin(found, (negative, 1)).all():
             return np.where(labels == 1, 1.0, -1.0)
-    shown = ", ".join(map(str, found[:5])) + (", ..." if found.size > 5 else "")
+    if found.dtype.kind == "f" and np.isnan(found).any():
+        raise ValueError("y must be finite, found NaN: drop those rows of X and y.")
+    shown = ", ".join(map(repr, found[:5].tolist())) + (", ..." if found.size > 5 else "")
     raise ValueError(
         f"y must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
         f"{shown}. For other codes use (y == positive_class)."

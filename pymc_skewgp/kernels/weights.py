@@ -30,13 +30,21 @@ class Estimate(NamedTuple):
         Effective sample size of the weights over the number of draws, in (0, 1].
     pareto_k : float
         Shape of the generalised Pareto tail of the weights (Vehtari et al. 2024,
-        arXiv:1507.02646); above 0.7 the standard error is itself unreliable.
+        arXiv:1507.02646); above 0.7 the standard error is itself unreliable, unless `ess_fraction`
+        is so near 1 (from a half on) that the tail, heavy in shape, holds next to nothing: then no
+        warning is given.
     """
 
     value: float
     std_error: float
     ess_fraction: float
     pareto_k: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.value:.4f} +- {self.std_error:.2g} (effective fraction "
+            f"{self.ess_fraction:.2f}, Pareto k {self.pareto_k:.2f})"
+        )
 
 
 def add_estimates(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
