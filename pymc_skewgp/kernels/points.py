@@ -8,6 +8,9 @@ from pymc_skewgp.kernels.validation import FloatArray
 # first, and beyond a few dozen a Sobol sequence of this length is no more even than independent
 # random permutations of the strata (a Latin hypercube), which cost a tenth to make.
 N_SOBOL = 64
+# With fewer points a Sobol sequence is hardly more even than permuted strata, and its scrambling
+# would be half of the time that a small problem takes.
+_LEAST_POINTS = 16
 
 
 def uniform_points(
@@ -49,9 +52,9 @@ def uniform_points(
     from scipy.stats import qmc  # takes half a second, which an import alone should not
 
     points = np.empty((n_dims, n_replicates, n_points))
-    n_sobol = min(n_dims, N_SOBOL)
+    n_sobol = min(n_dims, N_SOBOL) if n_points >= _LEAST_POINTS else 0
     log2_points = max(0, (n_points - 1).bit_length())
-    for replicate in range(n_replicates):
+    for replicate in range(n_replicates if n_sobol else 0):
         sobol = qmc.Sobol(n_sobol, scramble=True, rng=rng).random_base2(log2_points)
         # Shuffled: a later reader of part of the draws must not meet only part of the cube.
         points[:n_sobol, replicate] = rng.permutation(sobol)[:n_points].T
