@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.abstract import _logprob
+from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.distributions.joint_draws import JointDrawsRV
@@ -19,8 +20,6 @@ from pymc_skewgp.kernels.log_prob_gradient import LogProbMethod
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.symbolic.mvn_logcdf import MvnLogProb, pt_mvn_logcdf
 from pymc_skewgp.symbolic.skew_normal import SunGraph, probit_limits, sun_of_process
-
-_TINY = np.finfo(float).tiny
 
 
 class MarginalProbitRV(JointDrawsRV):
@@ -168,8 +167,9 @@ def _orthant(value: Any, sun: SunGraph) -> tuple[Any, Any, Any]:
 
 
 def _core(value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent: Any) -> Any:
-    # A negative variance is no covariance, and told so below; its root is not to spoil gradients.
-    sd = pt.sqrt(pt.maximum(pt.diagonal(scale), _TINY))
+    # A variance that is none is told below; here its root is not to spoil the gradient.
+    variance = pt.diagonal(scale)
+    sd = pt.sqrt(pt.switch(pt.gt(variance, 0.0), variance, 1.0))
     return _orthant(value, SunGraph(mu, scale, sd[:, None] * skewness, truncation, latent, -1))
 
 
@@ -186,6 +186,7 @@ def _is_covariance(matrix: Any) -> Any:
 
     The probability itself does not tell: noise on the diagonal makes up for a prior that is none.
     """
+    matrix = disconnected_grad(matrix)  # zeros sent back through the factor would come out as NaN
     diagonal = pt.diagonal(matrix, axis1=-2, axis2=-1)
     jitter = JITTER_LADDER[-1] * diagonal.mean(axis=-1)[..., None, None]
     chol = pt.linalg.cholesky(matrix + jitter * pt.eye(matrix.shape[-1]))
