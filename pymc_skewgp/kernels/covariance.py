@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri, dtrtrs
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.validation import FloatArray
@@ -112,6 +112,9 @@ class DenseCovariance:
 
     def site_product(self, tau: FloatArray, nu: FloatArray) -> SiteProduct:
         """Marginals and normalising constant under Gaussian sites."""
+        # LAPACK by itself: at a few rows SciPy's wrappers would take most of the time.
+        if not np.isfinite(nu).all():
+            raise np.linalg.LinAlgError("Gaussian sites are not finite.")
         root = np.sqrt(tau)
         chol = self._site_chol(root)
         log_det = 2.0 * float(np.log(chol.diagonal()).sum())
@@ -119,15 +122,20 @@ class DenseCovariance:
         weak = tau * prior < _WEAK_SITE
         # G^-1 S nu = T^.5 B^-1 T^-.5 nu: nu minus what the sites take of it would cancel where a
         # site is strong. Weak rows, which T^-.5 would blow up, go the other way.
-        pull = self.matrix @ np.where(weak, nu, 0.0)
-        strong = np.where(weak, 0.0, nu / np.where(weak, 1.0, root))
-        weights = np.where(weak, nu, 0.0) + root * cho_solve((chol, True), strong - root * pull)
+        if weak.any():
+            pull = self.matrix @ np.where(weak, nu, 0.0)
+            strong = np.where(weak, 0.0, nu / np.where(weak, 1.0, root))
+            solved, _ = dpotrs(chol, strong - root * pull, lower=1)
+            weights = np.where(weak, nu, 0.0) + root * solved
+            half, _ = dtrtrs(chol, root[:, None] * self.matrix[:, weak], lower=1)
+        else:
+            weights = root * dpotrs(chol, nu / root, lower=1)[0]
         mean = self.matrix @ weights
-        half = solve_triangular(chol, root[:, None] * self.matrix[:, weak], lower=True)
         inverse, _ = dtrtri(chol, lower=1, overwrite_c=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # weak sites are replaced below
             variance = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / tau
-        variance[weak] = prior[weak] - np.einsum("ij,ij->j", half, half)
+        if weak.any():
+            variance[weak] = prior[weak] - np.einsum("ij,ij->j", half, half)
         log_constant = 0.5 * float(nu @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)
 
@@ -143,7 +151,7 @@ class DenseCovariance:
     def _site_chol(self, root: FloatArray) -> FloatArray:
         scaled = self.matrix * root
         scaled *= root[:, None]
-        scaled[np.diag_indices_from(scaled)] += 1.0
+        scaled.flat[:: root.size + 1] += 1.0
         # Symmetric, so its transpose is the Fortran-ordered matrix that LAPACK can overwrite.
         chol, info = dpotrf(scaled.T, lower=1, clean=1, overwrite_a=1)
         if info:
