@@ -1,6 +1,5 @@
 """The latent function for each hyperparameter draw of a trace."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from pymc_skewgp.gp.functions import hyperparameters
 from pymc_skewgp.gp.process import joint_covariance, mean_at
 from pymc_skewgp.inference.datatree import as_datatree
 from pymc_skewgp.inference.probit import ProbitProblem
-from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning
+from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning, no_warnings, warn
 from pymc_skewgp.kernels.validation import FloatArray, as_count
 
 _LEAST_FRACTION = 0.1
+_OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
 
 
 def draw_latent(
@@ -33,12 +33,8 @@ def draw_latent(
     progressbar: bool,
 ) -> DataTree:
     """`SkewGP.sample_latent` for checked arguments."""
-    if "posterior" not in idata.children:
-        raise ValueError(f"idata has no group 'posterior'; found {sorted(idata.children)}.")
     count = as_count("n_candidates", n_candidates)
-    trace = idata["posterior"].dataset
-    if name in trace:
-        raise ValueError(f"idata.posterior has a variable {name!r} already: choose another name.")
+    trace = _trace(idata, name, sign.size)
     blocks = [X] if Xnew is None else [X, Xnew]
     matrices, names = _compile(gp, blocks, set(map(str, trace.data_vars)))
     values = [trace[n].transpose("chain", "draw", ...).to_numpy() for n in names]
@@ -53,7 +49,7 @@ def draw_latent(
         f[index], fraction[index] = _one_draw(problem, count, rng)
     few = int((fraction < _LEAST_FRACTION).sum())
     if few:
-        warnings.warn(
+        warn(
             f"for {few} of {fraction.size} hyperparameter draws the {count} candidates were worth "
             f"less than a tenth of their number (the worst {fraction.min():.3f}): raise "
             "n_candidates, or look at the prior of the variance.",
@@ -61,6 +57,31 @@ def draw_latent(
             stacklevel=3,
         )
     return _pack(trace, name, f, fraction, X, sign, Xnew, rng)
+
+
+def _trace(idata: DataTree, name: str, n: int) -> Any:
+    """Hyperparameter draws, to which `name` can be added."""
+    if not isinstance(idata, DataTree):
+        raise TypeError(f"idata must be a DataTree, got {type(idata).__name__}.")
+    if "posterior" not in idata.children:
+        raise ValueError(f"idata has no group 'posterior'; found {sorted(idata.children)}.")
+    trace = idata["posterior"].dataset
+    if name in trace.variables:
+        raise ValueError(f"idata.posterior has a variable {name!r} already: choose another name.")
+    if name in _OWN_NAMES:
+        raise ValueError(f"{name!r} is the name of another variable: choose another name.")
+    found = trace.sizes.get("obs_id", n)
+    if found != n:
+        raise ValueError(
+            f"idata.posterior has a dimension 'obs_id' of length {found}, but there are {n} "
+            "labels: rename it, as in idata['posterior'] = idata['posterior'].rename(obs_id='other')."
+        )
+    if not {"chain", "draw"} <= set(trace.dims):
+        raise ValueError(
+            f"idata.posterior must have dimensions chain and draw, found {sorted(trace.dims)}: "
+            "select single ones with lists, as in idata.isel(chain=[0])."
+        )
+    return trace
 
 
 def _compile(gp: Any, blocks: list[FloatArray], known: set[str]) -> tuple[Any, list[str]]:
@@ -85,9 +106,7 @@ def _compile(gp: Any, blocks: list[FloatArray], known: set[str]) -> tuple[Any, l
 def _one_draw(
     problem: ProbitProblem, n_candidates: int, rng: np.random.Generator
 ) -> tuple[FloatArray, float]:
-    with warnings.catch_warnings():
-        # Thousands of runs: the caller warns once, with their number.
-        warnings.simplefilter("ignore", LowEffectiveSampleWarning)
+    with no_warnings():  # thousands of runs: the caller warns once, with their number
         return problem.draw_function(n_candidates, rng)
 
 
@@ -122,12 +141,14 @@ def _pack(
             "X": ["pred_id", "feature"],
         },
         coords={
-            "obs_id": np.arange(n),
+            "obs_id": trace.get("obs_id", np.arange(n)),
             "pred_id": np.arange(f.shape[-1] - n),
             "feature": np.arange(X.shape[1]),
         },
         attrs={"method": "twisted"},
     )
-    with_latent = tree["posterior"].dataset.assign_coords(chain=trace.chain, draw=trace.draw)
-    tree["posterior"] = DataTree(trace.merge(with_latent))
+    for group, node in tree.children.items():
+        if "draw" in node.dims:  # those of a thinned trace do not count from 0
+            tree[group].dataset = node.dataset.assign_coords(chain=trace.chain, draw=trace.draw)
+    tree["posterior"].dataset = trace.merge(tree["posterior"].dataset, join="exact")
     return tree

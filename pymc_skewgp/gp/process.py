@@ -1,33 +1,83 @@
 """A SkewGP at given inputs: its joint covariance as a graph, and what it may be built from."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import explicit_graph_inputs
 
-from pymc_skewgp.inference.arguments import as_inputs
+from pymc_skewgp.gp.functions import compile_at
+from pymc_skewgp.inference.arguments import as_inputs, as_signs, refuse_coincident
+from pymc_skewgp.kernels.errors import no_warnings
+from pymc_skewgp.kernels.linalg import cholesky
 from pymc_skewgp.symbolic.skew_normal import SunGraph, sun_of_process
+
+# What a variable of a model takes besides its parameters. PyMC ignores any other name.
+_VARIABLE_OPTIONS = frozenset(
+    ("dims", "shape", "size", "initval", "rng", "total_size", "transform", "default_transform")
+)
 
 
 def as_input_graph(name: str, value: Any, n_columns: float = np.inf) -> Any:
-    """Inputs as a matrix: arrays are checked now, graphs (``pm.Data``) when they have values."""
-    if isinstance(value, Variable):
-        if value.type.ndim != 2:
-            raise ValueError(
-                f"{name} must be a matrix (n, d), got a tensor with {value.type.ndim} dimension(s)."
-            )
-        found = value.type.shape[1]
-    else:
+    """Inputs as a matrix: arrays and the values of ``pm.Data`` are checked now, the rest later."""
+    if not isinstance(value, Variable):
         value = as_inputs(name, value)
-        found = value.shape[1]
-    if found is not None and np.isfinite(n_columns) and found != n_columns:
+    elif value.type.ndim != 2:
+        raise ValueError(
+            f"{name} must be a matrix (n, d), got a tensor with {value.type.ndim} dimension(s)."
+        )
+    found = shape_now(value)[1]
+    if not np.isfinite(n_columns):
+        return value
+    if found is not None and found != n_columns:
         raise ValueError(
             f"{name} has {found} column(s), but cov_func was built with input_dim={n_columns:g}: "
             "give that many, and choose among them with active_dims."
         )
+    if isinstance(value, Variable):  # pm.set_data may change it
+        return pt.specify_shape(value, (None, int(n_columns)))
     return value
+
+
+def as_label_graph(y: Any, X: Any) -> Any:
+    """Labels 0 and 1: arrays and the values of ``pm.Data`` are checked now, the rest later."""
+    n = shape_now(X)[0]
+    if not isinstance(y, Variable):
+        return (as_signs(y, np.size(y) if n is None else n) > 0).astype(np.int64)
+    if y.type.ndim != 1:
+        raise ValueError(f"y must be a vector, got a tensor with {y.type.ndim} dimension(s).")
+    found = shape_now(y)[0]
+    if None not in (found, n) and found != n:
+        raise ValueError(f"y must have length {n}, one label for each row of X; got {found}.")
+    if isinstance(y, SharedVariable):
+        labels = np.unique(y.get_value(borrow=True))
+        if not np.isin(labels, (0, 1)).all():
+            raise ValueError(
+                f"y must hold the labels 0 and 1, found {labels[:5]}: change the values of "
+                f"{y.name!r} before they go into pm.Data."
+            )
+    return y
+
+
+def shape_now(value: Any) -> tuple[int | None, ...]:
+    """Shape of an array, of the present value of ``pm.Data``, or what is known of a graph's."""
+    if isinstance(value, SharedVariable):
+        return tuple(value.get_value(borrow=True).shape)
+    return tuple(value.type.shape if isinstance(value, Variable) else value.shape)
+
+
+def refuse_unknown_options(options: Mapping[str, Any]) -> None:
+    """Raise for what PyMC would ignore: a misspelt or foreign argument."""
+    unknown = sorted(set(options) - _VARIABLE_OPTIONS)
+    if unknown:
+        raise TypeError(
+            f"unexpected argument(s) {', '.join(unknown)}; what is passed on to the variable is "
+            f"one of {', '.join(sorted(_VARIABLE_OPTIONS))}."
+        )
 
 
 def refuse_other_than_gp_objects(cov_func: Any, mean_func: Any) -> None:
@@ -60,8 +110,11 @@ def joint_covariance(
 
 def process_at(gp: Any, blocks: list[Any], jitter: float) -> SunGraph:
     """The unified skew-normal marginal of a SkewGP at the blocks of inputs together."""
+    if not jitter >= 0:
+        raise ValueError(f"jitter must not be negative, got {jitter}.")
     cov = joint_covariance(gp.cov_func, gp.pseudo_points, blocks, jitter)
     mean = mean_at(gp.mean_func, blocks)
+    _check_constants(gp, mean, cov, jitter)
     return sun_of_process(mean, cov, gp.phase, gp.truncation, gp.n_pseudo_points)
 
 
@@ -74,3 +127,28 @@ def mean_at(mean_func: Any, blocks: list[Any]) -> Any:
         for mean, block in zip(means, blocks, strict=True)
     ]
     return sized[0] if len(sized) == 1 else pt.concatenate(sized)
+
+
+def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
+    """Refuse hyperparameters that are constants and invalid: no sampler could mend them."""
+    if _is_constant(mean) and not np.isfinite(compile_at([], mean, {})()).all():
+        raise ValueError("mean_func gave NaN or infinite values: check its hyperparameters.")
+    if not _is_constant(cov):
+        return
+    matrix = compile_at([], cov, {})()
+    if not np.isfinite(matrix).all():
+        raise ValueError(
+            "cov_func gave NaN or infinite covariances: check its hyperparameters and the scale of "
+            "the inputs."
+        )
+    s = gp.n_pseudo_points
+    if s:
+        bare = matrix[:s, :s] - jitter * np.eye(s)
+        told = np.full(s, np.inf) if isinstance(gp.truncation, Variable) else gp.truncation
+        refuse_coincident(bare, gp.phase, told)
+    with no_warnings():
+        cholesky("cov_func at the inputs and pseudo_points", matrix)
+
+
+def _is_constant(graph: Any) -> bool:
+    return all(isinstance(node, Constant) for node in explicit_graph_inputs([graph]))

@@ -16,7 +16,14 @@ from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean, Point, compile_at
 from pymc_skewgp.gp.latent_draws import draw_latent
-from pymc_skewgp.gp.process import as_input_graph, process_at, refuse_other_than_gp_objects
+from pymc_skewgp.gp.process import (
+    as_input_graph,
+    as_label_graph,
+    process_at,
+    refuse_other_than_gp_objects,
+    refuse_unknown_options,
+    shape_now,
+)
 from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
 from pymc_skewgp.kernels.truncated import Seed
 from pymc_skewgp.kernels.validation import as_vector
@@ -85,6 +92,9 @@ class SkewGP:
         self.mean_func = mean_func
         self.cov_func = cov_func
         random = isinstance(truncation, Variable)
+        for name, value in (("pseudo_points", pseudo_points), ("phase", phase)):
+            if isinstance(value, Variable):
+                raise TypeError(f"{name} must be numbers, got a variable: only truncation may be.")
         if pseudo_points is None:
             if phase is not None or random or np.any(truncation):
                 raise ValueError(
@@ -102,8 +112,13 @@ class SkewGP:
                 self.truncation = as_vector("truncation", truncation, s)
             elif truncation.type.ndim == 0:
                 self.truncation = pt.alloc(truncation, s)
-            else:
+            elif truncation.type.ndim == 1 and shape_now(truncation)[0] in (None, s):
                 self.truncation = pt.specify_shape(truncation, (s,))
+            else:
+                raise ValueError(
+                    f"truncation must be a number or have shape ({s},), one for each of "
+                    f"pseudo_points; got {shape_now(truncation)}."
+                )
         self._given: tuple[Any, Any] | None = None
         self._labelled: tuple[Any, Any] | None = None
 
@@ -182,6 +197,7 @@ class SkewGP:
         >>> pm.draw(f, random_seed=1).shape
         (5,)
         """
+        refuse_unknown_options(kwargs)
         X = as_input_graph("X", X, self._n_columns)
         sun = process_at(self, [X], jitter)
         if not reparameterize:
@@ -244,10 +260,11 @@ class SkewGP:
         ValueError
             Without `prior` before it and without `given`; for keys other than X and f.
         """
+        refuse_unknown_options(kwargs)
         X, f = self._given_values(given)
         Xnew = as_input_graph("Xnew", Xnew, self._n_columns)
         joint = process_at(self, [X, Xnew], jitter)
-        sun = sun_given(joint, pt.as_tensor_variable(f))
+        sun = sun_given(joint, pt.specify_shape(f, pt.as_tensor_variable(X).shape[:1]))
         return UnifiedSkewNormal(
             name,
             mu=sun.mu,
@@ -266,7 +283,15 @@ class SkewGP:
                     f"given must have the keys 'X' and 'f', got {sorted(given)}: SkewGPs are not "
                     "additive, so there is no 'gp' to name."
                 )
-            return as_input_graph("given['X']", given["X"], self._n_columns), given["f"]
+            X = as_input_graph("given['X']", given["X"], self._n_columns)
+            f = pt.as_tensor_variable(given["f"])
+            n, found = shape_now(X)[0], f.type.shape
+            if len(found) != 1 or (None not in (n, found[0]) and found[0] != n):
+                raise ValueError(
+                    f"given['f'] must have shape ({n},), one value for each row of given['X']; "
+                    f"got {found}."
+                )
+            return X, f
         if self._given is None:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "
@@ -321,10 +346,9 @@ class SkewGP:
         ValueError
             Labels other than 0 and 1, `X` and `y` of different length.
         """
+        refuse_unknown_options(kwargs)
+        y = as_label_graph(y, X if isinstance(X, Variable) else as_inputs("X", X))
         X = as_input_graph("X", X, self._n_columns)
-        if not isinstance(y, Variable):
-            n = np.size(y) if isinstance(X, Variable) else X.shape[0]
-            y = (as_signs(np.asarray(y), n) > 0).astype(np.int64)
         sun = process_at(self, [X], jitter)
         self._labelled = (X, y)
         return MarginalProbit(

@@ -11,6 +11,7 @@ _COINCIDENT = 1.0 - 1e-9
 
 def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
     """`value` as a matrix of inputs; a vector is a column."""
+    _refuse_masked(name, value)
     array = np.asarray(value)
     if array.ndim == 1:
         array = array[:, None]
@@ -22,6 +23,7 @@ def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> Flo
 
 def as_signs(y: ArrayLike, n: int) -> FloatArray:
     """Labels of two classes as +1 and -1."""
+    _refuse_masked("y", y)
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.size != n:
         raise ValueError(
@@ -70,3 +72,9 @@ def refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray
         f"pseudo_points {i} and {j} coincide (correlation 1 within 1e-9), so their latent "
         "covariance is singular: remove one of them."
     )
+
+
+def _refuse_masked(name: str, value: ArrayLike) -> None:
+    # As a plain array it would lose its mask, and hidden values would count.
+    if np.ma.is_masked(value):
+        raise ValueError(f"{name} has masked values: drop those rows of X and y.")
