@@ -74,7 +74,7 @@ def _trace(idata: DataTree, name: str, n: int) -> Any:
     if found != n:
         raise ValueError(
             f"idata.posterior has a dimension 'obs_id' of length {found}, but there are {n} "
-            "labels: rename it, as in idata['posterior'] = idata['posterior'].rename(obs_id='other')."
+            "labels: rename that dimension first."
         )
     if not {"chain", "draw"} <= set(trace.dims):
         raise ValueError(

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp.gp.functions import compile_at
 from pymc_skewgp.inference.arguments import as_inputs, as_signs, refuse_coincident
@@ -151,4 +151,4 @@ def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
 
 
 def _is_constant(graph: Any) -> bool:
-    return all(isinstance(node, Constant) for node in explicit_graph_inputs([graph]))
+    return all(isinstance(node, Constant) for node in graph_inputs([graph]))

@@ -55,9 +55,9 @@ def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
 
 def refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> None:
     """Refuse pseudo-points with covariance `cov` that are one point, or have no variance."""
-    sd = np.sqrt(cov.diagonal())
-    if not (sd > 0).all():
+    if not (cov.diagonal() > 0).all():
         raise ValueError("cov_func has no variance at some of pseudo_points: move them.")
+    sd = np.sqrt(cov.diagonal())
     correlation = np.abs(np.triu(cov / sd / sd[:, None], 1))
     i, j = np.unravel_index(int(np.argmax(correlation)), correlation.shape)
     if correlation[i, j] < _COINCIDENT:
