@@ -8,12 +8,11 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.dist_math import check_icdf_value
 from pymc.distributions.shape_utils import rv_size_is_none
-from pytensor.link.numba.dispatch.basic import direct_cast, numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_skewgp.symbolic.log_ndtr import pt_log_ndtr
+from pymc_skewgp.symbolic.numba_hook import import_for_numba
 
 
 class BernoulliProbitRV(RandomVariable):
@@ -33,17 +32,7 @@ class BernoulliProbitRV(RandomVariable):
         return np.asarray(noise > -eta, dtype=np.int64)
 
 
-@numba_core_rv_funcify.register(BernoulliProbitRV)
-def _numba_bernoulli_probit(op: BernoulliProbitRV, node: Any) -> Any:
-    dtype = node.outputs[1].type.numpy_dtype
-
-    # The same stream as `rng_fn`: numba's generator is NumPy's, one normal for each element.
-    @numba_njit
-    def random(rng: Any, eta: Any) -> Any:
-        return direct_cast(1 if rng.standard_normal() > -eta else 0, dtype)
-
-    return random, 1
-
+import_for_numba("pymc_skewgp.distributions.bernoulli_probit_numba")
 
 bernoulli_probit = BernoulliProbitRV()
 

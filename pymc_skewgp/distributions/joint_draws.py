@@ -11,21 +11,16 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numba
 import numpy as np
 from pytensor.compile import optdb
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_rewriter
-from pytensor.link.numba.dispatch.basic import (
-    get_numba_type,
-    numba_njit,
-    register_funcify_and_cache_key,
-)
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.symbolic.numba_hook import import_for_numba
 
 
 class JointDrawsRV(RandomVariable):
@@ -115,19 +110,4 @@ optdb.register(
 )
 
 
-@register_funcify_and_cache_key(ObjectModeDraws)
-def _numba_object_mode_draws(op: ObjectModeDraws, node: Apply, **kwargs: Any) -> tuple[Any, None]:
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
-
-    def in_python(inputs: tuple[Any, ...]) -> tuple[Any, Any]:
-        storage: list[list[Any]] = [[None], [None]]
-        op.perform(node, inputs, storage)
-        return storage[0][0], storage[1][0]
-
-    @numba_njit
-    def draw(*inputs: Any) -> Any:
-        with numba.objmode(result=result_type):
-            result = in_python(inputs)
-        return result
-
-    return draw, None  # holds a Python function: not for the cache on disk
+import_for_numba("pymc_skewgp.distributions.joint_draws_numba")

@@ -3,25 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import (
-    get_numba_type,
-    numba_njit,
-    register_funcify_default_op_cache_key,
-)
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.kernels.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
 from pymc_skewgp.kernels.validation import FloatArray, as_count
-
-# Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_NUMBA_CACHE_VERSION = 1
+from pymc_skewgp.symbolic.numba_hook import import_for_numba
 
 
 class MvnLogProb(Op):
@@ -95,7 +87,7 @@ class MvnLogProb(Op):
 
     def perform(self, node: Apply, inputs: Sequence[FloatArray], outputs: Any) -> None:
         """Evaluate."""
-        results = _evaluate(self.method, self.n_draws, self.random_seed, *inputs)
+        results = evaluate(self.method, self.n_draws, self.random_seed, *inputs)
         for storage, result in zip(outputs, results, strict=True):
             storage[0] = result
 
@@ -110,7 +102,7 @@ class MvnLogProb(Op):
         return [of_value * derivative for derivative in outputs[1:]]
 
 
-def _evaluate(
+def evaluate(
     method: LogProbMethod,
     n_draws: int,
     random_seed: int,
@@ -118,6 +110,7 @@ def _evaluate(
     upper: FloatArray,
     cov: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """`log_prob_and_gradient` as the arrays that an Op gives."""
     result = log_prob_and_gradient(
         lower, upper, cov, method=method, n_draws=n_draws, random_seed=random_seed
     )
@@ -129,20 +122,7 @@ def _evaluate(
     )
 
 
-@register_funcify_default_op_cache_key(MvnLogProb)
-def _numba_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
-    method, n_draws, random_seed = op.method, op.n_draws, op.random_seed
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
-
-    # The work is NumPy's and LAPACK's, in object mode: numba's own fallback would warn of that,
-    # and keep whole models that hold this Op out of the cache on disk.
-    @numba_njit
-    def mvn_log_prob(lower, upper, cov):  # type: ignore[no-untyped-def]
-        with numba.objmode(result=result_type):
-            result = _evaluate(method, n_draws, random_seed, lower, upper, cov)
-        return result
-
-    return mvn_log_prob, _NUMBA_CACHE_VERSION
+import_for_numba("pymc_skewgp.symbolic.mvn_logcdf_numba")
 
 
 def pt_mvn_logcdf(
