@@ -9,7 +9,6 @@ and meet only w^b, whose log varies by a few nats whatever the dimension.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels.twisted import TwistedProposal
@@ -120,6 +119,7 @@ def temper(
 
 def _next_rise(log_weights: FloatArray, most: float) -> float:
     """Largest rise of the exponent, up to `most`, that keeps the weights in hand."""
+    from scipy.optimize import brentq  # takes a while, which an import alone should not
 
     def surplus(rise: float) -> float:
         return ess_fraction(rise * log_weights) - _STAGE_ESS

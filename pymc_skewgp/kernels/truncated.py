@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from pymc_skewgp.kernels.bivariate import bivariate_log_prob
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance
 from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning
-from pymc_skewgp.kernels.lin_ess import lin_ess
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.sampling import SamplingResult, heavy_tailed, sample_rectangle
 from pymc_skewgp.kernels.univariate import log_ndtr_interval
@@ -415,6 +414,8 @@ def lin_ess_draws(
     thin: int = 1,
 ) -> TruncatedDraws:
     """`truncated_mvn` by lin-ess, for checked arguments."""
+    from pymc_skewgp.kernels.lin_ess import lin_ess  # numba: half a second of import
+
     # Chains of equal length: the largest number up to the one asked for that divides the draws.
     n_chains = next(k for k in range(min(n_chains, n_draws), 0, -1) if n_draws % k == 0)
     start = sample_rectangle(cov, lower, upper, max(n_chains, 64), rng, goal="draws")
