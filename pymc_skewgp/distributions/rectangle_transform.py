@@ -22,7 +22,7 @@ class RectangleTransform(Transform):
     """
 
     name = "interval"
-    ndim_supp = 0
+    ndim_supp = 1
 
     def forward(self, value: Any, *inputs: Any) -> TensorVariable:
         """Rectangle to space."""
@@ -48,14 +48,13 @@ class RectangleTransform(Transform):
         )
 
     def log_jac_det(self, value: Any, *inputs: Any) -> TensorVariable:
-        """Log derivative of `backward`, coordinate by coordinate."""
+        """Log determinant of the derivative of `backward`, which is diagonal."""
         low, high, below, above = _limits(inputs)
         both = pt.and_(below, above)
         width = pt.log(pt.switch(both, high - low, 1.0))
         two_sided = width - pt.softplus(-value) - pt.softplus(value)
-        return pt.switch(
-            both, two_sided, pt.switch(pt.or_(below, above), value, pt.zeros_like(value))
-        )
+        one_sided = pt.switch(pt.or_(below, above), value, pt.zeros_like(value))
+        return pt.switch(both, two_sided, one_sided).sum(axis=-1)
 
 
 def _limits(inputs: Any) -> tuple[TensorVariable, ...]:
