@@ -25,7 +25,7 @@ def as_parameter(name: str, value: Any, ndim: int) -> TensorVariable:
     """
     try:
         variable = pt.as_tensor_variable(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, NotImplementedError) as error:
         raise TypeError(f"{name} must be numeric, got {type(value).__name__}: {error}") from error
     found = variable.type.ndim
     if found < ndim and not (ndim == 1 and found == 0):
@@ -37,6 +37,26 @@ def as_parameter(name: str, value: Any, ndim: int) -> TensorVariable:
     if known is not None and np.isnan(known).any():
         count = int(np.isnan(known).sum())
         raise ValueError(f"{name} holds {count} NaN value(s): remove or impute them first.")
+    return variable
+
+
+def as_covariance_parameter(name: str, value: Any) -> TensorVariable:
+    """`value` as square matrices; constant ones symmetric and positive definite.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        When it is known to be anything else; otherwise as `as_parameter`.
+    """
+    variable = as_parameter(name, value, 2)
+    rows, columns = variable.type.shape[-2:]
+    if None not in (rows, columns) and rows != columns:
+        raise ValueError(f"{name} must be square, got shape {(rows, columns)}.")
+    check_known_finite(name, variable)
+    known = known_value(variable)
+    if known is not None and known.size:
+        for matrix in known.reshape(-1, rows, rows):
+            check_positive_definite(name, as_covariance(name, matrix))
     return variable
 
 
@@ -82,13 +102,12 @@ def check_known_finite(name: str, variable: TensorVariable) -> None:
         raise ValueError(f"{name} holds {count} infinite value(s); finite numbers are needed.")
 
 
-def check_known_covariance(name: str, variable: TensorVariable) -> None:
-    """Refuse a constant that holds a matrix which is not symmetric and positive definite."""
-    check_known_finite(name, variable)
-    known = known_value(variable)
-    if known is not None and known.size:
-        for matrix in known.reshape(-1, *known.shape[-2:]):
-            check_positive_definite(name, as_covariance(name, matrix))
+def check_static_shape(name: str, variable: TensorVariable, wanted: tuple[int | None, ...]) -> None:
+    """Refuse core dimensions that are known to differ from those wanted; None: not known."""
+    found = variable.type.shape[-len(wanted) :]
+    if any(None not in (n, m) and n != m for n, m in zip(found, wanted, strict=True)):
+        shape = tuple(m if m is not None else n for n, m in zip(found, wanted, strict=True))
+        raise ValueError(f"{name} must have shape {shape}, got {found}.")
 
 
 def check_positive_definite(name: str, matrix: FloatArray) -> None:

@@ -11,9 +11,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
 from pymc_skewgp.distributions.parameters import (
-    as_parameter,
+    as_covariance_parameter,
     as_vector_parameter,
-    check_known_covariance,
     check_known_finite,
     known_value,
 )
@@ -22,8 +21,8 @@ from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.independent import independent_draws
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.validation import FloatArray, as_bounds, as_covariance
-from pymc_skewgp.symbolic.mvn_density import normal_log_density
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp.symbolic.skew_normal_density import pt_normal_log_density
 
 
 class TruncatedMvNormalRV(JointDrawsRV):
@@ -125,8 +124,7 @@ class TruncatedMvNormal(pm.Continuous):
         """Unnamed variable; see the class."""
         if cov is None:
             raise ValueError("cov is needed: the covariance without the limits, shape (n, n).")
-        cov = as_parameter("cov", cov, 2)
-        check_known_covariance("cov", cov)
+        cov = as_covariance_parameter("cov", cov)
         mu = as_vector_parameter("mu", mu, cov)
         check_known_finite("mu", mu)
         lower = as_vector_parameter("lower", -np.inf if lower is None else lower, cov)
@@ -150,12 +148,12 @@ class TruncatedMvNormal(pm.Continuous):
 
     def logp(value: Any, mu: Any, cov: Any, lower: Any, upper: Any) -> Any:
         """Log density, -inf outside and where the parameters are invalid."""
-        normal, _, _ = normal_log_density(value, mu, cov)
-        log_mass = pt_mvn_logcdf(upper - mu, 0.5 * (cov + cov.mT), lower=lower - mu)
+        normal = pt_normal_log_density(value - mu, cov)
+        log_mass = pt_mvn_logcdf(upper - mu, cov, lower=lower - mu)
         inside = pt.all(pt.and_(pt.ge(value, lower), pt.le(value, upper)), axis=-1)
         result = normal - log_mass
-        possible = pt.and_(inside, pt.invert(pt.or_(pt.isnan(result), pt.isinf(log_mass))))
-        return pt.switch(possible, result, -np.inf)
+        # A rectangle that is empty has log mass -inf: what comes of it is as impossible as NaN.
+        return pt.switch(pt.and_(inside, pt.lt(result, np.inf)), result, -np.inf)
 
 
 @_default_transform.register(TruncatedMvNormalRV)

@@ -6,24 +6,27 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
-from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
 from pymc_skewgp.distributions.parameters import (
+    as_covariance_parameter,
     as_parameter,
     as_vector_parameter,
-    check_known_covariance,
     check_known_finite,
     check_positive_definite,
+    check_static_shape,
     known_value,
 )
 from pymc_skewgp.inference.sun_draws import independent_sun_draws
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.sun import SUN
-from pymc_skewgp.symbolic.mvn_density import normal_log_density
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp.symbolic.skew_normal_density import (
+    pt_log_density_and_orthant,
+    pt_normal_log_density,
+)
 
 
 class UnifiedSkewNormalRV(JointDrawsRV):
@@ -164,57 +167,53 @@ class UnifiedSkewNormal(pm.Continuous):
         value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
     ) -> Any:
         """Log density, -inf where the parameters are invalid."""
-        normal, chol, white = normal_log_density(value, mu, scale)
-        if 0 in (skewness.type.shape[-1], truncation.type.shape[-1], latent_cov.type.shape[-1]):
-            return _no_nan(normal)
-        half = solve_triangular(chol, _cross_cov(scale, skewness), lower=True, b_ndim=2)
-        limits = truncation + (half * white[..., None]).sum(axis=-2)
-        inner = latent_cov - half.mT @ half
-        inside = pt_mvn_logcdf(limits, _symmetric(inner))
-        return _no_nan(normal + inside - pt_mvn_logcdf(truncation, _symmetric(latent_cov)))
+        if _known_empty(skewness, truncation, latent_cov):
+            return _possible(pt_normal_log_density(value - mu, scale))
+        cross = _cross_cov(scale, skewness)
+        joint = pt_log_density_and_orthant(value - mu, scale, cross, truncation, latent_cov)
+        return _possible(joint - pt_mvn_logcdf(truncation, latent_cov))
 
     def logcdf(
         value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
     ) -> Any:
         """Log distribution function: one normal probability of p + s dimensions over one of s."""
-        latent = _symmetric(latent_cov)
         limits = _end_to_end(value - mu, truncation)
-        joint = _covariance_below(_symmetric(scale), _cross_cov(scale, skewness), latent)
-        result = pt_mvn_logcdf(limits, joint)
-        if latent_cov.type.shape[-1] == 0:
-            return result
-        return _no_nan(result - pt_mvn_logcdf(truncation, latent))
+        cov = _covariance_below(scale, _cross_cov(scale, skewness), latent_cov)
+        joint = pt_mvn_logcdf(limits, cov)
+        if _known_empty(skewness, truncation, latent_cov):
+            return joint
+        return _possible(joint - pt_mvn_logcdf(truncation, latent_cov))
 
 
 def as_sun_parameters(
     mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
 ) -> list[TensorVariable]:
     """Parameters as variables of full dimensions; those that are constants are checked."""
-    scale = as_parameter("scale", scale, 2)
-    latent_cov = as_parameter("latent_cov", latent_cov, 2)
-    skewness = _as_skewness(skewness, latent_cov)
+    scale = as_covariance_parameter("scale", scale)
+    latent_cov = as_covariance_parameter("latent_cov", latent_cov)
+    skewness = _as_skewness(skewness, scale, latent_cov)
     mu = as_vector_parameter("mu", mu, scale)
     truncation = as_vector_parameter("truncation", truncation, latent_cov)
     for name, vector in (("mu", mu), ("truncation", truncation), ("skewness", skewness)):
         check_known_finite(name, vector)
-    for name, matrix in (("scale", scale), ("latent_cov", latent_cov)):
-        check_known_covariance(name, matrix)
     _check_known_joint(scale, skewness, latent_cov)
     return [mu, scale, skewness, truncation, latent_cov]
 
 
-def _as_skewness(value: Any, latent_cov: TensorVariable) -> TensorVariable:
+def _as_skewness(value: Any, scale: TensorVariable, latent_cov: TensorVariable) -> TensorVariable:
     """Skewness as a matrix (p, s)."""
     skewness = as_parameter("skewness", value, 1)
-    if skewness.type.ndim > 1:
-        return skewness
-    if skewness.type.ndim == 1 and latent_cov.type.shape[-1] == 1:
+    wanted = (scale.type.shape[-1], latent_cov.type.shape[-1])
+    if skewness.type.ndim == 1 and wanted[1] == 1:
         known = known_value(skewness)
-        return skewness[:, None] if known is None else pt.constant(known[:, None])
-    raise ValueError(
-        f"skewness must have shape (p, s), got {skewness.type.ndim} dimension(s): a vector will do "
-        "only when latent_cov is known to be of shape (1, 1)."
-    )
+        skewness = skewness[:, None] if known is None else pt.constant(known[:, None])
+    if skewness.type.ndim < 2:
+        raise ValueError(
+            f"skewness must have shape (p, s), got {skewness.type.ndim} dimension(s): a vector "
+            "will do only when latent_cov is known to be of shape (1, 1)."
+        )
+    check_static_shape("skewness", skewness, wanted)
+    return skewness
 
 
 def _check_known_joint(
@@ -233,6 +232,11 @@ def _check_known_joint(
         check_positive_definite("[[latent_cov, C'], [C, scale]] (C from skewness)", joint)
 
 
+def _known_empty(*parameters: TensorVariable) -> bool:
+    """Whether there is known to be no latent dimension."""
+    return any(parameter.type.shape[-1] == 0 for parameter in parameters)
+
+
 # Blocks put together core by core, their batch dimensions broadcast.
 _end_to_end = pt.vectorize(lambda x, y: pt.concatenate([x, y]), signature="(p),(s)->(n)")
 _covariance_below = pt.vectorize(
@@ -249,12 +253,11 @@ _covariance_below = pt.vectorize(
 
 def _cross_cov(scale: Any, skewness: Any) -> Any:
     """C = D Delta."""
-    return pt.sqrt(pt.diagonal(scale, axis1=-2, axis2=-1))[..., None] * skewness
+    variance = pt.diagonal(scale, axis1=-2, axis2=-1)
+    # What is no variance makes no density; its root is not to make the gradient NaN as well.
+    return pt.sqrt(pt.switch(pt.gt(variance, 0.0), variance, 1.0))[..., None] * skewness
 
 
-def _symmetric(matrix: Any) -> Any:
-    return 0.5 * (matrix + matrix.mT)
-
-
-def _no_nan(log_density: Any) -> Any:
-    return pt.switch(pt.isnan(log_density), -np.inf, log_density)
+def _possible(log_density: Any) -> Any:
+    """Minus infinity in place of what comes of probabilities that do not exist."""
+    return pt.switch(pt.lt(log_density, np.inf), log_density, -np.inf)
