@@ -59,6 +59,14 @@ class ProbitSUN(NamedTuple):
     sign: FloatArray
 
 
+def cross_covariance(scale: FloatArray, skewness: FloatArray) -> FloatArray:
+    """C = D Delta, with the standard deviations of `scale` on the diagonal of D.
+
+    A negative variance counts as none: what refuses it is the factorisation of `scale`.
+    """
+    return np.sqrt(np.maximum(scale.diagonal(), 0.0))[:, None] * skewness
+
+
 class Augmentation:
     """The extended target over (f, u) at fixed parameters, and its two conditionals.
 
@@ -75,11 +83,16 @@ class Augmentation:
 
     Raises
     ------
+    FloatingPointError
+        For parameters that are NaN or infinite.
     NotPositiveDefiniteError
-        When `scale`, or the covariance that it makes with the latent one, is no covariance.
+        At the first use of it, when `scale`, or the covariance that it makes with the latent one,
+        is no covariance.
     """
 
     def __init__(self, model: ProbitSUN) -> None:
+        if not all(np.isfinite(x).all() for x in model if x is not None):
+            raise FloatingPointError("the parameters hold NaN or infinite values.")
         self._model = model
         self._n_latent = model.truncation.size
         latent_cov = symmetric(model.latent_cov)

@@ -17,20 +17,24 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pymc_skewgp.inference.augmentation import Augmentation, ProbitSUN
-from pymc_skewgp.kernels.ep import fit_ep
+from pymc_skewgp.kernels.ep import EPResult, fit_ep
 from pymc_skewgp.kernels.errors import EPConvergenceWarning
 from pymc_skewgp.kernels.lin_ess import lin_ess
-from pymc_skewgp.kernels.twisted import twist
+from pymc_skewgp.kernels.twisted import TwistedProposal, twist
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
 
-# Of a standard deviation; the proposal need not be the fixed point, only near it.
-_EP_TOLERANCE = 1e-2
+# Of a standard deviation; a proposal for one step need not be the fixed point, only near it.
+_EP_TOLERANCE, _EP_SETTLED = 1e-2, 1e-3
 _EP_SWEEPS = 60
 # Blocks grow from the first to the last size: hyperparameters that merely paused cost little.
-_BLOCKS = (16, 64, 256)
+_BLOCKS = (4, 64, 512)
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
-_PILOT = 128
+_PILOT = 128  # draws, which no chain sees
+# Effective fraction below which wider proposals are tried in its place, and those: steep cases,
+# where EP's Gaussian is too narrow.
+_ENOUGH = 0.7
+_RELAXED = (0.6, 0.35)
 _REFUSED = -1e300
 
 
@@ -48,8 +52,11 @@ class Move(Protocol):
         """Every `thin`-th of `n` times `thin` states that follow `u`."""
         ...
 
-    def choose_thin(self, rng: np.random.Generator) -> int:
-        """Steps between two draws of f while nothing else changes; no function of the state."""
+    def settle(self, rng: np.random.Generator) -> int:
+        """Prepare for a long run at these parameters, and choose steps between two draws of f.
+
+        Whatever it does must not depend on the state.
+        """
         ...
 
 
@@ -67,18 +74,36 @@ class IndependenceMove:
     """
 
     def __init__(self, target: Augmentation, n_proposals: int) -> None:
-        upper = np.full(target.n_rows, np.inf)
+        self._target, self._n_proposals = target, n_proposals
+        self._proposal = self._twisted(self._fit(_EP_TOLERANCE))
+
+    def _fit(self, tol: float) -> EPResult:
+        target, upper = self._target, np.full(self._target.n_rows, np.inf)
         with warnings.catch_warnings():
             # A rough fit makes a worse proposal, which the acceptance rate shows.
             warnings.simplefilter("ignore", EPConvergenceWarning)
-            ep = fit_ep(target.cov, target.lower, upper, tol=_EP_TOLERANCE, max_sweeps=_EP_SWEEPS)
-        self._proposal = twist(target.cov, ep, target.lower, upper)
-        self._n_proposals = n_proposals
+            return fit_ep(target.cov, target.lower, upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def choose_thin(self, rng: np.random.Generator) -> int:
-        """As many as leave the chance that none is accepted below a tenth, by a pilot run."""
-        log_weights = self._propose(_PILOT, rng)[1]  # draws that the chain never sees
-        refused = min(1.0 - ess_fraction(log_weights), 1.0 - 1e-9)
+    def _twisted(self, ep: EPResult, relax: float = 1.0) -> TwistedProposal:
+        upper = np.full(self._target.n_rows, np.inf)
+        return twist(self._target.cov, ep, self._target.lower, upper, relax=relax)
+
+    def settle(self, rng: np.random.Generator) -> int:
+        """Refine the proposal; steps that leave the chance of no move at all below a tenth.
+
+        Both by pilot runs.
+        """
+        ep = self._fit(_EP_SETTLED)
+        best, fraction = self._twisted(ep), 0.0
+        for proposal in (best, *(self._twisted(ep, relax) for relax in _RELAXED)):
+            self._proposal = proposal
+            reached = ess_fraction(self._propose(_PILOT, rng)[1])
+            if reached > fraction:
+                best, fraction = proposal, reached
+            if fraction >= _ENOUGH:
+                break
+        self._proposal = best
+        refused = min(1.0 - fraction, 1.0 - 1e-9)
         if refused <= _MISSED:
             return 1
         return min(self._n_proposals, int(np.ceil(np.log(_MISSED) / np.log(refused))))
@@ -87,7 +112,7 @@ class IndependenceMove:
         """See `Move`."""
         proposed, log_weights = self._propose(n * thin, rng)
         log_uniforms = np.log(rng.random(n * thin)).tolist()
-        current = float(self._proposal.log_weights_of(u[:, None])[0])
+        current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])
         chosen, taken, path = -1, [], []
         for i, log_weight in enumerate(log_weights.tolist()):
             accepted = log_uniforms[i] < log_weight - current
@@ -108,8 +133,12 @@ class IndependenceMove:
 
     def _propose(self, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         u, log_weights = self._proposal.draw(rng.random((self._proposal.n_dims, n)))
-        # A weight that overflowed is a proposal refused.
-        return u, np.where(np.isfinite(log_weights), log_weights, _REFUSED)
+        return u, _finite(log_weights)
+
+
+def _finite(log_weights: FloatArray) -> FloatArray:
+    """A weight that overflowed is that of a proposal refused, or of a state left at once."""
+    return np.where(np.isfinite(log_weights), log_weights, _REFUSED)
 
 
 class LinESSMove:
@@ -125,8 +154,8 @@ class LinESSMove:
     def __init__(self, target: Augmentation, n_steps: int) -> None:
         self._chol, self._lower, self._n_steps = target.cov.chol, target.lower, n_steps
 
-    def choose_thin(self, rng: np.random.Generator) -> int:
-        """Always `n_steps`."""
+    def settle(self, rng: np.random.Generator) -> int:
+        """Nothing to prepare, and always `n_steps`."""
         return self._n_steps
 
     def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
@@ -262,7 +291,9 @@ class ConjugateSampler:
             walk = Walk(np.repeat(u[None], size, axis=0), {})
         else:
             if self._n_blocks == 0:
-                self._thin = self._move.choose_thin(rng) * self._n_sweeps
+                self._thin = self._n_steps * self._n_sweeps
+            elif self._n_blocks == 1:
+                self._thin = self._move.settle(rng) * self._n_sweeps
             walk = self._move.walk(u, size, rng, thin=self._thin)
         self._n_blocks += 1
         return _Block(walk, self._target.function_given(walk.u, rng), 0)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import kstest, truncnorm
 
 from pymc_skewgp.inference import augmentation
-from pymc_skewgp.inference.augmentation import Augmentation, ProbitSUN
+from pymc_skewgp.inference.augmentation import Augmentation, ProbitSUN, cross_covariance
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 
 SIGMAS = 4.5
@@ -172,6 +172,18 @@ def test_no_rows_at_all_is_the_prior():
     assert exact
     f = target.function_given(np.empty((20_000, 0)), rng)
     np.testing.assert_allclose(np.cov(f.T), given.scale, atol=0.15)  # 4.5 errors of 3 sqrt(2/20000)
+
+
+def test_parameters_that_are_not_finite_are_refused():
+    given = model()
+    with pytest.raises(FloatingPointError, match="NaN or infinite"):
+        Augmentation(given._replace(mu=np.full(P, np.nan)))
+
+
+def test_cross_covariance():
+    scale, skewness = np.diag([4.0, 9.0]), np.array([[0.5], [-0.1]])
+    np.testing.assert_allclose(cross_covariance(scale, skewness), [[1.0], [-0.3]])
+    np.testing.assert_array_equal(cross_covariance(-scale, skewness), np.zeros((2, 1)))
 
 
 def test_what_is_no_covariance_is_refused():
