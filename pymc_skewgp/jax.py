@@ -18,6 +18,7 @@ from pytensor.link.jax.dispatch.basic import jax_funcify
 from pymc_skewgp.kernels.points import uniform_points
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.symbolic.mvn_logcdf import MvnLogProb
+from pymc_skewgp.symbolic.skew_normal_density import LogDensityAndOrthant
 
 __all__ = ["MAX_DIMS", "mvn_log_prob"]
 
@@ -138,6 +139,16 @@ def _quantile(log_p: jax.Array) -> jax.Array:
     return z + (log_p - held) * jnp.exp(held + 0.5 * z**2 + _LOG_SQRT_2PI)
 
 
+def _points(n_dims: int, n_points: int, random_seed: int) -> FloatArray:
+    """Uniforms for `mvn_log_prob`, if it serves so many dimensions."""
+    if n_dims > MAX_DIMS:
+        raise NotImplementedError(
+            f"the probability of a rectangle in {n_dims} dimensions is not available in JAX, only "
+            f"up to {MAX_DIMS}: sample with PyMC's own NUTS or with nutpie (backend numba)."
+        )
+    return uniform_points(n_dims, n_points, 1, np.random.default_rng(random_seed))
+
+
 @jax_funcify.register(MvnLogProb)
 def _jax_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
     n_points = max(op.n_draws, _LEAST_POINTS)
@@ -146,20 +157,46 @@ def _jax_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
         lower: jax.Array, upper: jax.Array, cov: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         n = lower.shape[0]
-        if n > MAX_DIMS:
-            raise NotImplementedError(
-                f"the probability of a rectangle in {n} dimensions is not available in JAX, only "
-                f"up to {MAX_DIMS}: sample with PyMC's own NUTS or with nutpie (backend numba)."
-            )
         if n == 0:
             return jnp.zeros(()), lower, upper, cov
-        points = uniform_points(n, n_points, 1, np.random.default_rng(op.random_seed))
+        points = _points(n, n_points, op.random_seed)
 
         def log_prob(low: jax.Array, high: jax.Array, matrix: jax.Array) -> jax.Array:
             return mvn_log_prob(low, high, 0.5 * (matrix + matrix.T), points)
 
         # What of this is not asked for, XLA leaves out; value and gradients are differentiable.
         value, gradients = jax.value_and_grad(log_prob, (0, 1, 2))(lower, upper, cov)
+        return value, *gradients
+
+    return outputs
+
+
+@jax_funcify.register(LogDensityAndOrthant)
+def _jax_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs: Any) -> Any:
+    def outputs(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        s = inputs[3].shape[0]
+        points = _points(s, _LEAST_POINTS, 0) if s else None
+
+        def log_density(
+            offset: jax.Array, scale: jax.Array, cross: jax.Array, limits: jax.Array, own: jax.Array
+        ) -> jax.Array:
+            scale = 0.5 * (scale + scale.T)
+            held = jnp.linalg.cholesky(jax.lax.stop_gradient(scale))
+            valid = jnp.all(jnp.isfinite(held)) & jnp.all(jnp.isfinite(offset))
+            # As above: what is invalid is replaced on the way in, for the gradient's sake.
+            chol = jnp.linalg.cholesky(jnp.where(valid, scale, jnp.eye(len(offset))))
+            offset = jnp.where(valid, offset, 0.0)
+            white = jax.scipy.linalg.solve_triangular(chol, offset, lower=True)
+            normal = -0.5 * white @ white - jnp.log(jnp.sqrt(2.0 * np.pi) * chol.diagonal()).sum()
+            if points is None:
+                return jnp.where(valid, normal, -jnp.inf)
+            half = jax.scipy.linalg.solve_triangular(chol, cross, lower=True)
+            cov = 0.5 * (own + own.T) - half.T @ half
+            below = jnp.full(s, -jnp.inf)
+            orthant = mvn_log_prob(below, limits + half.T @ white, cov, points)
+            return jnp.where(valid, normal + orthant, -jnp.inf)
+
+        value, gradients = jax.value_and_grad(log_density, (0, 1, 2, 3, 4))(*inputs)
         return value, *gradients
 
     return outputs
