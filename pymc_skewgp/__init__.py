@@ -17,15 +17,19 @@ from pymc_skewgp.kernels.errors import (
 from pymc_skewgp.kernels.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
 from pymc_skewgp.kernels.weights import Estimate
 from pymc_skewgp.posterior import SkewGPPosterior
+from pymc_skewgp.steps.conjugate import ConjugateStep
+from pymc_skewgp.steps.lin_ess import LinESS
 from pymc_skewgp.sun import SUN
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
 
 __all__ = [
     "SUN",
     "BernoulliProbit",
+    "ConjugateStep",
     "EPConvergenceWarning",
     "Estimate",
     "JitterWarning",
+    "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",
     "NotPositiveDefiniteError",

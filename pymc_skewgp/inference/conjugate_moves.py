@@ -19,7 +19,6 @@ import numpy as np
 from pymc_skewgp.inference.augmentation import Augmentation, ProbitSUN
 from pymc_skewgp.kernels.ep import EPResult, fit_ep
 from pymc_skewgp.kernels.errors import EPConvergenceWarning
-from pymc_skewgp.kernels.lin_ess import lin_ess
 from pymc_skewgp.kernels.twisted import TwistedProposal, twist
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
@@ -160,6 +159,8 @@ class LinESSMove:
 
     def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
         """See `Move`."""
+        from pymc_skewgp.kernels.lin_ess import lin_ess  # numba: half a second of import
+
         result = lin_ess(self._chol, u[None], self._lower, n_draws=n, thin=thin, random_seed=rng)
         return Walk(
             result.draws[0],

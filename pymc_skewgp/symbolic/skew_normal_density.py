@@ -3,28 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import (
-    get_numba_type,
-    numba_njit,
-    register_funcify_default_op_cache_key,
-)
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.kernels.density_and_orthant import density_and_orthant
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.symbolic.numba_hook import import_for_numba
 
 _CORE_NDIMS = (1, 2, 2, 1, 2)
-
-# Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_NUMBA_CACHE_VERSION = 1
 
 
 class LogDensityAndOrthant(Op):
@@ -69,7 +61,7 @@ class LogDensityAndOrthant(Op):
 
     def perform(self, node: Apply, inputs: Sequence[FloatArray], outputs: Any) -> None:
         """Evaluate."""
-        for storage, result in zip(outputs, _evaluate(*inputs), strict=True):
+        for storage, result in zip(outputs, evaluate(*inputs), strict=True):
             storage[0] = result
 
     def pullback(
@@ -83,22 +75,13 @@ class LogDensityAndOrthant(Op):
         return [of_value * derivative for derivative in outputs[1:]]
 
 
-def _evaluate(*inputs: FloatArray) -> tuple[FloatArray, ...]:
+def evaluate(*inputs: FloatArray) -> tuple[FloatArray, ...]:
+    """`density_and_orthant` as the arrays that an Op gives."""
     value, *derivatives = density_and_orthant(*inputs)
     return np.asarray(value), *(np.ascontiguousarray(x) for x in derivatives)
 
 
-@register_funcify_default_op_cache_key(LogDensityAndOrthant)
-def _numba_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs: Any) -> Any:
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
-
-    @numba_njit
-    def log_density(offset, scale, cross_cov, limits, latent_cov):  # type: ignore[no-untyped-def]
-        with numba.objmode(result=result_type):
-            result = _evaluate(offset, scale, cross_cov, limits, latent_cov)
-        return result
-
-    return log_density, _NUMBA_CACHE_VERSION
+import_for_numba("pymc_skewgp.symbolic.skew_normal_density_numba")
 
 
 def pt_log_density_and_orthant(
