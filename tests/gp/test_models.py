@@ -348,7 +348,7 @@ class TestData:
         with pytest.raises(AssertionError, match="SpecifyShape"):
             function({})
         model.set_data("X", X[:3])
-        with pytest.raises(ValueError, match="broadcast|incompatible"):
+        with pytest.raises(ValueError, match=r"broadcast|incompatible"):
             function({})
         model.set_data("X", X)
         model.set_data("labels", [0, 1, 2, 1])
