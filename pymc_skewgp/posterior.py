@@ -219,13 +219,15 @@ class SkewGPPosterior:
         f = self._problem.function_given(latent.draws[chosen.ravel()], rng)
         elapsed = time.perf_counter() - started
         f = f.reshape(chains, draws, -1)
-        noise = rng.standard_normal(f.shape)
+        log_likelihood = log_ndtr(self._sign * f)
+        # An exponential variable exceeds -log p with probability p: the label is drawn again.
+        again = rng.standard_exponential(f.shape, dtype=np.float32) > -log_likelihood
         return as_datatree(
             {
                 "posterior": {"f": f},
-                "posterior_predictive": {"y": (f + noise > 0).astype(np.int64)},
+                "posterior_predictive": {"y": np.where(again, self._labels, 1 - self._labels)},
                 "sample_stats": {"log_weight": latent.log_weights[chosen]},
-                "log_likelihood": {"y": log_ndtr(self._sign * f)},
+                "log_likelihood": {"y": log_likelihood},
                 "observed_data": {"y": self._labels},
                 "constant_data": {"X": self._X},
             },

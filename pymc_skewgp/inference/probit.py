@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp.inference.arguments import refuse_coincident
 from pymc_skewgp.kernels import linalg
@@ -153,17 +153,46 @@ class ProbitProblem:
         return linalg.cholesky("the covariance of the observations", self.cov.dense())[0]
 
     def function_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draws of f at the data and the further points, one for each row of `u`.
-
-        A draw from the prior, corrected by what it lacks to `u` (Matheron's rule).
-        """
-        n_draws = u.shape[0]
-        coordinates = rng.standard_normal((self.row_factor.shape[1], n_draws))
-        gap = u.T - self.row_factor @ coordinates
-        gap -= np.sqrt(self.noise)[:, None] * rng.standard_normal(gap.shape)
-        solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
-        coordinates += self.row_factor.T @ solved
+        """Draws of f at the data and the further points, one for each row of `u`."""
+        if isinstance(self.cov, LowRankCovariance):
+            coordinates = self._coordinates_given(u, rng)
+        else:
+            # A draw from the prior, corrected by what it lacks to `u` (Matheron's rule).
+            coordinates = rng.standard_normal((self.row_factor.shape[1], u.shape[0]))
+            gap = u.T - self.row_factor @ coordinates
+            gap -= np.sqrt(self.noise)[:, None] * rng.standard_normal(gap.shape)
+            solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
+            coordinates += self.row_factor.T @ solved
         return self.mean + (self.prior_factor @ coordinates).T
+
+    def _coordinates_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draws of the coordinates a, columns, given rows of `u`: O(n r) each for r coordinates.
+
+        With rows X of the factor at the data, a given u there is normal with precision I + X'X and
+        mean (I + X'X)^-1 X'u. The rows at the pseudo-points have no noise: they are met by moving
+        a along its covariance with them.
+        """
+        chol, gain = self._coordinate_solvers
+        s = gain.shape[1]
+        known, data = self.row_factor[:s], self.row_factor[s:]
+        white = solve_triangular(chol, data.T @ u[:, s:].T, lower=True, check_finite=False)
+        white += rng.standard_normal(white.shape)
+        coordinates = solve_triangular(chol, white, lower=True, trans="T", check_finite=False)
+        if s:
+            coordinates += gain @ (u[:, :s].T - known @ coordinates)
+        return coordinates
+
+    @cached_property
+    def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray]:
+        """Cholesky factor of I + X'X, and the gain of the rows that have no noise."""
+        s = int((self.noise == 0).sum())
+        known, data = self.row_factor[:s], self.row_factor[s:]
+        precision = data.T @ data
+        precision[np.diag_indices_from(precision)] += 1.0
+        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        spread = cho_solve((chol, True), known.T)
+        own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
+        return chol, cho_solve((own, True), spread.T).T
 
     def draw_function(
         self, n_candidates: int, rng: np.random.Generator
