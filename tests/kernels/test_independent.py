@@ -53,9 +53,11 @@ def test_one_dimension_is_exact(low, high):
     assert stats.kstest(draws, exact.cdf).pvalue > 1e-5  # the rate of false alarms
 
 
-@pytest.mark.parametrize("n_draws", [1, 2, 7])
-def test_a_few_draws_are_as_good(n_draws):
-    """Many calls for few draws have the moments of one call for many."""
+@pytest.mark.parametrize("few", [0, 64])
+@pytest.mark.parametrize("n_draws", [1, 7])
+def test_a_few_draws_are_as_good(monkeypatch, n_draws, few):
+    """Many calls for few draws have the moments of one call for many, by chains and rejection."""
+    monkeypatch.setattr(independent, "_FEW", few)
     low, high = np.zeros(2), np.full(2, INF)
     cov = DenseCovariance(equicorrelated_cov(2, 0.8))
     rng = np.random.default_rng(5)
@@ -74,6 +76,15 @@ def test_draws_are_independent_of_each_other():
     # A sample variance of 600 has a relative standard error of .058: 4.5 of them, 7e-6.
     assert abs(means.var(ddof=1) / exact - 1.0) < 0.26
     assert means.mean() == pytest.approx(first.mean(), abs=4.5 * np.sqrt(exact / 600))
+
+
+def test_where_rejection_gives_up_chains_take_over(monkeypatch):
+    answers = iter([np.full(2, 0.5), None, np.full(2, 0.5)])
+    monkeypatch.setattr(independent, "draw_by_rejection", lambda *_: next(answers))
+    cov = DenseCovariance(equicorrelated_cov(2, 0.5))
+    draws = independent_draws(cov, np.zeros(2), np.full(2, INF), 3, np.random.default_rng(9))
+    assert draws.shape == (3, 2)
+    assert np.unique(draws).size == 6
 
 
 def test_no_draw_is_repeated():
