@@ -27,16 +27,20 @@ def as_parameter(name: str, value: Any, ndim: int) -> TensorVariable:
         variable = pt.as_tensor_variable(value)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise TypeError(f"{name} must be numeric, got {type(value).__name__}: {error}") from error
+    if variable.type.dtype.startswith("complex"):
+        raise TypeError(f"{name} must be real, got {variable.type.dtype}.")
     found = variable.type.ndim
     if found < ndim and not (ndim == 1 and found == 0):
         raise ValueError(f"{name} must have at least {ndim} dimensions, got {found}.")
-    if not variable.type.dtype.startswith("float"):
-        known = known_value(variable)
-        variable = pt.cast(variable, "floatX") if known is None else _constant(known)
     known = known_value(variable)
-    if known is not None and np.isnan(known).any():
-        count = int(np.isnan(known).sum())
-        raise ValueError(f"{name} holds {count} NaN value(s): remove or impute them first.")
+    if known is not None:
+        if np.isnan(known).any():
+            count = int(np.isnan(known).sum())
+            raise ValueError(f"{name} holds {count} NaN value(s): remove or impute them first.")
+        # Of the type of the draws, which transforms of them have to keep.
+        return variable if variable.type.dtype == config.floatX else _constant(known)
+    if not variable.type.dtype.startswith("float"):
+        return pt.cast(variable, "floatX")
     return variable
 
 
@@ -88,10 +92,7 @@ def known_value(variable: TensorVariable) -> FloatArray | None:
     """The numbers of a constant, None for everything that may yet change."""
     if not isinstance(variable, TensorConstant):
         return None
-    try:
-        return np.asarray(variable.data, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{variable.type.dtype} is not a type of real numbers.") from error
+    return np.asarray(variable.data, dtype=np.float64)
 
 
 def check_known_finite(name: str, variable: TensorVariable) -> None:
