@@ -24,6 +24,7 @@ from pymc_skewgp.kernels.mixture import (
     mixture_moments,
     mixture_quantiles,
 )
+from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.truncated import (
     Seed,
     TruncatedDraws,
@@ -215,8 +216,9 @@ class SkewGPPosterior:
         draws, chains = as_count("draws", draws), as_count("chains", chains)
         rng = np.random.default_rng(random_seed)
         started = time.perf_counter()
-        latent, chosen = self._equal_draws(draws, chains, method, rng, as_count("thin", thin))
-        f = self._problem.function_given(latent.draws[chosen.ravel()], rng)
+        with few_blas_threads(self._sign.size):
+            latent, chosen = self._equal_draws(draws, chains, method, rng, as_count("thin", thin))
+            f = self._problem.function_given(latent.draws[chosen.ravel()], rng)
         elapsed = time.perf_counter() - started
         f = f.reshape(chains, draws, -1)
         log_likelihood = log_ndtr(self._sign * f)

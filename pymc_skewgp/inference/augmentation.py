@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import DenseCovariance
@@ -32,6 +33,7 @@ from pymc_skewgp.kernels.weights import systematic_resample
 # input leaves x0 without variance of its own given f; 1e-5 of a standard deviation is its blur.
 _BLUR = 1e-10
 _N_RESAMPLED = 1024
+_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class ProbitSUN(NamedTuple):
@@ -76,6 +78,7 @@ class Augmentation:
 
     Attributes
     ----------
+    model : ProbitSUN
     lower : ndarray, shape (s + m,)
         Limits of u.
     cov : DenseCovariance
@@ -93,7 +96,7 @@ class Augmentation:
     def __init__(self, model: ProbitSUN) -> None:
         if not all(np.isfinite(x).all() for x in model if x is not None):
             raise FloatingPointError("the parameters hold NaN or infinite values.")
-        self._model = model
+        self.model = model
         self._n_latent = model.truncation.size
         latent_cov = symmetric(model.latent_cov)
         latent_cov[np.diag_indices_from(latent_cov)] *= 1.0 + _BLUR
@@ -114,7 +117,7 @@ class Augmentation:
     @cached_property
     def cov(self) -> DenseCovariance:
         """G; not for models without rows."""
-        s, model = self._n_latent, self._model
+        s, model = self._n_latent, self.model
         matrix = np.empty((self.n_rows, self.n_rows))
         matrix[:s, :s] = self._latent_cov
         matrix[s:] = model.sign[:, None] * self._predictor(self._row_cov)
@@ -127,16 +130,33 @@ class Augmentation:
     @cached_property
     def _chol(self) -> FloatArray:
         """Factor of the covariance of f."""
-        return linalg.cholesky("scale", symmetric(self._model.scale))[0]
+        return linalg.cholesky("scale", symmetric(self.model.scale))[0]
 
     @cached_property
     def _latent_given(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of x0 given f: regression on the whitened f, covariance and its factor."""
-        half = solve_triangular(self._chol, self._model.cross_cov, lower=True)
+        half = solve_triangular(self._chol, self.model.cross_cov, lower=True)
         cov = symmetric(self._latent_cov - half.T @ half)
         factor, jitter = linalg.cholesky("the latent covariance given f", cov)
         cov[np.diag_indices_from(cov)] += jitter
         return half.T, cov, factor
+
+    def is_regular(self) -> bool:
+        """Whether the covariances of f and of x0 given f are factorised without jitter."""
+        chol, failed = dpotrf(symmetric(self.model.scale), lower=1)
+        if failed or not self._n_latent:
+            return not failed
+        half = solve_triangular(chol, self.model.cross_cov, lower=True, check_finite=False)
+        inner = symmetric(self.model.latent_cov) - half.T @ half
+        return bool(dpotrf(inner, lower=1)[1] == 0)
+
+    def log_density(self, u: FloatArray) -> float:
+        """Log of N(u; 0, G): the density of u before it is restricted."""
+        if not self.n_rows:
+            return 0.0
+        white = solve_triangular(self.cov.chol, u, lower=True, check_finite=False)
+        log_root_det = float(np.log(self.cov.chol.diagonal()).sum())
+        return -0.5 * float(white @ white) - log_root_det - 0.5 * u.size * _LOG_2PI
 
     def rows_given(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
         """Draw u given f.
@@ -154,7 +174,7 @@ class Augmentation:
             Whether the draw is exact. If not, x0 was picked from weighted draws, because rejection
             found none: right only as the number of those grows.
         """
-        s, model = self._n_latent, self._model
+        s, model = self._n_latent, self.model
         predictor = model.sign * (self._predictor(f) + model.offset)
         noise, _ = draw_truncated(rng.random(predictor.size), -predictor, np.inf)
         latent, exact = self._latent_draw(f, rng)
@@ -173,7 +193,7 @@ class Augmentation:
         -------
         ndarray, shape (k, p)
         """
-        s, model = self._n_latent, self._model
+        s, model = self._n_latent, self.model
         k = u.shape[0]
         white = rng.standard_normal((model.mu.size, k))
         f = self._chol @ white
@@ -191,14 +211,14 @@ class Augmentation:
 
     def _predictor(self, f: FloatArray) -> FloatArray:
         """W f."""
-        return f if self._model.design is None else self._model.design @ f
+        return f if self.model.design is None else self.model.design @ f
 
     def _latent_draw(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
         if not self._n_latent:
             return np.empty(0), True
         regression, cov, _ = self._latent_given
         white = solve_triangular(
-            self._chol, f - self._model.mu, lower=True, check_finite=False, overwrite_b=True
+            self._chol, f - self.model.mu, lower=True, check_finite=False, overwrite_b=True
         )
         mean = regression @ white
         lower, upper = self.lower[: self._n_latent], np.full(self._n_latent, np.inf)

@@ -19,6 +19,7 @@ import numpy as np
 from pymc_skewgp.inference.augmentation import Augmentation, ProbitSUN
 from pymc_skewgp.kernels.ep import EPResult, fit_ep
 from pymc_skewgp.kernels.errors import EPConvergenceWarning
+from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import TwistedProposal, twist
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
@@ -28,6 +29,7 @@ _EP_TOLERANCE, _EP_SETTLED = 1e-2, 1e-3
 _EP_SWEEPS = 60
 # Blocks grow from the first to the last size: hyperparameters that merely paused cost little.
 _BLOCKS = (4, 64, 512)
+_BLOCK_VALUES = 2**22  # numbers in a block of parameters that are fixed: 32 MiB
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
 _PILOT = 128  # draws, which no chain sees
 # Effective fraction below which wider proposals are tried in its place, and those: steep cases,
@@ -51,10 +53,11 @@ class Move(Protocol):
         """Every `thin`-th of `n` times `thin` states that follow `u`."""
         ...
 
-    def settle(self, rng: np.random.Generator) -> int:
+    def settle(self) -> int:
         """Prepare for a long run at these parameters, and choose steps between two draws of f.
 
-        Whatever it does must not depend on the state.
+        Whatever it does depends on the parameters alone: neither on a state, nor on what a chain
+        drew before.
         """
         ...
 
@@ -74,7 +77,7 @@ class IndependenceMove:
 
     def __init__(self, target: Augmentation, n_proposals: int) -> None:
         self._target, self._n_proposals = target, n_proposals
-        self._proposal = self._twisted(self._fit(_EP_TOLERANCE))
+        self._proposal: TwistedProposal | None = None
 
     def _fit(self, tol: float) -> EPResult:
         target, upper = self._target, np.full(self._target.n_rows, np.inf)
@@ -87,21 +90,20 @@ class IndependenceMove:
         upper = np.full(self._target.n_rows, np.inf)
         return twist(self._target.cov, ep, self._target.lower, upper, relax=relax)
 
-    def settle(self, rng: np.random.Generator) -> int:
+    def settle(self) -> int:
         """Refine the proposal; steps that leave the chance of no move at all below a tenth.
 
-        Both by pilot runs.
+        Both by pilot runs, with random numbers of their own.
         """
-        ep = self._fit(_EP_SETTLED)
-        best, fraction = self._twisted(ep), 0.0
-        for proposal in (best, *(self._twisted(ep, relax) for relax in _RELAXED)):
-            self._proposal = proposal
-            reached = ess_fraction(self._propose(_PILOT, rng)[1])
-            if reached > fraction:
-                best, fraction = proposal, reached
+        ep, rng = self._fit(_EP_SETTLED), np.random.default_rng(0)
+        fraction = 0.0
+        for relax in (1.0, *_RELAXED):
+            proposal = self._twisted(ep, relax)
+            reached = ess_fraction(_propose(proposal, _PILOT, rng)[1])
+            if reached > fraction or self._proposal is None:
+                self._proposal, fraction = proposal, reached
             if fraction >= _ENOUGH:
                 break
-        self._proposal = best
         refused = min(1.0 - fraction, 1.0 - 1e-9)
         if refused <= _MISSED:
             return 1
@@ -109,7 +111,9 @@ class IndependenceMove:
 
     def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
         """See `Move`."""
-        proposed, log_weights = self._propose(n * thin, rng)
+        if self._proposal is None:
+            self._proposal = self._twisted(self._fit(_EP_TOLERANCE))
+        proposed, log_weights = _propose(self._proposal, n * thin, rng)
         log_uniforms = np.log(rng.random(n * thin)).tolist()
         current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])
         chosen, taken, path = -1, [], []
@@ -130,9 +134,12 @@ class IndependenceMove:
             },
         )
 
-    def _propose(self, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        u, log_weights = self._proposal.draw(rng.random((self._proposal.n_dims, n)))
-        return u, _finite(log_weights)
+
+def _propose(
+    proposal: TwistedProposal, n: int, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    u, log_weights = proposal.draw(rng.random((proposal.n_dims, n)))
+    return u, _finite(log_weights)
 
 
 def _finite(log_weights: FloatArray) -> FloatArray:
@@ -153,7 +160,7 @@ class LinESSMove:
     def __init__(self, target: Augmentation, n_steps: int) -> None:
         self._chol, self._lower, self._n_steps = target.cov.chol, target.lower, n_steps
 
-    def settle(self, rng: np.random.Generator) -> int:
+    def settle(self) -> int:
         """Nothing to prepare, and always `n_steps`."""
         return self._n_steps
 
@@ -169,6 +176,9 @@ class LinESSMove:
                 "n_active": result.n_active[0].astype(np.float64),
             },
         )
+
+
+Between = Callable[[FloatArray, Augmentation], tuple[FloatArray, Augmentation]]
 
 
 class StepInfo(NamedTuple):
@@ -200,6 +210,8 @@ class ConjugateSampler:
         Steps of the move between two draws of f, where parameters or f have changed.
     n_sweeps : int, default 1
         Draws of f that make one step.
+    fixed : bool, default False
+        Whether the parameters are the same all along a chain: then blocks are large from the first.
 
     Attributes
     ----------
@@ -208,19 +220,29 @@ class ConjugateSampler:
     """
 
     def __init__(
-        self, make_move: Callable[[Augmentation], Move], n_steps: int, n_sweeps: int = 1
+        self,
+        make_move: Callable[[Augmentation], Move],
+        n_steps: int,
+        n_sweeps: int = 1,
+        *,
+        fixed: bool = False,
     ) -> None:
         self._make_move = make_move
         self._n_steps = n_steps
         self._n_sweeps = n_sweeps
+        self._fixed = fixed
+        self._target: Augmentation | None = None
+        self._move: Move | None = None
+        self._thin: int | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: the next step is the first of a chain."""
+        """Begin a chain: only what parameters alone decide is kept, in case they are the same."""
         self.state: tuple[ProbitSUN, FloatArray, FloatArray] | None = None
+        if not self._fixed:
+            self._target, self._move, self._thin = None, None, None
         self._block: _Block | None = None
         self._n_blocks = 0
-        self._thin = 0
 
     def step(
         self,
@@ -229,6 +251,7 @@ class ConjugateSampler:
         rng: np.random.Generator,
         *,
         most: int | None = None,
+        between: Between | None = None,
     ) -> tuple[FloatArray, StepInfo]:
         """Move f once.
 
@@ -241,35 +264,69 @@ class ConjugateSampler:
         rng : numpy.random.Generator
         most : int, optional
             Calls to come, this one included: no more states are made in advance.
+        between : callable, optional
+            A further move of (u, parameters), f integrated out, before f is drawn: from u and its
+            `Augmentation` to new ones. No states are then made in advance. Not for parameters that
+            are fixed.
 
         Returns
         -------
         f : ndarray, shape (p,)
         info : StepInfo
         """
-        if self.state is None or self.state[0] is not parameters:
-            self._target = Augmentation(parameters)
-            self._move = self._make_move(self._target) if self._target.n_rows else None
-            return self._from_f(f, parameters, rng)
-        if not np.array_equal(self.state[1], f):
-            return self._from_f(f, parameters, rng)
-        return self._continue(rng, most)
+        target = self._target_at(parameters)
+        if (
+            between is None
+            and self.state is not None
+            and self.state[0] is parameters
+            and np.array_equal(self.state[1], f)
+        ):
+            return self._continue(rng, most)
+        self._block, self._n_blocks = None, 0
+        with few_blas_threads(f.size):
+            if not self._fixed:
+                return self._from_f(f, target, rng, between)
+            u, exact = target.rows_given(f, rng)
+        self.state = (parameters, f, u)
+        f, info = self._continue(rng, most)
+        return f, info._replace(refreshed=True, exact=exact)
+
+    def _target_at(self, parameters: ProbitSUN) -> Augmentation:
+        kept = self._target
+        if self.state is None:  # a chain begins
+            same = kept is not None and _equal(kept.model, parameters)
+        else:
+            same = self.state[0] is parameters
+        if kept is None or not same:
+            kept, self._move, self._thin = Augmentation(parameters), None, None
+            self._target = kept
+        if self._move is None and kept.n_rows:
+            self._move = self._make_move(kept)
+        return kept
 
     def _from_f(
-        self, f: FloatArray, parameters: ProbitSUN, rng: np.random.Generator
+        self,
+        f: FloatArray,
+        target: Augmentation,
+        rng: np.random.Generator,
+        between: Between | None,
     ) -> tuple[FloatArray, StepInfo]:
         """Draw u given f, move it, draw f given u."""
-        self._block, self._n_blocks = None, 0
-        exact, stats = True, {}
-        for _ in range(self._n_sweeps):
-            u, exact_draw = self._target.rows_given(f, rng)
+        exact = True
+        stats: dict[str, float] = {}
+        for sweep in range(self._n_sweeps):
+            u, exact_draw = target.rows_given(f, rng)
             exact &= exact_draw
             if self._move is not None:
                 walk = self._move.walk(u, 1, rng, thin=self._n_steps)
                 u = walk.u[0]
                 stats = {name: float(values[0]) for name, values in walk.stats.items()}
-            f = self._target.function_given(u[None], rng)[0]
-        self.state = (parameters, f, u)
+            if between is not None and sweep == self._n_sweeps - 1:
+                u, target = between(u, target)
+                if target is not self._target:
+                    self._target, self._move = target, None
+            f = target.function_given(u[None], rng)[0]
+        self.state = (target.model, f, u)
         return f, StepInfo(True, exact, stats)
 
     def _continue(self, rng: np.random.Generator, most: int | None) -> tuple[FloatArray, StepInfo]:
@@ -277,7 +334,8 @@ class ConjugateSampler:
         assert self.state is not None
         parameters, _, u = self.state
         if self._block is None or self._block.taken == len(self._block.f):
-            self._block = self._make_block(u, rng, most)
+            with few_blas_threads(u.size):
+                self._block = self._make_block(u, rng, most)
         block = self._block
         i = block.taken
         self._block = block._replace(taken=i + 1)
@@ -286,18 +344,31 @@ class ConjugateSampler:
         return block.f[i], StepInfo(False, True, stats)
 
     def _make_block(self, u: FloatArray, rng: np.random.Generator, most: int | None) -> "_Block":
+        assert self._target is not None
         size = _BLOCKS[min(self._n_blocks, len(_BLOCKS) - 1)]
+        if self._fixed and most is not None:
+            size = max(_BLOCKS[-1], _BLOCK_VALUES // (u.size + self._target.model.mu.size))
         size = size if most is None else max(min(size, most), 1)
         if self._move is None:
             walk = Walk(np.repeat(u[None], size, axis=0), {})
         else:
-            if self._n_blocks == 0:
-                self._thin = self._n_steps * self._n_sweeps
-            elif self._n_blocks == 1:
-                self._thin = self._move.settle(rng) * self._n_sweeps
-            walk = self._move.walk(u, size, rng, thin=self._thin)
+            walk = self._move.walk(u, size, rng, thin=self._steps_between())
         self._n_blocks += 1
         return _Block(walk, self._target.function_given(walk.u, rng), 0)
+
+    def _steps_between(self) -> int:
+        """Steps of the move between two draws of f, chosen once the parameters seem to stay."""
+        assert self._move is not None
+        if self._thin is None and (self._fixed or self._n_blocks):
+            self._thin = self._move.settle() * self._n_sweeps
+        return self._n_steps * self._n_sweeps if self._thin is None else self._thin
+
+
+def _equal(a: ProbitSUN, b: ProbitSUN) -> bool:
+    return all(
+        np.array_equal(x, y) if x is not None and y is not None else x is y
+        for x, y in zip(a, b, strict=True)
+    )
 
 
 class _Block(NamedTuple):

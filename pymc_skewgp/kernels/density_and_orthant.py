@@ -10,6 +10,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.log_prob_gradient import LogProbMethod, log_prob_and_gradient
+from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.validation import FloatArray
 
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -98,7 +99,7 @@ def density_and_orthant(
     nothing = DensityAndOrthant(
         -np.inf, np.zeros(p), np.zeros((p, p)), np.zeros((p, s)), np.zeros(s), np.zeros((s, s))
     )
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"), few_blas_threads(p):
         inputs = (offset, scale, cross_cov, limits, latent_cov)
         if not all(np.isfinite(x).all() for x in inputs):
             return nothing

@@ -19,6 +19,7 @@ from pymc_skewgp.kernels.errors import no_warnings
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.points import uniform_points
 from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
+from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import twist
 from pymc_skewgp.kernels.twisted_gradient import weight_gradient
 from pymc_skewgp.kernels.univariate import edge_densities, log_ndtr_interval
@@ -145,7 +146,7 @@ def log_prob_and_gradient(
     # of them is no news, and the value says it. Quiet by a context variable, because the filters of
     # `warnings` belong to all threads.
     try:
-        with no_warnings(), np.errstate(all="ignore"):
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(n):
             result = _bounded(low[kept], high[kept], part, method, count, random_seed)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # the last: SciPy's, of overflow
         return nothing

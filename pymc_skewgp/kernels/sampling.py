@@ -16,6 +16,7 @@ from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult, fit_ep
 from pymc_skewgp.kernels.points import uniform_points
 from pymc_skewgp.kernels.tempering import temper
+from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import TwistedProposal, twist
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import (
@@ -115,18 +116,19 @@ def sample_rectangle(
         Its ``log_prob.std_error`` may exceed `rtol`: 64 batches of draws, or 8 of tempering, are
         the most it spends.
     """
-    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
-    proposal = twist(cov, ep, lower, upper, **(_DEFENCE if goal == "draws" else {}))
-    points = _points(proposal, n_draws, rng, mirrored=goal == "probability")
-    result, log_weights = _run(proposal, ep, points, n_draws, "twisted")
-    if not _good(result.log_prob, goal):
-        proposal, pilot = _pick_wider(cov, ep, lower, upper, rng, goal)
-        # Decided by the pilot alone: to drop a run because it met the tail would be a bias.
-        if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
-            return _temper_in_batches(proposal, ep, n_draws, rng, rtol or _WORST_ERROR)
-        points = _points(proposal, n_draws, rng)
-        result, log_weights = _run(proposal, ep, points, n_draws, "twisted (relaxed)")
-    return _more_batches(result, log_weights, proposal, n_draws, rng, rtol or _WORST_ERROR)
+    with few_blas_threads(lower.size):
+        ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
+        proposal = twist(cov, ep, lower, upper, **(_DEFENCE if goal == "draws" else {}))
+        points = _points(proposal, n_draws, rng, mirrored=goal == "probability")
+        result, log_weights = _run(proposal, ep, points, n_draws, "twisted")
+        if not _good(result.log_prob, goal):
+            proposal, pilot = _pick_wider(cov, ep, lower, upper, rng, goal)
+            # Decided by the pilot alone: to drop a run because it met the tail would be a bias.
+            if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
+                return _temper_in_batches(proposal, ep, n_draws, rng, rtol or _WORST_ERROR)
+            points = _points(proposal, n_draws, rng)
+            result, log_weights = _run(proposal, ep, points, n_draws, "twisted (relaxed)")
+        return _more_batches(result, log_weights, proposal, n_draws, rng, rtol or _WORST_ERROR)
 
 
 def heavy_tailed(estimate: Estimate) -> bool:

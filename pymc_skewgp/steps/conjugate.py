@@ -13,7 +13,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormalRV
-from pymc_skewgp.inference.conjugate_moves import ConjugateSampler, IndependenceMove
+from pymc_skewgp.inference.conjugate_moves import IndependenceMove
 from pymc_skewgp.kernels.validation import as_count
 from pymc_skewgp.steps.probit_model import NotConjugateError, probit_observations
 from pymc_skewgp.steps.sun_step import SUNStep, model_of
@@ -24,6 +24,7 @@ class ConjugateStepState(StepMethodState):
     """What identifies a `ConjugateStep`; its chains begin anew."""
 
     n_proposals: int = field(metadata={"frozen": True})
+    collapse: bool = field(metadata={"frozen": True})
 
 
 class ConjugateStep(SUNStep):
@@ -39,6 +40,10 @@ class ConjugateStep(SUNStep):
     ``pm.sample`` picks it by itself for a `UnifiedSkewNormal` variable (as ``SkewGP.prior`` makes)
     all of whose children are observed `BernoulliProbit` variables, or ``pm.Bernoulli`` ones with
     ``p=pm.math.invprobit(eta)``, with eta affine in f. Hyperparameters go to NUTS in the same run.
+    But f all but determines those of a smooth kernel, so that a chain that only alternates creeps:
+    between u and f the step moves hyperparameters itself, with f integrated out, by slice sampling
+    of :math:`p(\theta) N(u; 0, G_\theta) / \Phi_s(\gamma; \Gamma_\theta)`, the excess of u over
+    its limits held fixed: u is what Murray & Adams call surrogate data.
 
     Parameters
     ----------
@@ -48,6 +53,9 @@ class ConjugateStep(SUNStep):
         Proposals between two draws of f when hyperparameters have moved: their cost hardly grows
         with their number. With fixed hyperparameters as many of them as the acceptance rate asks
         for, one as a rule.
+    collapse : bool, default True
+        Whether to move hyperparameters too, f integrated out: continuous variables that the
+        parameters of the variable depend on, at most eight entries a step.
     model : pymc.Model, optional
         Default the model in context.
     rng, initial_point, compile_kwargs, blocked
@@ -73,6 +81,8 @@ class ConjugateStep(SUNStep):
        arXiv:2005.12987.
     .. [2] J. H. Albert & S. Chib (1993), Bayesian analysis of binary and polychotomous response
        data, doi:10.1080/01621459.1993.10476321.
+    .. [3] I. Murray & R. P. Adams (2010), Slice sampling covariance hyperparameters of latent
+       Gaussian models, arXiv:1006.0868.
 
     Examples
     --------
@@ -104,18 +114,20 @@ class ConjugateStep(SUNStep):
         vars: Any,
         *,
         n_proposals: int = 16,
+        collapse: bool = True,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = False,
     ) -> None:
-        self.n_proposals = as_count("n_proposals", n_proposals)
+        self.n_proposals, self.collapse = as_count("n_proposals", n_proposals), bool(collapse)
         make_move = partial(IndependenceMove, n_proposals=self.n_proposals)
-        sampler = ConjugateSampler(make_move, self.n_proposals)
         super().__init__(
             vars,
-            sampler,
+            make_move,
+            self.n_proposals,
+            collapse=self.collapse,
             model=model,
             rng=rng,
             initial_point=initial_point,

@@ -14,7 +14,7 @@ from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_skewgp.inference.conjugate_moves import ConjugateSampler, LinESSMove, StepInfo
+from pymc_skewgp.inference.conjugate_moves import LinESSMove, StepInfo
 from pymc_skewgp.kernels.validation import as_count
 from pymc_skewgp.kernels.weights import chain_ess_fraction
 from pymc_skewgp.steps.sun_step import SUNStep
@@ -114,10 +114,12 @@ class LinESS(SUNStep):
     ) -> None:
         self.n_steps, self.thin = as_count("n_steps", n_steps), as_count("thin", thin)
         make_move = partial(LinESSMove, n_steps=self.n_steps)
-        sampler = ConjugateSampler(make_move, self.n_steps, self.thin)
         super().__init__(
             vars,
-            sampler,
+            make_move,
+            self.n_steps,
+            self.thin,
+            collapse=False,
             model=model,
             rng=rng,
             initial_point=initial_point,

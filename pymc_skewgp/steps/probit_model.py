@@ -121,6 +121,13 @@ class ProbitModel:
     ------
     NotConjugateError
         See `probit_observations`.
+
+    Attributes
+    ----------
+    observed : list of str
+        Names of the observed variables.
+    fixed : bool
+        Whether no free variable of the model has a say in the parameters.
     """
 
     def __init__(
@@ -138,11 +145,12 @@ class ProbitModel:
             design, offset = affine_coefficients(predictor, value, origin, shape)
             self._with_design.append(design is not None)
             outputs += [offset, y.values] if design is None else [offset, y.values, design]
-        self._names = [y.name for y in observations]
+        self.observed = [y.name for y in observations]
         _refuse_randomness(rv.name, outputs)
         used = set(graph_inputs(outputs))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
+        self.fixed = not inputs
         self._function = compile(inputs, outputs, **(compile_kwargs or {}))
         self.forget()
 
@@ -206,7 +214,7 @@ class ProbitModel:
         self, results: Iterator[FloatArray], size: int
     ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray | None]]:
         """Offset, signs and design of one observed variable after the other."""
-        for name, with_design in zip(self._names, self._with_design, strict=True):
+        for name, with_design in zip(self.observed, self._with_design, strict=True):
             offset, y = next(results), next(results).ravel()
             if not np.isin(y, (0.0, 1.0)).all():
                 raise ValueError(f"the observations of {name} must be 0 or 1, got {np.unique(y)}.")

@@ -1,7 +1,7 @@
 """What the step methods of a unified skew-normal variable have in common."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -13,8 +13,10 @@ from pymc.model.core import modelcontext
 from pymc.step_methods.compound import BlockedStep
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 
-from pymc_skewgp.inference.conjugate_moves import ConjugateSampler, StepInfo
+from pymc_skewgp.inference.augmentation import Augmentation
+from pymc_skewgp.inference.conjugate_moves import ConjugateSampler, Move, StepInfo
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
+from pymc_skewgp.steps.hyperparameters import Hyperparameters
 from pymc_skewgp.steps.probit_model import ProbitModel
 
 Point = dict[str, NDArray[Any]]
@@ -27,8 +29,10 @@ class SUNStep(BlockedStep):
     ----------
     vars : variable or list of one variable
         Random variable or value variable.
-    sampler : ConjugateSampler
-        Makes the moves.
+    make_move, n_steps, n_sweeps
+        As of `ConjugateSampler`.
+    collapse : bool
+        Whether the step moves hyperparameters too, the variable integrated out.
     model, rng, initial_point, compile_kwargs
         As PyMC passes them.
 
@@ -45,8 +49,11 @@ class SUNStep(BlockedStep):
     def __init__(
         self,
         vars: Any,
-        sampler: ConjugateSampler,
+        make_move: Callable[[Augmentation], Move],
+        n_steps: int,
+        n_sweeps: int = 1,
         *,
+        collapse: bool,
         model: pm.Model | None,
         rng: Any,
         initial_point: Point | None,
@@ -63,21 +70,28 @@ class SUNStep(BlockedStep):
         self.vars = values
         self.rng = get_random_generator(rng)
         self._name = values[0].name
-        self._probit = ProbitModel(model, model.values_to_rvs[values[0]], compile_kwargs)
+        rv = model.values_to_rvs[values[0]]
+        self._probit = ProbitModel(model, rv, compile_kwargs)
+        self._hyperparameters = Hyperparameters(
+            model, rv, self._probit, compile_kwargs, collapse=collapse
+        )
         # The first call compiles: here, once, rather than in every process that chains run in.
         self._probit.parameters(model.initial_point() if initial_point is None else initial_point)
-        self._sampler = sampler
+        fixed = self._probit.fixed
+        self._sampler = ConjugateSampler(make_move, n_steps, n_sweeps, fixed=fixed)
         self._left: int | None = None
+        self._n_draws = 0
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: nothing of the one before is left, and data are read anew."""
         super().setup_chain(rng, tune, draws)
         self._probit.forget()
         self._sampler.reset()
-        self._left = tune + draws
+        self._hyperparameters.begin()
+        self._left, self._n_draws = tune + draws, draws
 
     def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
-        """Draw the variable given all others.
+        """Draw the variable given all others, and move its hyperparameters where that is asked.
 
         Parameters
         ----------
@@ -95,9 +109,13 @@ class SUNStep(BlockedStep):
             At a point where the covariances are none, which only a chain's start can be.
         """
         f = point[self._name]
+        tune = self._left is not None and self._left > self._n_draws
+        between, moved = self._hyperparameters.between(point, self.rng, tune=tune)
         try:
             parameters = self._probit.parameters(point)
-            new, info = self._sampler.step(f, parameters, self.rng, most=self._left)
+            new, info = self._sampler.step(
+                f, parameters, self.rng, most=self._left, between=between
+            )
         except (NotPositiveDefiniteError, FloatingPointError) as error:
             raise SamplingError(
                 f"{type(self).__name__} cannot move {self._name} at this point: {error}"
@@ -105,7 +123,7 @@ class SUNStep(BlockedStep):
         if self._left is not None:
             self._left -= 1
         new = new.astype(f.dtype, copy=False)
-        return {**point, self._name: new}, [self._stats(new, info)]
+        return {**point, **moved(), self._name: new}, [self._stats(new, info)]
 
     def _stats(self, f: NDArray[Any], info: StepInfo) -> dict[str, Any]:
         """Statistics of a step."""

@@ -1,0 +1,395 @@
+"""What PyMC and ArviZ do with models, on a small one: the marginal likelihood of a SkewGP.
+
+Most of the time is compilation, so that one model, its trace and its latent functions serve all.
+"""
+
+import warnings
+from contextlib import contextmanager
+
+import arviz as az
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from arviz_base import from_dict
+from pytensor.compile.mode import Mode
+from scipy import stats
+from scipy.special import log_ndtr
+
+from pymc_skewgp import SUN, BernoulliProbit, SkewGP
+
+PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
+RNG = np.random.default_rng(5)
+X = np.linspace(-2.0, 2.0, 8)[:, None]
+Y = (X[:, 0] + RNG.normal(size=8) > 0).astype(int)
+XNEW = np.array([[-0.7], [0.6], [2.5]])
+PRIOR = stats.lognorm(0.5)  # of eta
+SETTINGS = {
+    "chains": 2,
+    "cores": 1,
+    "progressbar": False,
+    "random_seed": 1,
+    "compute_convergence_checks": False,  # short chains, on purpose
+}
+# Few draws and short chains are told of in the log, which is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def process(eta):
+    kernel = eta**2 * pm.gp.cov.Matern12(1, ls=0.8)
+    return SkewGP(cov_func=kernel, pseudo_points=[[0.5]], phase=[1.0])
+
+
+@pytest.fixture(scope="module")
+def model_and_process():
+    with pm.Model(coords={"obs": list("abcdefgh")}) as model:
+        eta = pm.LogNormal("eta", 0.0, 0.5)
+        gp = process(eta)
+        gp.marginal_likelihood("y", pm.Data("X", X), pm.Data("labels", Y), dims="obs")
+    return model, gp
+
+
+@pytest.fixture(scope="module")
+def model(model_and_process):
+    return model_and_process[0]
+
+
+@pytest.fixture(scope="module")
+def gp(model_and_process):
+    return model_and_process[1]
+
+
+@pytest.fixture(scope="module")
+def trace(model):
+    with model:
+        return pm.sample(tune=200, draws=250, nuts_sampler="pymc", **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def tree(gp, trace):
+    """The trace with its latent functions."""
+    part = trace.isel(draw=slice(None, None, 5))
+    return gp.sample_latent(part, Xnew=XNEW, random_seed=2, progressbar=False)
+
+
+@contextmanager
+def data(model, **values):
+    """Other data in a model that all tests share."""
+    before = {name: model[name].get_value() for name in values}
+    coords = {"obs": np.arange(len(values.get("labels", values.get("X"))))}
+    with model:
+        pm.set_data(values, coords=coords)
+    try:
+        yield
+    finally:
+        with model:
+            pm.set_data(before, coords={"obs": list("abcdefgh")})
+
+
+def evidence(gp, eta, inputs=X, labels=Y, n_draws=2048):
+    return gp.posterior(inputs, labels, {"eta": eta}, n_draws=n_draws).log_marginal_likelihood
+
+
+@pytest.fixture(scope="module")
+def exact(gp):
+    """Mean and standard deviation of log eta, by the trapezoidal rule."""
+    grid = np.linspace(-2.5, 2.5, 41)
+    log_p = [evidence(gp, eta).value for eta in np.exp(grid)]
+    weights = np.exp(np.array(log_p) - max(log_p) + stats.norm.logpdf(grid, 0.0, 0.5))
+    weights /= weights.sum()
+    mean = weights @ grid
+    return mean, np.sqrt(weights @ (grid - mean) ** 2)
+
+
+class TestSampling:
+    def check(self, trace, exact):
+        mean, sd = exact
+        draws = np.log(trace["posterior"]["eta"].to_numpy())
+        size = float(az.ess(np.log(trace["posterior"]["eta"])))
+        assert size > 50
+        # Five standard errors: a false alarm in 6e-7 of all seeds.
+        assert abs(draws.mean() - mean) < 5 * sd / np.sqrt(size)
+        assert abs(draws.std() / sd - 1) < 5 / np.sqrt(2 * size)
+        assert int(trace["sample_stats"]["diverging"].sum()) == 0
+
+    def test_nuts_of_pymc(self, trace, exact):
+        self.check(trace, exact)
+
+    def test_nutpie(self, model, exact):
+        with model:
+            trace = pm.sample(tune=200, draws=250, nuts_sampler="nutpie", **SETTINGS)
+        self.check(trace, exact)
+
+    def test_group_of_observations(self, trace):
+        assert trace["observed_data"]["y"].dims == ("obs",)
+        np.testing.assert_array_equal(trace["observed_data"]["y"], Y)
+        np.testing.assert_array_equal(trace["constant_data"]["X"], X)
+
+    @pytest.mark.filterwarnings(
+        # nutpie and OpenBLAS have threads of their own by then; PyMC forks all the same.
+        "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+    )
+    @pytest.mark.parametrize(
+        "mp_ctx",
+        [
+            "fork",
+            pytest.param("spawn", marks=pytest.mark.slow(ci=True)),
+            pytest.param("forkserver", marks=pytest.mark.slow(ci=True)),
+        ],
+    )
+    def test_chains_in_processes_of_their_own(self, model, trace, mp_ctx):
+        settings = {**SETTINGS, "cores": 2, "mp_ctx": mp_ctx}
+        with model:
+            other = pm.sample(tune=200, draws=250, nuts_sampler="pymc", **settings)
+        np.testing.assert_array_equal(other["posterior"]["eta"], trace["posterior"]["eta"])
+
+
+class TestPredictive:
+    def test_prior(self, model):
+        with model:
+            tree = pm.sample_prior_predictive(100, random_seed=1)
+        y = tree["prior_predictive"]["y"]
+        assert y.dims == ("chain", "draw", "obs")
+        assert set(np.unique(y)) == {0, 1}
+        # Where the prior is told that f > 0: P(y = 1) = E[1/2 + atan(eta) / pi] = 0.75 or so.
+        near = y.isel(obs=5).mean()
+        assert 0.55 < near < 0.95  # 100 draws; four standard errors below .2
+
+    def test_posterior_of_the_marginal_model(self, model, trace):
+        """New labels at the hyperparameters' draws: those observed do not count in them."""
+        with model:
+            tree = pm.sample_posterior_predictive(
+                trace.isel(draw=slice(100)), random_seed=1, progressbar=False
+            )
+        y = tree["posterior_predictive"]["y"]
+        assert y.dims == ("chain", "draw", "obs")
+        assert y.shape == (2, 100, 8)
+        assert set(np.unique(y)) == {0, 1}
+
+    def test_at_other_inputs(self, model, trace):
+        """As many labels as inputs, however many were observed."""
+        with data(model, X=XNEW), model:
+            tree = pm.sample_posterior_predictive(
+                trace.isel(draw=slice(3)), random_seed=1, progressbar=False, predictions=True
+            )
+        assert tree["predictions"]["y"].shape == (2, 3, 3)
+
+    def test_conditional_in_a_latent_model(self):
+        """For a trace that holds f, against the conditional distribution itself."""
+        f = np.linspace(-1.0, 1.5, 8)
+        with pm.Model(coords={"new": list("xyz")}) as model:
+            gp = process(1.4)
+            BernoulliProbit("y", gp.prior("f", X), observed=Y)
+            gp.conditional("new_f", XNEW, dims="new")
+            idata = from_dict({"posterior": {"f": np.broadcast_to(f, (2, 500, 8)).copy()}})
+            tree = pm.sample_posterior_predictive(
+                idata,
+                var_names=["new_f"],
+                predictions=True,
+                random_seed=1,
+                progressbar=False,
+                compile_kwargs={"mode": PLAIN},
+            )
+        draws = tree["predictions"]["new_f"]
+        assert draws.dims == ("chain", "draw", "new")
+        sun = conditional(1.4, f)
+        sd = np.sqrt(sun.cov().diagonal())
+        flat = draws.to_numpy().reshape(1000, 3)
+        # Five standard errors, each of three coordinates: a false alarm in 2e-6 of all seeds.
+        assert (np.abs(flat.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(1000)).all()
+        assert (np.abs(flat.std(axis=0) / sd - 1) < 5 / np.sqrt(2000)).all()
+        assert model.coords["new"] == ("x", "y", "z")
+
+
+def joint_sun(eta, inputs):
+    """The prior at `inputs`, in NumPy."""
+    points = np.vstack([[[0.5]], inputs])
+    # PyMC's distances are sqrt(r^2 + 1e-12).
+    cov = eta**2 * np.exp(-np.sqrt((points - points.T) ** 2 + 1e-12) / 0.8)
+    cov += 1e-6 * np.eye(len(points))
+    sd = np.sqrt(cov[0, 0])
+    mean = np.zeros(len(inputs))
+    return SUN.from_cross_cov(mean, cov[1:, 1:], cov[1:, :1] / sd, [0.0], [[1.0]])
+
+
+def conditional(eta, f):
+    return joint_sun(eta, np.vstack([X, XNEW])).conditional(slice(8), f)
+
+
+class TestInterventions:
+    def test_do(self, model, gp):
+        changed = pm.do(model, {"eta": 1.4})
+        assert changed.free_RVs == []
+        expected = evidence(gp, 1.4)
+        # The model has 256 points, the other 2048: its error is at most eight times as large.
+        found = changed.compile_logp(mode=PLAIN)({})
+        assert found == pytest.approx(expected.value, abs=40 * expected.std_error)
+
+    def test_observe_function(self):
+        """The labels' model is then fixed, and f is data."""
+        with pm.Model() as model:
+            BernoulliProbit("y", process(1.4).prior("f", X), observed=Y)
+        f = np.linspace(-1.0, 1.5, 8)
+        observed = pm.observe(model, {"f": f})
+        assert observed.free_RVs == []
+        expected = joint_sun(1.4, X).logpdf(f) + log_ndtr((2 * Y - 1) * f).sum()
+        assert observed.compile_logp(mode=PLAIN)({}) == pytest.approx(expected, abs=1e-8)
+
+    def test_observe_labels_anew(self, model, gp):
+        other = 1 - Y
+        observed = pm.observe(model, {"y": other})
+        value = observed.compile_logp(vars=[observed["y"]], mode=PLAIN)({"eta_log__": np.log(1.4)})
+        expected = evidence(gp, 1.4, labels=other)
+        assert value == pytest.approx(expected.value, abs=40 * expected.std_error)
+
+
+class TestSetData:
+    labels = np.array([1, 0, 1])
+
+    def test_density(self, model, gp):
+        function = model.compile_logp(vars=[model["y"]], mode=PLAIN)
+        with data(model, X=XNEW, labels=self.labels):
+            value = function({"eta_log__": np.log(1.4)})
+            expected = evidence(gp, 1.4, XNEW, self.labels)
+        assert value == pytest.approx(expected.value, abs=40 * expected.std_error)
+
+    def test_sampling(self, model, gp):
+        with data(model, X=XNEW, labels=self.labels), model:
+            trace = pm.sample(tune=5, draws=5, nuts_sampler="pymc", **SETTINGS)
+            tree = gp.sample_latent(trace, progressbar=False)
+            prior = pm.sample_prior_predictive(5, random_seed=1)
+        assert trace["observed_data"]["y"].shape == (3,)
+        assert tree["posterior"]["f"].shape == (2, 5, 3)
+        assert prior["prior_predictive"]["y"].shape == (1, 5, 3)
+
+
+class TestLogLikelihood:
+    def test_one_value_for_each_draw(self, model, gp, trace):
+        """All labels together, as they are dependent once f is gone."""
+        part = trace.isel(draw=slice(20))
+        with model:
+            found = pm.compute_log_likelihood(part, progressbar=False, extend_inferencedata=False)
+        assert found["y"].dims == ("chain", "draw")
+        for index in ((0, 0), (1, 19)):
+            eta = float(part["posterior"]["eta"][index])
+            expected = evidence(gp, eta)
+            tolerance = 40 * expected.std_error
+            assert float(found["y"][index]) == pytest.approx(expected.value, abs=tolerance)
+
+    def test_loo_needs_the_function(self, tree):
+        """Given f the labels are independent, and cross-validation goes label by label."""
+        result = az.loo(tree, var_name="y", pointwise=True)
+        assert result.elpd_i.dims == ("obs_id",)
+        assert result.elpd_i.shape == (8,)
+        assert (result.elpd_i < 0).all()
+        # Better than tossing coins, and no label is worth more than the likelihood gives it.
+        in_sample = np.log(np.exp(tree["log_likelihood"]["y"]).mean(("chain", "draw"))).sum()
+        assert result.elpd < float(in_sample)
+        assert np.isfinite(result.p)
+
+
+class TestFiles:
+    def test_trace(self, trace, tmp_path):
+        trace.to_netcdf(tmp_path / "trace.nc")
+        self.assert_same(xr.open_datatree(tmp_path / "trace.nc"), trace)
+
+    def test_latent_functions(self, tree, tmp_path):
+        tree.to_netcdf(tmp_path / "tree.nc")
+        self.assert_same(xr.open_datatree(tmp_path / "tree.nc"), tree)
+
+    def assert_same(self, loaded, tree):
+        with loaded:
+            assert set(loaded.children) == set(tree.children)
+            for group in tree.children:
+                xr.testing.assert_equal(loaded[group].dataset.load(), tree[group].dataset)
+
+    def test_a_trace_from_a_file_will_do(self, gp, trace, tmp_path):
+        part = trace.isel(draw=slice(4))
+        part.to_netcdf(tmp_path / "trace.nc")
+        with xr.open_datatree(tmp_path / "trace.nc") as loaded:
+            found = gp.sample_latent(loaded, random_seed=1, progressbar=False)
+        expected = gp.sample_latent(part, random_seed=1, progressbar=False)
+        np.testing.assert_array_equal(found["posterior"]["f"], expected["posterior"]["f"])
+
+
+class TestPickling:
+    def test_model(self, model):
+        copy = cloudpickle.loads(cloudpickle.dumps(model))
+        point = {"eta_log__": np.array(0.3)}
+        assert copy.compile_logp(mode=PLAIN)(point) == model.compile_logp(mode=PLAIN)(point)
+
+    def test_latent_models(self):
+        with pm.Model() as model:
+            eta = pm.LogNormal("eta")
+            f = process(eta).prior("f", X)
+            g = process(eta).prior("g", X, reparameterize=True)
+            BernoulliProbit("y", f + g, observed=Y)
+        copy = cloudpickle.loads(cloudpickle.dumps(model))
+        point = model.initial_point()
+        assert copy.compile_logp(mode=PLAIN)(point) == model.compile_logp(mode=PLAIN)(point)
+
+    def test_process(self, gp):
+        copy = cloudpickle.loads(cloudpickle.dumps(gp))
+        assert evidence(copy, 1.4).value == evidence(gp, 1.4).value
+
+    def test_process_with_its_model(self, model, gp, trace):
+        """Together, so that the copy's data are those of the copied model."""
+        _, copy = cloudpickle.loads(cloudpickle.dumps((model, gp)))
+        part = trace.isel(draw=slice(3))
+        a, b = (g.sample_latent(part, random_seed=1, progressbar=False) for g in (gp, copy))
+        np.testing.assert_array_equal(a["posterior"]["f"], b["posterior"]["f"])
+
+
+class TestPictures:
+    def test_graph(self, model):
+        graph = pm.model_graph.ModelGraph(model).make_compute_graph()
+        assert graph["y"] == {"eta", "X"}
+        assert graph["labels"] == {"y"}
+
+    def test_mermaid(self, model):
+        text = pm.model_to_mermaid(model)
+        assert "eta --> y" in text
+        assert "X --> y" in text
+
+    def test_text(self, model):
+        text = model.str_repr()
+        assert "y ~ MarginalProbit(" in text
+        assert "MarginalProbit" in model.str_repr(formatting="latex")
+
+    def test_latent_model(self):
+        with pm.Model() as model:
+            gp = process(1.4)
+            BernoulliProbit("y", gp.prior("f", X, reparameterize=True), observed=Y)
+            gp.conditional("new", XNEW)
+        graph = pm.model_graph.ModelGraph(model).make_compute_graph()
+        assert graph["f"] == {"f_rotated_", "f_latent_"}
+        assert graph["new"] == {"f"}
+        assert "new ~ UnifiedSkewNormal(" in model.str_repr()
+
+
+def test_invalid_regions_turn_the_sampler_back():
+    """A variance that may be negative: no exception, and no draw there."""
+    with pm.Model():
+        v = pm.Normal("v", 1.0, 1.0, initval=1.0)
+        gp = SkewGP(cov_func=v * pm.gp.cov.Matern12(1, ls=0.8))
+        gp.marginal_likelihood("y", X, Y)
+        with warnings.catch_warnings():
+            trace = pm.sample(tune=60, draws=60, nuts_sampler="pymc", **SETTINGS)
+    assert (trace["posterior"]["v"] > 0).all()
+
+
+def test_simulation_based_calibration(model):
+    """simuk as it is: it draws labels, observes them in the model, and samples."""
+    simuk = pytest.importorskip("simuk")
+    calibration = simuk.SBC(
+        model,
+        num_simulations=3,
+        seed=1,
+        sample_kwargs={"tune": 20, "draws": 10, "nuts_sampler": "pymc", **SETTINGS},
+        progress_bar=False,
+    )
+    calibration.run_simulations()
+    ranks = calibration.simulations["prior_sbc"]["eta"]
+    assert ranks.shape == (1, 3)
+    assert ((ranks >= 0) & (ranks <= 20)).all()
