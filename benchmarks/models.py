@@ -75,13 +75,15 @@ def timed_sample():
 
 
 def by_shortcut(x, y):
-    """`SkewGP.posterior(...).sample`."""
-    started = time.perf_counter()
-    posterior = sg.SkewGP(cov_func=kernel()).posterior(x, y)  # compiles the kernel
-    compiled = time.perf_counter()
-    dt = posterior.sample(1000, 4, random_seed=SEED)
-    elapsed = time.perf_counter() - compiled
-    return dt["posterior"]["f"].to_numpy(), compiled - started, elapsed
+    """`SkewGP.posterior(...).sample`, whose `sampling_time` means what PyMC's does."""
+    calls = []
+    for _ in range(2):
+        started = time.perf_counter()
+        dt = sg.SkewGP(cov_func=kernel()).posterior(x, y).sample(1000, 4, random_seed=SEED)
+        calls.append(time.perf_counter() - started)
+    # The first call also compiles the kernel and loads tables.
+    sampling = dt["sample_stats"].attrs["sampling_time"]
+    return dt["posterior"]["f"].to_numpy(), calls[0] - sampling, sampling
 
 
 def speed():

@@ -218,7 +218,7 @@ class SkewGPPosterior:
         started = time.perf_counter()
         with few_blas_threads(self._sign.size):
             latent, chosen = self._equal_draws(draws, chains, method, rng, as_count("thin", thin))
-            f = self._problem.function_given(latent.draws[chosen.ravel()], rng)
+            f = self._problem.function_given(latent.draws, rng, chosen.ravel())
         elapsed = time.perf_counter() - started
         f = f.reshape(chains, draws, -1)
         log_likelihood = log_ndtr(self._sign * f)

@@ -138,7 +138,7 @@ class IndependenceMove:
 def _propose(
     proposal: TwistedProposal, n: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    u, log_weights = proposal.draw(rng.random((proposal.n_dims, n)))
+    u, log_weights = proposal.draw(rng.random((proposal.n_dims, n)), overwrite_points=True)
     return u, _finite(log_weights)
 
 

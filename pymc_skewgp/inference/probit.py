@@ -14,7 +14,7 @@ from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankC
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 from pymc_skewgp.kernels.truncated import twisted_draws
 from pymc_skewgp.kernels.validation import FloatArray
-from pymc_skewgp.kernels.weights import systematic_resample
+from pymc_skewgp.kernels.weights import IntArray, systematic_resample
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
 LOW_RANK_SHARE = 0.5
@@ -152,20 +152,30 @@ class ProbitProblem:
             return self.cov.chol
         return linalg.cholesky("the covariance of the observations", self.cov.dense())[0]
 
-    def function_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draws of f at the data and the further points, one for each row of `u`."""
+    def function_given(
+        self, u: FloatArray, rng: np.random.Generator, chosen: IntArray | None = None
+    ) -> FloatArray:
+        """Draws of f at the data and the further points, one for each row of `u`.
+
+        Or for each of the rows that are `chosen`, which may repeat.
+        """
         if isinstance(self.cov, LowRankCovariance):
-            coordinates = self._coordinates_given(u, rng)
+            coordinates = self._coordinates_given(u, rng, chosen)
         else:
             # A draw from the prior, corrected by what it lacks to `u` (Matheron's rule).
-            coordinates = rng.standard_normal((self.row_factor.shape[1], u.shape[0]))
-            gap = u.T - self.row_factor @ coordinates
+            gap = u.T.copy() if chosen is None else u.T[:, chosen]
+            coordinates = rng.standard_normal((self.row_factor.shape[1], gap.shape[1]))
+            gap -= self.row_factor @ coordinates
             gap -= np.sqrt(self.noise)[:, None] * rng.standard_normal(gap.shape)
             solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
             coordinates += self.row_factor.T @ solved
-        return self.mean + (self.prior_factor @ coordinates).T
+        f = coordinates.T @ self.prior_factor.T
+        f += self.mean
+        return f
 
-    def _coordinates_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def _coordinates_given(
+        self, u: FloatArray, rng: np.random.Generator, chosen: IntArray | None
+    ) -> FloatArray:
         """Draws of the coordinates a, columns, given rows of `u`: O(n r) each for r coordinates.
 
         With rows X of the factor at the data, a given u there is normal with precision I + X'X and
@@ -175,11 +185,14 @@ class ProbitProblem:
         chol, gain = self._coordinate_solvers
         s = gain.shape[1]
         known, data = self.row_factor[:s], self.row_factor[s:]
-        white = solve_triangular(chol, data.T @ u[:, s:].T, lower=True, check_finite=False)
+        seen, met = u[:, s:] @ data, u[:, :s]
+        if chosen is not None:  # the few coordinates of a draw, not its many rows
+            seen, met = seen[chosen], met[chosen]
+        white = solve_triangular(chol, seen.T, lower=True, check_finite=False)
         white += rng.standard_normal(white.shape)
         coordinates = solve_triangular(chol, white, lower=True, trans="T", check_finite=False)
         if s:
-            coordinates += gain @ (u[:, :s].T - known @ coordinates)
+            coordinates += gain @ (met.T - known @ coordinates)
         return coordinates
 
     @cached_property

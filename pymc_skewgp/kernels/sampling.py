@@ -172,8 +172,11 @@ def _points(
 def _run(
     proposal: TwistedProposal, ep: EPResult, points: FloatArray, n_draws: int, method: str
 ) -> tuple[SamplingResult, FloatArray]:
-    """A run, and the log weights of all its draws: there may be a few more than were asked for."""
-    u, log_weights = proposal.draw(points)
+    """A run, which uses the points up, and the log weights of all its draws.
+
+    There may be a few more than were asked for.
+    """
+    u, log_weights = proposal.draw(points, overwrite_points=True)
     if not np.isfinite(log_weights).all():
         raise FloatingPointError(
             "the importance weights are not finite: limits and covariance are too far apart for "
@@ -224,7 +227,10 @@ def _more_batches(
     """Double the draws behind the probability until its standard error is as `wanted`."""
     batches = [log_weights]
     while not result.log_prob.std_error <= wanted and len(batches) < _MAX_DOUBLED:
-        batches += [proposal.draw(_points(proposal, n_draws, rng))[1] for _ in batches]
+        batches += [
+            proposal.draw(_points(proposal, n_draws, rng), overwrite_points=True)[1]
+            for _ in batches
+        ]
         estimate = replicate_estimate(np.concatenate(batches), N_REPLICATES * len(batches))
         result = replace(result, log_prob=estimate)
     return result

@@ -380,7 +380,7 @@ def twisted_draws(
     if exact is not None:
         estimate = estimate._replace(value=exact, std_error=0.0)
     return TruncatedDraws(
-        np.ascontiguousarray(result.u.T),
+        result.u.T,
         result.log_weights,
         estimate,
         result.method,

@@ -29,7 +29,7 @@ from pymc_skewgp.kernels.univariate import (
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
-_BLOCK = 64  # rows drawn between two matrix products
+_BLOCK = 32  # rows drawn between two matrix products
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,18 @@ class TwistedProposal:
         """Uniforms needed for one draw."""
         return self.mean.size
 
-    def draw(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def draw(
+        self, points: FloatArray, *, overwrite_points: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
         """Map uniform points to draws.
 
         Parameters
         ----------
         points : ndarray, shape (n_dims, n_draws)
             Uniforms in (0, 1), a draw a column.
+        overwrite_points : bool, default False
+            Whether `points` may be lost: for thousands of draws fresh memory takes as long to get
+            as the draws.
 
         Returns
         -------
@@ -85,41 +90,45 @@ class TwistedProposal:
         """
         n_dims, n_draws = points.shape
         n_latent = n_dims - self.order.size
-        noise = np.empty((n_dims, n_draws))
+        # Row k of the noise comes to be when row k of the points has been read.
+        noise = points if overwrite_points else np.empty((n_dims, n_draws))
         u = np.empty((self.order.size, n_draws))
         log_weights = np.full(n_draws, self.log_constant)
         if n_latent:
             noise[0] = _widened_quantile(points[0], self.widening, self.wide_share)
             log_weights -= _log_widening(noise[0], self.widening, self.wide_share)
-        low, high = self.lower - self.mean, self.upper - self.mean
         scale = self.chol.diagonal()
         precision = 1.0 / scale**2 - self.tau
         sd = 1.0 / np.sqrt(precision)
-        # The normaliser of step k is exp(quadratic in c_k) times a Gaussian mass.
-        log_weights -= 0.5 * np.log(scale**2 * precision)[n_latent:].sum()
+        # Of the centre c_k step k takes the cavity's mean gain c_k - shift, and its limits in units
+        # of sd. Scalars first: what is done to every draw is most of the time.
+        gain, shift = 1.0 / (scale**2 * precision), self.nu / precision
+        slope, low = gain / sd, (self.lower - self.mean + shift) / sd
+        high = (self.upper - self.mean + shift) / sd
+        # The normaliser of step k is exp(quadratic in c_k) times a Gaussian mass. It is p m^2 -
+        # c^2/s^2 of the cavity's mean m, written without its cancellation for weak sites.
+        square, linear = 0.5 * gain * self.tau, gain * self.nu
+        log_weights += 0.5 * (np.log(gain) + gain * self.nu**2 * scale**2)[n_latent:].sum()
         for start in range(n_latent, n_dims, _BLOCK):
             stop = min(start + _BLOCK, n_dims)
             base = self.chol[start:stop, :start] @ noise[:start]
             for k in range(start, stop):
                 centre = base[k - start]
                 if k > start:
-                    centre = centre + self.chol[k, start:k] @ noise[start:k]
-                cavity = (centre / scale[k] ** 2 - self.nu[k]) / precision[k]
-                z, log_mass = draw_truncated(
-                    points[k],
-                    (low[k] - cavity) / sd[k],
-                    (high[k] - cavity) / sd[k],
-                )
-                value = cavity + sd[k] * z
+                    centre += self.chol[k, start:k] @ noise[start:k]
+                shifted = slope[k] * centre
+                above = high[k] if high[k] == np.inf else high[k] - shifted
+                z, log_mass = draw_truncated(points[k], low[k] - shifted, above)
+                value = sd[k] * (z + shifted) - shift[k]
                 # The sum may round to the far side of a limit.
-                inside = np.maximum(self.mean[k] + value, self.lower[k])
-                u[self.order[k - n_latent]] = np.minimum(inside, self.upper[k])
+                row = u[self.order[k - n_latent]]
+                np.add(value, self.mean[k], out=row)
+                np.maximum(row, self.lower[k], out=row)
+                if self.upper[k] != np.inf:
+                    np.minimum(row, self.upper[k], out=row)
                 noise[k] = (value - centre) / scale[k]
                 log_weights += log_mass
-                # p cm^2 - c^2/s^2, written without its cancellation for weak sites.
-                tau, nu, var = self.tau[k], self.nu[k], scale[k] ** 2
-                quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
-                log_weights += (0.5 / (precision[k] * var)) * quadratic
+                log_weights += (square[k] * centre - linear[k]) * centre
         return u, log_weights
 
     def log_weights_of(self, u: FloatArray) -> FloatArray:
