@@ -31,7 +31,7 @@ LAYERS = (
     Layer(
         "kernels",
         (f"{PACKAGE}.kernels",),
-        frozenset({"numpy", "scipy", "numba", "arviz_stats"}),
+        frozenset({"numpy", "scipy", "numba", "arviz_stats", "threadpoolctl"}),
     ),
     Layer(
         "inference",
