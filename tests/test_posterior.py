@@ -572,8 +572,10 @@ class TestMethods:
         assert np.sqrt(np.mean(z**2)) < 1.8
 
     def test_predictive_draws_are_weighted(self, monkeypatch):
-        """Their mean is that of the summaries, within 5 errors of both: their own, of 40000 weighted
-        draws, and the one that is stated. Unweighted they would be off by .2 standard deviations, some 20 errors.
+        """Their mean is that of the summaries, within 5 errors of both.
+
+        Those of 40000 weighted draws, and the stated ones. Unweighted they would be off by .2
+        standard deviations, some 20 errors.
         """
         make = sampling.twist
         monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
