@@ -8,6 +8,7 @@ from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.errors import (
     EPConvergenceWarning,
+    InexactStepWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
     NotPositiveDefiniteError,
@@ -28,6 +29,7 @@ __all__ = [
     "ConjugateStep",
     "EPConvergenceWarning",
     "Estimate",
+    "InexactStepWarning",
     "JitterWarning",
     "LinESS",
     "LowEffectiveSampleWarning",

@@ -51,20 +51,20 @@ def mvnormal_logcdf(
     return maybe_resize(pt_mvn_logcdf(value - mu, cov), size)
 
 
-def _refuse_mvnormal(dispatcher: Any, measurable: type) -> None:
-    """Let `measurable` go on as it was for multivariate normals: not implemented."""
+def _refuse_vectors(dispatcher: Any, measurable: type) -> None:
+    """Let `measurable` go on as it was for multivariate variables: not implemented."""
     original: Callable[..., Any] = dispatcher.dispatch(measurable)
 
     @dispatcher.register(measurable)
     def guarded(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Any:
         for x in inputs:
-            if x.owner is not None and isinstance(x.owner.op, MvNormalRV):
+            if x.owner is not None and (getattr(x.owner.op, "ndim_supp", None) or 0) > 0:
                 raise NotImplementedError(
-                    f"{op} of a multivariate normal has no distribution function here: write it as "
-                    "probabilities of rectangles with pymc_skewgp.pt_mvn_logcdf."
+                    f"{op} of a multivariate variable has no distribution function here: write it "
+                    "as probabilities of rectangles with pymc_skewgp.pt_mvn_logcdf."
                 )
         return original(op, values, *inputs, **kwargs)
 
 
 for _dispatcher, _measurable in _ELEMENTWISE:
-    _refuse_mvnormal(_dispatcher, _measurable)
+    _refuse_vectors(_dispatcher, _measurable)

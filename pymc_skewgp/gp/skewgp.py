@@ -315,8 +315,8 @@ class SkewGP:
 
         .. math:: p(y) = \Phi_{s+n}(\tilde\gamma; \tilde\Gamma) / \Phi_s(\gamma; \Gamma)
 
-        What is left for NUTS are the hyperparameters; `sample_latent` then draws f exactly for
-        each of its draws.
+        What is left for NUTS are the hyperparameters; `sample_latent` then draws f for each of
+        its draws.
 
         Parameters
         ----------
@@ -428,7 +428,10 @@ class SkewGP:
         random_seed: Seed = None,
         progressbar: bool = True,
     ) -> DataTree:
-        """Exact latent function for each hyperparameter draw of a trace.
+        """Latent function for each hyperparameter draw of a trace, from its exact posterior.
+
+        Each is drawn given one of `n_candidates` weighted draws of u, picked by weight: off by the
+        weights' relative variance (a few hundredths as a rule) over `n_candidates`.
 
         Parameters
         ----------

@@ -28,6 +28,10 @@ class LowEffectiveSampleWarning(SkewGPWarning):
     """The weighted draws behind an estimate are worth far fewer independent ones."""
 
 
+class InexactStepWarning(SkewGPWarning):
+    """A step of a Markov chain drew a part of its state by weights, not exactly."""
+
+
 class StuckChainWarning(SkewGPWarning):
     """A Markov chain found no feasible move within round-off and stayed where it was."""
 

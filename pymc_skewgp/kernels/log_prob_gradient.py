@@ -100,8 +100,9 @@ def log_prob_and_gradient(
     -------
     LogProbGradient
         ``value``, ``lower``, ``upper``, ``cov``. Where a limit or the covariance is not a number,
-        ``lower >= upper`` in a row or `cov` is not positive definite, the value is minus infinity
-        and the gradient 0.
+        ``lower >= upper`` in a row or the covariance of the rows with limits is not positive
+        definite (from three rows on: beyond what a jitter of round-off's size mends), the value is
+        minus infinity and the gradient 0.
 
     Raises
     ------

@@ -53,7 +53,7 @@ def few_blas_threads(n: int) -> Iterator[None]:
     Notes
     -----
     Only OpenBLAS with its own threads: the others share them with OpenMP, which does not survive
-    being called in a forked process.
+    being called in a forked process. A limit by ``threadpoolctl.threadpool_limits`` stands.
 
     Examples
     --------
@@ -88,11 +88,20 @@ def _one_of_several() -> bool:
 
 def _set(libraries: list[tuple[Any, int]]) -> None:
     for library, n_threads in libraries:
+        # Inside of a `threadpool_limits` nothing changes: that is somebody's wish.
+        if _controlled(library):
+            continue
         library.set_num_threads(n_threads)
         # threadpoolctl lets only the first thread that sets it do so again, until it lets go.
-        # Inside of another thread's `threadpool_limits` nothing changes: that is somebody's wish.
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread()
+
+
+def _controlled(library: Any) -> bool:
+    """Whether a thread, this one or another, has limited the library (threadpoolctl 3.7 on)."""
+    state = getattr(library, "_SHARED_STATE", None)
+    thread = getattr(state, "controlling_thread", None)
+    return thread is not None and thread.is_alive()
 
 
 def _open_blas() -> list[Any]:

@@ -66,6 +66,12 @@ class ConjugateStep(SUNStep):
     NotConjugateError
         When the variable has other children; the message names the first.
 
+    Warns
+    -----
+    InexactStepWarning
+        Where the pseudo-points' part of u was picked by weight, because rejection found no exact
+        draw: dozens of pseudo-points that are close to each other.
+
     Notes
     -----
     Sample statistics: ``accept``, share of the proposals accepted; ``log_weight``, log of target

@@ -15,7 +15,7 @@ from pymc.util import get_random_generator, get_value_vars_from_user_vars
 
 from pymc_skewgp.inference.augmentation import Augmentation
 from pymc_skewgp.inference.conjugate_moves import ConjugateSampler, Move, StepInfo
-from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
+from pymc_skewgp.kernels.errors import InexactStepWarning, NotPositiveDefiniteError, warn
 from pymc_skewgp.steps.hyperparameters import Hyperparameters
 from pymc_skewgp.steps.probit_model import ProbitModel
 
@@ -80,7 +80,7 @@ class SUNStep(BlockedStep):
         fixed = self._probit.fixed
         self._sampler = ConjugateSampler(make_move, n_steps, n_sweeps, fixed=fixed)
         self._left: int | None = None
-        self._n_draws = 0
+        self._n_draws, self._told = 0, False
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: nothing of the one before is left, and data are read anew."""
@@ -88,7 +88,7 @@ class SUNStep(BlockedStep):
         self._probit.forget()
         self._sampler.reset()
         self._hyperparameters.begin()
-        self._left, self._n_draws = tune + draws, draws
+        self._left, self._n_draws, self._told = tune + draws, draws, False
 
     def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         """Draw the variable given all others, and move its hyperparameters where that is asked.
@@ -107,6 +107,11 @@ class SUNStep(BlockedStep):
         ------
         SamplingError
             At a point where the covariances are none, which only a chain's start can be.
+
+        Warns
+        -----
+        InexactStepWarning
+            Once in a chain, when the latent variables given f were picked by weight.
         """
         f = point[self._name]
         tune = self._left is not None and self._left > self._n_draws
@@ -120,6 +125,15 @@ class SUNStep(BlockedStep):
             raise SamplingError(
                 f"{type(self).__name__} cannot move {self._name} at this point: {error}"
             ) from error
+        if not info.exact and not self._told:
+            self._told = True
+            warn(
+                f"{type(self).__name__} picked the latent variables of {self._name} given it by "
+                "weight, because rejection found none in time: these steps are right only nearly. "
+                "Fewer pseudo-points, or farther from each other, make them exact.",
+                InexactStepWarning,
+                stacklevel=2,
+            )
         if self._left is not None:
             self._left -= 1
         new = new.astype(f.dtype, copy=False)

@@ -151,6 +151,8 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
         if isinstance(kind, scalar.Cast):
             return bool(node.outputs[0].type.dtype in ("float32", "float64"))
         return isinstance(kind, _LINEAR_SCALAR)
+    if isinstance(op, ViewOp) and type(op) is not ViewOp:
+        return False  # disconnected_grad and its like: the Jacobian is not that of the value
     if isinstance(op, _MULTILINEAR):
         return len(places) == 1
     if isinstance(op, IncSubtensor | AdvancedIncSubtensor):

@@ -140,8 +140,9 @@ def pt_mvn_logcdf(
 
     The symbolic counterpart of `mvn_logcdf`, for models: differentiable in `x`, `lower` and `cov`,
     deterministic (its random points are fixed), and minus infinity, with gradient zero, where a
-    limit is not a number, a lower limit is not below its upper one, or `cov` is not positive
-    definite.
+    limit is not a number, a lower limit is not below its upper one, or the covariance of the rows
+    with limits is not positive definite (from three rows on: beyond what a jitter of round-off's
+    size mends).
 
     Parameters
     ----------

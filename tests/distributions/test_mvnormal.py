@@ -9,6 +9,7 @@ from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob,
 from scipy.stats import norm
 
 import pymc_skewgp.distributions.mvnormal  # noqa: F401
+from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
 
 INF = np.inf
 MU = np.array([0.1, 0.2, -0.3])
@@ -157,10 +158,26 @@ ELEMENTWISE = {
 def test_what_pymc_derives_element_by_element_is_still_not_implemented(name):
     transform, function = ELEMENTWISE[name]
     value = np.array([True, False]) if name == "comparison" else np.array([1.0, 0.5])
-    with pytest.raises(NotImplementedError, match="of a multivariate normal"):
+    with pytest.raises(NotImplementedError, match="of a multivariate variable"):
         function(transform(pm.MvNormal.dist(np.zeros(2), np.eye(2))), value)
     # And what is univariate goes on as before.
     assert np.isfinite(function(transform(pm.Normal.dist(np.zeros(2))), value).eval()).all()
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+@pytest.mark.parametrize("kind", ["unified skew-normal", "mixture"])
+def test_nor_is_it_for_others_with_a_joint_distribution_function(kind, name):
+    transform, function = ELEMENTWISE[name]
+    value = np.array([True, False]) if name == "comparison" else np.array([1.0, 0.5])
+    normals = [pm.MvNormal.dist(mu * np.ones(2), np.eye(2)) for mu in (0.0, 1.0)]
+    vector = {
+        "unified skew-normal": lambda: UnifiedSkewNormal.dist(
+            np.zeros(2), np.eye(2), np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
+        ),
+        "mixture": lambda: pm.Mixture.dist([0.5, 0.5], normals),
+    }[kind]()
+    with pytest.raises(NotImplementedError, match="multivariate variable|not implemented"):
+        function(transform(vector), value)
 
 
 @pytest.mark.parametrize("wrapper", [pm.Censored, pm.Truncated])

@@ -76,6 +76,16 @@ def test_one_of_several_threads_has_one_whatever_the_size():
     assert set(counts()) == {2}
 
 
+def test_a_limit_that_somebody_set_stands():
+    with threadpool_limits(2, user_api="blas"):
+        if not hasattr(ThreadpoolController().lib_controllers[0], "clear_controlling_thread"):
+            pytest.skip("threadpoolctl before 3.7 does not tell")
+        with few_blas_threads(100):
+            assert set(counts()) == {2}
+        assert set(counts()) == {2}
+    assert set(counts()) == {2}
+
+
 def in_child(queue):
     with few_blas_threads(5000):
         queue.put((counts(), float(np.linalg.cholesky(2.0 * np.eye(300)).sum())))

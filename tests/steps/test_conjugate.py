@@ -16,6 +16,8 @@ from step_models import KNOTS, PHASE, X, Y, by_invprobit, prior, probit_model, r
 import pymc_skewgp.steps
 from pymc_skewgp.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp.inference import augmentation
+from pymc_skewgp.kernels.errors import InexactStepWarning
 from pymc_skewgp.kernels.truncated import mvn_logcdf
 from pymc_skewgp.posterior import SkewGPPosterior
 from pymc_skewgp.steps.conjugate import ConjugateStep
@@ -298,3 +300,16 @@ def test_sampling_with_a_progress_bar(capsys):
     pytest.importorskip("matplotlib")
     sample(probit_model(), draws=10, progressbar=True, quiet=False)
     assert "Acc" in capsys.readouterr().out
+
+
+def test_a_part_drawn_by_weight_is_told_of_once(monkeypatch):
+    model = probit_model(s=2)
+    with model:
+        step = ConjugateStep([model["f"]], rng=1)
+    step.setup_chain(np.random.default_rng(0), 1, 10)
+    monkeypatch.setattr(augmentation, "draw_by_rejection", lambda *args: None)
+    point = model.initial_point()
+    with pytest.warns(InexactStepWarning, match="by weight"):
+        point, _ = step.step(point)
+    step._sampler.reset()
+    step.step(point)  # once: warnings are errors here

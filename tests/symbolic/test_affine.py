@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.gradient import disconnected_grad, grad_clip
 
 from pymc_skewgp.symbolic.affine import affine_coefficients, why_not_affine
 
@@ -62,6 +63,9 @@ NOT_AFFINE = {
         "normal_rv",
     ),
     "sorted": (lambda x, b: pt.sort(x), "Sort"),
+    # The identity, with another Jacobian.
+    "disconnected": (lambda x, b: x + disconnected_grad(x), "[Dd]isconnected"),
+    "clipped gradient": (lambda x, b: grad_clip(3 * x, -0.1, 0.1), "GradClip"),
 }
 
 
