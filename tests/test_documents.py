@@ -41,6 +41,13 @@ def test_every_section_of_the_core_benchmark_has_its_figures():
     assert {row[0] for row in rows} == set(sections)
 
 
+def test_every_section_of_the_benchmark_of_models_has_its_figures():
+    table = (ROOT / "benchmarks" / "results" / "models.csv").read_text()
+    rows = list(csv.reader(table.splitlines()))
+    assert {row[0] for row in rows} == {"agreement", "first_call", "imports", "speed"}
+    assert len(rows) == 18
+
+
 @pytest.mark.slow(ci=True)
 def test_quickstart_runs_and_draws(tmp_path):
     figure = tmp_path / "figure.png"
