@@ -10,6 +10,7 @@ import numpy as np
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import fit_ep
 from pymc_skewgp.kernels.rejection import draw_by_rejection
+from pymc_skewgp.kernels.sampling import DEFENCE
 from pymc_skewgp.kernels.truncated import twisted_draws
 from pymc_skewgp.kernels.twisted import TwistedProposal, twist
 from pymc_skewgp.kernels.univariate import draw_truncated
@@ -24,8 +25,6 @@ _PILOT = 256
 _BIAS = 1e-3
 _MOST_STEPS = 200  # more: the weights have collapsed, and tempering is cheaper
 _AT_ONCE = 4096  # proposals in one matrix product
-# The few proposals that reach a skewed target's far tail, as for the draws of `sampling`.
-_WIDENING, _WIDE_SHARE, _LEAST_SKEWNESS = 2.5, 0.05, 0.1
 
 
 def independent_draws(
@@ -86,15 +85,7 @@ def independent_draws(
         if len(accepted) == n_draws:
             return np.array(accepted)
     ep = fit_ep(cov, lower, upper)
-    proposal = twist(
-        cov,
-        ep,
-        lower,
-        upper,
-        widening=_WIDENING,
-        wide_share=_WIDE_SHARE,
-        least_skewness=_LEAST_SKEWNESS,
-    )
+    proposal = twist(cov, ep, lower, upper, **DEFENCE)
     steps = _steps_needed(proposal, rng)
     if steps <= _MOST_STEPS:
         return _chain_ends(proposal, n_draws, steps, rng)

@@ -17,7 +17,7 @@ from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.ep import fit_ep
 from pymc_skewgp.kernels.errors import no_warnings
 from pymc_skewgp.kernels.linalg import symmetric
-from pymc_skewgp.kernels.points import uniform_points
+from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import twist
@@ -295,8 +295,7 @@ def _points(n_dims: int, n_draws: int, random_seed: int, mirrored: bool) -> Floa
     """
     rng = np.random.default_rng(random_seed)
     if mirrored:
-        points = uniform_points(n_dims, -(-n_draws // 2), 1, rng)
-        points = np.concatenate([points, np.minimum(1.0 - points, 1.0 - 2.0**-53)], axis=1)
+        points = mirrored_points(n_dims, -(-n_draws // 2), 1, rng)
     else:
         points = uniform_points(n_dims, n_draws, 1, rng)
     points.flags.writeable = False  # shared by all callers

@@ -69,3 +69,18 @@ def uniform_points(
         rows /= n_points
     np.clip(points, np.finfo(float).tiny, 1.0 - 2.0**-53, out=points)
     return points.reshape(n_dims, -1)
+
+
+def mirrored_points(
+    n_dims: int, n_pairs: int, n_replicates: int, rng: np.random.Generator
+) -> FloatArray:
+    """Replicates of `n_pairs` points as `uniform_points` gives them, each followed by its mirrors.
+
+    For integrands that are nearly odd about the centre, whose error cancels within a pair. Shape
+    (n_dims, n_replicates * 2 * n_pairs).
+    """
+    points = uniform_points(n_dims, n_pairs, n_replicates, rng)
+    points = points.reshape(n_dims, n_replicates, n_pairs)
+    # A point may be as near to 0 as doubles go, its mirror no nearer to 1 than one step.
+    others = np.minimum(1.0 - points, 1.0 - 2.0**-53)
+    return np.concatenate([points, others], axis=2).reshape(n_dims, -1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult, fit_ep
-from pymc_skewgp.kernels.points import uniform_points
+from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.tempering import temper
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import TwistedProposal, twist
@@ -39,7 +39,7 @@ _PILOT_DRAWS = 128 * N_REPLICATES
 # it: it costs a few hundredths of the effective fraction, and no run misses a skewed target's tail.
 # Where the predicted skewness is below a tenth (a usual classification has hundredths, a steep one
 # with a single class more than 1) there is no such tail. The rule must not look at the draws.
-_DEFENCE = {"widening": 2.5, "wide_share": 0.05, "least_skewness": 0.1}
+DEFENCE = {"widening": 2.5, "wide_share": 0.05, "least_skewness": 0.1}
 # (relaxation of the sites, widening of the leading direction) to choose from on the second rung.
 _WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough
@@ -118,7 +118,7 @@ def sample_rectangle(
     """
     with few_blas_threads(lower.size):
         ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
-        proposal = twist(cov, ep, lower, upper, **(_DEFENCE if goal == "draws" else {}))
+        proposal = twist(cov, ep, lower, upper, **(DEFENCE if goal == "draws" else {}))
         points = _points(proposal, n_draws, rng, mirrored=goal == "probability")
         result, log_weights = _run(proposal, ep, points, n_draws, "twisted")
         if not _good(result.log_prob, goal):
@@ -160,13 +160,9 @@ def _points(
     resampling parts the pairs.
     """
     half = -(-max(n_draws, _MIN_DRAWS) // (2 * N_REPLICATES))
-    if not mirrored:
-        return uniform_points(proposal.n_dims, 2 * half, N_REPLICATES, rng)
-    points = uniform_points(proposal.n_dims, half, N_REPLICATES, rng)
-    points = points.reshape(proposal.n_dims, N_REPLICATES, half)
-    # A point may be as near to 0 as doubles go, its mirror no nearer to 1 than one step.
-    others = np.minimum(1.0 - points, 1.0 - 2.0**-53)
-    return np.concatenate([points, others], axis=2).reshape(proposal.n_dims, -1)
+    if mirrored:
+        return mirrored_points(proposal.n_dims, half, N_REPLICATES, rng)
+    return uniform_points(proposal.n_dims, 2 * half, N_REPLICATES, rng)
 
 
 def _run(

@@ -1,6 +1,5 @@
 """`ConjugateStep`: near-independent draws of a SkewGP under probit observations."""
 
-from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
@@ -9,8 +8,6 @@ import numpy as np
 import pymc as pm
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp.inference.conjugate_moves import IndependenceMove
@@ -114,6 +111,7 @@ class ConjugateStep(SUNStep):
         "refreshed": (bool, []),
     }
     _state_class = ConjugateStepState
+    _progress = ("accept", "Accepted", "0.2f")
 
     def __init__(
         self,
@@ -153,12 +151,3 @@ class ConjugateStep(SUNStep):
         except NotConjugateError:
             return Competence.INCOMPATIBLE
         return Competence.IDEAL
-
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        column = TextColumn("{task.fields[accept]:0.2f}", table_column=Column("Accepted", ratio=1))
-        return [column], {"accept": [0.0] * n_chains}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Callable[[Any], dict[str, Any]], ...]:
-        return (lambda stats: {"accept": stats["accept"]},)

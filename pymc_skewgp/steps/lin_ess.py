@@ -1,6 +1,5 @@
 """`LinESS`: linear elliptical slice sampling of a SkewGP under probit observations."""
 
-from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
@@ -11,8 +10,6 @@ from numpy.typing import NDArray
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_skewgp.inference.conjugate_moves import LinESSMove, StepInfo
 from pymc_skewgp.kernels.validation import as_count
@@ -99,6 +96,7 @@ class LinESS(SUNStep):
         "warning": (SamplerWarning, None),
     }
     _state_class = LinESSState
+    _progress = ("arc_length", "Arc", "0.3f")
 
     def __init__(
         self,
@@ -163,12 +161,3 @@ class LinESS(SUNStep):
     def competence(var: Any, has_grad: bool) -> Competence:
         """Never picked: `ConjugateStep` does the same, faster."""
         return Competence.INCOMPATIBLE
-
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        column = TextColumn("{task.fields[arc_length]:0.3f}", table_column=Column("Arc", ratio=1))
-        return [column], {"arc_length": [0.0] * n_chains}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Callable[[Any], dict[str, Any]], ...]:
-        return (lambda stats: {"arc_length": stats["arc_length"]},)

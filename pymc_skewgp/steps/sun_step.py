@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -12,6 +12,8 @@ from pymc.exceptions import SamplingError
 from pymc.model.core import modelcontext
 from pymc.step_methods.compound import BlockedStep
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from rich.progress import TextColumn
+from rich.table import Column
 
 from pymc_skewgp.inference.augmentation import Augmentation
 from pymc_skewgp.inference.conjugate_moves import ConjugateSampler, Move, StepInfo
@@ -45,6 +47,8 @@ class SUNStep(BlockedStep):
     """
 
     default_blocked = False
+    # The sample statistic that progress shows, its heading and its format.
+    _progress: ClassVar[tuple[str, str, str]]
 
     def __init__(
         self,
@@ -143,6 +147,19 @@ class SUNStep(BlockedStep):
         """Statistics of a step."""
         stats = {name: np.nan for name in self.stats_dtypes_shapes}
         return {**stats, **info.stats, "refreshed": info.refreshed}
+
+    @classmethod
+    def _progressbar_config(
+        cls, n_chains: int = 1
+    ) -> tuple[list[TextColumn], dict[str, list[float]]]:
+        stat, heading, shown = cls._progress
+        text = f"{{task.fields[{stat}]:{shown}}}"
+        return [TextColumn(text, table_column=Column(heading, ratio=1))], {stat: [0.0] * n_chains}
+
+    @classmethod
+    def _make_progressbar_update_functions(cls) -> tuple[Callable[[Any], dict[str, Any]], ...]:
+        stat = cls._progress[0]
+        return (lambda stats: {stat: stats[stat]},)
 
 
 def model_of(rv: Any) -> pm.Model | None:

@@ -5,18 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp.kernels.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
 from pymc_skewgp.kernels.validation import FloatArray, as_count
 from pymc_skewgp.symbolic.numba_hook import import_for_numba
+from pymc_skewgp.symbolic.value_with_derivatives import ValueWithDerivatives
 
 
-class MvnLogProb(Op):
+class MvnLogProb(ValueWithDerivatives):
     r"""Log probability of a rectangle under N(0, cov), and its derivatives.
 
     Inputs lower (n,), upper (n,), cov (n, n); outputs value (), d/dlower (n,), d/dupper (n,),
@@ -47,6 +46,7 @@ class MvnLogProb(Op):
     -1.39
     """
 
+    quantity = "normal probability"
     __props__ = ("method", "n_draws", "random_seed")
     gufunc_signature = "(n),(n),(n,n)->(),(n),(n),(n,n)"
 
@@ -90,16 +90,6 @@ class MvnLogProb(Op):
         results = evaluate(self.method, self.n_draws, self.random_seed, *inputs)
         for storage, result in zip(outputs, results, strict=True):
             storage[0] = result
-
-    def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
-    ) -> list[Any]:
-        """Gradient of the value; the derivatives among the outputs have none."""
-        of_value, *of_derivatives = cotangents
-        if any(not isinstance(x.type, DisconnectedType) for x in of_derivatives):
-            comment = "Second derivatives of a normal probability are not available."
-            return [grad_not_implemented(self, i, x, comment) for i, x in enumerate(inputs)]
-        return [of_value * derivative for derivative in outputs[1:]]
 
 
 def evaluate(

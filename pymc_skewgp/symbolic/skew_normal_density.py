@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
@@ -15,11 +13,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_skewgp.kernels.density_and_orthant import density_and_orthant
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.symbolic.numba_hook import import_for_numba
+from pymc_skewgp.symbolic.value_with_derivatives import ValueWithDerivatives
 
 _CORE_NDIMS = (1, 2, 2, 1, 2)
 
 
-class LogDensityAndOrthant(Op):
+class LogDensityAndOrthant(ValueWithDerivatives):
     r"""Log density of a normal vector at d, times the probability of a latent orthant.
 
     .. math:: \log N(d; 0, \Omega)
@@ -40,6 +39,7 @@ class LogDensityAndOrthant(Op):
     -1.6121
     """
 
+    quantity = "skew-normal density"
     __props__ = ()
     gufunc_signature = "(p),(p,p),(p,s),(s),(s,s)->(),(p),(p,p),(p,s),(s),(s,s)"
 
@@ -63,16 +63,6 @@ class LogDensityAndOrthant(Op):
         """Evaluate."""
         for storage, result in zip(outputs, evaluate(*inputs), strict=True):
             storage[0] = result
-
-    def pullback(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
-    ) -> list[Any]:
-        """Gradient of the value; the derivatives among the outputs have none."""
-        of_value, *of_derivatives = cotangents
-        if any(not isinstance(x.type, DisconnectedType) for x in of_derivatives):
-            comment = "Second derivatives of a skew-normal density are not available."
-            return [grad_not_implemented(self, i, x, comment) for i, x in enumerate(inputs)]
-        return [of_value * derivative for derivative in outputs[1:]]
 
 
 def evaluate(*inputs: FloatArray) -> tuple[FloatArray, ...]:
