@@ -6,19 +6,13 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.symbolic.plain_mode import PLAIN
 
 Point = Mapping[str, Any]
-
-# Kernel matrices are evaluated a handful of times: NumPy under PyTensor's own rewrites is there at
-# once, where compiling would be most of the wait. Fused loops would run element by element there.
-_PLAIN = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
-# Above so many entries PyTensor's default backend has repaid its second of compilation.
-_WORTH_COMPILING = 4_000_000
 
 
 class ArrayCovariance:
@@ -35,28 +29,23 @@ class ArrayCovariance:
     def __init__(self, cov_func: Any, point: Point | None = None) -> None:
         self._cov_func = cov_func
         self._point = dict(point or {})
-        self._compiled: dict[tuple[bool, bool, bool], Any] = {}
-        self._function(
-            cross=False, diag=False, large=False
-        )  # a value missing in `point` is told of at once
+        self._compiled: dict[tuple[bool, bool], Any] = {}
+        self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
 
     def __call__(
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance matrix (n, m), or the n variances with ``diag=True``."""
-        entries = X.shape[0] * (X.shape[0] if Xs is None else Xs.shape[0])
-        large = not diag and entries > _WORTH_COMPILING
-        function = self._function(Xs is not None, diag, large)
+        function = self._function(Xs is not None, diag)
         return function(X) if Xs is None else function(X, Xs)
 
-    def _function(self, cross: bool, diag: bool, large: bool) -> Any:
-        key = (cross, diag, large)
+    def _function(self, cross: bool, diag: bool) -> Any:
+        key = (cross, diag)
         if key not in self._compiled:
             left, right = pt.matrix("X"), pt.matrix("Xs")
             inputs = [left, right] if cross else [left]
             output = self._cov_func(left, right if cross else None, diag=diag)
-            mode = None if large else _PLAIN
-            self._compiled[key] = compile_at(inputs, output, self._point, mode)
+            self._compiled[key] = compile_at(inputs, output, self._point)
         return self._compiled[key]
 
 
@@ -74,11 +63,10 @@ class ArrayMean:
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
 
 
-def compile_at(inputs: list[Any], output: Any, point: Point, mode: Mode | None = _PLAIN) -> Any:
+def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
     """Compile `output` with every random variable in it replaced by its value in `point`.
 
-    A variable computed from others, such as a Deterministic, may be given in their place. `mode`
-    None is PyTensor's default.
+    A variable computed from others, such as a Deterministic, may be given in their place.
 
     Raises
     ------
@@ -87,7 +75,7 @@ def compile_at(inputs: list[Any], output: Any, point: Point, mode: Mode | None =
     """
     found = hyperparameters([output], point, inputs, "point")
     values = [(node, as_value(node, point[node.name])) for node in found]
-    return pytensor.function(inputs, output, givens=values, mode=mode, on_unused_input="ignore")
+    return pytensor.function(inputs, output, givens=values, mode=PLAIN, on_unused_input="ignore")
 
 
 def hyperparameters(

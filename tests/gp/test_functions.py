@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 from pytensor.compile.mode import Mode
 
-from pymc_skewgp.gp import functions
 from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean
 
 cov = pm.gp.cov
@@ -50,14 +49,6 @@ def test_compiled_functions_serve_any_number_of_rows():
     for n in (3, 1, 5):
         x = np.linspace(0.0, 1.0, n)[:, None]
         np.testing.assert_allclose(function(x), np.exp(-0.5 * (x - x.T) ** 2), rtol=1e-12)
-
-
-def test_large_matrices_are_compiled_to_the_same(monkeypatch):
-    monkeypatch.setattr(functions, "_WORTH_COMPILING", 10)
-    kernel = 2.0 * cov.Matern52(2, ls=0.8)
-    function = ArrayCovariance(kernel)
-    np.testing.assert_allclose(function(X), value(kernel(X)), rtol=1e-12)
-    np.testing.assert_allclose(function(X[:2]), function(X)[:2, :2], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
