@@ -43,8 +43,8 @@ def draw_latent(
     f, fraction = np.empty((chains, draws, n_all)), np.empty((chains, draws))
     indices = list(np.ndindex(chains, draws))
     for index in track(indices, f"Drawing {name}", disable=not progressbar):
-        cov, mean, truncation = matrices(*(value[index] for value in values))
-        scale = gp.phase / np.sqrt(cov.diagonal()[: gp.n_pseudo_points])
+        cov, mean, phase, truncation = matrices(*(value[index] for value in values))
+        scale = phase / np.sqrt(cov.diagonal()[: gp.n_pseudo_points])
         problem = ProbitProblem(cov, mean, scale, truncation, sign)
         f[index], fraction[index] = _one_draw(problem, count, rng)
     few = int((fraction < _LEAST_FRACTION).sum())
@@ -85,10 +85,11 @@ def _trace(idata: DataTree, name: str, n: int) -> Any:
 
 
 def _compile(gp: Any, blocks: list[FloatArray], known: set[str]) -> tuple[Any, list[str]]:
-    """A function of the hyperparameters that gives covariance, mean and truncation."""
+    """A function of the hyperparameters that gives covariance, mean, phase and truncation."""
     outputs = [
         joint_covariance(gp.cov_func, gp.pseudo_points, blocks, 0.0),
         mean_at(gp.mean_func, blocks),
+        pt.as_tensor_variable(gp.phase),
         pt.as_tensor_variable(gp.truncation),
     ]
     needed = hyperparameters(outputs, known, [], "idata.posterior")

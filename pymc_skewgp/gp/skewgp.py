@@ -19,6 +19,8 @@ from pymc_skewgp.gp.latent_draws import draw_latent
 from pymc_skewgp.gp.process import (
     as_input_graph,
     as_label_graph,
+    as_pseudo_points,
+    per_point,
     process_at,
     refuse_other_than_gp_objects,
     refuse_unknown_options,
@@ -49,13 +51,17 @@ class SkewGP:
         Mean function. Default zero.
     cov_func : pymc.gp.cov.Covariance
         Covariance function.
-    pseudo_points : array_like, shape (s, d), optional
+    pseudo_points : array_like or tensor, shape (s, d), optional
         Inputs at which the sign is known. Default none.
-    phase : array_like, shape (s,), optional
+    phase : array_like or tensor, shape (s,), optional
         +1 or -1 for each. Default all +1.
-    truncation : float or array_like, shape (s,), or tensor, default 0
+    truncation : float, array_like or tensor, shape (s,), default 0
         :math:`\gamma`, in prior standard deviations: 0 fixes the sign, large values fix nothing.
-        May be a random variable of the model.
+
+    Notes
+    -----
+    All three may be random variables of the model, to be sampled or optimised with the kernel's; a
+    phase is ``2 * pm.Bernoulli("positive", 0.5, shape=s) - 1``.
 
     Raises
     ------
@@ -83,42 +89,29 @@ class SkewGP:
         *,
         mean_func: Any = None,
         cov_func: Any,
-        pseudo_points: ArrayLike | None = None,
-        phase: ArrayLike | None = None,
+        pseudo_points: Any = None,
+        phase: Any = None,
         truncation: Any = 0.0,
     ) -> None:
         mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
         refuse_other_than_gp_objects(cov_func, mean_func)
         self.mean_func = mean_func
         self.cov_func = cov_func
-        random = isinstance(truncation, Variable)
-        for name, value in (("pseudo_points", pseudo_points), ("phase", phase)):
-            if isinstance(value, Variable):
-                raise TypeError(f"{name} must be numbers, got a variable: only truncation may be.")
+        self.pseudo_points: Any = None
         if pseudo_points is None:
-            if phase is not None or random or np.any(truncation):
+            told = isinstance(truncation, Variable) or np.any(truncation)
+            if phase is not None or told:
                 raise ValueError(
                     "phase and truncation belong to pseudo_points: give those as well."
                 )
-            self.pseudo_points = None
             self.phase, self.truncation = as_phase(None, 0), np.zeros(0)
         else:
-            self.pseudo_points = as_input_graph(
-                "pseudo_points", as_inputs("pseudo_points", pseudo_points), self._n_columns
-            )
-            s = self.pseudo_points.shape[0]
-            self.phase = as_phase(phase, s)
-            if not random:
-                self.truncation = as_vector("truncation", truncation, s)
-            elif truncation.type.ndim == 0:
-                self.truncation = pt.alloc(truncation, s)
-            elif truncation.type.ndim == 1 and shape_now(truncation)[0] in (None, s):
-                self.truncation = pt.specify_shape(truncation, (s,))
-            else:
-                raise ValueError(
-                    f"truncation must be a number or have shape ({s},), one for each of "
-                    f"pseudo_points; got {shape_now(truncation)}."
-                )
+            self.pseudo_points = as_pseudo_points(pseudo_points, self._n_columns)
+            s = self.n_pseudo_points
+            random = isinstance(phase, Variable)
+            self.phase = per_point("phase", phase, s) if random else as_phase(phase, s)
+            random = isinstance(truncation, Variable)
+            self.truncation = (per_point if random else as_vector)("truncation", truncation, s)
         self._given: tuple[Any, Any] | None = None
         self._labelled: tuple[Any, Any] | None = None
 
@@ -129,7 +122,7 @@ class SkewGP:
     @property
     def n_pseudo_points(self) -> int:
         """Number s of pseudo-points."""
-        return self.phase.size
+        return 0 if self.pseudo_points is None else shape_now(self.pseudo_points)[0] or 0
 
     def __repr__(self) -> str:
         return (
@@ -401,19 +394,21 @@ class SkewGP:
         if point is not None and not isinstance(point, Mapping):
             raise TypeError(f"point must map names to values, got {type(point).__name__}.")
         inputs = as_input_graph("X", as_inputs("X", X), self._n_columns)
-        truncation = self.truncation
-        if isinstance(truncation, Variable):
-            truncation = compile_at([], truncation, dict(point or {}))()
+        told: dict[str, Any] = {}
+        if self.n_pseudo_points:
+            for name in ("pseudo_points", "phase", "truncation"):
+                value = getattr(self, name)
+                if isinstance(value, Variable):
+                    value = compile_at([], value, dict(point or {}))()
+                told[name] = value
         return SkewGPPosterior(
             inputs,
             y,
             cov_func=ArrayCovariance(self.cov_func, point),
             mean_func=ArrayMean(self.mean_func, point),
-            pseudo_points=self.pseudo_points,
-            phase=self.phase if self.n_pseudo_points else None,
-            truncation=truncation if self.n_pseudo_points else 0.0,
             n_draws=n_draws,
             random_seed=random_seed,
+            **told,
         )
 
     def sample_latent(

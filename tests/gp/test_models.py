@@ -407,12 +407,15 @@ class TestPlainErrors:
     def test_variables_among_the_arguments(self):
         with pm.Model():
             r, t = pm.Normal("r", shape=(2, 1)), pm.Normal("t", shape=3)
-            for name in ("pseudo_points", "phase"):
-                with pytest.raises(TypeError, match=f"{name} must be numbers, got a variable"):
-                    SkewGP(cov_func=ExpQuad(1, ls=1.0), **{"pseudo_points": POINTS, name: r})
-            for wrong in (t, r):
-                with pytest.raises(ValueError, match=r"truncation must be a number or have shape"):
-                    skew_gp(2, truncation=wrong)
+            for name in ("truncation", "phase"):
+                for wrong in (t, r):
+                    with pytest.raises(ValueError, match=f"{name} must be a number or have shape"):
+                        skew_gp(2, **{name: wrong})
+            with pytest.raises(ValueError, match="pseudo_points must be a matrix"):
+                SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=t)
+            with pytest.raises(ValueError, match="must have a known number of rows"):
+                unknown = pm.Normal("u", shape=(pm.Poisson("n", 3), 1))
+                SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=unknown)
             with pytest.raises(ValueError, match="belong to pseudo_points"):
                 SkewGP(cov_func=ExpQuad(1, ls=1.0), truncation=t)
 
