@@ -64,6 +64,10 @@ class Covariance(Protocol):
         """S = (G^-1 + diag(tau))^-1."""
         ...
 
+    def site_precision(self, tau: FloatArray) -> FloatArray:
+        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
+        ...
+
 
 class DenseCovariance:
     """A covariance held as a positive definite matrix.
@@ -148,6 +152,14 @@ class DenseCovariance:
         half = solve_triangular(chol, self._chol.T, lower=True, check_finite=False)
         return half.T @ half
 
+    def site_precision(self, tau: FloatArray) -> FloatArray:
+        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
+        root = np.sqrt(tau)
+        inverse, _ = dpotri(self._site_chol(root), lower=1, overwrite_c=1)
+        inverse *= root
+        inverse *= root[:, None]
+        return linalg.mirrored(inverse)
+
     def _site_chol(self, root: FloatArray) -> FloatArray:
         scaled = self.matrix * root
         scaled *= root[:, None]
@@ -216,6 +228,14 @@ class LowRankCovariance:
         half = self._core(tau, shrink)[1] * shrink
         matrix = half.T @ half
         matrix[np.diag_indices_from(matrix)] += self.noise * shrink
+        return matrix
+
+    def site_precision(self, tau: FloatArray) -> FloatArray:
+        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
+        shrink = 1.0 / (1.0 + tau * self.noise)
+        half = self._core(tau, shrink)[1] * (tau * shrink)
+        matrix = -(half.T @ half)
+        matrix[np.diag_indices_from(matrix)] += tau * shrink
         return matrix
 
     def _core(self, tau: FloatArray, shrink: FloatArray) -> tuple[FloatArray, FloatArray]:

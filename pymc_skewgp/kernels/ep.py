@@ -30,6 +30,8 @@ class EPResult:
         Precision and precision times mean of each site; zero for unbounded rows.
     mean, variance : ndarray, shape (n,)
         Marginals of the Gaussian approximation.
+    weights : ndarray, shape (n,)
+        G^-1 mean.
     log_prob : float
         EP's approximation of log P(lower < u < upper).
     n_sweeps : int
@@ -43,6 +45,7 @@ class EPResult:
     nu: FloatArray
     mean: FloatArray
     variance: FloatArray
+    weights: FloatArray
     log_prob: float
     n_sweeps: int
     residual: float
@@ -55,6 +58,7 @@ def fit_ep(
     *,
     tol: float = 1e-3,
     max_sweeps: int = 200,
+    start: EPResult | None = None,
 ) -> EPResult:
     r"""Parallel EP with damping.
 
@@ -77,6 +81,8 @@ def fit_ep(
         Residual at which to stop. As a twist 1e-3 is more than enough; for gradients ask 1e-8.
     max_sweeps : int, default 200
         Sweeps after which to stop all the same.
+    start : EPResult, optional
+        Of a similar problem, whose sites to begin with: a half or a third of the sweeps.
 
     Returns
     -------
@@ -106,7 +112,7 @@ def fit_ep(
     """
     prior = cov.diagonal()
     bounded = np.isfinite(lower) | np.isfinite(upper)
-    tau, nu = np.zeros(cov.size), np.zeros(cov.size)
+    tau, nu = (np.zeros(cov.size), np.zeros(cov.size)) if start is None else (start.tau, start.nu)
     damping, previous = 1.0, np.inf
     product = cov.site_product(tau, nu)
     residual = np.inf
@@ -149,4 +155,6 @@ def fit_ep(
     quadratic = (cavity_mean**2 * tau - 2.0 * cavity_mean * nu - cavity_var * nu**2) / ratio
     site_scale = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
     log_prob = float(site_scale[bounded].sum()) + product.log_constant
-    return EPResult(tau, nu, product.mean, product.variance, log_prob, sweep, residual)
+    return EPResult(
+        tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual
+    )

@@ -65,6 +65,17 @@ def low_rank_factor(matrix: FloatArray, rtol: float = 1e-13) -> FloatArray:
     return result
 
 
+def mirrored(lower: FloatArray) -> FloatArray:
+    """The symmetric matrix with this lower triangle, in place: what LAPACK leaves above is lost."""
+    n = lower.shape[0]
+    for start in range(0, n, 256):  # no temporary of the whole size
+        stop = min(start + 256, n)
+        block = lower[start:stop, start:stop]
+        block[:] = np.tril(block) + np.tril(block, -1).T
+        lower[start:stop, stop:] = lower[stop:, start:stop].T
+    return lower
+
+
 def symmetric(matrix: FloatArray) -> FloatArray:
     """`matrix`, symmetric by construction, without the asymmetry of its round-off."""
     return 0.5 * (matrix + matrix.T)

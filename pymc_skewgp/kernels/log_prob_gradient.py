@@ -14,15 +14,17 @@ from scipy.linalg.lapack import dpotri
 
 from pymc_skewgp.kernels.bivariate import bivariate_log_prob
 from pymc_skewgp.kernels.covariance import DenseCovariance
+from pymc_skewgp.kernels.edges import Edges
 from pymc_skewgp.kernels.ep import fit_ep
+from pymc_skewgp.kernels.ep_gradient import ep_gradient
 from pymc_skewgp.kernels.errors import no_warnings
-from pymc_skewgp.kernels.linalg import symmetric
+from pymc_skewgp.kernels.linalg import mirrored, symmetric
 from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import twist
 from pymc_skewgp.kernels.twisted_gradient import weight_gradient
-from pymc_skewgp.kernels.univariate import edge_densities, log_ndtr_interval
+from pymc_skewgp.kernels.univariate import log_ndtr_interval
 from pymc_skewgp.kernels.validation import FloatArray, as_count
 from pymc_skewgp.kernels.weights import ess_fraction, log_mean_exp
 
@@ -183,7 +185,7 @@ def _bounded(
 
 def _univariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProbGradient:
     sd = np.sqrt(cov[0])
-    edges = _Edges.of(lower, upper, 0.0, sd)
+    edges = Edges.of(lower, upper, 0.0, sd)
     return LogProbGradient(
         float(log_ndtr_interval(lower / sd, upper / sd)[0]),
         -edges.lower,
@@ -220,18 +222,7 @@ def _bivariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProb
 
 def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogProbGradient:
     ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["ep"])
-    # As in `fit_ep`: round-off may leave a marginal at its site's variance.
-    variance = 1.0 / np.maximum(1.0 / ep.variance - ep.tau, 1e-10 / cov.diagonal())
-    mean = variance * (ep.mean / ep.variance - ep.nu)
-    edges = _Edges.of(lower, upper, mean, np.sqrt(variance))
-    alpha = cov.site_product(ep.tau, ep.nu).weights
-    root = np.sqrt(ep.tau)
-    inner = cov.matrix * root * root[:, None]
-    inner[np.diag_indices_from(inner)] += 1.0
-    # (G + T^-1)^-1, which no site that is zero can spoil.
-    precision = root[:, None] * np.linalg.inv(inner) * root
-    gradient = 0.5 * symmetric(np.outer(alpha, alpha) - precision)
-    return LogProbGradient(ep.log_prob, -edges.lower, edges.upper, gradient)
+    return LogProbGradient(ep.log_prob, *ep_gradient(cov, ep, lower, upper))
 
 
 def _by_twisted(
@@ -270,11 +261,11 @@ def _by_fisher(
     """
     weights = np.exp(result.log_weights - result.log_weights.max())
     weights /= weights.sum()
-    precision = _symmetric_inverse(cov.chol)
+    precision = mirrored(dpotri(cov.chol, lower=1)[0])
     own = precision.diagonal()[:, None]
     v = cho_solve((cov.chol, True), result.u, check_finite=False)
     excess = v / own  # of u_i over its mean given all others
-    edges = _Edges.of(lower[:, None], upper[:, None], result.u - excess, own**-0.5)
+    edges = Edges.of(lower[:, None], upper[:, None], result.u - excess, own**-0.5)
     # E[v_i v_j | all but u_i] - Q_ij = g_i (v_j - Q_ij excess_i) + Q_ij t_i, with g_i the mean of
     # v_i and t_i the mean square of u_i about its untruncated mean over its variance, less 1.
     score = (edges.lower - edges.upper) * weights
@@ -300,27 +291,3 @@ def _points(n_dims: int, n_draws: int, random_seed: int, mirrored: bool) -> Floa
         points = uniform_points(n_dims, n_draws, 1, rng)
     points.flags.writeable = False  # shared by all callers
     return points
-
-
-def _symmetric_inverse(chol: FloatArray) -> FloatArray:
-    """Inverse of the matrix with this lower Cholesky factor."""
-    inverse, _ = dpotri(chol, lower=1)
-    lower = np.tril(inverse)
-    return lower + np.tril(lower, -1).T
-
-
-class _Edges(NamedTuple):
-    """N(mean, sd^2) at the limits: densities over the mass between them, 0 at infinite ones."""
-
-    lower: FloatArray
-    upper: FloatArray
-    spread: FloatArray  # a phi(a) - b phi(b) over the mass, a and b the standardised limits
-
-    @classmethod
-    def of(
-        cls, lower: FloatArray, upper: FloatArray, mean: FloatArray | float, sd: FloatArray
-    ) -> "_Edges":
-        a, b = (lower - mean) / sd, (upper - mean) / sd
-        at_a, at_b = edge_densities(a, b)
-        spread = np.where(np.isfinite(a), a * at_a, 0.0) - np.where(np.isfinite(b), b * at_b, 0.0)
-        return cls(at_a / sd, at_b / sd, spread)

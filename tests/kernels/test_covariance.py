@@ -51,6 +51,11 @@ def test_site_product_and_covariance_agree_with_the_inverse(seed, n, r, data):
             form.site_covariance(tau) / np.outer(sd, sd), covariance / np.outer(sd, sd), atol=1e-8
         )
         assert product.log_constant == pytest.approx(log_constant, abs=1e-8)
+        # (G + T^-1)^-1 = T - T S T, entries up to the size of T; T S T cancels at strong sites.
+        precision = np.diag(tau) - covariance * np.outer(tau, tau)
+        np.testing.assert_allclose(
+            form.site_precision(tau), precision, atol=1e-8 * max(tau.max(), 1.0)
+        )
 
 
 def test_log_constant_is_the_gaussian_integral():

@@ -203,3 +203,16 @@ def test_one_row_far_out(limit):
     """Tails to 30 standard deviations: k is within 1e-3 of 1, where naive forms cancel."""
     result = fit_ep(DenseCovariance(np.array([[1.0]])), np.array([limit]), np.array([np.inf]))
     assert result.log_prob == pytest.approx(float(log_ndtr(-limit)), rel=1e-9)
+
+
+def test_sites_of_a_similar_problem_shorten_the_way():
+    cov, lower, upper = random_problem(1, n=30)
+    cold = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-8)
+    near = fit_ep(DenseCovariance(1.1 * cov), lower, upper, tol=1e-8)
+    warm = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-8, start=near)
+    assert warm.n_sweeps < cold.n_sweeps
+    # One fixed point, each side of it within its residual of 1e-8.
+    np.testing.assert_allclose(warm.mean, cold.mean, atol=1e-7)
+    assert warm.log_prob == pytest.approx(cold.log_prob, abs=1e-10)
+    same = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-7, start=cold)
+    assert same.n_sweeps == 1

@@ -109,7 +109,7 @@ def test_any_sites_are_unbiased():
     cov = DenseCovariance(equicorrelated_cov(n, rho))
     tau, nu = rng.uniform(0.0, 2.0, n), rng.normal(size=n)
     product = cov.site_product(tau, nu)
-    ep = EPResult(tau, nu, product.mean, product.variance, 0.0, 0, 0.0)
+    ep = EPResult(tau, nu, product.mean, product.variance, product.weights, 0.0, 0, 0.0)
     _, log_weights = draw(cov, lower, upper, ep=ep, n=2048)
     assert_unbiased(log_weights, equicorrelated_log_prob(lower, upper, rho))
 
@@ -120,7 +120,7 @@ def test_without_sites_it_is_the_method_of_genz():
     lower, upper = limits("two-sided", n)
     cov = DenseCovariance(equicorrelated_cov(n, 0.5))
     zero = np.zeros(n)
-    ep = EPResult(zero, zero, zero, np.ones(n), 0.0, 0, 0.0)
+    ep = EPResult(zero, zero, zero, np.ones(n), zero, 0.0, 0, 0.0)
     u, log_weights = draw(cov, lower, upper, ep=ep, n=4)
     noise = np.linalg.solve(cov.chol, u)
     mean = u - np.diag(cov.chol)[:, None] * noise
