@@ -1,5 +1,6 @@
 """Skew Gaussian processes for PyMC: exact skewed posteriors where approximations are symmetric."""
 
+from pymc_skewgp import cov
 from pymc_skewgp._version import __version__
 from pymc_skewgp.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp.distributions.marginal_probit import MarginalProbit
@@ -43,6 +44,7 @@ __all__ = [
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
     "__version__",
+    "cov",
     "mvn_logcdf",
     "pt_mvn_logcdf",
     "truncated_mvn",

@@ -45,7 +45,7 @@ LAYERS = (
     ),
     Layer(
         "pymc adapters",
-        (f"{PACKAGE}.gp", f"{PACKAGE}.distributions", f"{PACKAGE}.steps"),
+        (f"{PACKAGE}.cov", f"{PACKAGE}.gp", f"{PACKAGE}.distributions", f"{PACKAGE}.steps"),
         frozenset({"pymc", "rich"}),
     ),
     Layer(
