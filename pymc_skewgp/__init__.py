@@ -1,5 +1,7 @@
 """Skew Gaussian processes for PyMC: exact skewed posteriors where approximations are symmetric."""
 
+from typing import Any
+
 from pymc_skewgp import cov
 from pymc_skewgp._version import __version__
 from pymc_skewgp.distributions.bernoulli_probit import BernoulliProbit
@@ -8,13 +10,16 @@ from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.errors import (
+    BoundaryOptimumWarning,
     EPConvergenceWarning,
+    FlatOptimumWarning,
     InexactStepWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
     NotPositiveDefiniteError,
     SkewGPWarning,
     StuckChainWarning,
+    UnsettledOptimumWarning,
 )
 from pymc_skewgp.kernels.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
 from pymc_skewgp.kernels.weights import Estimate
@@ -23,13 +28,18 @@ from pymc_skewgp.steps.conjugate import ConjugateStep
 from pymc_skewgp.steps.lin_ess import LinESS
 from pymc_skewgp.sun import SUN
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp.workflow.fit_report import HyperparameterFit
+from pymc_skewgp.workflow.hyperparameters import find_hyperparameters
 
 __all__ = [
     "SUN",
     "BernoulliProbit",
+    "BoundaryOptimumWarning",
     "ConjugateStep",
     "EPConvergenceWarning",
     "Estimate",
+    "FlatOptimumWarning",
+    "HyperparameterFit",
     "InexactStepWarning",
     "JitterWarning",
     "LinESS",
@@ -37,15 +47,37 @@ __all__ = [
     "MarginalProbit",
     "NotPositiveDefiniteError",
     "SkewGP",
+    "SkewGPClassifier",
     "SkewGPPosterior",
     "SkewGPWarning",
     "StuckChainWarning",
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
+    "UnsettledOptimumWarning",
     "__version__",
     "cov",
+    "find_hyperparameters",
     "mvn_logcdf",
     "pt_mvn_logcdf",
     "truncated_mvn",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn is not needed for anything else, and takes as long to import as all the rest.
+    if name != "SkewGPClassifier":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from pymc_skewgp.workflow.classifier import SkewGPClassifier
+    except ModuleNotFoundError as error:
+        if error.name not in ("sklearn", "joblib"):
+            raise
+        raise ModuleNotFoundError(
+            "SkewGPClassifier needs scikit-learn: pip install scikit-learn", name=error.name
+        ) from error
+    return SkewGPClassifier
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

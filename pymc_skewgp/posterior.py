@@ -8,7 +8,7 @@ process is Gaussian at the data and everywhere else.
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +46,24 @@ Method = Literal["twisted", "lin_ess"]
 # Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
 _LEAST_WEIGHTED = 128
 _ETI_89 = (0.055, 0.5, 0.945)
+
+
+class Probability(NamedTuple):
+    """Probability of a label 1 at each new point, with its Monte Carlo standard error."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+class _Mixture(NamedTuple):
+    """f at t new points as a mixture of Gaussians, one for each of S weighted draws of u."""
+
+    centre: FloatArray  # (t,), prior mean
+    row_cov: FloatArray  # (s + n, t), covariance of u with f
+    solved: FloatArray  # G^-1 row_cov
+    means: FloatArray  # (t, S)
+    variance: FloatArray  # (t,), the same for all draws
+    weights: FloatArray  # (S,)
 
 
 class SkewGPPosterior:
@@ -281,18 +299,11 @@ class SkewGPPosterior:
             raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles}.")
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
         latent = self.latent
-        weights = np.exp(latent.log_weights - latent.log_weights.max())
-        weights /= weights.sum()
-        cross = self._prior.covariance("Xnew", self._points, new)
-        row_cov, solved = self._problem.regression(cross)
-        centre = self._prior.mean("Xnew", new)
-        means = centre[:, None] + (latent.draws @ solved).T
-        prior_var = self._prior.covariance("Xnew", new, diag=True)
-        variance = np.maximum(prior_var - np.einsum("ij,ij->j", row_cov, solved), 0.0)
+        mixture = self._mixture(new)
+        centre, row_cov, solved, means, variance, weights = mixture
         mean, sd, skewness = mixture_moments(means, variance, weights)
         errors = mixture_moment_errors(means, variance, weights, latent.replicate)
-        conditional_p = ndtr(means / np.sqrt(1.0 + variance)[:, None])
-        p_mean = conditional_p @ weights
+        p_mean, p_mcse = self._averaged(mixture)
 
         groups: dict[str, dict[str, Any]] = {}
         quantile_group = {}
@@ -319,9 +330,7 @@ class SkewGPPosterior:
                     **dict(zip(_MOMENT_ERRORS, errors, strict=True)),
                     **quantile_group,
                     "p_mean": p_mean,
-                    "p_mcse": weighted_error(
-                        conditional_p - p_mean[:, None], weights, latent.replicate
-                    ),
+                    "p_mcse": p_mcse,
                 },
                 "predictions_constant_data": {"X": new},
             },
@@ -337,6 +346,44 @@ class SkewGPPosterior:
             },
             attrs=self._attributes(latent),
         )
+
+    def probability(self, Xnew: ArrayLike) -> Probability:
+        r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.
+
+        .. math:: p(y_* = 1) = \mathrm E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}
+
+        Parameters
+        ----------
+        Xnew : array_like, shape (t, d) or (t,)
+            New inputs.
+
+        Returns
+        -------
+        Probability
+            ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
+        """
+        return self._averaged(self._mixture(as_inputs("Xnew", Xnew, self._X.shape[1])))
+
+    def _mixture(self, new: FloatArray) -> _Mixture:
+        """The Gaussian mixture over u of f at new points."""
+        latent = self.latent
+        weights = np.exp(latent.log_weights - latent.log_weights.max())
+        weights /= weights.sum()
+        row_cov, solved = self._problem.regression(
+            self._prior.covariance("Xnew", self._points, new)
+        )
+        centre = self._prior.mean("Xnew", new)
+        means = solved.T @ latent.draws.T
+        means += centre[:, None]
+        prior_var = self._prior.covariance("Xnew", new, diag=True)
+        variance = np.maximum(prior_var - np.einsum("ij,ij->j", row_cov, solved), 0.0)
+        return _Mixture(centre, row_cov, solved, means, variance, weights)
+
+    def _averaged(self, mixture: _Mixture) -> Probability:
+        p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
+        mean = p @ mixture.weights
+        p -= mean[:, None]
+        return Probability(mean, weighted_error(p, mixture.weights, self.latent.replicate))
 
     @property
     def _labels(self) -> NDArray[np.int64]:

@@ -46,12 +46,12 @@ LAYERS = (
     Layer(
         "pymc adapters",
         (f"{PACKAGE}.cov", f"{PACKAGE}.gp", f"{PACKAGE}.distributions", f"{PACKAGE}.steps"),
-        frozenset({"pymc", "rich"}),
+        frozenset({"pymc", "rich", "cloudpickle"}),
     ),
     Layer(
         "workflow",
         (f"{PACKAGE}.workflow",),
-        frozenset({"arviz"}),
+        frozenset({"arviz", "sklearn", "joblib"}),
     ),
 )
 

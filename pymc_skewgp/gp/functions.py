@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -18,6 +19,8 @@ Point = Mapping[str, Any]
 class ArrayCovariance:
     """A ``pm.gp.cov`` object as a function of arrays, at a point of its hyperparameters.
 
+    It can be pickled, which random variables among the hyperparameters cannot by themselves.
+
     Parameters
     ----------
     cov_func : pymc.gp.cov.Covariance
@@ -31,6 +34,13 @@ class ArrayCovariance:
         self._point = dict(point or {})
         self._compiled: dict[tuple[bool, bool], Any] = {}
         self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled again when needed, in a tenth of a second.
+        return {"point": self._point, "cov_func": cloudpickle.dumps(self._cov_func)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(cloudpickle.loads(state["cov_func"]), state["point"])  # type: ignore[misc]
 
     def __call__(
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
@@ -53,8 +63,16 @@ class ArrayMean:
     """A ``pm.gp.mean`` object as a function of arrays, at a point of its hyperparameters."""
 
     def __init__(self, mean_func: Any, point: Point | None = None) -> None:
+        self._mean_func = mean_func
+        self._point = dict(point or {})
         left = pt.matrix("X")
-        self._compiled = compile_at([left], mean_func(left), dict(point or {}))
+        self._compiled = compile_at([left], mean_func(left), self._point)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"point": self._point, "mean_func": cloudpickle.dumps(self._mean_func)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(cloudpickle.loads(state["mean_func"]), state["point"])  # type: ignore[misc]
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """Mean at the rows of `X`, shape (n,)."""

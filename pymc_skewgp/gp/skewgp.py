@@ -106,17 +106,20 @@ class SkewGP:
                 )
             self.phase, self.truncation = as_phase(None, 0), np.zeros(0)
         else:
-            self.pseudo_points = as_pseudo_points(pseudo_points, self._n_columns)
+            self.pseudo_points = as_pseudo_points(pseudo_points, self.n_columns)
             s = self.n_pseudo_points
             random = isinstance(phase, Variable)
             self.phase = per_point("phase", phase, s) if random else as_phase(phase, s)
             random = isinstance(truncation, Variable)
             self.truncation = (per_point if random else as_vector)("truncation", truncation, s)
+        # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
+        self.model = pm.Model.get_context(error_if_none=False)
         self._given: tuple[Any, Any] | None = None
         self._labelled: tuple[Any, Any] | None = None
 
     @property
-    def _n_columns(self) -> float:
+    def n_columns(self) -> float:
+        """Columns that inputs must have: infinity where the kernel takes any number."""
         return getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
 
     @property
@@ -191,7 +194,7 @@ class SkewGP:
         (5,)
         """
         refuse_unknown_options(kwargs)
-        X = as_input_graph("X", X, self._n_columns)
+        X = as_input_graph("X", X, self.n_columns)
         sun = process_at(self, [X], jitter)
         if not reparameterize:
             f = UnifiedSkewNormal(
@@ -255,7 +258,7 @@ class SkewGP:
         """
         refuse_unknown_options(kwargs)
         X, f = self._given_values(given)
-        Xnew = as_input_graph("Xnew", Xnew, self._n_columns)
+        Xnew = as_input_graph("Xnew", Xnew, self.n_columns)
         joint = process_at(self, [X, Xnew], jitter)
         sun = sun_given(joint, pt.specify_shape(f, pt.as_tensor_variable(X).shape[:1]))
         return UnifiedSkewNormal(
@@ -276,7 +279,7 @@ class SkewGP:
                     f"given must have the keys 'X' and 'f', got {sorted(given)}: SkewGPs are not "
                     "additive, so there is no 'gp' to name."
                 )
-            X = as_input_graph("given['X']", given["X"], self._n_columns)
+            X = as_input_graph("given['X']", given["X"], self.n_columns)
             f = pt.as_tensor_variable(given["f"])
             n, found = shape_now(X)[0], f.type.shape
             if len(found) != 1 or (None not in (n, found[0]) and found[0] != n):
@@ -341,7 +344,7 @@ class SkewGP:
         """
         refuse_unknown_options(kwargs)
         y = as_label_graph(y, X if isinstance(X, Variable) else as_inputs("X", X))
-        X = as_input_graph("X", X, self._n_columns)
+        X = as_input_graph("X", X, self.n_columns)
         sun = process_at(self, [X], jitter)
         self._labelled = (X, y)
         return MarginalProbit(
@@ -393,7 +396,7 @@ class SkewGP:
         """
         if point is not None and not isinstance(point, Mapping):
             raise TypeError(f"point must map names to values, got {type(point).__name__}.")
-        inputs = as_input_graph("X", as_inputs("X", X), self._n_columns)
+        inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
         told: dict[str, Any] = {}
         if self.n_pseudo_points:
             for name in ("pseudo_points", "phase", "truncation"):
@@ -472,10 +475,10 @@ class SkewGP:
                     "X and y."
                 )
             X, y = (v.eval() if isinstance(v, Variable) else v for v in self._labelled)
-        inputs = as_input_graph("X", as_inputs("X", X), self._n_columns)
+        inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
         new = None
         if Xnew is not None:
-            new = as_input_graph("Xnew", as_inputs("Xnew", Xnew), self._n_columns)
+            new = as_input_graph("Xnew", as_inputs("Xnew", Xnew), self.n_columns)
         return draw_latent(
             self,
             idata,

@@ -36,6 +36,18 @@ class StuckChainWarning(SkewGPWarning):
     """A Markov chain found no feasible move within round-off and stayed where it was."""
 
 
+class FlatOptimumWarning(SkewGPWarning):
+    """The marginal likelihood hardly depends on a hyperparameter at its optimum."""
+
+
+class BoundaryOptimumWarning(SkewGPWarning):
+    """A hyperparameter went to the edge of the box in which the optimum is looked for."""
+
+
+class UnsettledOptimumWarning(SkewGPWarning):
+    """A search for hyperparameters ended before it was at a top."""
+
+
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
 
 

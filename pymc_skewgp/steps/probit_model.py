@@ -106,6 +106,49 @@ def probit_observations(model: pm.Model, rv: Any) -> list[Observations]:
     return found
 
 
+class ObservationGraph(NamedTuple):
+    """One observed variable, y = 1 with probability Phi(design f + offset), of value variables.
+
+    Attributes
+    ----------
+    name : str
+    offset : TensorVariable, shape (m,)
+    values : TensorVariable
+        The data, 0 and 1; raveled they have the order of `offset`.
+    design : TensorVariable or None
+        (m, p); None where eta is f plus the offset, entry by entry.
+    """
+
+    name: str
+    offset: Any
+    values: Any
+    design: Any
+
+
+def probit_graphs(model: pm.Model, rv: Any) -> tuple[list[Any], list[ObservationGraph]]:
+    """Parameters of a unified skew-normal variable and its observations, of value variables.
+
+    Raises
+    ------
+    NotConjugateError
+        See `probit_observations`.
+    """
+    observations = probit_observations(model, rv)
+    # Values first: what follows copies graphs, and a copy of a random variable is another one.
+    parameters = list(model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner)))
+    predictors = model.replace_rvs_by_values([y.predictor for y in observations])
+    origin = pt.zeros_like(parameters[0], dtype=rv.dtype)
+    graphs = []
+    for y, predictor in zip(observations, predictors, strict=True):
+        shape = pt.stack(list(y.values.shape)) if y.values.type.ndim else pt.zeros(0, "int64")
+        value = model.rvs_to_values[rv]
+        design, offset = affine_coefficients(predictor, value, origin, shape)
+        graphs.append(ObservationGraph(y.name, offset, y.values, design))
+    outputs = [x for y in graphs for x in (y.offset, y.values, y.design) if x is not None]
+    _refuse_randomness(rv.name, [*parameters, *outputs])
+    return parameters, graphs
+
+
 class ProbitModel:
     """Parameters of a unified skew-normal variable and of its probit observations, at a point.
 
@@ -133,20 +176,11 @@ class ProbitModel:
     def __init__(
         self, model: pm.Model, rv: Any, compile_kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        observations = probit_observations(model, rv)
-        # Values first: what follows copies graphs, and a copy of a random variable is another one.
-        outputs = list(model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner)))
-        predictors = model.replace_rvs_by_values([y.predictor for y in observations])
-        origin = pt.zeros_like(outputs[0], dtype=rv.dtype)
-        self._with_design = []
-        for y, predictor in zip(observations, predictors, strict=True):
-            shape = pt.stack(list(y.values.shape)) if y.values.type.ndim else pt.zeros(0, "int64")
-            value = model.rvs_to_values[rv]
-            design, offset = affine_coefficients(predictor, value, origin, shape)
-            self._with_design.append(design is not None)
-            outputs += [offset, y.values] if design is None else [offset, y.values, design]
+        outputs, observations = probit_graphs(model, rv)
+        self._with_design = [y.design is not None for y in observations]
+        for y in observations:
+            outputs += [y.offset, y.values] if y.design is None else [y.offset, y.values, y.design]
         self.observed = [y.name for y in observations]
-        _refuse_randomness(rv.name, outputs)
         used = set(graph_inputs(outputs))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]

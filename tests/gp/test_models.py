@@ -413,8 +413,8 @@ class TestPlainErrors:
                         skew_gp(2, **{name: wrong})
             with pytest.raises(ValueError, match="pseudo_points must be a matrix"):
                 SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=t)
+            unknown = pm.Normal("u", shape=(pm.Poisson("n", 3), 1))
             with pytest.raises(ValueError, match="must have a known number of rows"):
-                unknown = pm.Normal("u", shape=(pm.Poisson("n", 3), 1))
                 SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=unknown)
             with pytest.raises(ValueError, match="belong to pseudo_points"):
                 SkewGP(cov_func=ExpQuad(1, ls=1.0), truncation=t)

@@ -1,4 +1,4 @@
-"""Pseudo-points, phases and truncation as random variables: the process at a point is the fixed one."""
+"""Random pseudo-points, phases and truncation: at a point the process is the fixed one."""
 
 import numpy as np
 import pymc as pm
@@ -66,5 +66,5 @@ def test_latent_draws_follow_each_draw_of_the_phase(learnt):
     for start, phase in ((0, [1, 1]), (1, [-1, -1])):
         summary = fixed(phase, 0.3).predict(X, draws=0)["predictions_summary"]
         error = summary["f_sd"].to_numpy() / np.sqrt(200)
-        # 12 means of 200 independent draws at 4.5 standard errors: false alarms in 1 of 12000 seeds.
+        # 12 means of 200 independent draws at 4.5 standard errors: a false alarm in 12000 seeds.
         assert (np.abs(f[start::2].mean(0) - summary["f_mean"].to_numpy()) < 4.5 * error).all()

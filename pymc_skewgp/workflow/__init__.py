@@ -1,0 +1,1 @@
+"""Workflow: learning hyperparameters, and an estimator in the manner of scikit-learn."""

@@ -1,0 +1,303 @@
+"""`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.workflow.binary_fit import KERNELS, BinaryFit, KernelFunction, Options, fit_binary
+
+# Beyond so many rows one factorisation for each step of the search is too slow.
+_LARGE, _BATCH = 1500, 500
+_ROWS_AT_ONCE = 1000
+_LEAST_PROBABILITY = 1e-300
+
+
+class SkewGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
+
+    .. math:: P(y = 1 \mid x) = \mathrm E\, \Phi\{f(x)\}, \qquad f \sim \mathrm{SkewGP} \mid X, y,
+
+    under a probit likelihood, averaged over near-independent draws of the posterior: no Laplace
+    approximation. Hyperparameters maximise the marginal likelihood. With more than two classes each
+    is fitted against the rest, and the probabilities are normalised.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "matern32", "matern52", "nn"} or callable, default "rbf"
+        Kernel, times a variance; "nn" is the arcsine kernel (`cov.NeuralNetwork`). Or a function
+        that takes the number of features and returns a ``pm.gp.cov`` object; random variables that
+        it makes are learnt with their priors (it is called inside a ``pm.Model``).
+    ard : bool, default False
+        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+    n_pseudo_points : int, default 0
+        Pseudo-points at which the prior is told the sign of the latent function; their places and
+        signs are learnt. 0 is an ordinary Gaussian process.
+    batch_size : int, "auto" or None, default "auto"
+        Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
+        posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,
+        batches of 500 beyond.
+    n_restarts : int, default 1
+        Searches from random starts besides the first one.
+    random_state : int, RandomState instance or None, default None
+        Of restarts, batches and draws. An int makes `fit` reproducible.
+    n_jobs : int or None, default None
+        Classes fitted in parallel, as joblib has it; with
+        ``joblib.parallel_config(backend="dask")`` on a cluster.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray, shape (n_features_in_,)
+        When `X` has names of columns.
+    posterior_ : SkewGPPosterior, or list of them
+        Exact posterior; with more than two classes one for each against the rest.
+    hyperparameters_ : HyperparameterFit or None, or list of them
+        What was learnt, and how; None where the kernel has nothing to learn.
+    log_marginal_likelihood_ : Estimate, or list of them
+        Log evidence of all training labels in nats, with its standard error.
+
+    Raises
+    ------
+    ValueError
+        From `fit`: NaN or infinite features, a single class, unknown kernels, as scikit-learn has
+        it.
+
+    See Also
+    --------
+    sklearn.gaussian_process.GaussianProcessClassifier : Laplace's approximation, logistic
+        likelihood.
+
+    Notes
+    -----
+    Features are taken as they are: put a ``StandardScaler`` before it when they have different
+    units and `ard` is off.
+
+    References
+    ----------
+    .. [1] A. Benavoli, D. Azzimonti & D. Piga (2020), Skew Gaussian processes for classification,
+       doi:10.1007/s10994-020-05906-3, arXiv:2005.12987.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from pymc_skewgp import SkewGPClassifier
+    >>> X, y = make_moons(80, noise=0.2, random_state=0)
+    >>> model = SkewGPClassifier(random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    >>> model.predict_proba(X[:1]).shape
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        kernel: str | KernelFunction = "rbf",
+        *,
+        ard: bool = False,
+        n_pseudo_points: int = 0,
+        batch_size: int | str | None = "auto",
+        n_restarts: int = 1,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.ard = ard
+        self.n_pseudo_points = n_pseudo_points
+        self.batch_size = batch_size
+        self.n_restarts = n_restarts
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "SkewGPClassifier":
+        """Learn hyperparameters and condition on the labels.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+            Features.
+        y : array_like, shape (n,)
+            Classes, of any type that scikit-learn takes.
+
+        Returns
+        -------
+        SkewGPClassifier
+            Itself.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        options = self._options(X.shape[0])
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        n_classes = self.classes_.size
+        if n_classes < 2:
+            raise ValueError(
+                f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class (only "
+                f"class {self.classes_[0]} is present)"
+            )
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        positives = [1] if n_classes == 2 else range(n_classes)
+        fits: list[BinaryFit] = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_binary)(X, codes == k, options, seed) for k in positives
+        )
+        self._posteriors = [found.posterior for found in fits]
+        reports = [found.fit for found in fits]
+        evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
+        single = n_classes == 2
+        self.posterior_ = self._posteriors[0] if single else self._posteriors
+        self.hyperparameters_ = reports[0] if single else reports
+        self.log_marginal_likelihood_ = evidences[0] if single else evidences
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+
+        Returns
+        -------
+        ndarray, shape (t, n_classes)
+            Columns in the order of ``classes_``; they add up to 1.
+        """
+        p = self._positive(X)
+        if p.shape[1] == 1:
+            return np.hstack([1.0 - p, p])
+        p /= p.sum(axis=1, keepdims=True)
+        return p
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        r"""Probit of the probability, :math:`\Phi^{-1}(p)`, of each class against the rest.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+
+        Returns
+        -------
+        ndarray, shape (t,) or (t, n_classes)
+            With two classes of the second: positive where it is the more probable one.
+        """
+        p = np.clip(self._positive(X), _LEAST_PROBABILITY, np.nextafter(1.0, 0.0))
+        score: FloatArray = ndtri(p)
+        return score[:, 0] if score.shape[1] == 1 else score
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable class.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+
+        Returns
+        -------
+        ndarray, shape (t,)
+        """
+        score = self.decision_function(X)
+        chosen = (score > 0).astype(int) if score.ndim == 1 else score.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+    def sample_latent(
+        self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> xr.DataTree:
+        """Draw the latent function at new points, jointly.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.predict` returns it: ``predictions`` with ``f``, ``p`` and ``y``
+            (chain, draw, pred_id), and ``predictions_summary``. With more than two classes all of
+            them have a dimension ``class``, each class against the rest.
+        """
+        X = self._checked(X)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        return self._by_class(
+            [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
+        )
+
+    def to_datatree(
+        self, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> xr.DataTree:
+        """Posterior at the training data, for ArviZ.
+
+        Parameters
+        ----------
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.sample` returns it, with a dimension ``class`` where there are more
+            than two.
+        """
+        check_is_fitted(self)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        return self._by_class(
+            [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
+        )
+
+    def _by_class(self, trees: list[xr.DataTree]) -> xr.DataTree:
+        if len(trees) == 1:
+            return trees[0]
+        groups = {}
+        for name in trees[0].children:
+            # What all classes share stays as it is.
+            together = xr.concat(
+                [tree[name].to_dataset() for tree in trees],
+                dim=xr.IndexVariable("class", self.classes_),
+                data_vars="all" if "constant_data" not in name else "different",
+                combine_attrs="drop_conflicts",
+            )
+            groups[name] = together
+        return xr.DataTree.from_dict(groups)
+
+    def _positive(self, X: ArrayLike) -> FloatArray:
+        """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
+        X = self._checked(X)
+        p = np.empty((X.shape[0], len(self._posteriors)))
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            for k, posterior in enumerate(self._posteriors):
+                p[rows, k] = posterior.probability(X[rows]).value
+        return p
+
+    def _checked(self, X: ArrayLike) -> FloatArray:
+        check_is_fitted(self)
+        checked: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
+        return checked
+
+    def _options(self, n: int) -> Options:
+        if not (callable(self.kernel) or self.kernel in KERNELS):
+            raise ValueError(
+                f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
+                f"features, got {self.kernel!r}."
+            )
+        for name, least in (("n_pseudo_points", 0), ("n_restarts", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
+        size = self.batch_size
+        if size == "auto":
+            size = _BATCH if n > _LARGE else None
+        elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
+            raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
+        if size is not None and size >= n:
+            size = None
+        return Options(self.kernel, self.ard, self.n_pseudo_points, size, self.n_restarts)
