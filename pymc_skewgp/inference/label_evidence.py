@@ -147,9 +147,7 @@ def _ratio(
     prior = log_prob_and_gradient(-truncation, told, latent_cov, n_draws=1024)
     if not (np.isfinite(joint) and np.isfinite(prior.value)):
         return _nothing(orthants)
-    return EvidenceGradient(
-        joint - prior.value, Orthants(limits, cov, prior.lower, -prior.cov)
-    )
+    return EvidenceGradient(joint - prior.value, Orthants(limits, cov, prior.lower, -prior.cov))
 
 
 def _coincide(latent_cov: FloatArray) -> bool:

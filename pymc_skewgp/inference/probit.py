@@ -142,7 +142,8 @@ class ProbitProblem:
         if factor.shape[1] < LOW_RANK_SHARE * self.noise.size:
             self.cov = LowRankCovariance(self.noise, self.row_factor)
         else:
-            matrix = self._scale[:, None] * cov[: s + n, : s + n] * self._scale
+            matrix = cov[: s + n, : s + n] * self._scale
+            matrix *= self._scale[:, None]
             matrix[np.diag_indices_from(matrix)] += self.noise
             self.cov = DenseCovariance(matrix, "the covariance of the observations")
 

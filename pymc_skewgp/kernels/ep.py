@@ -114,7 +114,8 @@ def fit_ep(
     bounded = np.isfinite(lower) | np.isfinite(upper)
     tau, nu = (np.zeros(cov.size), np.zeros(cov.size)) if start is None else (start.tau, start.nu)
     damping, previous = 1.0, np.inf
-    product = cov.site_product(tau, nu)
+    work = cov.workspace()
+    product = cov.site_product(tau, nu, work)
     residual = np.inf
     for sweep in range(1, max_sweeps + 1):
         # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
@@ -142,7 +143,7 @@ def fit_ep(
         step = np.where(bounded, damping, 0.0)
         tau = (1.0 - step) * tau + step * taken / kept
         nu = (1.0 - step) * nu + step * (cavity_mean * taken + cavity_sd * shift) / kept
-        product = cov.site_product(tau, nu)
+        product = cov.site_product(tau, nu, work)
     if residual >= tol:
         warn(
             f"EP stopped after {max_sweeps} sweeps with residual {residual:.2g}, above {tol:.2g}: "

@@ -12,7 +12,7 @@ from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.posterior import SkewGPPosterior
 from pymc_skewgp.workflow.fit_report import HyperparameterFit
-from pymc_skewgp.workflow.hyperparameters import find_hyperparameters
+from pymc_skewgp.workflow.hyperparameters import learn
 
 KernelFunction = Callable[[int], Any]
 
@@ -24,6 +24,7 @@ _STATIONARY = {
 KERNELS = (*_STATIONARY, "nn")
 # Phases that are tried out; more take the labels of the rows that they start at.
 _MOST_TRIED = 3
+_DRAWS = 256
 _ROUND_OFF = 1e-9
 
 
@@ -59,29 +60,31 @@ def fit_binary(X: FloatArray, y: Any, options: Options, seed: int) -> BinaryFit:
     BinaryFit
         Its `fit` is None where the kernel has nothing to learn.
     """
+    gp, start = _process(X, options, None, None)
     rng = np.random.default_rng(seed)
     common: dict[str, Any] = {
+        "method": "twisted",
         "batch_size": options.batch_size,
-        "random_seed": rng,
-        "warnings": False,
+        "n_draws": _DRAWS,
+        "rng": rng,
+        "curved": False,
         "progressbar": False,
     }
-    gp, start = _process(X, options, None, None)
-    fit = None
+    learnt = None
     if gp.model.free_RVs:
-        fit = find_hyperparameters(
-            gp, X, y, start=start, n_restarts=options.n_restarts, **common
-        )
+        learnt = learn(gp, X, y, start=start, n_restarts=options.n_restarts, **common)
     if options.n_pseudo_points:
         # From the kernel of the GP on, with points at rows that lie apart.
-        learnt = {} if fit is None else {rv.name: fit.point[rv.name] for rv in gp.model.free_RVs}
+        kernel = {rv.name for rv in gp.model.free_RVs}
+        start = {k: v for k, v in learnt.point.items() if k in kernel} if learnt else {}
         rows = _spread_rows(X, options.n_pseudo_points, rng)
         gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
-        start = {**learnt, "pseudo_points": X[rows]}
-        fit = find_hyperparameters(gp, X, y, start=start, n_restarts=0, **common)
-    posterior = gp.posterior(X, y, point=None if fit is None else fit.point, random_seed=seed)
-    _ = posterior.log_marginal_likelihood  # its draws belong to the fit, not to the first prediction
-    return BinaryFit(posterior, fit)
+        start["pseudo_points"] = X[rows]
+        learnt = learn(gp, X, y, start=start, n_restarts=0, **common)
+    posterior = gp.posterior(X, y, point=learnt.point if learnt else None, random_seed=seed)
+    # Its draws belong to the fit, not to the first prediction.
+    evidence = posterior.log_marginal_likelihood
+    return BinaryFit(posterior, learnt.report(evidence) if learnt else None)
 
 
 def _process(
@@ -89,9 +92,10 @@ def _process(
 ) -> tuple[SkewGP, dict[str, Any]]:
     """The SkewGP with what is to be learnt of it as variables, and where these start."""
     d = X.shape[1]
+    start: dict[str, Any] = {}
     with pm.Model():
         if callable(options.kernel):
-            kernel, start = options.kernel(d), {}
+            kernel = options.kernel(d)
         else:
             kernel, start = _named_kernel(X, options.kernel, options.ard)
         told: dict[str, Any] = {}
@@ -121,7 +125,7 @@ def _log_volume(kernel: Any, points: Any) -> Any:
 
 def _named_kernel(X: FloatArray, name: str, ard: bool) -> tuple[Any, dict[str, Any]]:
     """eta^2 times the kernel, with flat priors, and starts at the scale of the inputs."""
-    n, d = X.shape
+    d = X.shape[1]
     eta = pm.HalfFlat("eta")
     ls = pm.HalfFlat("ls", shape=d) if ard else pm.HalfFlat("ls")
     if name == "nn":

@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 1000
 _LEAST_PROBABILITY = 1e-300
 
 
-class SkewGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
 
     .. math:: P(y = 1 \mid x) = \mathrm E\, \Phi\{f(x)\}, \qquad f \sim \mathrm{SkewGP} \mid X, y,
@@ -133,20 +133,20 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         SkewGPClassifier
             Itself.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        options = self._options(X.shape[0])
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        options = self._options(inputs.shape[0])
+        self.classes_, codes = np.unique(labels, return_inverse=True)
         n_classes = self.classes_.size
         if n_classes < 2:
             raise ValueError(
-                f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class (only "
-                f"class {self.classes_[0]} is present)"
+                f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class "
+                f"(only class {self.classes_[0]} is present)"
             )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         positives = [1] if n_classes == 2 else range(n_classes)
         fits: list[BinaryFit] = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_binary)(X, codes == k, options, seed) for k in positives
+            delayed(fit_binary)(inputs, codes == k, options, seed) for k in positives
         )
         self._posteriors = [found.posterior for found in fits]
         reports = [found.fit for found in fits]

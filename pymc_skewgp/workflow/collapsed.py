@@ -14,7 +14,7 @@ from pymc_skewgp.symbolic.skew_normal import SunGraph, probit_limits
 
 
 class OrthantGraph(NamedTuple):
-    """`Orthants` of labels as graphs: limits (s + n,), cov (s + n, s + n), truncation, latent_cov."""
+    """`Orthants` of labels as graphs."""
 
     limits: Any
     cov: Any

@@ -28,13 +28,13 @@ class HyperparameterFit:
         `SkewGP.posterior` and ``pm.sample(initvals=...)`` take.
     log_marginal_likelihood : Estimate
         At the optimum, in nats, with its standard error, from 1024 draws of their own; of the
-        composite likelihood where `kind` says so.
+        composite likelihood where `kind` says so (`SkewGPClassifier` gives that of all labels).
     log_prior : float
         Log density of the priors (and of all else in the model), without Jacobians.
     std_error : dict of arrays
         Standard errors of the random variables, from the curvature of EP's evidence and the
         transforms' slope: a Gaussian approximation, infinite where the optimum is flat. Empty for
-        more than 40 parameters.
+        more than 40 parameters, and where `SkewGPClassifier` looked at part of the data only.
     kind : {"evidence", "composite", "frechet"}
         What was maximised, besides the prior.
     settled : bool
@@ -137,16 +137,16 @@ class Journal:
         best: list[tuple[int, float, float]] = []
         for run in range(len(self._runs)):
             own = [row for row in self._rows if row[0] == run]
-            _, evidence, total, _ = max(own, key=lambda row: row[2], default=(0, *[np.nan] * 3))
-            best.append((len(own), evidence, total))
-        count, evidence, total = zip(*best, strict=True)
+            top = max(own, key=lambda row: row[2])
+            best.append((len(own), top[1], top[2]))
+        count, evidence, total = np.transpose(best)
         return xr.Dataset(
             {
                 "method": ("run", [method for method, _ in self._runs]),
                 "pattern": ("run", ["".join(map(str, p)) for _, p in self._runs]),
-                "n_evaluations": ("run", np.array(count)),
-                "log_evidence": ("run", np.array(evidence)),
-                "total": ("run", np.array(total)),
+                "n_evaluations": ("run", count.astype(int)),
+                "log_evidence": ("run", evidence),
+                "total": ("run", total),
             }
         )
 

@@ -1,9 +1,9 @@
 """`find_hyperparameters`: the maximum of the collapsed marginal likelihood."""
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -20,26 +20,22 @@ from pymc_skewgp.kernels.errors import (
     warn,
 )
 from pymc_skewgp.kernels.truncated import Seed
-from pymc_skewgp.kernels.validation import FloatArray, as_count
+from pymc_skewgp.kernels.validation import as_count
+from pymc_skewgp.kernels.weights import Estimate
 from pymc_skewgp.workflow.batches import random_batches
-from pymc_skewgp.workflow.climb import Bounds, Top, climb, curvature, finish
+from pymc_skewgp.workflow.climb import Bounds
 from pymc_skewgp.workflow.collapsed import collapse_model, collapse_process
 from pymc_skewgp.workflow.fit_report import HyperparameterFit, Journal, standard_errors
-from pymc_skewgp.workflow.objective import Objective, Pattern, Value
+from pymc_skewgp.workflow.objective import Objective
 from pymc_skewgp.workflow.phases import distinct_patterns
+from pymc_skewgp.workflow.search import METHODS, Found, Method, coarse_part, search
 
-Method = Literal["twisted", "ep"]
-METHODS: tuple[Method, ...] = ("twisted", "ep")
-
-# Optima by EP that may be the best one by the twisted sampler: EP is off by less, as a rule.
-_EP_DOUBT = 2.0
-_SAME_OPTIMUM = 0.02
-_MAX_ITERATIONS = 200
-# Second derivatives that are worth their 2 k gradients.
-_MOST_CURVED = 40
+# Draws behind the reported evidence.
+_DRAWS = 1024
 # An optimum along which the objective bends by less, in nats a squared unit of the unconstrained
 # scale: a factor of e in a parameter costs less than a hundredth of a nat.
 _FLAT = 0.02
+_AT_BOUND = 1e-3
 
 
 def find_hyperparameters(
@@ -142,72 +138,136 @@ def find_hyperparameters(
     ls 0.83
     >>> posterior = gp.posterior(x, y, point=fit.point)
     """
-    began = time.perf_counter()
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
     as_count("n_draws", n_draws)
-    rng = np.random.default_rng(random_seed)
-    objective = _objective(model, X, y, batch_size, rng)
+    learnt = learn(
+        model,
+        X,
+        y,
+        method=method,
+        batch_size=batch_size,
+        start=start,
+        n_restarts=as_count("n_restarts", n_restarts, 0),
+        n_draws=n_draws,
+        rng=np.random.default_rng(random_seed),
+        curved=True,
+        progressbar=progressbar,
+    )
+    if warnings:
+        _warn(learnt)
+    return learnt.report(learnt.estimate())
+
+
+def learn(
+    model: pm.Model | SkewGP,
+    X: ArrayLike | None,
+    y: ArrayLike | None,
+    *,
+    method: Method,
+    batch_size: int | None,
+    start: Mapping[str, Any] | None,
+    n_restarts: int,
+    n_draws: int,
+    rng: np.random.Generator,
+    curved: bool,
+    progressbar: bool,
+) -> "Learnt":
+    """`find_hyperparameters` for checked options, without the evidence's own estimate."""
+    began = time.perf_counter()
+    objective, coarse = _objectives(model, X, y, batch_size, rng)
     origin = objective.start(start)
+    if coarse is not None:
+        coarse[0].start(start)
     bounds = objective.bounds(origin)
-    n_restarts = as_count("n_restarts", n_restarts, 0)
     starts = [origin, *(objective.random_start(origin, rng) for _ in range(n_restarts))]
     seed = int(rng.integers(2**31))
+    gp = model if isinstance(model, SkewGP) else None
+    patterns = distinct_patterns(objective if coarse is None else coarse[0], gp, origin)
     with Journal(objective, progressbar) as journal:
-        climbs: list[tuple[Pattern, Top]] = []
-        gp = model if isinstance(model, SkewGP) else None
-        for pattern in distinct_patterns(objective, gp, origin):
-            for x in starts:
-                recorded = journal.run(pattern, "ep", objective.by_ep)
-                climbs.append((pattern, climb(recorded, x, bounds, _MAX_ITERATIONS)))
-        if not any(np.isfinite(top.value) for _, top in climbs):
-            raise ValueError(
-                "the marginal likelihood has no value at any start: check the priors, the scale of "
-                "the inputs and start."
-            )
-        pattern, top = max(climbs, key=lambda found: found[1].value)
-        twisted = partial(objective.by_twisting, n_draws=n_draws, seed=seed)
-        if method == "twisted":
-            pattern, top = _choose(journal, climbs, twisted)
-        curved = None
-        if 0 < top.x.size <= _MOST_CURVED:
-            curved = curvature(lambda x: objective.by_ep(x, pattern)[::2], top.x, bounds)
-        if method == "twisted":
-            recorded = journal.run(pattern, "twisted", twisted)
-            top = finish(recorded, top.x, bounds, np.eye(origin.size) if curved is None else curved)
-    at_bound = [
-        label
-        for label, x, (low, high) in zip(objective.labels, top.x, bounds, strict=True)
-        if min(x - low, high - x) < 1e-3
-    ]
-    flat = [] if curved is None else _flat_directions(curved, objective.labels, at_bound)
-    if warnings:
-        _warn(top, at_bound, flat)
-    return HyperparameterFit(
-        point=objective.point(top.x, pattern),
-        log_marginal_likelihood=objective.estimate(top.x, pattern, 1024, seed),
-        log_prior=objective.log_prior(top.x, pattern),
-        std_error=standard_errors(objective, top.x, pattern, curved, _FLAT),
-        kind="evidence" if batch_size is None else "composite",
-        settled=top.settled,
-        at_bound=at_bound,
-        flat=flat,
-        runs=journal.runs(),
-        path=journal.path(),
-        seconds=time.perf_counter() - began,
-    )
+        found = search(
+            objective,
+            coarse,
+            patterns,
+            starts,
+            bounds,
+            journal,
+            method=method,
+            n_draws=n_draws,
+            seed=seed,
+            curved=curved,
+        )
+    seconds = time.perf_counter() - began
+    return Learnt(objective, found, bounds, journal, batch_size is not None, seed, seconds)
 
 
-def _objective(
+@dataclass(frozen=True)
+class Learnt:
+    """A search that has ended."""
+
+    objective: Objective
+    found: Found
+    bounds: Bounds
+    journal: Journal
+    in_batches: bool
+    seed: int
+    seconds: float
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """The optimum by name."""
+        return self.objective.point(self.found.top.x, self.found.pattern)
+
+    @property
+    def at_bound(self) -> list[str]:
+        """Coordinates at the edge of the box."""
+        rows = zip(self.objective.labels, self.found.top.x, self.bounds, strict=True)
+        return [label for label, x, (low, high) in rows if min(x - low, high - x) < _AT_BOUND]
+
+    @property
+    def flat(self) -> list[str]:
+        """Coordinates that make up most of the directions in which the objective hardly bends."""
+        if self.found.curved is None:
+            return []
+        values, vectors = np.linalg.eigh(self.found.curved)
+        share = (vectors[:, values < _FLAT] ** 2).sum(axis=1)
+        labels = zip(self.objective.labels, share, strict=True)
+        at_bound = self.at_bound
+        return [label for label, part in labels if part > 0.5 and label not in at_bound]
+
+    def estimate(self) -> Estimate:
+        """Log evidence, or composite likelihood, at the optimum, from draws of its own."""
+        return self.objective.estimate(self.found.top.x, self.found.pattern, _DRAWS, self.seed)
+
+    def report(self, log_marginal_likelihood: Estimate) -> HyperparameterFit:
+        """All of it, in the user's terms."""
+        x, pattern, curved = self.found.top.x, self.found.pattern, self.found.curved
+        return HyperparameterFit(
+            point=self.point,
+            log_marginal_likelihood=log_marginal_likelihood,
+            log_prior=self.objective.log_prior(x, pattern),
+            std_error=standard_errors(self.objective, x, pattern, curved, _FLAT),
+            kind="composite" if self.in_batches else "evidence",
+            settled=self.found.top.settled,
+            at_bound=self.at_bound,
+            flat=self.flat,
+            runs=self.journal.runs(),
+            path=self.journal.path(),
+            seconds=self.seconds,
+        )
+
+
+def _objectives(
     model: Any, X: Any, y: Any, batch_size: int | None, rng: np.random.Generator
-) -> Objective:
+) -> tuple[Objective, tuple[Objective, float] | None]:
+    """The objective, and the same on part of the data with their share where these are many."""
     if isinstance(model, pm.Model):
         if X is not None or y is not None or batch_size is not None:
             raise ValueError(
                 "X, y and batch_size go with a SkewGP: a model has its data in it. Use "
                 "find_hyperparameters(gp, X, y, ...)."
             )
-        return Objective(model, collapse_model(model))
+        return Objective(model, collapse_model(model)), None
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     if X is None or y is None:
@@ -219,50 +279,22 @@ def _objective(
         )
     inputs = as_input_graph("X", as_inputs("X", X), model.n_columns)
     sign = as_signs(np.asarray(y), inputs.shape[0])
+    if batch_size is not None:
+        batch_size = as_count("batch_size", batch_size)
     symbols = [pt.matrix("X"), pt.vector("sign")]
     batches = [(inputs, sign)]
     if batch_size is not None:
-        parts = random_batches(sign, as_count("batch_size", batch_size), rng)
-        batches = [(inputs[part], sign[part]) for part in parts]
-    return Objective(
-        model.model, collapse_process(model.model, model, *symbols), symbols, batches
-    )
+        batches = [(inputs[i], sign[i]) for i in random_batches(sign, batch_size, rng)]
+    collapsed = collapse_process(model.model, model, *symbols)
+    objective = Objective(model.model, collapsed, symbols, batches)
+    part = coarse_part(sign, batch_size, rng)
+    if part is None:
+        return objective, None
+    return objective, (objective.on([(inputs[part], sign[part])]), part.size / sign.size)
 
 
-def _choose(
-    journal: Journal,
-    climbs: list[tuple[Pattern, Top]],
-    twisted: Callable[[FloatArray, Pattern], Value],
-) -> tuple[Pattern, Top]:
-    """The best of the tops by the twisted sampler, where expectation propagation leaves doubt."""
-    best = max(top.value for _, top in climbs)
-    kept: list[tuple[Pattern, Top]] = []
-    for pattern, top in sorted(climbs, key=lambda found: -found[1].value):
-        near = top.value > best - _EP_DOUBT
-        if near and not any(_same(pattern, top, *other) for other in kept):
-            kept.append((pattern, top))
-    if len(kept) == 1:
-        return kept[0]
-    return max(kept, key=lambda found: journal.run(found[0], "twisted", twisted)(found[1].x)[0])
-
-
-def _same(pattern: Pattern, top: Top, other_pattern: Pattern, other: Top) -> bool:
-    return (
-        pattern == other_pattern
-        and abs(top.value - other.value) < _SAME_OPTIMUM
-        and bool(np.abs(top.x - other.x).max(initial=0.0) < 0.1)
-    )
-
-
-def _flat_directions(curved: FloatArray, labels: list[str], at_bound: list[str]) -> list[str]:
-    """Coordinates that make up most of the directions along which the objective hardly bends."""
-    values, vectors = np.linalg.eigh(curved)
-    share = (vectors[:, values < _FLAT] ** 2).sum(axis=1)
-    found = [label for label, part in zip(labels, share, strict=True) if part > 0.5]
-    return [label for label in found if label not in at_bound]
-
-
-def _warn(top: Top, at_bound: list[str], flat: list[str]) -> None:
+def _warn(learnt: Learnt) -> None:
+    at_bound, flat = learnt.at_bound, learnt.flat
     if at_bound:
         warn(
             f"{', '.join(at_bound)} went a thousandfold away from the start, and would go on: the "
@@ -273,13 +305,13 @@ def _warn(top: Top, at_bound: list[str], flat: list[str]) -> None:
         )
     if flat:
         warn(
-            f"the marginal likelihood hardly depends on {', '.join(flat)}: a factor of e costs less "
-            "than a hundredth of a nat, so the value found is one of many. Give it a prior, or "
-            "sample it.",
+            f"the marginal likelihood hardly depends on {', '.join(flat)}: a factor of e costs "
+            "less than a hundredth of a nat, so the value found is one of many. Give it a prior, "
+            "or sample it.",
             FlatOptimumWarning,
             stacklevel=3,
         )
-    if not top.settled:
+    if not learnt.found.top.settled:
         warn(
             "the best climb ended before it was at a top: raise n_restarts, or give a start.",
             UnsettledOptimumWarning,

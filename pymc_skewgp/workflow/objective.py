@@ -1,6 +1,7 @@
 """Log evidence plus log prior as a function of a vector of unconstrained hyperparameters."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -107,6 +108,13 @@ class Objective:
         self._compile_points(inputs)
         self._size = 0  # of the last matrix
         self._by_ep = {i: EvidenceByEP() for i in np.ndindex(len(graphs), len(self._batches))}
+
+    def on(self, batches: Sequence[Batch]) -> "Objective":
+        """The same for other data, nothing compiled anew."""
+        other = copy(self)
+        other._batches = list(batches)
+        other._by_ep = {i: EvidenceByEP() for i in np.ndindex(len(self._evidences), len(batches))}
+        return other
 
     # --- points ----------------------------------------------------------------------------
 

@@ -1,0 +1,173 @@
+"""The search behind `find_hyperparameters`: coarse to fine, expectation propagation to twisted."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.weights import IntArray
+from pymc_skewgp.workflow.batches import random_batches
+from pymc_skewgp.workflow.climb import Bounds, Top, climb, curvature, finish
+from pymc_skewgp.workflow.fit_report import Journal
+from pymc_skewgp.workflow.objective import Objective, Pattern, Value
+
+Method = Literal["twisted", "ep"]
+METHODS: tuple[Method, ...] = ("twisted", "ep")
+
+# Labels on which every start is tried before the best go on with all: a step costs as their cube.
+COARSE = 300
+_WORTH_COARSE = 450
+# Optima by EP that may be the best one by the twisted sampler: EP is off by less, as a rule.
+_EP_DOUBT = 2.0
+_SAME_OPTIMUM = 0.02
+_MOST_KEPT = 2
+_MAX_ITERATIONS = 200
+# Second derivatives that are worth their 2 k gradients.
+_MOST_CURVED = 40
+
+Climbs = list[tuple[Pattern, Top]]
+
+
+class Found(NamedTuple):
+    """The best of a search.
+
+    Attributes
+    ----------
+    pattern : tuple
+    top : Top
+    curved : ndarray or None
+        Minus the second derivatives of the objective with EP's evidence; None where there are too
+        many, or where they were not asked for and part of the data had to do.
+    """
+
+    pattern: Pattern
+    top: Top
+    curved: FloatArray | None
+
+
+def coarse_part(
+    sign: FloatArray, batch_size: int | None, rng: np.random.Generator
+) -> IntArray | None:
+    """Indices of some labels that stand for all at first; None where all are few enough."""
+    size = COARSE if batch_size is None else min(COARSE, batch_size)
+    if sign.size <= max(_WORTH_COARSE, size):
+        return None
+    return random_batches(sign, size, rng)[0]
+
+
+def search(
+    objective: Objective,
+    coarse: tuple[Objective, float] | None,
+    patterns: list[Pattern],
+    starts: list[FloatArray],
+    bounds: Bounds,
+    journal: Journal,
+    *,
+    method: Method,
+    n_draws: int,
+    seed: int,
+    curved: bool,
+) -> Found:
+    """Maximise `objective` over the box and the patterns.
+
+    Parameters
+    ----------
+    objective : Objective
+    coarse : pair or None
+        The objective on part of the data, and what share of it these are.
+    patterns, starts : list
+        Every pattern is climbed from every start, on `coarse` where there is one; then the best
+        climb of each pattern, and the best others, on `objective`.
+    bounds : list of pairs
+    journal : Journal
+    method : {"twisted", "ep"}
+    n_draws, seed : int
+        Of "twisted".
+    curved : bool
+        Whether the second derivatives are wanted, at all data.
+
+    Returns
+    -------
+    Found
+
+    Raises
+    ------
+    ValueError
+        Where the objective has no value at any start.
+    """
+    tried = [(pattern, x) for pattern in patterns for x in starts]
+    if coarse is not None:
+        climbs = _distinct(_climb_all(coarse[0], tried, bounds, journal, "ep, part of the data"))
+        best = [max((c for c in climbs if c[0] == p), key=_value) for p in {c[0] for c in climbs}]
+        others = [c for c in climbs[:_MOST_KEPT] if not any(c is b for b in best)]
+        near = [c for c in others if c[1].value > climbs[0][1].value - _EP_DOUBT]
+        tried = [(pattern, top.x) for pattern, top in best + near]
+    climbs = _distinct(_climb_all(objective, tried, bounds, journal, "ep"))
+    twisted = partial(objective.by_twisting, n_draws=n_draws, seed=seed)
+    pattern, top = climbs[0]
+    if method == "twisted":
+        pattern, top = _choose(journal, climbs, twisted)
+    bent, few = None, 0 < top.x.size <= _MOST_CURVED
+    if few and (curved or coarse is None):
+        bent = curvature(lambda x: objective.by_ep(x, pattern)[::2], top.x, bounds)
+    if method == "twisted":
+        known = bent
+        if known is None and few and coarse is not None:
+            part, share = coarse
+            known = curvature(lambda x: part.by_ep(x, pattern)[::2], top.x, bounds) / share
+        known = np.eye(top.x.size) if known is None else known
+        top = finish(journal.run(pattern, "twisted", twisted), top.x, bounds, known)
+    return Found(pattern, top, bent)
+
+
+def _climb_all(
+    objective: Objective,
+    tried: list[tuple[Pattern, FloatArray]],
+    bounds: Bounds,
+    journal: Journal,
+    name: str,
+) -> Climbs:
+    climbs = [
+        (pattern, climb(journal.run(pattern, name, objective.by_ep), x, bounds, _MAX_ITERATIONS))
+        for pattern, x in tried
+    ]
+    found = [c for c in climbs if np.isfinite(c[1].value)]
+    if not found:
+        raise ValueError(
+            "the marginal likelihood has no value at any start: check the priors, the scale of the "
+            "inputs and start."
+        )
+    return found
+
+
+def _value(found: tuple[Pattern, Top]) -> float:
+    return found[1].value
+
+
+def _distinct(climbs: Climbs) -> Climbs:
+    """Different optima, the best first."""
+    kept: Climbs = []
+    for pattern, top in sorted(climbs, key=_value, reverse=True):
+        if not any(_same(pattern, top, *other) for other in kept):
+            kept.append((pattern, top))
+    return kept
+
+
+def _same(pattern: Pattern, top: Top, other_pattern: Pattern, other: Top) -> bool:
+    return (
+        pattern == other_pattern
+        and abs(top.value - other.value) < _SAME_OPTIMUM
+        and bool(np.abs(top.x - other.x).max(initial=0.0) < 0.1)
+    )
+
+
+def _choose(
+    journal: Journal, climbs: Climbs, twisted: Callable[[FloatArray, Pattern], Value]
+) -> tuple[Pattern, Top]:
+    """The best of the tops by the twisted sampler, where expectation propagation leaves doubt."""
+    near = [c for c in climbs if c[1].value > climbs[0][1].value - _EP_DOUBT]
+    if len(near) == 1:
+        return near[0]
+    return max(near, key=lambda found: journal.run(found[0], "twisted", twisted)(found[1].x)[0])
