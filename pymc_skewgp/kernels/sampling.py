@@ -45,6 +45,9 @@ _WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough
 # for them, while for a probability quasi-Monte Carlo gains more on the second rung.
 _ENOUGH = {"draws": 0.5, "probability": 0.95}
+# Rows above which to twist anew takes longer than thrice as many draws would, and the fraction that
+# is enough for draws then.
+_LARGE, _ENOUGH_OF_LARGE = 2000, 0.2
 _COLLAPSED = {"draws": 0.3, "probability": 0.1}  # below: temper
 _SURE_ENOUGH = 0.003  # nats: no need to climb for less
 _WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
@@ -121,7 +124,7 @@ def sample_rectangle(
         proposal = twist(cov, ep, lower, upper, **(DEFENCE if goal == "draws" else {}))
         points = _points(proposal, n_draws, rng, mirrored=goal == "probability")
         result, log_weights = _run(proposal, ep, points, n_draws, "twisted")
-        if not _good(result.log_prob, goal):
+        if not _good(result.log_prob, goal, lower.size):
             proposal, pilot = _pick_wider(cov, ep, lower, upper, rng, goal)
             # Decided by the pilot alone: to drop a run because it met the tail would be a bias.
             if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
@@ -136,7 +139,7 @@ def heavy_tailed(estimate: Estimate) -> bool:
     return not (estimate.pareto_k < _UNRELIABLE_K or estimate.ess_fraction >= _NEARLY_EQUAL)
 
 
-def _good(estimate: Estimate, goal: Goal) -> bool:
+def _good(estimate: Estimate, goal: Goal, size: int) -> bool:
     """Whether the first rung will do.
 
     The Pareto shape is noisy, and runs that met the tail are the ones it would drop: for draws the
@@ -144,7 +147,8 @@ def _good(estimate: Estimate, goal: Goal) -> bool:
     """
     enough = estimate.ess_fraction >= _ENOUGH[goal]
     if goal == "draws":
-        return enough
+        light = estimate.ess_fraction >= _ENOUGH_OF_LARGE and estimate.pareto_k < _UNRELIABLE_K
+        return enough or (size > _LARGE and light)
     sure = estimate.std_error <= _SURE_ENOUGH and estimate.pareto_k < _UNRELIABLE_K
     return enough or sure
 

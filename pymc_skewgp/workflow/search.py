@@ -22,7 +22,7 @@ _WORTH_COARSE = 450
 # Optima by EP that may be the best one by the twisted sampler: EP is off by less, as a rule.
 _EP_DOUBT = 2.0
 _SAME_OPTIMUM = 0.02
-_MOST_KEPT = 2
+_PULL = 3.0  # standard deviation, on the unconstrained scale
 _MAX_ITERATIONS = 200
 # Second derivatives that are worth their 2 k gradients.
 _MOST_CURVED = 40
@@ -99,12 +99,8 @@ def search(
     """
     tried = [(pattern, x) for pattern in patterns for x in starts]
     if coarse is not None:
-        climbs = _distinct(_climb_all(coarse[0], tried, bounds, journal, "ep, part of the data"))
-        best = [max((c for c in climbs if c[0] == p), key=_value) for p in {c[0] for c in climbs}]
-        others = [c for c in climbs[:_MOST_KEPT] if not any(c is b for b in best)]
-        near = [c for c in others if c[1].value > climbs[0][1].value - _EP_DOUBT]
-        tried = [(pattern, top.x) for pattern, top in best + near]
-    climbs = _distinct(_climb_all(objective, tried, bounds, journal, "ep"))
+        tried = _promising(objective, coarse[0], tried, bounds, journal)
+    climbs = _distinct(_climb_all(objective.by_ep, tried, bounds, journal, "ep"))
     twisted = partial(objective.by_twisting, n_draws=n_draws, seed=seed)
     pattern, top = climbs[0]
     if method == "twisted":
@@ -122,15 +118,45 @@ def search(
     return Found(pattern, top, bent)
 
 
-def _climb_all(
+def _promising(
     objective: Objective,
+    coarse: Objective,
+    tried: list[tuple[Pattern, FloatArray]],
+    bounds: Bounds,
+    journal: Journal,
+) -> list[tuple[Pattern, FloatArray]]:
+    """Where to go on with all data: of each pattern the best, and the runner-up of all."""
+    origin = tried[0][1]
+    # Some hundred labels may be separable, and send the climb to the edge of the box: a pull back
+    # to the start that all the data will not feel.
+    pull = np.where(np.isfinite(np.transpose(bounds)[0]), 1.0 / _PULL**2, 0.0)
+
+    def pulled(x: FloatArray, pattern: Pattern) -> Value:
+        found, away = coarse.by_ep(x, pattern), pull * (x - origin)
+        total = found.total - 0.5 * float(away @ (x - origin))
+        return Value(total, found.log_evidence, found.gradient - away)
+
+    climbs = _distinct(_climb_all(pulled, tried, bounds, journal, "ep, part of the data"))
+    patterns = dict.fromkeys(pattern for pattern, _ in climbs)
+    best = [next(c for c in climbs if c[0] == pattern) for pattern in patterns]
+    runner_up = [c for c in climbs[1:2] if c not in best]
+    near = [c for c in runner_up if c[1].value > climbs[0][1].value - _EP_DOUBT]
+    found = [(pattern, top.x) for pattern, top in best + near]
+    evaluate = journal.run(found[0][0], "ep", objective.by_ep)
+    if evaluate(origin)[0] > evaluate(found[0][1])[0]:  # what part of the data said was wrong
+        found.insert(0, (found[0][0], origin))
+    return found
+
+
+def _climb_all(
+    function: Callable[[FloatArray, Pattern], Value],
     tried: list[tuple[Pattern, FloatArray]],
     bounds: Bounds,
     journal: Journal,
     name: str,
 ) -> Climbs:
     climbs = [
-        (pattern, climb(journal.run(pattern, name, objective.by_ep), x, bounds, _MAX_ITERATIONS))
+        (pattern, climb(journal.run(pattern, name, function), x, bounds, _MAX_ITERATIONS))
         for pattern, x in tried
     ]
     found = [c for c in climbs if np.isfinite(c[1].value)]
