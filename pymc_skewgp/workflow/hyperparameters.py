@@ -28,7 +28,7 @@ from pymc_skewgp.workflow.collapsed import collapse_model, collapse_process
 from pymc_skewgp.workflow.fit_report import HyperparameterFit, Journal, standard_errors
 from pymc_skewgp.workflow.objective import Objective
 from pymc_skewgp.workflow.phases import distinct_patterns
-from pymc_skewgp.workflow.search import METHODS, Found, Method, coarse_part, search
+from pymc_skewgp.workflow.search import METHODS, Found, Method, coarse_part, search, spread_out
 
 # Draws behind the reported evidence.
 _DRAWS = 1024
@@ -84,7 +84,8 @@ def find_hyperparameters(
     start : mapping, optional
         Values of random variables by name, on their own scale. Default the model's initial point.
     n_restarts : int, default 2
-        Climbs from other starts, drawn from the priors, or around `start` where these are flat.
+        Climbs from other starts: of sixteen times as many points, drawn from the priors, or up to
+        a factor of twenty from `start` where these are flat, those where the climb begins highest.
     n_draws : int, default 256
         Quasi-random draws behind "twisted".
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -180,7 +181,7 @@ def learn(
     if coarse is not None:
         coarse[0].start(start)
     bounds = objective.bounds(origin)
-    starts = [origin, *(objective.random_start(origin, rng) for _ in range(n_restarts))]
+    starts = spread_out(coarse[0] if coarse else objective, origin, n_restarts, rng)
     seed = int(rng.integers(2**31))
     gp = model if isinstance(model, SkewGP) else None
     patterns = distinct_patterns(objective if coarse is None else coarse[0], gp, origin)

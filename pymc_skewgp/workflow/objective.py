@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
+from scipy.stats import qmc
 
 from pymc_skewgp.inference.label_evidence import (
     EvidenceByEP,
@@ -30,8 +31,8 @@ from pymc_skewgp.workflow.collapsed import Collapsed, OrthantGraph
 # Half the width of the box, on the unconstrained scale: a factor of a thousand for what is
 # positive, and for what lies between two bounds all but a thousandth of their distance.
 _HALF_WIDTH = float(np.log(1e3))
-# What a restart moves a flat prior's variable by, its entries together and each by itself.
-_SPREAD = (1.5, 0.5)
+# What starts move a flat prior's variable by, its entries together and each by itself.
+_SPREAD, _SCATTER = 3.0, 0.3
 _MOST_BINARY = 3
 
 Batch = tuple[FloatArray, ...]
@@ -173,24 +174,27 @@ class Objective:
             box += [(x - width, x + width) for x in part.ravel().tolist()]
         return box
 
-    def random_start(self, start: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """A draw from the priors, or where they are flat from around `start`."""
-        parts = []
-        for value, part in zip(self._continuous, self._split(start), strict=True):
-            shift = rng.normal(0.0, _SPREAD[0]) + rng.normal(0.0, _SPREAD[1], part.shape)
-            drawn = part + shift
-            try:
-                rv = self._model.values_to_rvs[value]
-                own = pm.draw(rv, random_seed=int(rng.integers(2**31)), mode=PLAIN)
-                transform = self._model.rvs_to_transforms[rv]
-                if transform is not None:
-                    own = transform.forward(own, *rv.owner.inputs).eval(mode=PLAIN)
-                drawn = own if np.isfinite(own).all() else drawn
-            except NotImplementedError:  # flat
-                pass
-            parts.append(np.ravel(drawn))
-        low, high = np.transpose(self.bounds(start))
-        return np.clip(np.concatenate(parts), low, high)
+    def spread_starts(
+        self, start: FloatArray, count: int, rng: np.random.Generator
+    ) -> list[FloatArray]:
+        """Points all over the prior, or, where it is flat, up to a factor of twenty from `start`.
+
+        The entries of a variable move together, for the most part: lengthscales of many inputs are
+        long together or short together.
+        """
+        sobol = qmc.Sobol(max(len(self._continuous), 1), rng=rng)
+        low, high = np.transpose(self.bounds(start)) if start.size else (start, start)
+        found = []
+        for shifts in sobol.random(count):
+            parts = []
+            for value, part, q in zip(self._continuous, self._split(start), shifts, strict=False):
+                own = _prior_draw(self._model, value, rng)
+                if own is None:
+                    together = _SPREAD * (2.0 * q - 1.0)
+                    own = part + together + rng.normal(0.0, _SCATTER, part.shape)
+                parts.append(np.ravel(own))
+            found.append(np.clip(np.concatenate(parts or [np.zeros(0)]), low, high))
+        return found
 
     def point(self, x: FloatArray, pattern: Pattern) -> dict[str, NDArray[Any]]:
         """Values by name on their own scale, those of Deterministics among them."""
@@ -296,6 +300,20 @@ class _CompiledEvidence:
         """Gradient in the variables from that in the orthants."""
         result: list[FloatArray] = self._pull(*arguments, *batch, *wrt)
         return result
+
+
+def _prior_draw(model: pm.Model, value: Any, rng: np.random.Generator) -> FloatArray | None:
+    """A draw of a variable on its unconstrained scale; None where its prior is flat."""
+    rv = model.values_to_rvs[value]
+    try:
+        drawn = pm.draw(rv, random_seed=int(rng.integers(2**31)), mode=PLAIN)
+    except NotImplementedError:
+        return None
+    transform = model.rvs_to_transforms[rv]
+    if transform is not None:
+        # Parents at their initial values: bounds of an interval, say.
+        drawn = transform.forward(drawn, *rv.owner.inputs).eval(mode=PLAIN)
+    return np.asarray(drawn) if np.isfinite(drawn).all() else None
 
 
 def _gradient(output: Any, wrt: list[Any]) -> list[Any]:

@@ -22,6 +22,8 @@ _WORTH_COARSE = 450
 # Optima by EP that may be the best one by the twisted sampler: EP is off by less, as a rule.
 _EP_DOUBT = 2.0
 _SAME_OPTIMUM = 0.02
+# Points for each restart, and how far apart those are that climbs start from.
+_TRIED, _APART = 16, 1.0
 _PULL = 3.0  # standard deviation, on the unconstrained scale
 _MAX_ITERATIONS = 200
 # Second derivatives that are worth their 2 k gradients.
@@ -55,6 +57,23 @@ def coarse_part(
     if sign.size <= max(_WORTH_COARSE, size):
         return None
     return random_batches(sign, size, rng)[0]
+
+
+def spread_out(
+    objective: Objective, origin: FloatArray, n_restarts: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    """`origin`, and the best of many points that lie apart from it and from each other."""
+    starts = [origin]
+    if not n_restarts or not origin.size:
+        return starts
+    pattern = objective.patterns()[0]
+    points = objective.spread_starts(origin, _TRIED * n_restarts, rng)
+    values = [objective.by_ep(x, pattern).total for x in points]
+    for i in np.argsort(values)[::-1]:
+        apart = min(float(np.abs(points[i] - x).max()) for x in starts)
+        if len(starts) <= n_restarts and np.isfinite(values[i]) and apart > _APART:
+            starts.append(points[i])
+    return starts
 
 
 def search(
