@@ -3,8 +3,8 @@
 `fit_sklearn` is scikit-learn's (Laplace, logistic link), `fit_gpy` is GPy's (expectation
 propagation, probit link). Both start at the variance and the lengthscale in `start`, by default
 the 1 and 1 that they have by themselves, and go on from `n_restarts` further starts of their own
-kind. Log evidences and variances of the two links do not compare. Give BLAS one thread: with two,
-both peers were slower at n = 500 and 1000, and many times so where a core was busy.
+kind. Log evidences and variances of the two links do not compare. Give BLAS one thread: at
+n = 500 and 1000 a second gained nothing, and cost many times over where a core was busy.
 """
 
 import time
