@@ -29,6 +29,7 @@ from pymc_skewgp.steps.lin_ess import LinESS
 from pymc_skewgp.sun import SUN
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp.workflow.fit_report import HyperparameterFit
+from pymc_skewgp.workflow.frechet import maximize_frechet_bound
 from pymc_skewgp.workflow.hyperparameters import find_hyperparameters
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "__version__",
     "cov",
     "find_hyperparameters",
+    "maximize_frechet_bound",
     "mvn_logcdf",
     "pt_mvn_logcdf",
     "truncated_mvn",

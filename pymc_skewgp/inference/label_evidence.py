@@ -130,6 +130,8 @@ def _covariance(orthants: Orthants) -> Covariance:
 def _factor(matrix: FloatArray, noise: FloatArray) -> FloatArray:
     prior = matrix.copy()
     prior[np.diag_indices_from(prior)] -= noise
+    if not (prior.diagonal() > 0).all():
+        raise ArithmeticError("a variance is not positive.")
     return linalg.low_rank_factor(prior, _LEFT_OVER / float(prior.diagonal().max()))
 
 

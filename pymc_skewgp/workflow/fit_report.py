@@ -65,7 +65,10 @@ class HyperparameterFit:
     seconds: float
 
     def __str__(self) -> str:
-        lines = [f"log {self.kind} {self.log_marginal_likelihood}, log prior {self.log_prior:.3f}"]
+        what = "composite" if self.kind == "composite" else "marginal"
+        lines = [
+            f"log {what} likelihood {self.log_marginal_likelihood}, log prior {self.log_prior:.3f}"
+        ]
         for name, value in self.point.items():
             error = self.std_error.get(name)
             shown = np.array2string(value, precision=4, threshold=8)

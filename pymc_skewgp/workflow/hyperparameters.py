@@ -20,7 +20,7 @@ from pymc_skewgp.kernels.errors import (
     warn,
 )
 from pymc_skewgp.kernels.truncated import Seed
-from pymc_skewgp.kernels.validation import as_count
+from pymc_skewgp.kernels.validation import FloatArray, as_count
 from pymc_skewgp.kernels.weights import Estimate
 from pymc_skewgp.workflow.batches import random_batches
 from pymc_skewgp.workflow.climb import Bounds
@@ -271,27 +271,33 @@ def _objectives(
         return Objective(model, collapse_model(model)), None
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
-    if X is None or y is None:
-        raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
-    if model.model is None:
-        raise ValueError(
-            "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
-            "random variables that its kernel is to depend on, inside ``with pm.Model():``."
-        )
-    inputs = as_input_graph("X", as_inputs("X", X), model.n_columns)
-    sign = as_signs(np.asarray(y), inputs.shape[0])
-    if batch_size is not None:
-        batch_size = as_count("batch_size", batch_size)
-    symbols = [pt.matrix("X"), pt.vector("sign")]
-    batches = [(inputs, sign)]
-    if batch_size is not None:
-        batches = [(inputs[i], sign[i]) for i in random_batches(sign, batch_size, rng)]
-    collapsed = collapse_process(model.model, model, *symbols)
-    objective = Objective(model.model, collapsed, symbols, batches)
+    objective, (inputs, sign) = objective_of_process(model, X, y, batch_size, rng)
     part = coarse_part(sign, batch_size, rng)
     if part is None:
         return objective, None
     return objective, (objective.on([(inputs[part], sign[part])]), part.size / sign.size)
+
+
+def objective_of_process(
+    gp: SkewGP, X: Any, y: Any, batch_size: int | None, rng: np.random.Generator
+) -> tuple[Objective, tuple[FloatArray, FloatArray]]:
+    """The objective of a SkewGP and its data, and the data: inputs and signs."""
+    if X is None or y is None:
+        raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
+    if gp.model is None:
+        raise ValueError(
+            "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
+            "random variables that its kernel is to depend on, inside ``with pm.Model():``."
+        )
+    inputs = as_input_graph("X", as_inputs("X", X), gp.n_columns)
+    sign = as_signs(np.asarray(y), inputs.shape[0])
+    batches = [(inputs, sign)]
+    if batch_size is not None:
+        parts = random_batches(sign, as_count("batch_size", batch_size), rng)
+        batches = [(inputs[part], sign[part]) for part in parts]
+    symbols = [pt.matrix("X"), pt.vector("sign")]
+    collapsed = collapse_process(gp.model, gp, *symbols)
+    return Objective(gp.model, collapsed, symbols, batches), (inputs, sign)
 
 
 def _warn(learnt: Learnt) -> None:
