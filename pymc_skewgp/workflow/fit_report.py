@@ -89,7 +89,7 @@ class Journal:
         self._objective = objective
         self._rows: list[tuple[int, float, float, FloatArray]] = []
         self._runs: list[tuple[str, Pattern]] = []
-        self._best = -np.inf
+        self._best: dict[str, float] = {}
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._progress = Progress(*columns, disable=not progressbar)
         self._task = self._progress.add_task("Learning hyperparameters")
@@ -111,12 +111,12 @@ class Journal:
         def evaluate(x: FloatArray) -> tuple[float, FloatArray]:
             found = function(x, pattern)
             self._rows.append((run, found.log_evidence, found.total, x.copy()))
-            self._best = max(self._best, found.total)
+            # Totals of part of the data, or by another method, do not compare.
+            self._best[method] = max(self._best.get(method, -np.inf), found.total)
             self._progress.update(
                 self._task,
-                description=f"Learning hyperparameters, run {run + 1} ({method}), evaluation "
-                f"{len(self._rows)}: log evidence {found.log_evidence:.2f}, best total "
-                f"{self._best:.2f}",
+                description=f"Run {run + 1}, {method}: log evidence {found.log_evidence:.2f} "
+                f"(best {self._best[method]:.2f})",
             )
             return found.total, found.gradient
 

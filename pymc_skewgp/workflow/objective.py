@@ -182,19 +182,18 @@ class Objective:
         The entries of a variable move together, for the most part: lengthscales of many inputs are
         long together or short together.
         """
-        sobol = qmc.Sobol(max(len(self._continuous), 1), rng=rng)
-        low, high = np.transpose(self.bounds(start)) if start.size else (start, start)
-        found = []
-        for shifts in sobol.random(count):
-            parts = []
-            for value, part, q in zip(self._continuous, self._split(start), shifts, strict=False):
-                own = _prior_draw(self._model, value, rng)
-                if own is None:
-                    together = _SPREAD * (2.0 * q - 1.0)
-                    own = part + together + rng.normal(0.0, _SCATTER, part.shape)
-                parts.append(np.ravel(own))
-            found.append(np.clip(np.concatenate(parts or [np.zeros(0)]), low, high))
-        return found
+        shifts = qmc.Sobol(max(len(self._continuous), 1), rng=rng).random(count)
+        columns = []
+        for value, part, q in zip(self._continuous, self._split(start), shifts.T, strict=False):
+            own = _prior_draws(self._model, value, count, rng)
+            if own is None:
+                together = _SPREAD * (2.0 * q[:, None] - 1.0)
+                own = part.ravel() + together + rng.normal(0.0, _SCATTER, (count, part.size))
+            columns.append(own.reshape(count, -1))
+        if not columns:
+            return [start] * count
+        low, high = np.transpose(self.bounds(start))
+        return list(np.clip(np.hstack(columns), low, high))
 
     def point(self, x: FloatArray, pattern: Pattern) -> dict[str, NDArray[Any]]:
         """Values by name on their own scale, those of Deterministics among them."""
@@ -302,17 +301,17 @@ class _CompiledEvidence:
         return result
 
 
-def _prior_draw(model: pm.Model, value: Any, rng: np.random.Generator) -> FloatArray | None:
-    """A draw of a variable on its unconstrained scale; None where its prior is flat."""
+def _prior_draws(
+    model: pm.Model, value: Any, count: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """Draws of a variable on its unconstrained scale; None where its prior is flat."""
     rv = model.values_to_rvs[value]
+    transform = model.rvs_to_transforms[rv]
+    free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
     try:
-        drawn = pm.draw(rv, random_seed=int(rng.integers(2**31)), mode=PLAIN)
+        drawn = pm.draw(free, count, random_seed=int(rng.integers(2**31)), mode=PLAIN)
     except NotImplementedError:
         return None
-    transform = model.rvs_to_transforms[rv]
-    if transform is not None:
-        # Parents at their initial values: bounds of an interval, say.
-        drawn = transform.forward(drawn, *rv.owner.inputs).eval(mode=PLAIN)
     return np.asarray(drawn) if np.isfinite(drawn).all() else None
 
 

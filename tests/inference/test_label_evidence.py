@@ -36,7 +36,7 @@ def exact(orthants):
 def test_values(s):
     orthants = problem(3 - s, s)
     truth = exact(orthants)
-    # In three dimensions EP is off by thousandths of a nat, six where a sign is known without noise.
+    # EP is off by thousandths of a nat here, by six where a sign is known without noise.
     assert abs(EvidenceByEP()(orthants).value - truth) < 1e-2
     assert abs(evidence_by_twisting(orthants, 1024).value - truth) < 1e-3
     estimate = evidence_estimate(orthants, 1024)
