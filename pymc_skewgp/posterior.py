@@ -352,6 +352,10 @@ class SkewGPPosterior:
 
         .. math:: p(y_* = 1) = \mathrm E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}
 
+        To S effective draws one is added that stands for what no draw has met, a Gaussian of the
+        same mean and variance: less than a standard error where the draws know better, and where
+        they do not, in a tail beyond 1/S, no label is called impossible.
+
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,)
@@ -383,7 +387,15 @@ class SkewGPPosterior:
         p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
         mean = p @ mixture.weights
         p -= mean[:, None]
-        return Probability(mean, weighted_error(p, mixture.weights, self.latent.replicate))
+        error = weighted_error(p, mixture.weights, self.latent.replicate)
+        # Draws do not know of a tail that none of them is in, and would call a label impossible:
+        # one draw more is taken to be what a Gaussian of equal mean and variance says.
+        centre = mixture.means @ mixture.weights
+        spread = np.einsum("ij,ij,j->i", mixture.means, mixture.means, mixture.weights)
+        spread = np.maximum(spread - centre**2, 0.0) + mixture.variance
+        share = 1.0 / (1.0 + 1.0 / float(mixture.weights @ mixture.weights))
+        moved = share * (ndtr(centre / np.sqrt(1.0 + spread)) - mean)
+        return Probability(mean + moved, np.hypot(error, moved))
 
     @property
     def _labels(self) -> NDArray[np.int64]:

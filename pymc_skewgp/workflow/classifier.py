@@ -133,7 +133,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         SkewGPClassifier
             Itself.
         """
-        inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        inputs, labels = validate_data(self, X, y, dtype="numeric")
+        inputs = inputs.astype(np.float64)
         check_classification_targets(labels)
         options = self._options(inputs.shape[0])
         self.classes_, codes = np.unique(labels, return_inverse=True)
@@ -257,15 +258,14 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         if len(trees) == 1:
             return trees[0]
         groups = {}
-        for name in trees[0].children:
-            # What all classes share stays as it is.
-            together = xr.concat(
-                [tree[name].to_dataset() for tree in trees],
-                dim=xr.IndexVariable("class", self.classes_),
-                data_vars="all" if "constant_data" not in name else "different",
-                combine_attrs="drop_conflicts",
-            )
-            groups[name] = together
+        for name, first in trees[0].children.items():
+            groups[name] = first.to_dataset()
+            if not name.endswith("constant_data"):  # what all classes share
+                parts = [tree[name].to_dataset() for tree in trees]
+                dim = xr.IndexVariable("class", self.classes_)
+                groups[name] = xr.concat(
+                    parts, dim=dim, data_vars="all", combine_attrs="drop_conflicts"
+                )
         return xr.DataTree.from_dict(groups)
 
     def _positive(self, X: ArrayLike) -> FloatArray:
@@ -280,8 +280,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
-        checked: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
-        return checked
+        checked = validate_data(self, X, dtype="numeric", reset=False)
+        return np.asarray(checked, dtype=np.float64)
 
     def _options(self, n: int) -> Options:
         if not (callable(self.kernel) or self.kernel in KERNELS):

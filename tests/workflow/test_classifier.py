@@ -1,0 +1,335 @@
+"""SkewGPClassifier: scikit-learn's own checks, the exact posterior behind it, its errors."""
+
+import pickle
+import re
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from scipy.special import ndtr
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pymc_skewgp as sg
+from pymc_skewgp import SkewGPClassifier
+
+X, Y = make_moons(70, noise=0.25, random_state=0)
+NEW, NEW_Y = make_moons(60, noise=0.25, random_state=1)
+
+
+def fast(**options):
+    """Few searches: what they find is judged elsewhere."""
+    return SkewGPClassifier(**{"n_restarts": 0, "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fast().fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def iris():
+    data, target = load_iris(return_X_y=True)
+    rows = np.r_[0:25, 50:75, 100:125]
+    names = np.array(["setosa", "versicolor", "virginica"])[target]
+    return data[rows], names[rows], fast().fit(data[rows], names[rows])
+
+
+# The one that is left out needs an experimental mode of SciPy, set before its import.
+@pytest.mark.filterwarnings("ignore:.*array_api.*")
+@parametrize_with_checks([SkewGPClassifier(n_restarts=0)])
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+class TestTwoClasses:
+    def test_probabilities_are_those_of_the_posterior(self, fitted):
+        p = fitted.predict_proba(NEW)
+        assert p.shape == (60, 2)
+        np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+        summary = fitted.posterior_.predict(NEW, draws=0)["predictions_summary"]
+        np.testing.assert_allclose(p[:, 1], summary["p_mean"], rtol=1e-12)
+        # And of the posterior built by hand from what was learnt.
+        point = fitted.hyperparameters_.point
+        kernel = point["eta"] ** 2 * pm.gp.cov.ExpQuad(2, ls=point["ls"])
+        direct = sg.SkewGP(cov_func=kernel).posterior(X, Y, n_draws=4096).probability(NEW)
+        # Two estimates with standard errors of some 1e-3; 5 of them, 60 points.
+        errors = np.hypot(direct.std_error, summary["p_mcse"])
+        assert (np.abs(p[:, 1] - direct.value) < 5 * errors + 1e-6).all()
+
+    def test_decision_function(self, fitted):
+        score = fitted.decision_function(NEW)
+        np.testing.assert_allclose(ndtr(score), fitted.predict_proba(NEW)[:, 1], rtol=1e-9)
+        np.testing.assert_array_equal(fitted.predict(NEW), (score > 0).astype(int))
+
+    def test_it_learns(self, fitted):
+        assert fitted.score(NEW, NEW_Y) > 0.85
+        evidence = fitted.log_marginal_likelihood_
+        assert isinstance(evidence, sg.Estimate)
+        assert evidence.value > 70 * np.log(0.5) + 10
+        assert fitted.hyperparameters_.log_marginal_likelihood == evidence
+
+    def test_probabilities_far_out(self, fitted):
+        p = fitted.predict_proba([[1e6, 1e6]])
+        np.testing.assert_allclose(p, 0.5, atol=0.05)
+
+    def test_labels_of_any_type(self, fitted):
+        words = np.where(Y == 1, "yes", "no")
+        model = fast().fit(X, words)
+        np.testing.assert_array_equal(model.classes_, ["no", "yes"])
+        np.testing.assert_array_equal(model.predict(NEW) == "yes", fitted.predict(NEW) == 1)
+
+    def test_seeds(self, fitted):
+        again = fast().fit(X, Y)
+        np.testing.assert_array_equal(again.predict_proba(NEW), fitted.predict_proba(NEW))
+        state = np.random.RandomState(3)  # scikit-learn takes it
+        assert fast(random_state=state).fit(X, Y).score(NEW, NEW_Y) > 0.85
+
+    def test_data_trees(self, fitted):
+        tree = fitted.to_datatree(draws=20, chains=2, random_state=0)
+        assert tree["posterior"]["f"].shape == (2, 20, 70)
+        tree = fitted.sample_latent(NEW[:3], draws=20, chains=2, random_state=0)
+        assert tree["predictions"]["f"].shape == (2, 20, 3)
+        again = fitted.sample_latent(NEW[:3], draws=20, chains=2, random_state=0)
+        np.testing.assert_array_equal(tree["predictions"]["f"], again["predictions"]["f"])
+
+
+class TestManyClasses:
+    def test_one_against_the_rest(self, iris):
+        data, names, model = iris
+        p = model.predict_proba(data)
+        assert p.shape == (75, 3)
+        np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+        single = fast().fit(data, names == "versicolor")
+        one = model.posterior_[1].probability(data).value
+        np.testing.assert_allclose(one, single.predict_proba(data)[:, 1], rtol=1e-12)
+        score = model.decision_function(data)
+        np.testing.assert_allclose(score[:, 1], norm.ppf(one), rtol=1e-6)
+        np.testing.assert_array_equal(model.predict(data), model.classes_[score.argmax(axis=1)])
+        assert model.score(data, names) > 0.93
+
+    def test_attributes_are_lists(self, iris):
+        model = iris[2]
+        assert len(model.posterior_) == len(model.hyperparameters_) == 3
+        assert [type(e) for e in model.log_marginal_likelihood_] == [sg.Estimate] * 3
+
+    def test_data_trees(self, iris):
+        data, _, model = iris
+        tree = model.to_datatree(draws=10, chains=2, random_state=0)
+        assert tree["posterior"]["f"].dims == ("class", "chain", "draw", "obs_id")
+        assert tree["posterior"]["class"].to_numpy().tolist() == model.classes_.tolist()
+        assert tree["constant_data"]["X"].shape == (75, 4)
+        tree = model.sample_latent(data[:2], draws=10, chains=2, random_state=0)
+        assert tree["predictions"]["p"].sizes == {"class": 3, "chain": 2, "draw": 10, "pred_id": 2}
+        assert tree["predictions_summary"]["p_mean"].dims == ("class", "pred_id")
+
+    def test_in_processes(self, iris):
+        data, names, model = iris
+        parallel = fast(n_jobs=2).fit(data, names)
+        np.testing.assert_allclose(
+            parallel.predict_proba(data), model.predict_proba(data), rtol=1e-6
+        )
+
+    @pytest.mark.slow(ci=True)
+    # What tornado and dask say of ports and slow workers is no fault of ours.
+    @pytest.mark.filterwarnings("ignore::UserWarning:distributed")
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")
+    def test_on_a_dask_cluster(self, iris):
+        distributed = pytest.importorskip("distributed")
+        data, names, model = iris
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster) as client,
+            joblib.parallel_config(backend="dask"),
+        ):
+            spread = fast().fit(data, names)
+            assert len(client.scheduler_info()["workers"]) == 2
+        np.testing.assert_allclose(spread.predict_proba(data), model.predict_proba(data), rtol=1e-6)
+
+
+class TestKernels:
+    @pytest.mark.parametrize("kernel", ["matern32", "matern52", "nn"])
+    @pytest.mark.parametrize("ard", [False, True])
+    def test_named(self, kernel, ard):
+        model = fast(kernel=kernel, ard=ard).fit(X, Y)
+        assert model.score(NEW, NEW_Y) > 0.8
+        assert model.hyperparameters_.point["ls"].shape == ((2,) if ard else ())
+
+    def test_function_with_priors(self):
+        def kernel(d):
+            ls = pm.InverseGamma("ls", alpha=5, beta=3)
+            return 4.0 * pm.gp.cov.Matern52(d, ls=ls)
+
+        model = fast(kernel=kernel).fit(X, Y)
+        assert set(model.hyperparameters_.point) == {"ls"}
+        assert model.hyperparameters_.log_prior != 0.0
+
+    def test_function_without_anything_to_learn(self):
+        model = fast(kernel=lambda d: 4.0 * pm.gp.cov.ExpQuad(d, ls=0.7)).fit(X, Y)
+        assert model.hyperparameters_ is None
+        direct = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(2, ls=0.7)).posterior(X, Y)
+        evidence = direct.log_marginal_likelihood
+        error = np.hypot(evidence.std_error, model.log_marginal_likelihood_.std_error)
+        assert abs(model.log_marginal_likelihood_.value - evidence.value) < 5 * error
+
+    @pytest.mark.parametrize("scale", [1e-6, 1e6])
+    @pytest.mark.parametrize("kernel", ["rbf", "nn"])
+    def test_units_do_not_matter(self, scale, kernel):
+        """Starts are at the scale of the inputs, so that the whole search is."""
+        plain, scaled = fast(kernel=kernel).fit(X, Y), fast(kernel=kernel).fit(scale * X, Y)
+        np.testing.assert_allclose(
+            scaled.predict_proba(scale * NEW), plain.predict_proba(NEW), atol=1e-3
+        )
+
+    @pytest.mark.parametrize("ard", [False, True])
+    def test_constant_columns(self, ard):
+        padded = np.column_stack([X, np.full(70, 3.0)])
+        model = fast(ard=ard).fit(padded, Y)
+        p = model.predict_proba(np.column_stack([NEW, np.full(60, 3.0)]))
+        # The same climb, but for a coordinate that does not move.
+        np.testing.assert_allclose(p, fast(ard=ard).fit(X, Y).predict_proba(NEW), atol=0.01)
+        assert np.isfinite(model.predict_proba(np.column_stack([NEW, np.zeros(60)]))).all()
+        assert np.isfinite(fast(ard=ard).fit(np.ones((4, 2)), [0, 1, 0, 1]).predict_proba(X)).all()
+
+
+class TestPseudoPoints:
+    def test_two(self):
+        x = np.linspace(-2.0, 2.0, 30)[:, None]
+        y = (x[:, 0] + 0.3 * np.sin(9 * x[:, 0]) > 0).astype(int)
+        plain, told = fast().fit(x, y), fast(n_pseudo_points=2).fit(x, y)
+        assert told.hyperparameters_.point["pseudo_points"].shape == (2, 1)
+        gain = told.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
+        assert gain > 0.5  # of two signs: log 4 = 1.39 at the most, unless the kernel moves as well
+        assert np.isfinite(told.predict_proba(x)).all()
+
+    def test_more_than_are_tried_out(self):
+        model = fast(n_pseudo_points=5).fit(X, Y)
+        assert model.hyperparameters_.point["pseudo_points"].shape == (5, 2)
+        assert model.score(NEW, NEW_Y) > 0.8
+
+    def test_more_than_rows(self):
+        with pytest.raises(ValueError, match="X has only 2 different rows"):
+            fast(n_pseudo_points=3).fit([[0.0], [1.0], [0.0]], [0, 1, 0])
+
+
+class TestBatches:
+    def test_batches(self, monkeypatch):
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(300, 2))
+        y = x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=300) > 0
+        model = fast(batch_size=60).fit(x, y)
+        assert model.hyperparameters_.kind == "composite"
+        assert model.posterior_.sun.mu.size == 300  # the posterior has all data
+        whole = fast(batch_size=None).fit(x, y)
+        assert whole.hyperparameters_.kind == "evidence"
+        # What batches lose: nats, not tens of them.
+        lost = whole.log_marginal_likelihood_.value - model.log_marginal_likelihood_.value
+        assert -0.1 < lost < 5.0
+
+    def test_auto(self):
+        sizes = [SkewGPClassifier()._options(n).batch_size for n in (1500, 1501)]
+        assert sizes == [None, 500]
+        assert SkewGPClassifier(batch_size=100)._options(100).batch_size is None
+
+
+class TestAmongScikitLearn:
+    def test_pipeline_and_search(self):
+        pipeline = make_pipeline(StandardScaler(), fast())
+        search = GridSearchCV(pipeline, {"skewgpclassifier__kernel": ["rbf", "nn"]}, cv=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            search.fit(X, Y)
+        assert search.score(NEW, NEW_Y) > 0.8
+        assert "mean_test_score" in search.cv_results_
+
+    def test_cloning(self, fitted):
+        copy = clone(fitted)
+        assert copy.get_params() == fitted.get_params()
+        with pytest.raises(NotFittedError):
+            copy.predict(X)
+
+    def test_pickling(self, fitted, iris):
+        for model, data in ((fitted, NEW), (iris[2], iris[0])):
+            again = pickle.loads(pickle.dumps(model))
+            np.testing.assert_array_equal(again.predict_proba(data), model.predict_proba(data))
+
+    def test_names_of_columns(self):
+        frame = pd.DataFrame(X, columns=["a", "b"])
+        model = fast().fit(frame, Y)
+        np.testing.assert_array_equal(model.feature_names_in_, ["a", "b"])
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.predict(frame.rename(columns={"a": "c"}))
+
+
+BAD_FITS = {
+    "one class": (X, np.zeros(70)),
+    "NaN": (np.where(X > 1.5, np.nan, X), Y),
+    "infinite": (np.where(X > 1.5, np.inf, X), Y),
+    "strings": (np.full((70, 2), "a"), Y),
+    "lengths": (X, Y[:-1]),
+    "one row as a vector": (X[0], Y),
+    "empty": (np.empty((0, 2)), np.empty(0)),
+    "missing target": (X, None),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FITS)
+def test_errors_are_those_of_scikit_learn(name):
+    """Same exception and same words as its own Gaussian process classifier, but for the name."""
+    data = BAD_FITS[name]
+    with pytest.raises(Exception) as expected:  # noqa: PT011
+        GaussianProcessClassifier().fit(*data)
+    with pytest.raises(type(expected.value)) as found:
+        fast().fit(*data)
+    words = str(expected.value).replace("GaussianProcessClassifier", "SkewGPClassifier")
+    assert str(found.value) == words
+
+
+def test_continuous_target():
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        fast().fit(X, X[:, 0])
+
+
+def test_sparse_input():
+    sparse = pytest.importorskip("scipy.sparse").csr_array(X)
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        fast().fit(sparse, Y)
+
+
+def test_errors_of_prediction(fitted):
+    with pytest.raises(NotFittedError, match="This SkewGPClassifier instance is not fitted yet"):
+        SkewGPClassifier().predict(X)
+    with pytest.raises(NotFittedError):
+        SkewGPClassifier().to_datatree()
+    with pytest.raises(ValueError, match="X has 3 features, but SkewGPClassifier is expecting 2"):
+        fitted.predict(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        fitted.predict_proba([[np.nan, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "cubic"}, "kernel must be one of rbf, matern32, matern52, nn or a function"),
+        ({"n_pseudo_points": -1}, "n_pseudo_points must be an integer >= 0, got -1"),
+        ({"n_restarts": 1.5}, "n_restarts must be an integer >= 0, got 1.5"),
+        ({"batch_size": 1}, 'batch_size must be an integer > 1, "auto" or None, got 1'),
+        ({"batch_size": "all"}, 'batch_size must be an integer > 1, "auto" or None, got'),
+    ],
+)
+def test_options(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SkewGPClassifier(**options).fit(X, Y)
