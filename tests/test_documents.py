@@ -25,6 +25,14 @@ def test_readme_code_runs(capsys):
     assert told > plain + 0.5
 
 
+def test_code_about_hyperparameters_runs():
+    text = (ROOT / "docs" / "hyperparameters.md").read_text()
+    names: dict = {}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)), names)
+    assert names["fit"].settled
+    assert "positive" in names["skew"].point
+
+
 def test_readme_names_files_that_exist():
     text = (ROOT / "README.md").read_text()
     for target in re.findall(r"\]\(((?!http)[^)]+)\)", text):
