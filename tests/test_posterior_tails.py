@@ -1,0 +1,50 @@
+"""Probabilities smaller than the draws can resolve: in size right, with an error that says so."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pymc_skewgp import SkewGPPosterior
+
+N_LABELS = 8
+
+
+def posterior(variance, seed, n_draws=256):
+    """Eight labels 1 at one place (but for a millionth): f there is one number."""
+
+    def kernel(X, Xs=None, diag=False):
+        if diag:
+            return np.full(len(X), variance)
+        return variance * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
+
+    x = 1e-6 * np.arange(N_LABELS)[:, None]
+    return SkewGPPosterior(x, np.ones(N_LABELS), cov_func=kernel, n_draws=n_draws, random_seed=seed)
+
+
+def exact(variance):
+    """P(y* = 0) there, by a trapezoidal rule over f: smooth, and 0 at both ends."""
+    f = np.linspace(-15.0, 9.0 * np.sqrt(variance), 400_001)
+    density = norm.pdf(f / np.sqrt(variance)) * norm.cdf(f) ** N_LABELS
+    return density @ norm.cdf(-f) / density.sum()
+
+
+@pytest.mark.parametrize("variance", [1e2, 1e4, 1e6, 1e8])
+def test_no_label_is_called_impossible(variance):
+    truth = exact(variance)
+    values, errors = np.transpose(
+        [np.ravel(posterior(variance, seed).probability([[0.0]])) for seed in range(20)]
+    )
+    values = 1.0 - values
+    # Of 256 draws the tail has 1 or none where its probability is below 1/256. Half a draw more,
+    # a Gaussian's, keeps the estimate from 0: a hundredth of the truth would cost 6.6 bits.
+    assert (values > 0.01 * truth).all()
+    # Errors that say so: 20 runs within 5 of them. A tail met once in a hundred runs may lie
+    # further out, above; none of these seeds' does.
+    assert (np.abs(values - truth) < 5 * errors).all()
+
+
+def test_a_gaussian_of_equal_moments_is_hardly_felt_where_draws_abound():
+    new = [[1.0]]
+    few, many = (posterior(4.0, 0, n).probability(new) for n in (1024, 8192))
+    assert abs(few.value[0] - many.value[0]) < 5 * np.hypot(few.std_error[0], many.std_error[0])
+    assert few.std_error[0] < 5e-3
