@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.validation import FloatArray
@@ -58,6 +57,8 @@ def climb(function: ValueAndGradient, start: FloatArray, bounds: Bounds, max_ite
     Top
         The best point met.
     """
+    from scipy.optimize import minimize  # a tenth of a second that few need
+
     value, gradient = function(start)
     best = Top(start.copy(), value, gradient, False)
     if not np.isfinite(value) or not start.size:

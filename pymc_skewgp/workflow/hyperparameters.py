@@ -136,7 +136,7 @@ def find_hyperparameters(
     ...     gp = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=ls))
     >>> fit = sg.find_hyperparameters(gp, x, y, progressbar=False)
     >>> print(f"ls {fit.point['ls']:.2f}")
-    ls 0.83
+    ls 0.53
     >>> posterior = gp.posterior(x, y, point=fit.point)
     """
     if method not in METHODS:

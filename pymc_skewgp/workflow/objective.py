@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
-from scipy.stats import qmc
 
 from pymc_skewgp.inference.label_evidence import (
     EvidenceByEP,
@@ -22,6 +21,7 @@ from pymc_skewgp.inference.label_evidence import (
     evidence_by_twisting,
     evidence_estimate,
 )
+from pymc_skewgp.kernels.points import uniform_points
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import Estimate
@@ -182,9 +182,9 @@ class Objective:
         The entries of a variable move together, for the most part: lengthscales of many inputs are
         long together or short together.
         """
-        shifts = qmc.Sobol(max(len(self._continuous), 1), rng=rng).random(count)
+        shifts = uniform_points(max(len(self._continuous), 1), count, 1, rng)
         columns = []
-        for value, part, q in zip(self._continuous, self._split(start), shifts.T, strict=False):
+        for value, part, q in zip(self._continuous, self._split(start), shifts, strict=False):
             own = _prior_draws(self._model, value, count, rng)
             if own is None:
                 together = _SPREAD * (2.0 * q[:, None] - 1.0)
