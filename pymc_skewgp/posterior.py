@@ -394,8 +394,10 @@ class SkewGPPosterior:
         spread = np.einsum("ij,ij,j->i", mixture.means, mixture.means, mixture.weights)
         spread = np.maximum(spread - centre**2, 0.0) + mixture.variance
         share = 1.0 / (1.0 + 1.0 / float(mixture.weights @ mixture.weights))
-        moved = share * (ndtr(centre / np.sqrt(1.0 + spread)) - mean)
-        return Probability(mean + moved, np.hypot(error, moved))
+        other = ndtr(centre / np.sqrt(1.0 + spread))
+        # And its label is one of two.
+        doubt = share * np.sqrt(other * (1.0 - other))
+        return Probability(mean + share * (other - mean), np.hypot(error, doubt))
 
     @property
     def _labels(self) -> NDArray[np.int64]:

@@ -130,9 +130,12 @@ def _covariance(orthants: Orthants) -> Covariance:
 def _factor(matrix: FloatArray, noise: FloatArray) -> FloatArray:
     prior = matrix.copy()
     prior[np.diag_indices_from(prior)] -= noise
-    if not (prior.diagonal() > 0).all():
+    if not (matrix.diagonal() > 0).all():
         raise ArithmeticError("a variance is not positive.")
-    return linalg.low_rank_factor(prior, _LEFT_OVER / float(prior.diagonal().max()))
+    largest = float(prior.diagonal().max())
+    if largest <= _LEFT_OVER:  # nothing but noise
+        return np.zeros((noise.size, 0))
+    return linalg.low_rank_factor(prior, _LEFT_OVER / largest)
 
 
 def _ratio(

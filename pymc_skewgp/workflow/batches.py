@@ -9,8 +9,8 @@ from pymc_skewgp.kernels.weights import IntArray
 def random_batches(sign: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
     """A random partition into batches of `size` labels or a few less, as equal as can be.
 
-    Each holds both classes in their proportion: a batch of one class alone says nothing of the
-    boundary between them.
+    Each has its share of both classes, as far as there are enough of them: a batch of one class
+    alone says nothing of the boundary between them.
 
     Parameters
     ----------

@@ -26,6 +26,7 @@ KERNELS = (*_STATIONARY, "nn")
 _MOST_TRIED = 3
 _DRAWS = 256
 _ROUND_OFF = 1e-9
+_FAR = 100.0  # standard deviations from 0
 
 
 class Options(NamedTuple):
@@ -136,13 +137,24 @@ def _named_kernel(X: FloatArray, name: str, ard: bool) -> tuple[Any, dict[str, A
         start = {"eta": 2.0, "ls": _lengthscale(size, ard) / 2.0, "bias": 1.0}
     else:
         kernel = _STATIONARY[name](d, ls=ls)
-        start = {"eta": 2.0, "ls": _lengthscale(np.std(X, axis=0), ard)}
+        spread = np.std(X, axis=0)
+        # Round-off leaves a constant column a deviation that is tiny, not zero.
+        spread[np.ptp(X, axis=0) == 0] = 0.0
+        start = {"eta": 2.0, "ls": _lengthscale(spread, ard)}
+        centre = X.mean(axis=0)
+        if (np.abs(centre) > _FAR * spread).any():
+            # Squared distances are differences of squares, which far from 0 have no digits left.
+            kernel = pm.gp.cov.WarpedInput(d, kernel, _minus, (centre,))
     return eta**2 * kernel, start
+
+
+def _minus(X: Any, centre: FloatArray) -> Any:
+    return X - centre
 
 
 def _lengthscale(size: FloatArray, ard: bool) -> Any:
     """Of each input, or of all: distances between rows come out as 1 or so."""
-    varies = size > 1e-10 * max(float(size.max()), np.finfo(float).tiny)
+    varies = size > 0
     if not varies.any():
         return np.ones(size.size) if ard else 1.0
     if not ard:

@@ -39,8 +39,9 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     ard : bool, default False
         A lengthscale for each feature (automatic relevance determination) in a named kernel.
     n_pseudo_points : int, default 0
-        Pseudo-points at which the prior is told the sign of the latent function; their places and
-        signs are learnt. 0 is an ordinary Gaussian process.
+        Pseudo-points at which the prior is told the sign of the latent function; their places are
+        learnt, and up to three of them their signs, by trying all; more keep the labels of the rows
+        that they start at. 0 is an ordinary Gaussian process.
     batch_size : int, "auto" or None, default "auto"
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,

@@ -2,14 +2,16 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_skewgp.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp.gp.process import process_at
 from pymc_skewgp.steps.probit_model import NotConjugateError, probit_graphs
+from pymc_skewgp.symbolic.plain_mode import PLAIN
 from pymc_skewgp.symbolic.skew_normal import SunGraph, probit_limits
 
 
@@ -64,7 +66,9 @@ def collapse_model(model: pm.Model) -> Collapsed:
             + " Use SkewGP.marginal_likelihood, or SkewGP.prior under BernoulliProbit."
         )
     everything = [*model.basic_RVs, *model.potentials]
-    return Collapsed(orthants, [other for other in everything if other.name not in gone])
+    rest = [other for other in everything if other.name not in gone]
+    _refuse_shared_labels(model, orthants, gone)
+    return Collapsed(orthants, rest)
 
 
 def collapse_process(model: pm.Model, gp: Any, X: Any, sign: Any) -> Collapsed:
@@ -82,8 +86,7 @@ def _of_marginal(model: pm.Model, rv: Any) -> OrthantGraph:
     parameters = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
-    sign = 2.0 * model.rvs_to_values[rv].astype("float64") - 1.0
-    return _orthants(_sun(*parameters), sign)
+    return _orthants(_sun(*parameters), _signs(rv.name, model.rvs_to_values[rv]))
 
 
 def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> OrthantGraph:
@@ -96,7 +99,7 @@ def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> OrthantGraph:
         same = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
         designs.append(same if y.design is None else y.design)
         offsets.append(y.offset)
-        signs.append(2.0 * y.values.ravel().astype("float64") - 1.0)
+        signs.append(_signs(y.name, y.values))
     design, offset = pt.concatenate(designs), pt.concatenate(offsets)
     eta = SunGraph(
         offset + design @ sun.mu,
@@ -108,6 +111,26 @@ def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> OrthantGraph:
     )
     gone.update([rv.name, *(y.name for y in observations)])
     return _orthants(eta, pt.concatenate(signs))
+
+
+def _signs(name: str, values: Any) -> Any:
+    """Labels as +-1; any others would pass for some sign or other."""
+    found = np.unique(values.eval(mode=PLAIN))
+    if not np.isin(found, (0, 1)).all():
+        raise ValueError(f"the observations of {name} must be 0 or 1, got {found[:5]}.")
+    return 2.0 * values.ravel().astype("float64") - 1.0
+
+
+def _refuse_shared_labels(model: pm.Model, orthants: list[OrthantGraph], gone: set[str]) -> None:
+    """Labels that see two latent functions would count twice, given one and given the other."""
+    latent = {model.rvs_to_values[rv] for rv in model.free_RVs if rv.name in gone}
+    graphs = model.replace_rvs_by_values([x for graph in orthants for x in graph])
+    shared = sorted(value.name for value in latent.intersection(graph_inputs(graphs)))
+    if shared:
+        raise ValueError(
+            f"labels depend on {' and '.join(shared)} together, which cannot be integrated out one "
+            "by one: add the covariance functions, as in SkewGP(cov_func=cov1 + cov2)."
+        )
 
 
 def _sun(mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any) -> SunGraph:

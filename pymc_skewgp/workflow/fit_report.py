@@ -34,7 +34,8 @@ class HyperparameterFit:
     std_error : dict of arrays
         Standard errors of the random variables, from the curvature of EP's evidence and the
         transforms' slope: a Gaussian approximation, infinite where the optimum is flat. Empty for
-        more than 40 parameters, and where `SkewGPClassifier` looked at part of the data only.
+        more than 40 parameters, for a composite likelihood, whose curvature knows nothing of the
+        dependence between batches, and where `SkewGPClassifier` looked at part of the data only.
     kind : {"evidence", "composite", "frechet"}
         What was maximised, besides the prior.
     settled : bool
@@ -177,12 +178,14 @@ def standard_errors(
         step[i] = _STEP
         ahead, behind = objective.point(x + step, pattern), objective.point(x - step, pattern)
         for name, value in ahead.items():
+            if value.dtype.kind != "f":
+                continue
             slopes.setdefault(name, []).append((value - behind[name]) / (2.0 * _STEP))
     errors = {}
     for name, slope in slopes.items():
         jacobian = np.stack(slope, axis=-1)
         if not jacobian.any():
-            continue  # a binary variable, or a constant
+            continue  # a constant
         error = np.sqrt(((jacobian @ root) ** 2).sum(axis=-1))
         lost = (jacobian @ flat) ** 2
         total = (jacobian**2).sum(axis=-1)

@@ -27,7 +27,7 @@ from pymc_skewgp.workflow.climb import Bounds
 from pymc_skewgp.workflow.collapsed import collapse_model, collapse_process
 from pymc_skewgp.workflow.fit_report import HyperparameterFit, Journal, standard_errors
 from pymc_skewgp.workflow.objective import Objective
-from pymc_skewgp.workflow.phases import distinct_patterns
+from pymc_skewgp.workflow.phases import distinct_patterns, parted
 from pymc_skewgp.workflow.search import METHODS, Found, Method, coarse_part, search, spread_out
 
 # Draws behind the reported evidence.
@@ -73,7 +73,8 @@ def find_hyperparameters(
         with `SkewGP.prior` under probit observations. Or a SkewGP made inside a model, with `X`
         and `y`.
     X, y : array_like, shapes (n, d) and (n,)
-        Inputs and labels, for a SkewGP.
+        Inputs and labels, for a SkewGP. Of its model only the priors of what it depends on count
+        then, and their potentials; other observations do where the model itself is given.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS climbs expectation propagation's evidence. "twisted" finishes on the evidence of the
         twisted sampler, right up to its standard error; "ep" stays where the climb ended.
@@ -178,12 +179,16 @@ def learn(
     began = time.perf_counter()
     objective, coarse = _objectives(model, X, y, batch_size, rng)
     origin = objective.start(start)
+    gp = model if isinstance(model, SkewGP) else None
+    if gp is not None:
+        origin = parted(objective, gp, origin, rng)
     if coarse is not None:
         coarse[0].start(start)
     bounds = objective.bounds(origin)
     starts = spread_out(coarse[0] if coarse else objective, origin, n_restarts, rng)
     seed = int(rng.integers(2**31))
-    gp = model if isinstance(model, SkewGP) else None
+    for pattern in objective.patterns():
+        objective.refuse_other_phases(origin, pattern, gp is not None)
     patterns = distinct_patterns(objective if coarse is None else coarse[0], gp, origin)
     with Journal(objective, progressbar) as journal:
         found = search(
@@ -243,11 +248,14 @@ class Learnt:
     def report(self, log_marginal_likelihood: Estimate) -> HyperparameterFit:
         """All of it, in the user's terms."""
         x, pattern, curved = self.found.top.x, self.found.pattern, self.found.curved
+        # Batches are not independent, as a composite likelihood has it: its curvature would promise
+        # three times too much.
+        errors = standard_errors(self.objective, x, pattern, curved, _FLAT)
         return HyperparameterFit(
             point=self.point,
             log_marginal_likelihood=log_marginal_likelihood,
             log_prior=self.objective.log_prior(x, pattern),
-            std_error=standard_errors(self.objective, x, pattern, curved, _FLAT),
+            std_error={} if self.in_batches else errors,
             kind="composite" if self.in_batches else "evidence",
             settled=self.found.top.settled,
             at_bound=self.at_bound,
@@ -268,7 +276,8 @@ def _objectives(
                 "X, y and batch_size go with a SkewGP: a model has its data in it. Use "
                 "find_hyperparameters(gp, X, y, ...)."
             )
-        return Objective(model, collapse_model(model)), None
+        root = model.root
+        return Objective(root, collapse_model(root)), None
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     objective, (inputs, sign) = objective_of_process(model, X, y, batch_size, rng)
@@ -296,17 +305,18 @@ def objective_of_process(
         parts = random_batches(sign, as_count("batch_size", batch_size), rng)
         batches = [(inputs[part], sign[part]) for part in parts]
     symbols = [pt.matrix("X"), pt.vector("sign")]
-    collapsed = collapse_process(gp.model, gp, *symbols)
-    return Objective(gp.model, collapsed, symbols, batches), (inputs, sign)
+    model = gp.model.root  # a nested model's variables are the root's as well
+    collapsed = collapse_process(model, gp, *symbols)
+    return Objective(model, collapsed, symbols, batches), (inputs, sign)
 
 
 def _warn(learnt: Learnt) -> None:
     at_bound, flat = learnt.at_bound, learnt.flat
     if at_bound:
         warn(
-            f"{', '.join(at_bound)} went a thousandfold away from the start, and would go on: the "
-            "data do not bound it. Give it a prior, or take it for what it is (an input without "
-            "a say, labels that a step separates).",
+            f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to the end "
+            "of its support), and would go on: neither data nor prior bound it. Give it a prior, "
+            "or take it for what it is (an input without a say, labels that a step separates).",
             BoundaryOptimumWarning,
             stacklevel=3,
         )

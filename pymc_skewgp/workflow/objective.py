@@ -11,8 +11,10 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp.inference.label_evidence import (
     EvidenceByEP,
@@ -81,6 +83,7 @@ class Objective:
         graphs = [OrthantGraph(*flat[i : i + 4]) for i in range(0, len(flat), 4)]
         terms = [t.sum() for t in model.logp(vars=collapsed.rest, jacobian=False, sum=False)]
         log_prior = sum(terms, start=pt.constant(0.0))
+        _refuse_foreign_variables([*flat, log_prior])
         used = set(graph_inputs([*flat, log_prior]))
         values = [value for value in model.value_vars if value in used]
         self._continuous = [v for v in values if v.dtype.startswith("float")]
@@ -139,13 +142,20 @@ class Objective:
         """The model's initial point as a vector, or values given by name, on their own scale."""
         model = self._model
         by_name = {rv.name: rv for rv in model.free_RVs}
-        unknown = sorted(set(overrides or {}) - set(by_name))
+        given = dict(overrides or {})
+        for name in {v.name for v in model.deterministics}.intersection(given):
+            del given[name]  # of another fit's point, say
+        unknown = sorted(set(given) - set(by_name))
         if unknown:
             raise ValueError(
                 f"start has {', '.join(unknown)}; free variables are {', '.join(by_name)}."
             )
-        strategies = {by_name[name]: np.asarray(x) for name, x in (overrides or {}).items()}
-        point = make_initial_point_fn(model=model, overrides=strategies, jitter_rvs=set())(None)
+        strategies = {by_name[name]: _of_shape(by_name[name], x) for name, x in given.items()}
+        initial = make_initial_point_fn(model=model, overrides=strategies, jitter_rvs=set())
+        point = initial(0)
+        outside = [n for n in self.names if not np.isfinite(point[n]).all()]
+        if outside:
+            raise ValueError(f"start lies outside of the support of {', '.join(outside)}.")
         self._shapes = [np.shape(point[name]) for name in self.names]
         self.labels = [
             name if shape == () else f"{name}[{', '.join(map(str, index))}]"
@@ -199,6 +209,16 @@ class Objective:
         """Values by name on their own scale, those of Deterministics among them."""
         results = self._point(*self._arguments(x, pattern))
         return dict(zip(self._point_names, map(np.asarray, results), strict=True))
+
+    def refuse_other_phases(self, x: FloatArray, pattern: Pattern, exact: bool) -> None:
+        """Raise where a phase is none: their squares are the variances of the latent signs."""
+        for *_, orthants in self._orthants(x, pattern):
+            squares = orthants.latent_cov.diagonal()
+            if not (squares > 0).all() or (exact and np.abs(squares - 1.0).max(initial=0.0) > 1e-3):
+                raise ValueError(
+                    f"with {', '.join(self.binary)} = {pattern} a phase is neither +1 nor -1: "
+                    'write 2 * pm.Bernoulli("positive", 0.5, shape=s) - 1.'
+                )
 
     # --- values ----------------------------------------------------------------------------
 
@@ -299,6 +319,33 @@ class _CompiledEvidence:
         """Gradient in the variables from that in the orthants."""
         result: list[FloatArray] = self._pull(*arguments, *batch, *wrt)
         return result
+
+
+def _of_shape(rv: Any, value: Any) -> NDArray[Any]:
+    """`value` broadcast to the shape of `rv`, as far as that is known."""
+    array, shape = np.asarray(value), rv.type.shape
+    fits = array.ndim <= len(shape) and all(
+        want in (None, have) or have == 1
+        for want, have in zip(shape[::-1], array.shape[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(f"start[{rv.name!r}] must have shape {shape}, got {array.shape}.")
+    return array if None in shape else np.broadcast_to(array, shape).copy()
+
+
+def _refuse_foreign_variables(graphs: list[Any]) -> None:
+    """What is left of random variables when the model's own are values: each a hidden draw."""
+    found = [
+        str(v.name or "<unnamed>")
+        for v in ancestors(graphs)
+        if isinstance(getattr(v.owner, "op", None), RNGConsumerOp)
+        and not isinstance(v.type, RandomType)
+    ]
+    if found:
+        raise ValueError(
+            f"the model does not know the random variable(s) {', '.join(sorted(set(found)))}: make "
+            "them, and the SkewGP, inside one ``with pm.Model():``."
+        )
 
 
 def _prior_draws(

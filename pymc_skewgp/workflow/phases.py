@@ -44,6 +44,21 @@ def distinct_patterns(objective: Objective, gp: Any, x: FloatArray) -> list[Patt
     return list(best.values())
 
 
+def parted(objective: Objective, gp: Any, x: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """`x`, but with pseudo-points that coincide there moved apart.
+
+    At a prior's centre they all do, and no density is left to climb from.
+    """
+    points = [c for c in _coordinates(objective, gp) if c]
+    rows = x[points].reshape(len(points), -1) if points else np.zeros((0, 0))
+    if np.unique(rows, axis=0).shape[0] == len(points):
+        return x
+    moved = x.copy()
+    for coordinates in points:
+        moved[coordinates] += rng.normal(size=len(coordinates))
+    return moved
+
+
 def _coordinates(objective: Objective, gp: Any) -> list[list[int]]:
     """Places in the vector of each pseudo-point, where these are a variable and not transformed."""
     name = getattr(gp.pseudo_points, "name", None)
@@ -60,6 +75,8 @@ def _exchangeable(
     objective: Objective, x: FloatArray, pattern: Pattern, points: list[list[int]]
 ) -> bool:
     """Whether exchanging points together with their phases leaves the objective as it is."""
+    # Off `x`, whose symmetry may be an accident.
+    x = x + np.random.default_rng(0).normal(0.0, 0.1, x.size)
     value = objective.by_ep(x, pattern).total
     for order in permutations(range(len(points))):
         moved = x.copy()

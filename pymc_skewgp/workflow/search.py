@@ -153,7 +153,8 @@ def _promising(
     origin = tried[0][1]
     # Some hundred labels may be separable, and send the climb to the edge of the box: a pull back
     # to the start that all the data will not feel.
-    pull = np.where(np.isfinite(np.transpose(bounds)[0]), 1.0 / _PULL**2, 0.0)
+    bounded = np.array([np.isfinite(low) for low, _ in bounds], dtype=bool)
+    pull = np.where(bounded, 1.0 / _PULL**2, 0.0)
 
     def pulled(x: FloatArray, pattern: Pattern) -> Value:
         found, away = coarse.by_ep(x, pattern), pull * (x - origin)

@@ -194,6 +194,24 @@ class TestKernels:
             scaled.predict_proba(scale * NEW), plain.predict_proba(NEW), atol=1e-3
         )
 
+    def test_columns_of_very_different_scales(self):
+        scales = np.array([1e-7, 1e7])
+        model, plain = fast(ard=True).fit(scales * X, Y), fast(ard=True).fit(X, Y)
+        np.testing.assert_allclose(
+            model.predict_proba(scales * NEW), plain.predict_proba(NEW), atol=1e-3
+        )
+
+    def test_far_from_the_origin(self):
+        """Times of a day in seconds since 1970, say: distances must not drown in round-off."""
+        far = X + 1e9
+        np.testing.assert_allclose(
+            fast().fit(far, Y).predict_proba(NEW + 1e9),
+            fast().fit(X, Y).predict_proba(NEW),
+            atol=1e-3,
+        )
+        again = pickle.loads(pickle.dumps(fast().fit(far, Y)))
+        assert again.score(NEW + 1e9, NEW_Y) > 0.85
+
     @pytest.mark.parametrize("ard", [False, True])
     def test_constant_columns(self, ard):
         padded = np.column_stack([X, np.full(70, 3.0)])
