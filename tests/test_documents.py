@@ -31,6 +31,7 @@ def test_code_about_hyperparameters_runs():
     exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)), names)
     assert names["fit"].settled
     assert "positive" in names["skew"].point
+    assert np.ptp(names["skew"].point["r"]) > 1.0  # the text says that its priors keep them apart
 
 
 def test_readme_names_files_that_exist():

@@ -27,12 +27,14 @@ class HyperparameterFit:
         The optimum: random variables and Deterministics by name, on their own scale. What
         `SkewGP.posterior` and ``pm.sample(initvals=...)`` take.
     log_marginal_likelihood : Estimate
-        At the optimum, in nats, with its standard error, from 1024 draws of their own; of the
-        composite likelihood where `kind` says so (`SkewGPClassifier` gives that of all labels).
+        At the optimum, in nats, with its standard error, from 1024 fresh draws; of the composite
+        likelihood where `kind` says so, which does not compare with a marginal likelihood
+        (`SkewGPClassifier` gives the marginal likelihood of all labels all the same). Priors are
+        not in it.
     log_prior : float
         Log density of the priors (and of all else in the model), without Jacobians.
     std_error : dict of arrays
-        Standard errors of the random variables, from the curvature of EP's evidence and the
+        Standard errors of what is in `point`, from the curvature of EP's evidence and the
         transforms' slope: a Gaussian approximation, infinite where the optimum is flat. Empty for
         more than 40 parameters, for a composite likelihood, whose curvature knows nothing of the
         dependence between batches, and where `SkewGPClassifier` looked at part of the data only.
@@ -40,9 +42,10 @@ class HyperparameterFit:
         What was maximised, besides the prior.
     settled : bool
         Whether the best climb ended at a top.
-    at_bound, flat : list of str
-        Coordinates that went a thousandfold away from the start, and that the objective hardly
-        depends on.
+    at_bound : list of str
+        Coordinates that went a thousandfold away from the start.
+    flat : list of str
+        Coordinates that the objective hardly depends on.
     runs : Dataset
         Dimension ``run``: ``method``, ``pattern`` of the binary variables, ``n_evaluations``,
         ``log_evidence`` and ``total`` (with the prior) of its best point.
@@ -50,7 +53,7 @@ class HyperparameterFit:
         Dimension ``evaluation``: ``run``, ``log_evidence``, ``total`` and ``x``, the unconstrained
         parameters (``coordinate``).
     seconds : float
-        All of it, compilation included.
+        Of the search, compilation included; the final evidence and the standard errors come after.
     """
 
     point: dict[str, NDArray[Any]]
@@ -67,18 +70,26 @@ class HyperparameterFit:
 
     def __str__(self) -> str:
         what = "composite" if self.kind == "composite" else "marginal"
-        lines = [
-            f"log {what} likelihood {self.log_marginal_likelihood}, log prior {self.log_prior:.3f}"
-        ]
+        lines = [f"log {what} likelihood {self.log_marginal_likelihood}"]
+        if self.kind != "frechet":  # which leaves priors out
+            lines[0] += f", log prior {self.log_prior:.3f}"
         for name, value in self.point.items():
             error = self.std_error.get(name)
             shown = np.array2string(value, precision=4, threshold=8)
             if error is not None:
                 shown += f" +- {np.array2string(error, precision=2, threshold=8)}"
             lines.append(f"  {name}: {shown}")
+        if self.at_bound:
+            lines.append(f"at the edge of the search: {', '.join(self.at_bound)}")
+        if self.flat:
+            lines.append(f"hardly matter: {', '.join(self.flat)}")
+        if not self.std_error:
+            lines.append("no standard errors (see HyperparameterFit)")
+        if not self.settled:
+            lines.append("NOT settled: the climb ended before it was at a top")
         lines.append(
             f"{self.path.sizes['evaluation']} evaluations in {self.runs.sizes['run']} runs, "
-            f"{self.seconds:.1f} s" + ("" if self.settled else "; NOT settled")
+            f"{self.seconds:.1f} s"
         )
         return "\n".join(lines)
 
@@ -90,7 +101,7 @@ class Journal:
         self._objective = objective
         self._rows: list[tuple[int, float, float, FloatArray]] = []
         self._runs: list[tuple[str, Pattern]] = []
-        self._best: dict[str, float] = {}
+        self._best: dict[str, tuple[float, float]] = {}
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._progress = Progress(*columns, disable=not progressbar)
         self._task = self._progress.add_task("Learning hyperparameters")
@@ -113,11 +124,12 @@ class Journal:
             found = function(x, pattern)
             self._rows.append((run, found.log_evidence, found.total, x.copy()))
             # Totals of part of the data, or by another method, do not compare.
-            self._best[method] = max(self._best.get(method, -np.inf), found.total)
+            best = self._best.get(method, (-np.inf, -np.inf))
+            self._best[method] = max(best, (found.total, found.log_evidence))
             self._progress.update(
                 self._task,
                 description=f"Run {run + 1}, {method}: log evidence {found.log_evidence:.2f} "
-                f"(best {self._best[method]:.2f})",
+                f"(at the best point {self._best[method][1]:.2f})",
             )
             return found.total, found.gradient
 

@@ -143,7 +143,8 @@ def maximize_frechet_bound(
     batch_size : int, default 30
         Labels in a batch.
     n_iterations : int, default 200
-        Of SPSA; two evaluations of all batches each.
+        Of simultaneous perturbation stochastic approximation (SPSA); each evaluates all batches
+        twice.
     start : mapping, optional
         Values of random variables by name, on their own scale.
     random_seed : int, Generator, SeedSequence or None, default 0

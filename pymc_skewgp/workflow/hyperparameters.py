@@ -73,11 +73,12 @@ def find_hyperparameters(
         with `SkewGP.prior` under probit observations. Or a SkewGP made inside a model, with `X`
         and `y`.
     X, y : array_like, shapes (n, d) and (n,)
-        Inputs and labels, for a SkewGP. Of its model only the priors of what it depends on count
-        then, and their potentials; other observations do where the model itself is given.
+        Inputs and labels, for a SkewGP. Then only the priors, and potentials, of what the SkewGP
+        depends on are counted. To count other observations too, pass the model.
     method : {"twisted", "ep"}, default "twisted"
-        L-BFGS climbs expectation propagation's evidence. "twisted" finishes on the evidence of the
-        twisted sampler, right up to its standard error; "ep" stays where the climb ended.
+        L-BFGS climbs the evidence of expectation propagation, an approximation. "twisted" finishes
+        on the evidence of the sampler that draws the posterior (importance sampling, twisted by
+        expectation propagation), right up to its standard error; "ep" stays where the climb ended.
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels
@@ -85,8 +86,8 @@ def find_hyperparameters(
     start : mapping, optional
         Values of random variables by name, on their own scale. Default the model's initial point.
     n_restarts : int, default 2
-        Climbs from other starts: of sixteen times as many points, drawn from the priors, or up to
-        a factor of twenty from `start` where these are flat, those where the climb begins highest.
+        Extra climbs. Sixteen candidates for each are drawn from the priors, or within a factor of
+        twenty of `start` where a prior is flat; the best of them start a climb.
     n_draws : int, default 256
         Quasi-random draws behind "twisted".
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -314,17 +315,17 @@ def _warn(learnt: Learnt) -> None:
     at_bound, flat = learnt.at_bound, learnt.flat
     if at_bound:
         warn(
-            f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to the end "
-            "of its support), and would go on: neither data nor prior bound it. Give it a prior, "
-            "or take it for what it is (an input without a say, labels that a step separates).",
+            f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to an end "
+            "of the support), and would go on: neither data nor prior set a bound. The reason may be "
+            "an irrelevant input, or labels that are perfectly separable. A prior helps.",
             BoundaryOptimumWarning,
             stacklevel=3,
         )
     if flat:
         warn(
             f"the marginal likelihood hardly depends on {', '.join(flat)}: a factor of e costs "
-            "less than a hundredth of a nat, so the value found is one of many. Give it a prior, "
-            "or sample it.",
+            "less than a hundredth of a nat, so the value found is one of many. Give a prior, or "
+            "use pm.sample.",
             FlatOptimumWarning,
             stacklevel=3,
         )

@@ -66,7 +66,8 @@ class Objective:
     names : list of str
         Of the variables' values, as the model knows them (``ls_log__``).
     labels : list of str
-        Of the coordinates of the vector (``ls_log__[0]``).
+        Of the coordinates of the vector: names of variables, with an index (``ls[0]``), though the
+        vector has them on the unconstrained scale.
     binary : list of str
         Of the binary free variables, which a pattern gives the values of.
     """
@@ -153,13 +154,18 @@ class Objective:
         strategies = {by_name[name]: _of_shape(by_name[name], x) for name, x in given.items()}
         initial = make_initial_point_fn(model=model, overrides=strategies, jitter_rvs=set())
         point = initial(0)
-        outside = [n for n in self.names if not np.isfinite(point[n]).all()]
+        outside = [
+            model.values_to_rvs[value].name
+            for value in self._continuous
+            if not np.isfinite(point[value.name]).all()
+        ]
         if outside:
             raise ValueError(f"start lies outside of the support of {', '.join(outside)}.")
         self._shapes = [np.shape(point[name]) for name in self.names]
+        own = [model.values_to_rvs[value].name for value in self._continuous]
         self.labels = [
             name if shape == () else f"{name}[{', '.join(map(str, index))}]"
-            for name, shape in zip(self.names, self._shapes, strict=True)
+            for name, shape in zip(own, self._shapes, strict=True)
             for index in np.ndindex(shape)
         ]
         self._n_binary = [(np.shape(point[name]), np.size(point[name])) for name in self.binary]

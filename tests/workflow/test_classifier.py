@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -336,6 +337,14 @@ def test_errors_of_prediction(fitted):
         fitted.predict(np.ones((2, 3)))
     with pytest.raises(ValueError, match="Input X contains NaN"):
         fitted.predict_proba([[np.nan, 0.0]])
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBF(1.0), pm.gp.cov.ExpQuad(2, ls=1.0)], ids=["scikit-learn", "PyMC"]
+)
+def test_kernel_objects_are_told_to_be_functions(kernel):
+    with pytest.raises(TypeError, match="pass a function of the number of features"):
+        SkewGPClassifier(kernel=kernel).fit(X, Y)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ class TestStart:
 
     @pytest.mark.filterwarnings("ignore:invalid value encountered in log:RuntimeWarning")
     def test_outside_of_the_support(self):
-        with pytest.raises(ValueError, match="outside of the support of ls_log__"):
+        with pytest.raises(ValueError, match="outside of the support of ls"):
             learn(self.gp(), np.column_stack([X, X]), Y, start={"ls": -1.0})
 
 

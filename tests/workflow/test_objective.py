@@ -84,8 +84,8 @@ class TestGradient:
 
     def test_labels(self, all_random):
         assert all_random.labels == [
-            "ls_log__",
-            "eta_log__",
+            "ls",
+            "eta",
             "r[0, 0]",
             "r[1, 0]",
             "t[0]",
