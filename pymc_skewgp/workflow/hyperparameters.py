@@ -316,7 +316,7 @@ def _warn(learnt: Learnt) -> None:
     if at_bound:
         warn(
             f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to an end "
-            "of the support), and would go on: neither data nor prior set a bound. The reason may be "
+            "of the support), and would go on: neither data nor prior set a bound. It may be "
             "an irrelevant input, or labels that are perfectly separable. A prior helps.",
             BoundaryOptimumWarning,
             stacklevel=3,
