@@ -57,6 +57,14 @@ def test_every_section_of_the_benchmark_of_models_has_its_figures():
     assert len(rows) == 18
 
 
+def test_every_section_of_the_benchmark_of_learning_has_its_figures():
+    results = ROOT / "benchmarks" / "results"
+    rows = list(csv.reader((results / "learning.csv").read_text().splitlines()))
+    assert {row[0] for row in rows} == {"fit_time", "growth", "large", "optimum", "score"}
+    folds = list(csv.DictReader((results / "learning_score.csv").read_text().splitlines()))
+    assert len(folds) == 20 * 5 * 4  # sets, folds, methods
+
+
 @pytest.mark.slow(ci=True)
 def test_quickstart_runs_and_draws(tmp_path):
     figure = tmp_path / "figure.png"

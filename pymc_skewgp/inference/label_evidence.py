@@ -22,7 +22,7 @@ from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import Estimate, add_estimates
 
 # An optimiser needs a gradient that is right to a few digits; the value is off by the square.
-_EP_TOLERANCE = 1e-4
+EP_TOLERANCE = 1e-4
 _MAX_SWEEPS = 100
 # What may be left of the prior's variances besides its leading factor, in units of the labels'
 # noise; it joins the noise, so that the variances stay as they are.
@@ -59,9 +59,16 @@ class EvidenceGradient(NamedTuple):
 
 
 class EvidenceByEP:
-    """Expectation propagation's log evidence, begun each time where the last one ended."""
+    """Expectation propagation's log evidence, begun each time where the last one ended.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    tol : float, default 1e-4
+        Residual, in standard deviations, at which EP stops.
+    """
+
+    def __init__(self, tol: float = EP_TOLERANCE) -> None:
+        self._tol = tol
         self._last: EPResult | None = None
 
     def __call__(self, orthants: Orthants) -> EvidenceGradient:
@@ -72,9 +79,7 @@ class EvidenceByEP:
         try:
             with no_warnings(), np.errstate(all="ignore"), few_blas_threads(limits.size):
                 cov = _covariance(orthants)
-                ep = fit_ep(
-                    cov, lower, upper, tol=_EP_TOLERANCE, max_sweeps=_MAX_SWEEPS, start=start
-                )
+                ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
                 gradient = ep_gradient(cov, ep, lower, upper)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return _nothing(orthants)

@@ -46,8 +46,9 @@ _WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
 # for them, while for a probability quasi-Monte Carlo gains more on the second rung.
 _ENOUGH = {"draws": 0.5, "probability": 0.95}
 # Rows above which to twist anew takes longer than thrice as many draws would, and the fraction that
-# is enough for draws then.
+# is enough for draws then; and the one wider proposal that is tried.
 _LARGE, _ENOUGH_OF_LARGE = 2000, 0.2
+_WIDER_OF_LARGE = ((0.6, 1.5),)
 _COLLAPSED = {"draws": 0.3, "probability": 0.1}  # below: temper
 _SURE_ENOUGH = 0.003  # nats: no need to climb for less
 _WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
@@ -201,7 +202,7 @@ def _pick_wider(
     Among light tails the largest effective fraction or the smallest error; else the lightest tail.
     """
     pilots = []
-    for relax, widening in _WIDER:
+    for relax, widening in _WIDER if lower.size <= _LARGE else _WIDER_OF_LARGE:
         proposal = twist(cov, ep, lower, upper, relax=relax, widening=widening)
         points = _points(proposal, _PILOT_DRAWS, rng)
         pilot, _ = _run(proposal, ep, points, _PILOT_DRAWS, "pilot")

@@ -17,6 +17,7 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp.inference.label_evidence import (
+    EP_TOLERANCE,
     EvidenceByEP,
     EvidenceGradient,
     Orthants,
@@ -36,6 +37,7 @@ _HALF_WIDTH = float(np.log(1e3))
 # What starts move a flat prior's variable by, its entries together and each by itself.
 _SPREAD, _SCATTER = 3.0, 0.3
 _MOST_BINARY = 3
+_ROUGH = 3e-4  # tolerance of EP where it need not be better
 
 Batch = tuple[FloatArray, ...]
 Pattern = tuple[int, ...]
@@ -112,14 +114,21 @@ class Objective:
         self._log_prior = _function(inputs, [log_prior, *slopes])
         self._compile_points(inputs)
         self._size = 0  # of the last matrix
-        self._by_ep = {i: EvidenceByEP() for i in np.ndindex(len(graphs), len(self._batches))}
+        self._by_ep = self._fresh_sites()
 
     def on(self, batches: Sequence[Batch]) -> "Objective":
         """The same for other data, nothing compiled anew."""
         other = copy(self)
         other._batches = list(batches)
-        other._by_ep = {i: EvidenceByEP() for i in np.ndindex(len(self._evidences), len(batches))}
+        other._by_ep = other._fresh_sites()
         return other
+
+    def _fresh_sites(self) -> dict[tuple[int, ...], EvidenceByEP]:
+        """EP for every orthant of every batch, with nothing to begin from."""
+        # A composite likelihood is off by more than EP ever is.
+        tol = EP_TOLERANCE if len(self._batches) <= 1 else _ROUGH
+        keys = np.ndindex(len(self._evidences), len(self._batches))
+        return {key: EvidenceByEP(tol) for key in keys}
 
     # --- points ----------------------------------------------------------------------------
 
