@@ -108,7 +108,7 @@ def hyperparameters(
     """
     nodes = [node for node in ancestors(outputs) if node not in inputs]
     given = {node for node in nodes if node.name is not None and node.name in known}
-    random = {node for node in nodes if _is_random(node)}
+    random = {node for node in nodes if is_random(node)}
     needed = set(ancestors(outputs, blockers=given | random))
     missing = sorted(str(node.name or "<unnamed>") for node in (needed & random) - given)
     if missing:
@@ -119,7 +119,7 @@ def hyperparameters(
     return sorted(needed & given, key=lambda node: node.name)
 
 
-def _is_random(node: Any) -> bool:
+def is_random(node: Any) -> bool:
     """Whether an Op with a generator made it; so plain and symbolic random variables alike."""
     return (
         node.owner is not None

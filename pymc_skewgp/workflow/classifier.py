@@ -310,10 +310,10 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
                 f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
                 f"features, got {self.kernel!r}."
             )
-        for name, least in (("n_pseudo_points", 0), ("n_restarts", 0)):
+        for name in ("n_pseudo_points", "n_restarts"):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
+            if not isinstance(value, int | np.integer) or value < 0:
+                raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
         size = self.batch_size
         if size == "auto":
             size = _BATCH if n > _LARGE else None

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -26,7 +26,7 @@ from pymc_skewgp.workflow.batches import random_batches
 from pymc_skewgp.workflow.climb import Bounds
 from pymc_skewgp.workflow.collapsed import collapse_model, collapse_process
 from pymc_skewgp.workflow.fit_report import HyperparameterFit, Journal, standard_errors
-from pymc_skewgp.workflow.objective import Objective
+from pymc_skewgp.workflow.objective import Batch, Objective
 from pymc_skewgp.workflow.phases import distinct_patterns, parted
 from pymc_skewgp.workflow.search import METHODS, Found, Method, coarse_part, search, spread_out
 
@@ -178,13 +178,12 @@ def learn(
 ) -> "Learnt":
     """`find_hyperparameters` for checked options, without the evidence's own estimate."""
     began = time.perf_counter()
-    objective, coarse = _objectives(model, X, y, batch_size, rng)
+    objective, part = _objective(model, X, y, batch_size, rng)
     origin = objective.start(start)
+    coarse = None if part is None else (objective.on([part.batch]), part.share)
     gp = model if isinstance(model, SkewGP) else None
     if gp is not None:
         origin = parted(objective, gp, origin, rng)
-    if coarse is not None:
-        coarse[0].start(start)
     bounds = objective.bounds(origin)
     starts = spread_out(coarse[0] if coarse else objective, origin, n_restarts, rng)
     seed = int(rng.integers(2**31))
@@ -251,12 +250,14 @@ class Learnt:
         x, pattern, curved = self.found.top.x, self.found.pattern, self.found.curved
         # Batches are not independent, as a composite likelihood has it: its curvature would promise
         # three times too much.
-        errors = standard_errors(self.objective, x, pattern, curved, _FLAT)
+        errors = {}
+        if not self.in_batches:
+            errors = standard_errors(self.objective, x, pattern, curved, _FLAT)
         return HyperparameterFit(
             point=self.point,
             log_marginal_likelihood=log_marginal_likelihood,
             log_prior=self.objective.log_prior(x, pattern),
-            std_error={} if self.in_batches else errors,
+            std_error=errors,
             kind="composite" if self.in_batches else "evidence",
             settled=self.found.top.settled,
             at_bound=self.at_bound,
@@ -267,10 +268,17 @@ class Learnt:
         )
 
 
-def _objectives(
+class _Part(NamedTuple):
+    """Some of the data, and what share of all they are."""
+
+    batch: Batch
+    share: float
+
+
+def _objective(
     model: Any, X: Any, y: Any, batch_size: int | None, rng: np.random.Generator
-) -> tuple[Objective, tuple[Objective, float] | None]:
-    """The objective, and the same on part of the data with their share where these are many."""
+) -> tuple[Objective, _Part | None]:
+    """The objective, and a part of the data to begin with where these are many."""
     if isinstance(model, pm.Model):
         if X is not None or y is not None or batch_size is not None:
             raise ValueError(
@@ -285,7 +293,7 @@ def _objectives(
     part = coarse_part(sign, batch_size, rng)
     if part is None:
         return objective, None
-    return objective, (objective.on([(inputs[part], sign[part])]), part.size / sign.size)
+    return objective, _Part((inputs[part], sign[part]), part.size / sign.size)
 
 
 def objective_of_process(

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
-from pytensor.tensor.random.op import RNGConsumerOp
-from pytensor.tensor.random.type import RandomType
 
+from pymc_skewgp.gp.functions import is_random
 from pymc_skewgp.inference.label_evidence import (
     EP_TOLERANCE,
     EvidenceByEP,
@@ -350,12 +349,7 @@ def _of_shape(rv: Any, value: Any) -> NDArray[Any]:
 
 def _refuse_foreign_variables(graphs: list[Any]) -> None:
     """What is left of random variables when the model's own are values: each a hidden draw."""
-    found = [
-        str(v.name or "<unnamed>")
-        for v in ancestors(graphs)
-        if isinstance(getattr(v.owner, "op", None), RNGConsumerOp)
-        and not isinstance(v.type, RandomType)
-    ]
+    found = [str(v.name or "<unnamed>") for v in ancestors(graphs) if is_random(v)]
     if found:
         raise ValueError(
             f"the model does not know the random variable(s) {', '.join(sorted(set(found)))}: make "
