@@ -17,13 +17,9 @@ from xarray import DataTree
 
 from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
 from pymc_skewgp.inference.datatree import as_datatree
+from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
 from pymc_skewgp.inference.probit import CovarianceFunction, MeanFunction, Prior, ProbitProblem
 from pymc_skewgp.kernels import linalg
-from pymc_skewgp.kernels.mixture import (
-    mixture_moment_errors,
-    mixture_moments,
-    mixture_quantiles,
-)
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.truncated import (
     Seed,
@@ -37,7 +33,6 @@ from pymc_skewgp.kernels.weights import (
     Estimate,
     add_estimates,
     systematic_resample,
-    weighted_error,
 )
 from pymc_skewgp.sun import SUN
 
@@ -48,22 +43,12 @@ _LEAST_WEIGHTED = 128
 _ETI_89 = (0.055, 0.5, 0.945)
 
 
-class Probability(NamedTuple):
-    """Probability of a label 1 at each new point, with its Monte Carlo standard error."""
-
-    value: FloatArray
-    std_error: FloatArray
-
-
-class _Mixture(NamedTuple):
-    """f at t new points as a mixture of Gaussians, one for each of S weighted draws of u."""
+class _Regression(NamedTuple):
+    """f at t new points given u, but for the draws: f - centre = solved' u + residual."""
 
     centre: FloatArray  # (t,), prior mean
     row_cov: FloatArray  # (s + n, t), covariance of u with f
     solved: FloatArray  # G^-1 row_cov
-    means: FloatArray  # (t, S)
-    variance: FloatArray  # (t,), the same for all draws
-    weights: FloatArray  # (S,)
 
 
 class SkewGPPosterior:
@@ -295,23 +280,21 @@ class SkewGPPosterior:
         """
         new = as_inputs("Xnew", Xnew, self._X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(np.asarray(quantiles, dtype=float)))
-        if (probs <= 0).any() or (probs >= 1).any():
-            raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles}.")
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
-        latent = self.latent
-        mixture = self._mixture(new)
-        centre, row_cov, solved, means, variance, weights = mixture
-        mean, sd, skewness = mixture_moments(means, variance, weights)
-        errors = mixture_moment_errors(means, variance, weights, latent.replicate)
-        p_mean, p_mcse = self._averaged(mixture)
+        regression = self._regression(new)
+        marginals = self._marginals(new, regression)
+        mean, sd, skewness = marginals.moments
+        errors = marginals.moment_errors
+        p_mean, p_mcse = marginals.probability()
 
         groups: dict[str, dict[str, Any]] = {}
         quantile_group = {}
         if probs.size:
-            quantile_group["f_quantile"] = mixture_quantiles(means, variance, weights, probs)
+            quantile_group["f_quantile"] = marginals.quantile(probs)
         if draws:
             rng = np.random.default_rng(random_seed)
             drawn, chosen = self._equal_draws(draws, chains, "twisted", rng, 1)
+            centre, row_cov, solved = regression
             residual = self._prior.covariance("Xnew", new) - row_cov.T @ solved
             factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
             f = centre[:, None] + (drawn.draws[chosen.ravel()] @ solved).T
@@ -344,17 +327,13 @@ class SkewGPPosterior:
                 "quantile": probs,
                 "feature": np.arange(new.shape[1]),
             },
-            attrs=self._attributes(latent),
+            attrs=self._attributes(self.latent),
         )
 
     def probability(self, Xnew: ArrayLike) -> Probability:
         r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.
 
         .. math:: p(y_* = 1) = \mathrm E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}
-
-        To S effective draws one is added that stands for what no draw has met, a Gaussian of the
-        same mean and variance: less than a standard error where the draws know better, and where
-        they do not, in a tail beyond 1/S, no label is called impossible.
 
         Parameters
         ----------
@@ -366,38 +345,46 @@ class SkewGPPosterior:
         Probability
             ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
         """
-        return self._averaged(self._mixture(as_inputs("Xnew", Xnew, self._X.shape[1])))
+        return self.marginals(Xnew).probability()
 
-    def _mixture(self, new: FloatArray) -> _Mixture:
-        """The Gaussian mixture over u of f at new points."""
+    def marginals(self, Xnew: ArrayLike | None = None) -> LatentMarginals:
+        """Marginal distribution of f at each point: moments, quantiles, distribution function.
+
+        Parameters
+        ----------
+        Xnew : array_like, shape (t, d) or (t,), optional
+            New inputs. Default the data.
+
+        Returns
+        -------
+        LatentMarginals
+
+        Examples
+        --------
+        >>> import pymc as pm
+        >>> from pymc_skewgp import SkewGP
+        >>> gp = SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        >>> at = gp.posterior([[0.0], [1.0]], [1, 1]).marginals([[0.5]])
+        >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
+        P(f(0.5) < 0) = 0.06
+        """
+        new = self._X if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
+        return self._marginals(new, self._regression(new))
+
+    def _regression(self, new: FloatArray) -> _Regression:
+        problem = self._problem  # first, so that what is wrong at the data is told of as such
+        cross = self._prior.covariance("Xnew", self._points, new)
+        return _Regression(self._prior.mean("Xnew", new), *problem.regression(cross))
+
+    def _marginals(self, new: FloatArray, regression: _Regression) -> LatentMarginals:
         latent = self.latent
         weights = np.exp(latent.log_weights - latent.log_weights.max())
         weights /= weights.sum()
-        row_cov, solved = self._problem.regression(
-            self._prior.covariance("Xnew", self._points, new)
-        )
-        centre = self._prior.mean("Xnew", new)
-        means = solved.T @ latent.draws.T
-        means += centre[:, None]
+        means = regression.solved.T @ latent.draws.T
+        means += regression.centre[:, None]
         prior_var = self._prior.covariance("Xnew", new, diag=True)
-        variance = np.maximum(prior_var - np.einsum("ij,ij->j", row_cov, solved), 0.0)
-        return _Mixture(centre, row_cov, solved, means, variance, weights)
-
-    def _averaged(self, mixture: _Mixture) -> Probability:
-        p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
-        mean = p @ mixture.weights
-        p -= mean[:, None]
-        error = weighted_error(p, mixture.weights, self.latent.replicate)
-        # Draws do not know of a tail that none of them is in, and would call a label impossible:
-        # one draw more is taken to be what a Gaussian of equal mean and variance says.
-        centre = mixture.means @ mixture.weights
-        spread = np.einsum("ij,ij,j->i", mixture.means, mixture.means, mixture.weights)
-        spread = np.maximum(spread - centre**2, 0.0) + mixture.variance
-        share = 1.0 / (1.0 + 1.0 / float(mixture.weights @ mixture.weights))
-        other = ndtr(centre / np.sqrt(1.0 + spread))
-        # And its label is one of two.
-        doubt = share * np.sqrt(other * (1.0 - other))
-        return Probability(mean + share * (other - mean), np.hypot(error, doubt))
+        known = np.einsum("ij,ij->j", regression.row_cov, regression.solved)
+        return LatentMarginals(means, np.maximum(prior_var - known, 0.0), weights, latent.replicate)
 
     @property
     def _labels(self) -> NDArray[np.int64]:

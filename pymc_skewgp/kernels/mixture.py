@@ -81,17 +81,73 @@ def mixture_quantiles(
     ndarray, shape (n_probs, n)
         Quantiles, to 1e-10 of the mixture's standard deviation.
     """
-    n, n_components = means.shape
-    out = np.empty((probs.size, n))
-    rows = max(1, _CHUNK // n_components)
-    for start in range(0, n, rows):
-        block = slice(start, start + rows)
-        # A point mass has no density to step along: give it an invisible width.
-        sd = np.sqrt(variance[block] + 1e-24 * (1.0 + means[block].var(axis=1)))
+    out = np.empty((probs.size, means.shape[0]))
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])
         mean, spread, _ = mixture_moments(means[block], sd**2, weights)
         for i, prob in enumerate(probs):
             out[i, block] = _solve(means[block], sd, weights, prob, mean, spread)
     return out
+
+
+def mixture_cdf(
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    values: FloatArray,
+    replicate: IntArray | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    r"""Distribution function :math:`\sum_j w_j \Phi\{(x - m_{ij}) / v_i^{1/2}\}` of each row.
+
+    Parameters
+    ----------
+    means, variance, weights : ndarray
+        As for `mixture_moments`.
+    values : ndarray, shape (n_values, n)
+        Where: a column for each row of `means`.
+    replicate : ndarray of int, shape (n_components,), optional
+        As for `mixture_moment_errors`.
+
+    Returns
+    -------
+    cdf, error : ndarray, shape (n_values, n)
+        Values, and their Monte Carlo standard errors, components being draws.
+    """
+    cdf, error = np.empty(values.shape), np.empty(values.shape)
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])[:, None]
+        for i, at in enumerate(values[:, block]):
+            below = ndtr((at[:, None] - means[block]) / sd)
+            cdf[i, block] = below @ weights
+            below -= cdf[i, block][:, None]
+            error[i, block] = weighted_error(below, weights, replicate)
+    return cdf, error
+
+
+def mixture_density(
+    means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
+) -> FloatArray:
+    """Density of the mixture of `mixture_cdf` at `values`, in the same shape."""
+    density = np.empty(values.shape)
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])
+        for i, at in enumerate(values[:, block]):
+            density[i, block] = _density((at[:, None] - means[block]) / sd[:, None], sd, weights)
+    return density
+
+
+def _blocks(n: int, n_components: int) -> list[slice]:
+    rows = max(1, _CHUNK // n_components)
+    return [slice(start, start + rows) for start in range(0, n, rows)]
+
+
+def _visible_sd(means: FloatArray, variance: FloatArray) -> FloatArray:
+    """Standard deviations; a point mass has no density to step along: an invisible width for it."""
+    return np.asarray(np.sqrt(variance + 1e-24 * (1.0 + means.var(axis=1))))
+
+
+def _density(scaled: FloatArray, sd: FloatArray, weights: FloatArray) -> FloatArray:
+    return np.exp(-0.5 * scaled**2) @ weights / (np.sqrt(2 * np.pi) * sd)
 
 
 def _solve(
@@ -111,7 +167,7 @@ def _solve(
     for _ in range(_MAX_STEPS):
         scaled = (x[left, None] - means[left]) / sd[left, None]
         surplus = ndtr(scaled) @ weights - prob
-        density = np.exp(-0.5 * scaled**2) @ weights / (np.sqrt(2 * np.pi) * sd[left])
+        density = _density(scaled, sd[left], weights)
         low[left] = np.where(surplus < 0, x[left], low[left])
         high[left] = np.where(surplus < 0, high[left], x[left])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

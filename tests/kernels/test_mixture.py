@@ -9,7 +9,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from pymc_skewgp.kernels.mixture import mixture_moments, mixture_quantiles
+from pymc_skewgp.kernels.mixture import (
+    mixture_cdf,
+    mixture_density,
+    mixture_moments,
+    mixture_quantiles,
+)
 
 PROBS = np.array([0.001, 0.025, 0.25, 0.5, 0.9, 0.999])
 
@@ -104,3 +109,29 @@ def test_quantiles_increase_and_blocks_agree(monkeypatch):
     assert (np.diff(whole, axis=0) > 0).all()
     monkeypatch.setattr("pymc_skewgp.kernels.mixture._CHUNK", 20)
     np.testing.assert_allclose(mixture_quantiles(means, variance, weights, PROBS), whole, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_distribution_function_and_density_against_scipy(seed, monkeypatch):
+    monkeypatch.setattr("pymc_skewgp.kernels.mixture._CHUNK", 10)  # two rows a block
+    means, variance, weights = mixture(seed, 5)
+    values = np.random.default_rng(seed + 10).normal(size=(4, 3))
+    sd = np.sqrt(variance)[:, None]
+    cdf, _ = mixture_cdf(means, variance, weights, values)
+    each = norm.cdf(values[:, :, None], means, sd) @ weights
+    np.testing.assert_allclose(cdf, each, atol=1e-14)  # sums of five terms of size 1
+    density = mixture_density(means, variance, weights, values)
+    np.testing.assert_allclose(density, norm.pdf(values[:, :, None], means, sd) @ weights, 1e-12)
+
+
+def test_the_error_of_the_distribution_function_is_honest():
+    """Components are 100 draws of N(0, 1): over 400 sets the errors' mean square is as stated.
+
+    The ratio of mean squares has a relative error of sqrt(2 / 400) = .07; .3 is four of those.
+    """
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(400, 100))
+    at, weights = 0.7, np.full(100, 0.01)
+    cdf, error = mixture_cdf(means, np.full(400, 0.5), weights, np.full((1, 400), at))
+    truth = norm.cdf(at / np.sqrt(1.5))
+    assert np.mean((cdf - truth) ** 2) / np.mean(error**2) == pytest.approx(1.0, abs=0.3)

@@ -12,6 +12,7 @@ from pymc_skewgp.kernels import sampling
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.sampling import N_REPLICATES, sample_rectangle
 from pymc_skewgp.kernels.tempering import TemperedDraws
+from pymc_skewgp.kernels.twisted import twist
 
 N = 6
 COV = DenseCovariance(equicorrelated_cov(N, 0.5))
@@ -113,6 +114,31 @@ def test_tempered_for_real():
     assert result.method == "tempered"
     assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error
     assert result.u.min() > 0
+
+
+def test_large_problems_temper_from_the_first_proposal(monkeypatch):
+    """Without a second factorisation; a draw of an equicorrelated Gaussian has a known mean."""
+    monkeypatch.setattr(sampling, "_LARGE", N - 1)
+    monkeypatch.setattr(sampling, "_ENOUGH_OF_LARGE", 1.1)
+    monkeypatch.setitem(sampling._ENOUGH, "draws", 1.1)
+    made = []
+
+    def counted(*args, **kwargs):
+        made.append(twist(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(sampling, "twist", counted)
+    result = sample(n_draws=4096)
+    assert result.method == "tempered"
+    assert len(made) == 1
+    log_prob = result.log_prob
+    assert abs(log_prob.value + np.log(N + 1)) < 4 * log_prob.std_error + 1e-3
+    mean = equicorrelated_moments(LOWER, UPPER, 0.5)[0]
+    # Four standard errors of 4096 independent draws (a coordinate has a deviation of .6), doubled
+    # for particles that share ancestors.
+    weights = np.exp(result.log_weights - result.log_weights.max())
+    found = result.u @ (weights / weights.sum())
+    assert np.abs(found - mean).max() < 8 * 0.6 / np.sqrt(4096)
 
 
 def test_more_batches_reach_the_error_asked_for():

@@ -1,0 +1,124 @@
+"""What is known of f at each point by itself: a mixture of Gaussians over draws of u."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from pymc_skewgp.kernels.mixture import (
+    mixture_cdf,
+    mixture_density,
+    mixture_moment_errors,
+    mixture_moments,
+    mixture_quantiles,
+)
+from pymc_skewgp.kernels.validation import FloatArray, as_vector
+from pymc_skewgp.kernels.weights import IntArray, weighted_error
+
+
+class Probability(NamedTuple):
+    """A probability at each point, with its Monte Carlo standard error."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+class Moments(NamedTuple):
+    """Mean, standard deviation and skewness at each point, or the standard errors of these."""
+
+    mean: FloatArray
+    sd: FloatArray
+    skewness: FloatArray
+
+
+@dataclass(frozen=True)
+class LatentMarginals:
+    r"""Marginal distributions of f at t points, exact but for the draws of u that they average.
+
+    .. math:: f(x_i) \sim \sum_j w_j N(m_{ij}, v_i)
+
+    `SkewGPPosterior.marginals` makes it.
+
+    Attributes
+    ----------
+    means : ndarray, shape (t, S)
+        Mean of f given each draw of u.
+    variance : ndarray, shape (t,)
+        Variance of f given u, which is the same for all draws.
+    weights : ndarray, shape (S,)
+        Weights of the draws; their sum is 1.
+    replicate : ndarray of int, shape (S,), or None
+        The independent randomisation that each draw comes from; None where draws are independent.
+    """
+
+    means: FloatArray
+    variance: FloatArray
+    weights: FloatArray
+    replicate: IntArray | None = None
+
+    @property
+    def size(self) -> int:
+        """Number t of points."""
+        return self.variance.size
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean, standard deviation and skewness, shape (t,) each."""
+        return Moments(*mixture_moments(self.means, self.variance, self.weights))
+
+    @cached_property
+    def moment_errors(self) -> Moments:
+        """Monte Carlo standard errors of `moments`."""
+        return Moments(
+            *mixture_moment_errors(self.means, self.variance, self.weights, self.replicate)
+        )
+
+    def quantile(self, probs: ArrayLike) -> FloatArray:
+        """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
+        p = as_vector("probs", np.atleast_1d(np.asarray(probs, dtype=float)))
+        if (p <= 0).any() or (p >= 1).any():
+            raise ValueError(
+                f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
+            )
+        return mixture_quantiles(self.means, self.variance, self.weights, p)
+
+    def cdf(self, values: ArrayLike) -> Probability:
+        """P(f <= value), for values of shape (..., t), one column for each point."""
+        rows, shape = self._rows(values)
+        cdf, error = mixture_cdf(self.means, self.variance, self.weights, rows, self.replicate)
+        return Probability(cdf.reshape(shape), error.reshape(shape))
+
+    def density(self, values: ArrayLike) -> FloatArray:
+        """Density of f at values of shape (..., t), one column for each point."""
+        rows, shape = self._rows(values)
+        return mixture_density(self.means, self.variance, self.weights, rows).reshape(shape)
+
+    def probability(self) -> Probability:
+        r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`.
+
+        To S effective draws one is added that stands for what no draw has met, a Gaussian of the
+        same mean and variance: less than a standard error where the draws know better, and where
+        they do not, in a tail beyond 1/S, no label is called impossible.
+        """
+        p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
+        mean = p @ self.weights
+        p -= mean[:, None]
+        error = weighted_error(p, self.weights, self.replicate)
+        centre, sd, _ = self.moments
+        share = 1.0 / (1.0 + 1.0 / float(self.weights @ self.weights))
+        other = ndtr(centre / np.sqrt(1.0 + sd**2))
+        # And its label is one of two.
+        doubt = share * np.sqrt(other * (1.0 - other))
+        return Probability(mean + share * (other - mean), np.hypot(error, doubt))
+
+    def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
+        array = np.asarray(values, dtype=float)
+        if not array.ndim or array.shape[-1] != self.size:
+            raise ValueError(
+                f"values must have a column for each of the {self.size} points, got shape "
+                f"{array.shape}."
+            )
+        return array.reshape(-1, self.size), array.shape
