@@ -158,6 +158,11 @@ class SkewGPPosterior:
             f"n_pseudo_points={self._prior.n_pseudo_points})"
         )
 
+    @property
+    def prior(self) -> Prior:
+        """Kernel, mean and pseudo-points, as functions and arrays."""
+        return self._prior
+
     @cached_property
     def latent(self) -> TruncatedDraws:
         """Weighted draws of u, columns: pseudo-points first, then data."""

@@ -91,6 +91,10 @@ class LatentMarginals:
         cdf, error = mixture_cdf(self.means, self.variance, self.weights, rows, self.replicate)
         return Probability(cdf.reshape(shape), error.reshape(shape))
 
+    def cdf_values(self, values: ArrayLike) -> FloatArray:
+        """Values of `cdf` alone."""
+        return self.cdf(values).value
+
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), one column for each point."""
         rows, shape = self._rows(values)

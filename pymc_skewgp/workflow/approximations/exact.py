@@ -1,0 +1,69 @@
+"""The exact posterior by its two samplers, and the two Gaussians that approximate it."""
+
+import numpy as np
+
+from pymc_skewgp.inference.gaussian_posterior import (
+    GaussianPosterior,
+    ep_posterior,
+    laplace_posterior,
+)
+from pymc_skewgp.inference.latent_marginals import LatentMarginals
+from pymc_skewgp.workflow.approximations.drawn import from_draws
+from pymc_skewgp.workflow.approximations.problem import Approximation, Problem, function_tree
+
+
+def exact(problem: Problem) -> Approximation:
+    """Near-independent draws by the twisted sampler."""
+    return _sampled(problem, "twisted")
+
+
+def lin_ess(problem: Problem) -> Approximation:
+    """A Markov chain by linear elliptical slice sampling."""
+    return _sampled(problem, "lin_ess")
+
+
+def _sampled(problem: Problem, method: str) -> Approximation:
+    tree = problem.posterior.sample(
+        problem.draws,
+        problem.chains,
+        method,  # type: ignore[arg-type]
+        problem.seed,
+        **problem.options,
+    )
+    attrs = dict(tree["sample_stats"].attrs)
+    evidence = attrs.get("log_marginal_likelihood", np.nan)
+    return from_draws(
+        problem,
+        np.asarray(tree["posterior"].dataset["f"].values),
+        attrs=attrs,
+        evidence=evidence,
+        evidence_se=attrs.get("log_marginal_likelihood_se", np.nan),
+        drawing=attrs["sampling_time"],
+    )
+
+
+def ep(problem: Problem) -> Approximation:
+    """Expectation propagation."""
+    found = ep_posterior(problem.prior, problem.X, problem.sign, problem.new, **problem.options)
+    return _gaussian(problem, found)
+
+
+def laplace(problem: Problem) -> Approximation:
+    """Laplace's approximation at the mode of f."""
+    found = laplace_posterior(problem.prior, problem.X, problem.sign, problem.new)
+    return _gaussian(problem, found)
+
+
+def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
+    n = problem.X.shape[0]
+    rng = np.random.default_rng(problem.seed)
+    f = found.sample(problem.draws * problem.chains, rng)
+    f = f.reshape(problem.chains, problem.draws, -1)
+    at_new = LatentMarginals(found.mean[n:, None], found.cov.diagonal()[n:], np.ones(1))
+    p = at_new.probability()._replace(std_error=np.zeros(at_new.size))
+    return Approximation(
+        found.marginals(),
+        p,
+        function_tree(f[..., :n], f[..., n:], {"log_marginal_likelihood": found.log_evidence}),
+        evidence=found.log_evidence,
+    )

@@ -1,0 +1,162 @@
+"""What an approximation's intervals hold: of the exact posterior, or of the truth."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from xarray import Dataset, DataTree
+
+from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.workflow.marginals import (
+    DrawnMarginals,
+    Marginals,
+    drawn_variable,
+    labelled_marginals,
+)
+
+PROBS = (0.5, 0.8, 0.89, 0.95)
+
+
+def coverage(
+    source: Any,
+    exact: Any = None,
+    *,
+    probs: Sequence[float] = PROBS,
+    var: str = "f",
+    group: str = "posterior",
+) -> Dataset:
+    r"""Coverage of central intervals, for each latent point and on average.
+
+    Two kinds, by what is given:
+
+    * ``coverage(approximation, exact)``: the probability that the *exact posterior* gives to the
+      approximation's central interval, :math:`F(q_{(1+p)/2}) - F(q_{(1-p)/2})` with F the exact
+      distribution function and q the approximation's quantiles. One data set is enough. It is p
+      at every point for an approximation that is right.
+    * ``coverage(sbc(...))``: the share of simulations in which the interval held the *true
+      function* that the data were simulated from. It is p on average for every method that is
+      right on average over the prior; errors that cancel from one data set to the next do not show.
+
+    Parameters
+    ----------
+    source : DataTree, LatentMarginals or SkewGPPosterior
+        The approximation; or the result of `sbc`.
+    exact : SkewGPPosterior, LatentMarginals or DataTree, optional
+        The exact posterior at the same points, for the first kind.
+    probs : sequence of float, default (0.5, 0.8, 0.89, 0.95)
+        Nominal probabilities of the intervals.
+    var, group : str
+        The latent variable where a DataTree holds draws, and its group.
+
+    Returns
+    -------
+    Dataset
+        ``coverage`` and its standard error ``coverage_se`` (prob and the dimensions of the
+        variable), ``mean`` and ``mean_se`` over the points (prob). Standard errors are of Monte
+        Carlo: that of an interval from draws with nominal probability p is taken to be
+        :math:`\{p (1 - p) / \mathrm{ESS}\}^{1/2}`. All points share draws, so in the first kind
+        ``mean_se`` is the mean of the points' errors, an upper bound. In the second kind errors
+        are binomial, with two hits and two misses added (Agresti & Coull 1998), and ``mean_se``
+        is from the spread over simulations.
+
+    Raises
+    ------
+    ValueError
+        For different points or numbers of them, probabilities outside (0, 1), no draws.
+    KeyError
+        When a DataTree has not the group, or the group not the variable.
+    TypeError
+        For other objects, and when `exact` is missing and `source` is not the result of `sbc`.
+
+    References
+    ----------
+    .. [1] A. Agresti & B. A. Coull (1998), Approximate is better than "exact" for interval
+       estimation of binomial proportions, doi:10.1080/00031305.1998.10480550.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> posterior = gp.posterior(np.array([[0.0], [1.0], [3.0]]), [1, 1, 1])
+    >>> draws = posterior.sample(draws=1000, chains=4, random_seed=1)
+    >>> sg.coverage(draws, posterior)["mean"].values.round(1)
+    array([0.5, 0.8, 0.9, 1. ])
+    """
+    levels = _levels(probs)
+    if exact is None:
+        return _of_the_truth(source, levels, var)
+    points = labelled_marginals(source, var=var, group=group)
+    reference = labelled_marginals(exact, var=var, group=group)
+    if points.shape != reference.shape:
+        raise ValueError(
+            "the approximation and the exact posterior are at different points: they have "
+            f"{dict(zip(points.dims, points.shape, strict=True))} and "
+            f"{dict(zip(reference.dims, reference.shape, strict=True))}."
+        )
+    for name in set(points.coords) & set(reference.coords):
+        ours, theirs = np.asarray(points.coords[name]), np.asarray(reference.coords[name])
+        if not np.array_equal(ours, theirs):
+            raise ValueError(
+                f"the approximation and the exact posterior differ in the coordinate {name!r}: "
+                f"{ours[:3]}... and {theirs[:3]}...; select the same points of both."
+            )
+    value, error = interval_coverage(points.marginals, reference.marginals, levels)
+    result = points.dataset({"prob": levels}, coverage=value, coverage_se=error)
+    return result.assign(mean=("prob", value.mean(axis=1)), mean_se=("prob", error.mean(axis=1)))
+
+
+def interval_coverage(
+    approximation: Marginals, exact: Marginals, probs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Exact probability of the approximation's central intervals, and its error, (prob, t) each."""
+    ends = approximation.quantile(np.concatenate([0.5 - 0.5 * probs, 0.5 + 0.5 * probs]))
+    value, error = exact.cdf(ends)
+    low, high = np.split(value, 2)
+    # Errors of the two ends: as if independent, which they are nearly, far apart in the cdf.
+    variance = np.square(error).reshape(2, *low.shape).sum(axis=0)
+    if isinstance(approximation, DrawnMarginals):
+        # The probability between two order statistics has a beta distribution, whatever F.
+        variance += (probs * (1.0 - probs))[:, None] / approximation.ess
+    return high - low, np.sqrt(variance)
+
+
+def _of_the_truth(tree: Any, probs: FloatArray, var: str) -> Dataset:
+    """Hit rates in simulations, from the truth's place in each posterior."""
+    if not isinstance(tree, DataTree) or "prior_sbc" not in tree.children:
+        raise TypeError(
+            "coverage needs the exact posterior as its second argument, or the result of sbc as "
+            f"its only one; got one argument, {_found(tree)}."
+        )
+    array = drawn_variable(tree, var, "prior_sbc")
+    points = array.isel(chain=0, draw=0, drop=True)
+    place = array.values.reshape(-1, *points.shape)
+    hit = np.abs(place - 0.5) <= 0.5 * probs.reshape(-1, 1, *(1 for _ in points.shape))
+    n = hit.shape[1]
+    rate = hit.mean(axis=1)
+    cautious = (hit.sum(axis=1) + 2.0) / (n + 4.0)
+    each = hit.reshape(*hit.shape[:2], -1).mean(axis=2)
+    dims = ("prob", *points.dims)
+    return Dataset(
+        {
+            "coverage": (dims, rate),
+            "coverage_se": (dims, np.sqrt(cautious * (1.0 - cautious) / (n + 4.0))),
+            "mean": ("prob", each.mean(axis=1)),
+            "mean_se": ("prob", each.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)),
+        },
+        coords={**points.coords, "prob": probs},
+    )
+
+
+def _found(tree: Any) -> str:
+    if isinstance(tree, DataTree):
+        return f"a DataTree with the groups {sorted(tree.children)}"
+    return f"a {type(tree).__name__}"
+
+
+def _levels(probs: Sequence[float]) -> FloatArray:
+    levels = np.atleast_1d(np.asarray(probs, dtype=float))
+    if levels.ndim != 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(f"probs must be probabilities strictly between 0 and 1, got {probs!r}.")
+    return levels
