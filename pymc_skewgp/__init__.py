@@ -23,6 +23,15 @@ from pymc_skewgp.kernels.errors import (
 )
 from pymc_skewgp.kernels.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
 from pymc_skewgp.kernels.weights import Estimate
+from pymc_skewgp.plots import (
+    plot_coverage,
+    plot_latent_band,
+    plot_prior_draws,
+    plot_second_order,
+    plot_skewness,
+    plot_slice_density,
+    plot_sun_density,
+)
 from pymc_skewgp.posterior import SkewGPPosterior
 from pymc_skewgp.steps.conjugate import ConjugateStep
 from pymc_skewgp.steps.lin_ess import LinESS
@@ -61,6 +70,13 @@ __all__ = [
     "find_hyperparameters",
     "maximize_frechet_bound",
     "mvn_logcdf",
+    "plot_coverage",
+    "plot_latent_band",
+    "plot_prior_draws",
+    "plot_second_order",
+    "plot_skewness",
+    "plot_slice_density",
+    "plot_sun_density",
     "pt_mvn_logcdf",
     "truncated_mvn",
 ]

@@ -53,6 +53,7 @@ LAYERS = (
         (f"{PACKAGE}.workflow",),
         frozenset({"arviz", "sklearn", "joblib"}),
     ),
+    Layer("plots", (f"{PACKAGE}.plots",), frozenset({"matplotlib"})),
 )
 
 # The package itself gathers names of every layer; the version is a constant that any may read.
@@ -231,6 +232,8 @@ def test_tests_have_no_star_imports():
         ("jax", "import torch", "at module level"),
         ("symbolic.a", "from pymc_skewgp.gp.latent import GP", "layer pymc adapters"),
         ("steps.a", "from ..workflow.fit import fit", "layer workflow"),
+        ("workflow.a", "from pymc_skewgp.plots.axes import axes_for", "layer plots"),
+        ("plots.a", "import matplotlib.pyplot as plt", "at module level"),
         ("sun", "if TYPE_CHECKING:\n    pass\nelse:\n    import pymc", "imports pymc"),
         ("sunny", "", "belongs to no layer: add it to the table"),
         ("_version", "import jax", "at module level"),
@@ -256,6 +259,7 @@ def test_the_checker_sees_violations(module, source, expected):
         ("jax", "import jax.numpy\nfrom pymc_skewgp.symbolic.a import A"),
         ("gp.a", "import pymc as pm\nfrom ..steps.a import Step"),
         ("workflow.a", "import arviz\nfrom pymc_skewgp.gp import a"),
+        ("plots.a", "from ..workflow.a import b\ndef f():\n    import matplotlib.pyplot"),
         ("_version", "from pymc_skewgp.workflow import a"),
     ],
 )

@@ -1,0 +1,70 @@
+"""Axes to draw on, colours of the style in use, legends that hide nothing."""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Lines that are there to compare with: visible, and never taken for data.
+REFERENCE: dict[str, Any] = {"color": "0.55", "lw": 1.0, "zorder": 0.9}
+LABEL_COLOUR = "0.35"
+# For styles whose lines differ in something else; told apart whatever colours a reader sees.
+_BLUE_AND_VERMILION = ("#0072b2", "#d55e00")
+
+
+def axes_for(ax: Axes | None, figsize: tuple[float, float] | None) -> Axes:
+    """`ax`, or the axes of a new figure of size `figsize`."""
+    try:
+        from matplotlib.axes import Axes
+        from matplotlib.pyplot import subplots
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        raise ModuleNotFoundError(
+            "plots need matplotlib: pip install matplotlib", name=error.name
+        ) from error
+    if ax is None:
+        _, ax = subplots(figsize=figsize, layout="constrained")
+        return ax
+    if not isinstance(ax, Axes):
+        raise TypeError(f"ax must be a matplotlib Axes, got {type(ax).__name__}.")
+    if figsize is not None:
+        raise ValueError("figsize is for new axes: give either ax or figsize, not both.")
+    return ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure at the root, which can hold a colour bar."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # axes that were removed from theirs
+    return figure
+
+
+def colours(n: int) -> list[str]:
+    """The first `n` colours of the style, fixed now: "C0" would follow a later change of style."""
+    from matplotlib import rcParams
+    from matplotlib.colors import to_hex
+
+    styled = rcParams["axes.prop_cycle"].by_key().get("color", _BLUE_AND_VERMILION)
+    return [to_hex(colour) for colour in islice(cycle(styled), n)]
+
+
+def legend_on_top(ax: Axes, *, top: float = 1.0, ncols: int = 1) -> None:
+    """A legend within the axes, below the share `top` of their height, and above all data.
+
+    Within, because titles stand above; and the room for it is made, since there may be none.
+    """
+    legend = ax.legend(loc="upper right", bbox_to_anchor=(1.0, top), ncols=ncols)
+    share = 1.0 - top + 1.1 * legend.get_window_extent().height / ax.get_window_extent().height
+    low, high = ax.get_ylim()
+    # Axes too small for their legend keep half their height for the data.
+    ax.set_ylim(low, low + (high - low) / (1.0 - min(share, 0.5)), auto=None)
+
+
+def legend_with_frame(ax: Axes, loc: Literal["best", "upper left"] = "best") -> None:
+    """A legend that can be read over points and colours, in styles without frames as well."""
+    ax.legend(loc=loc, frameon=True, framealpha=0.8)

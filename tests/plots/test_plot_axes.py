@@ -1,0 +1,143 @@
+"""Axes that are given or made, colours, and arguments that all plots share."""
+
+import subprocess
+import sys
+
+import arviz as az
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from cycler import cycler
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_hex
+from xarray import Dataset, DataTree
+
+from pymc_skewgp.plots.arguments import as_line, as_named, as_names, as_plane
+from pymc_skewgp.plots.axes import axes_for, colours, legend_on_top, legend_with_frame
+
+
+def test_importing_the_plots_does_not_import_matplotlib():
+    code = "import sys, pymc_skewgp.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
+
+
+def test_new_axes_have_the_size_and_a_layout():
+    ax = axes_for(None, (3.0, 2.0))
+    assert tuple(ax.figure.get_size_inches()) == (3.0, 2.0)
+    assert ax.figure.get_layout_engine() is not None
+
+
+def test_given_axes_are_used():
+    _, ax = plt.subplots()
+    assert axes_for(ax, None) is ax
+    assert len(plt.get_fignums()) == 1
+
+
+def test_axes_of_another_kind_are_refused():
+    figure, ax = plt.subplots()
+    with pytest.raises(TypeError, match="ax must be a matplotlib Axes, got Figure"):
+        axes_for(figure, None)
+    with pytest.raises(ValueError, match="either ax or figsize"):
+        axes_for(ax, (3.0, 2.0))
+
+
+def test_missing_matplotlib_is_told_with_what_to_do(monkeypatch):
+    monkeypatch.delitem(sys.modules, "matplotlib.axes")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
+        axes_for(None, None)
+
+
+def test_colours_follow_the_style_and_repeat():
+    mpl.rcParams["axes.prop_cycle"] = cycler(color=["r", "#00ff00"])
+    assert colours(3) == [to_hex("r"), "#00ff00", to_hex("r")]
+
+
+def test_a_style_without_colours_has_two_all_the_same():
+    mpl.rcParams["axes.prop_cycle"] = cycler(linestyle=["-", "--"])
+    assert len(set(colours(2))) == 2
+
+
+def test_inputs_are_named_after_their_columns():
+    frame = pd.DataFrame({"age": [1.0, 2.0], "dose": [0.0, 1.0]})
+    matrix, names = as_plane("X", frame, (1, 2))
+    np.testing.assert_array_equal(matrix, frame.to_numpy())
+    assert names == ["age", "dose"]
+    vector, name = as_line("X", frame[["dose"]])
+    assert (vector.tolist(), name) == ([0.0, 1.0], "dose")
+    assert as_plane("X", np.zeros((3, 2)), (2,))[1] == ["x0", "x1"]
+    assert as_line("X", [1.0])[1] == "x"
+    assert as_line("X", pd.Series([1.0, 2.0], name="age"))[1] == "age"
+
+
+def test_too_many_columns_say_how_to_choose():
+    with pytest.raises(ValueError, match=r"1 or 2 column\(s\), got 3.*X\[:, \[0, 1\]\]"):
+        as_plane("X", np.zeros((4, 3)), (1, 2))
+
+
+def test_trees_and_data_sets_are_one_object_each():
+    for one in (Dataset({"a": 1}), DataTree(Dataset({"a": 1}))):
+        assert list(as_named("coverage", one, None).values()) == [one]
+        assert list(as_named("coverage", {"a": one, "b": one}, None)) == ["a", "b"]
+        assert list(as_named("coverage", {"a": one, "b": one}, ["c", "d"])) == ["c", "d"]
+        assert list(as_named("coverage", one, "exact")) == ["exact"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (["a"], ValueError, r"2 different name\(s\), got \['a'\]"),
+        (["a", "a"], ValueError, "2 different"),
+        ("ab", ValueError, r"got \['ab'\]"),
+        (["a", 1], TypeError, "must be strings, got int"),
+    ],
+)
+def test_names_that_do_not_fit(labels, error, message):
+    with pytest.raises(error, match=message):
+        as_names("labels", labels, 2)
+
+
+def test_nothing_to_plot():
+    with pytest.raises(ValueError, match="coverage is empty"):
+        as_named("coverage", {}, None)
+
+
+@pytest.mark.parametrize("top", [1.0, 0.8])
+@pytest.mark.parametrize("style", ["default", "arviz-variat"])
+def test_legend_on_top_hides_no_data(style, top):
+    if style != "default":
+        az.style.use(style)
+    ax = axes_for(None, None)
+    ax.plot([0.0, 1.0], [3.0, 7.0], label="f")
+    ax.plot([0.0, 1.0], [7.0, 3.0], label="g")
+    legend_on_top(ax, top=top)
+    ax.figure.canvas.draw()
+    box = ax.get_legend().get_window_extent()
+    high = ax.transData.transform((0.0, 7.0))[1]
+    assert high < box.y0
+    frame = ax.get_window_extent()
+    assert box.y1 < frame.y0 + top * frame.height
+    # No more room than needed, and what comes later is not cut off.
+    assert high > box.y0 - 0.15 * frame.height
+    ax.plot([0.0, 1.0], [-30.0, 30.0])
+    assert ax.get_ylim()[0] < -30.0
+    assert ax.get_ylim()[1] > 30.0
+
+
+def test_legend_larger_than_the_axes():
+    _, panels = plt.subplots(5, 5, figsize=(3.0, 3.0))
+    ax = panels[2, 2]
+    for i in range(9):
+        ax.plot([0.0, 1.0], [0.0, 1.0], label=f"a long name, number {i}")
+    legend_on_top(ax)
+    low, high = ax.get_ylim()
+    assert high - low == pytest.approx(2.2)  # twice the data's with their margins
+
+
+def test_framed_legend_in_a_style_without_frames():
+    az.style.use("arviz-variat")
+    ax = axes_for(None, None)
+    ax.plot([0.0, 1.0], label="f")
+    legend_with_frame(ax)
+    assert ax.get_legend().get_frame_on()

@@ -1,0 +1,87 @@
+"""Means, errors and spread of coverage, each where the Dataset has it."""
+
+import numpy as np
+import pytest
+from xarray import Dataset
+
+from pymc_skewgp.plots import plot_coverage
+
+PROB = np.array([0.5, 0.89])
+EACH = np.array([[0.4, 0.5, 0.6, 0.7], [0.8, 0.9, 0.9, 1.0]])
+SE = np.array([0.01, 0.02])
+
+
+def result(shift=0.0, dims=("prob", "obs_id"), values=EACH):
+    mean = values.mean(axis=tuple(range(1, values.ndim))) + shift
+    return Dataset(
+        {"coverage": (dims, values), "mean": ("prob", mean), "mean_se": ("prob", SE)},
+        coords={"prob": PROB},
+    )
+
+
+def markers(ax):
+    return [container[0] for container in ax.containers]
+
+
+def test_one_result():
+    ax = plot_coverage(result())
+    (line,) = markers(ax)
+    np.testing.assert_allclose(line.get_xdata(), PROB)
+    np.testing.assert_allclose(line.get_ydata(), EACH.mean(axis=1))
+    (bars,) = ax.containers[0][2]
+    ends = np.array(bars.get_segments())[:, :, 1]
+    np.testing.assert_allclose(ends, EACH.mean(axis=1)[:, None] + [-1, 1] * SE[:, None])
+    assert ax.get_legend() is None
+    diagonal = next(line for line in ax.get_lines() if line.get_label() == "_nominal")
+    np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
+
+
+def test_spread_holds_nine_in_ten_points():
+    ax = plot_coverage(result())
+    (spread,) = [c for c in ax.collections if c.get_label().endswith("spread")]
+    ends = np.array(spread.get_segments())
+    np.testing.assert_allclose(ends[:, :, 1], np.quantile(EACH, [0.05, 0.95], axis=1).T)
+    np.testing.assert_allclose(ends[:, :, 0], np.repeat(PROB[:, None], 2, axis=1))
+
+
+def test_points_may_have_several_dimensions():
+    values = EACH.reshape(2, 2, 2)
+    ax = plot_coverage(result(dims=("prob", "row", "column"), values=values))
+    (spread,) = [c for c in ax.collections if c.get_label().endswith("spread")]
+    ends = np.array(spread.get_segments())[:, :, 1]
+    np.testing.assert_allclose(ends, np.quantile(EACH, [0.05, 0.95], axis=1).T)
+
+
+def test_several_stand_side_by_side():
+    ax = plot_coverage({"HSGP": result(), "ADVI": result(-0.2)})
+    first, second = markers(ax)
+    assert (first.get_xdata() < PROB).all()
+    assert (second.get_xdata() > PROB).all()
+    np.testing.assert_allclose(0.5 * (first.get_xdata() + second.get_xdata()), PROB)
+    np.testing.assert_allclose(first.get_ydata() - second.get_ydata(), 0.2)
+    assert first.get_color() != second.get_color()
+    assert first.get_marker() != second.get_marker()
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["HSGP", "ADVI"]
+
+
+def test_labels_replace_keys():
+    ax = plot_coverage({"a": result(), "b": result()}, labels=["HSGP", "ADVI"])
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["HSGP", "ADVI"]
+    ax = plot_coverage(result(), labels="HSGP")
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["HSGP"]
+
+
+@pytest.mark.parametrize(
+    ("coverage", "options", "error", "message"),
+    [
+        ({}, {}, ValueError, "coverage is empty"),
+        ([0.5], {}, TypeError, "coverage must be a Dataset.*got list"),
+        ({"a": result(), "b": 0.5}, {}, TypeError, r"coverage\['b'\] must be a Dataset"),
+        (result().drop_vars("mean_se"), {}, KeyError, "lacks mean_se; it has"),
+        (result().drop_vars("prob"), {}, KeyError, "lacks prob"),
+        ({"a": result()}, {"labels": ["a", "b"]}, ValueError, "1 different"),
+    ],
+)
+def test_what_is_no_coverage(coverage, options, error, message):
+    with pytest.raises(error, match=message):
+        plot_coverage(coverage, **options)

@@ -1,0 +1,81 @@
+"""Right and wrong predictions, told apart and counted."""
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pymc_skewgp.plots import plot_second_order
+
+MEAN = np.array([0.9, 0.6, 0.2, 0.1, 0.5])
+SD = np.array([0.1, 0.2, 0.15, 0.05, 0.3])
+LABELS = np.array([1, 0, 0, 1, 0])
+RIGHT = [0, 2, 4]  # one half is no prediction of 1
+
+
+def points(ax):
+    return [np.asarray(collection.get_offsets()) for collection in ax.collections]
+
+
+def test_right_and_wrong():
+    ax = plot_second_order(MEAN, SD, LABELS)
+    right, wrong = points(ax)
+    np.testing.assert_array_equal(right, np.column_stack([MEAN, SD])[RIGHT])
+    np.testing.assert_array_equal(wrong, np.column_stack([MEAN, SD])[[1, 3]])
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["right (3)", "wrong (2)"]
+    first, second = ax.collections
+    assert not np.array_equal(first.get_facecolor()[0, :3], second.get_facecolor()[0, :3])
+    assert len(first.get_paths()[0]) != len(second.get_paths()[0])
+
+
+def test_other_codes_of_labels():
+    ax = plot_second_order(MEAN, SD, 2 * LABELS - 1)
+    np.testing.assert_array_equal(points(ax)[0][:, 0], MEAN[RIGHT])
+
+
+def test_without_labels():
+    ax = plot_second_order(MEAN, SD)
+    (found,) = points(ax)
+    np.testing.assert_array_equal(found, np.column_stack([MEAN, SD]))
+    assert ax.get_legend() is None
+
+
+def test_none_wrong():
+    ax = plot_second_order(MEAN, SD, MEAN > 0.5)
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["right (5)", "wrong (0)"]
+
+
+def test_draws_of_a_tree():
+    p = norm.cdf(np.random.default_rng(0).normal(size=(2, 50, 3)))
+    tree = az.from_dict({"predictions": {"p": p}})
+    (found,) = points(plot_second_order(tree))
+    flat = p.reshape(-1, 3)
+    np.testing.assert_allclose(found, np.column_stack([flat.mean(axis=0), flat.std(axis=0)]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((MEAN,), {}, ValueError, "p_sd is missing"),
+        ((MEAN, SD[:3]), {}, ValueError, "p_sd must have length 5, got 3"),
+        ((MEAN, SD, LABELS[:2]), {}, ValueError, r"y must have shape \(5,\)"),
+        ((MEAN, SD, [0, 1, 2, 3, 4]), {}, ValueError, "two classes"),
+        ((MEAN * 3, SD), {}, ValueError, r"got ranges \[0.3, 2.7\]"),
+        ((MEAN, -SD), {}, ValueError, "p_sd must not be negative"),
+        (([], []), {}, ValueError, "p_mean is empty"),
+        (("p", SD), {}, TypeError, "p_mean must be numeric"),
+    ],
+)
+def test_what_does_not_fit(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        plot_second_order(*arguments, **options)
+
+
+def test_trees_without_what_is_asked_for():
+    tree = az.from_dict({"predictions": {"f": np.full((1, 8, 2), 0.5)}})
+    with pytest.raises(KeyError, match=r"no variable 'p'.*\['f'\]"):
+        plot_second_order(tree)
+    with pytest.raises(KeyError, match=r"no group 'posterior'.*\['predictions'\]"):
+        plot_second_order(tree, group="posterior")
+    with pytest.raises(ValueError, match="comes from the DataTree"):
+        plot_second_order(tree, [0.1, 0.1], var="f")

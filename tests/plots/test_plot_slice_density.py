@@ -1,0 +1,130 @@
+"""Densities at one point, the mass below 0 and its number in the legend."""
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy.stats import gaussian_kde, norm
+
+from pymc_skewgp.inference.latent_marginals import LatentMarginals
+from pymc_skewgp.plots import plot_slice_density
+
+# Two points; at the second a skewed mixture of two normal distributions.
+MEANS = np.array([[0.0, 0.0], [-1.0, 2.0]])
+WEIGHTS = np.array([0.3, 0.7])
+MIXTURE = LatentMarginals(MEANS, np.array([1.0, 0.25]), WEIGHTS)
+NORMAL = LatentMarginals(np.array([[0.0], [1.0]]), np.array([1.0, 4.0]), np.ones(1))
+
+
+def density(values):
+    return sum(w * norm.pdf(values, m, 0.5) for w, m in zip(WEIGHTS, MEANS[1], strict=True))
+
+
+def curves(ax):
+    return [line for line in ax.get_lines() if len(line.get_xdata()) > 2]
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def area(path):
+    """Area within a closed polygon."""
+    x, y = path.vertices.T
+    return 0.5 * abs(np.sum(x * np.roll(y, 1) - y * np.roll(x, 1)))
+
+
+def test_density_and_mass_are_those_of_the_mixture():
+    ax = plot_slice_density(MIXTURE, 1)
+    (line,) = curves(ax)
+    np.testing.assert_allclose(line.get_ydata(), density(line.get_xdata()), rtol=1e-10, atol=1e-14)
+    exact = sum(w * norm.cdf(0.0, m, 0.5) for w, m in zip(WEIGHTS, MEANS[1], strict=True))
+    assert legend(ax) == [f"P(f < 0) = {exact:.3f}"]
+    (shade,) = ax.collections
+    assert shade.get_paths()[0].vertices[:, 0].max() == 0.0
+    # The polygon is a trapezoid rule on some 150 points.
+    assert area(shade.get_paths()[0]) == pytest.approx(exact, abs=2e-3)
+
+
+def test_the_grid_holds_nearly_all_mass():
+    for index in (0, 1):
+        (line,) = curves(plot_slice_density(MIXTURE, index))
+        assert np.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_several_with_the_gaussian_of_the_first():
+    ax = plot_slice_density({"exact": MIXTURE, "EP": NORMAL}, -1, gaussian=True)
+    exact, other, like = curves(ax)
+    assert len({line.get_color() for line in (exact, other, like)}) == 3
+    assert len({line.get_linestyle() for line in (exact, other, like)}) == 3
+    x = exact.get_xdata()
+    np.testing.assert_allclose(other.get_ydata(), norm.pdf(x, 1.0, 2.0), rtol=1e-10)
+    mean = WEIGHTS @ MEANS[1]
+    sd = np.sqrt(WEIGHTS @ (MEANS[1] - mean) ** 2 + 0.25)
+    np.testing.assert_allclose(like.get_ydata(), norm.pdf(x, mean, sd), rtol=1e-10)
+    assert legend(ax)[1:] == [
+        f"EP: P(f < 0) = {norm.cdf(-0.5):.3f}",
+        f"Gaussian, same moments: P(f < 0) = {norm.cdf(-mean / sd):.3f}",
+    ]
+    assert legend(ax)[0].startswith("exact: P(f < 0) = 0.")
+    assert len(ax.collections) == 3
+
+
+def test_labels_replace_keys():
+    ax = plot_slice_density({"a": MIXTURE, "b": NORMAL}, 0, labels=["exact", "EP"])
+    assert [text.split(":")[0] for text in legend(ax)] == ["exact", "EP"]
+
+
+@pytest.mark.parametrize(("mean", "text"), [(9.0, "< 0.001"), (-9.0, "> 0.999")])
+def test_probabilities_beyond_three_digits(mean, text):
+    ax = plot_slice_density(LatentMarginals(np.full((1, 1), mean), np.ones(1), np.ones(1)), 0)
+    assert legend(ax) == [f"P(f < 0) {text}"]
+    shades = [shade for shade in ax.collections if area(shade.get_paths()[0]) > 1e-6]
+    assert len(shades) == (mean < 0)
+    assert 0.0 not in np.concatenate([line.get_xdata() for line in ax.get_lines()])
+    if mean < 0:  # all of it, to the end of the curve
+        assert area(shades[0].get_paths()[0]) == pytest.approx(1.0, abs=1e-2)
+
+
+def test_draws_are_smoothed():
+    draws = np.random.default_rng(0).gamma(2.0, size=(2, 200, 3))
+    ax = plot_slice_density(az.from_dict({"posterior": {"g": draws}}), 2, var="g")
+    (line,) = curves(ax)
+    expected = gaussian_kde(draws[..., 2].ravel())(line.get_xdata())
+    np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-10)
+    assert ax.get_xlabel() == "g"
+    assert legend(ax) == ["P(g < 0) < 0.001"]
+
+
+def test_no_room_below_a_density():
+    assert plot_slice_density(MIXTURE, 1).get_ylim()[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("marginals", "index", "options", "error", "message"),
+    [
+        (MIXTURE, 2, {}, IndexError, r"index 2 is beyond the 2 point\(s\)"),
+        (MIXTURE, -3, {}, IndexError, "index -3"),
+        (MIXTURE, 0.5, {}, TypeError, "index must be an integer, got float"),
+        ({}, 0, {}, ValueError, "marginals is empty"),
+        ({"a": MIXTURE}, 0, {"labels": ["a", "b"]}, ValueError, r"1 different name\(s\)"),
+        ("f", 0, {}, TypeError, "got str"),
+        ({"a": [1.0]}, 0, {}, TypeError, "got list"),
+        (
+            {"a": MIXTURE, "b": LatentMarginals(np.zeros((3, 1)), np.ones(3), np.ones(1))},
+            0,
+            {},
+            ValueError,
+            r"numbers: \{'a': 2, 'b': 3\}",
+        ),
+        (
+            az.from_dict({"posterior": {"f": np.ones((2, 10, 1))}}),
+            0,
+            {"labels": "draws"},
+            ValueError,
+            "draws has no spread",
+        ),
+    ],
+)
+def test_what_has_no_density(marginals, index, options, error, message):
+    with pytest.raises(error, match=message):
+        plot_slice_density(marginals, index, **options)
