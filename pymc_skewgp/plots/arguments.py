@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from xarray import Dataset, DataTree
 
-from pymc_skewgp.inference.arguments import as_inputs, as_signs
+from pymc_skewgp.inference.arguments import as_inputs
 from pymc_skewgp.kernels.validation import FloatArray
 
 
@@ -42,11 +40,6 @@ def refuse_other_size(X: FloatArray, name: str, size: int) -> None:
         )
 
 
-def as_positive(y: ArrayLike, n: int) -> NDArray[np.bool_]:
-    """Labels of `n` points: True where positive."""
-    return as_signs(y, n) > 0
-
-
 def as_named(name: str, value: Any, labels: str | Sequence[str] | None) -> dict[str, Any]:
     """One object, or a mapping of them, by the names to show."""
     # Data sets and trees are mappings themselves.
@@ -59,13 +52,11 @@ def as_named(name: str, value: Any, labels: str | Sequence[str] | None) -> dict[
     return dict(zip(as_names("labels", labels, len(objects)), objects, strict=True))
 
 
-def as_names(argument: str, labels: str | Sequence[str], n: int) -> list[str]:
+def as_names(argument: str, labels: Any, n: int) -> list[str]:
     """`n` different names; one may be a plain string."""
-    names = [labels] if isinstance(labels, str) else list(labels)
-    name: object
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"{argument} must be strings, got {type(name).__name__}.")
+    names = [labels] if isinstance(labels, str) else labels
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{argument} must be a string, or a list of them; got {labels!r}.")
     if len(names) != n or len(set(names)) != n:
-        raise ValueError(f"{argument} must be {n} different name(s), got {names}.")
-    return names
+        raise ValueError(f"{argument} must be {n} different name(s), got {list(names)}.")
+    return list(names)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Lines that are there to compare with: visible, and never taken for data.
 REFERENCE: dict[str, Any] = {"color": "0.55", "lw": 1.0, "zorder": 0.9}
-LABEL_COLOUR = "0.35"
 # For styles whose lines differ in something else; told apart whatever colours a reader sees.
 _BLUE_AND_VERMILION = ("#0072b2", "#d55e00")
 
@@ -37,11 +35,13 @@ def axes_for(ax: Axes | None, figsize: tuple[float, float] | None) -> Axes:
     return ax
 
 
-def figure_of(ax: Axes) -> Figure:
-    """The figure at the root, which can hold a colour bar."""
+def add_colour_bar(ax: Axes, drawn: Any, label: str) -> None:
+    """A colour bar beside the axes, with ticks at round numbers whatever the levels are."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = ax.get_figure(root=True)
     assert figure is not None  # axes that were removed from theirs
-    return figure
+    figure.colorbar(drawn, ax=ax, label=label, ticks=MaxNLocator(8))
 
 
 def colours(n: int) -> list[str]:

@@ -76,8 +76,9 @@ def plot_coverage(
     ax = axes_for(ax, figsize)
     ax.plot([0.0, 1.0], [0.0, 1.0], label="_nominal", **REFERENCE)
     lowest = 1.0
+    colour_of = dict(zip(named, colours(len(named)), strict=True))
     for i, (name, each) in enumerate(named.items()):
-        colour = colours(i + 1)[i]
+        colour = colour_of[name]
         x = each["prob"].values + _STEP * (i - 0.5 * (len(named) - 1))
         low, high = _spread(each["coverage"])
         lowest = min(lowest, x.min(), low.min(), each["mean"].values.min())

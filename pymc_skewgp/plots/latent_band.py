@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp.plots.arguments import as_line, as_names, refuse_other_size
 from pymc_skewgp.plots.axes import REFERENCE, axes_for, colours, legend_on_top
-from pymc_skewgp.plots.label_marks import BELOW_LABELS, mark_labels_on_edges
+from pymc_skewgp.plots.label_marks import BELOW_TICKS, as_labels, mark_on_edges
 from pymc_skewgp.workflow.marginals import as_marginals
 
 if TYPE_CHECKING:
@@ -93,14 +93,15 @@ def plot_latent_band(
     names = as_names("labels", labels, 1 if isinstance(labels, str) else 2)
     if approximation is not None and len(names) < 2:
         raise ValueError(f"labels must name both, exact and approximation; got {labels!r}.")
+    marks = as_labels(y, x[:, None], X_data)
     probs = [0.5 - 0.5 * prob, 0.5, 0.5 + 0.5 * prob]
     order = np.argsort(x, kind="stable")
+    sources = {"exact": exact} | ({} if approximation is None else {"approximation": approximation})
     found = []
-    for name, source in zip(("exact", "approximation"), (exact, approximation), strict=True):
-        if source is not None:
-            marginals = as_marginals(source, var=var, group=group)
-            refuse_other_size(x, name, marginals.size)
-            found.append(marginals.quantile(probs)[:, order])
+    for name, source in sources.items():
+        marginals = as_marginals(source, var=var, group=group)
+        refuse_other_size(x, name, marginals.size)
+        found.append(marginals.quantile(probs)[:, order])
 
     ax = axes_for(ax, figsize)
     first, second = colours(2)
@@ -109,9 +110,10 @@ def plot_latent_band(
     ax.fill_between(x[order], low, high, color=first, alpha=0.3, lw=0)
     ax.plot(x[order], median, color=first, lw=2, label=names[0])
     for i, quantiles in enumerate(found[1] if len(found) > 1 else []):
-        label = names[1] if i == 1 else None
+        label = names[1] if i == 1 else None  # one entry for the three
         ax.plot(x[order], quantiles, "--", color=second, lw=2.0 if i == 1 else 1.5, label=label)
-    mark_labels_on_edges(ax, x, y, X_data)
+    if marks is not None:
+        mark_on_edges(ax, marks)
     ax.set(xlabel=column, ylabel=f"{var}: median, {100 * prob:.3g} % interval")
-    legend_on_top(ax, top=1.0 if y is None else BELOW_LABELS)
+    legend_on_top(ax, top=1.0 if marks is None else BELOW_TICKS)
     return ax

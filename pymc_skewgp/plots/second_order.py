@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
+from pymc_skewgp.inference.arguments import as_signs
 from pymc_skewgp.kernels.validation import FloatArray, as_vector
-from pymc_skewgp.plots.arguments import as_positive
 from pymc_skewgp.plots.axes import REFERENCE, axes_for, colours, legend_with_frame
 from pymc_skewgp.workflow.marginals import as_marginals
 
@@ -78,13 +78,13 @@ def plot_second_order(
     ['right (1)', 'wrong (1)']
     """
     mean, sd = _moments(p_mean, p_sd, var, group)
+    right = None if y is None else (mean > 0.5) == (as_signs(y, mean.size) > 0)
     ax = axes_for(ax, figsize)
     first, second = colours(2)
     ax.axvline(0.5, **REFERENCE)
-    if y is None:
+    if right is None:
         ax.scatter(mean, sd, s=18, marker="o", color=first, alpha=0.7, lw=0)
     else:
-        right = (mean > 0.5) == as_positive(y, mean.size)
         ax.scatter(
             mean[right],
             sd[right],

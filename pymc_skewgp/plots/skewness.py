@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from xarray import Dataset
 
 from pymc_skewgp.kernels.validation import FloatArray, as_vector
-from pymc_skewgp.plots.arguments import as_plane, as_positive, refuse_other_size
-from pymc_skewgp.plots.axes import REFERENCE, axes_for, colours, figure_of, legend_with_frame
-from pymc_skewgp.plots.label_marks import MARKERS, mark_labels_on_edges, mark_labels_on_plane
+from pymc_skewgp.plots.arguments import as_plane, refuse_other_size
+from pymc_skewgp.plots.axes import REFERENCE, add_colour_bar, axes_for, colours, legend_with_frame
+from pymc_skewgp.plots.label_marks import (
+    MARKERS,
+    Labels,
+    as_labels,
+    label_name,
+    mark_on_edges,
+    mark_on_plane,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.tri import Triangulation
 
 _N_LEVELS = 15  # odd: 0 is within one of the bands, which is white
 
@@ -85,17 +93,33 @@ def plot_skewness(
     refuse_other_size(inputs, "skewness", value.size)
     if kind not in ("scatter", "contour"):
         raise ValueError(f'kind must be "scatter" or "contour", got {kind!r}.')
+    labels = as_labels(y, inputs, X_data)
     if len(columns) == 1:
         if kind == "contour" or vmax is not None:
             raise ValueError("kind and vmax are for inputs of two columns, and X has one.")
         ax = axes_for(ax, figsize)
         _draw_line(ax, inputs[:, 0], value, error)
-        mark_labels_on_edges(ax, inputs[:, 0], y, X_data)
+        if labels is not None:
+            mark_on_edges(ax, labels)
         known = "" if error is None else " ± 2 standard errors"
         ax.set(xlabel=columns[0], ylabel=f"skewness of f{known}")
         return ax
+    limit = _limit(value, vmax)
+    triangles = _triangles(inputs) if kind == "contour" else None
     ax = axes_for(ax, figsize)
-    _draw_map(ax, inputs, value, kind, y, X_data, cmap, _limit(value, vmax))
+    scale = {"cmap": cmap, "vmin": -limit, "vmax": limit}
+    if triangles is not None:
+        drawn = _draw_contours(ax, triangles, value, limit, scale)
+    elif labels is not None and X_data is None:
+        # The labels of the very points that are coloured are their markers.
+        drawn = _draw_points(ax, inputs, value, scale, labels)
+    else:
+        drawn = _draw_points(ax, inputs, value, scale)
+    if labels is not None:
+        if triangles is not None or X_data is not None:
+            mark_on_plane(ax, labels)
+        legend_with_frame(ax)
+    add_colour_bar(ax, drawn, "skewness of f")
     ax.set(xlabel=columns[0], ylabel=columns[1])
     return ax
 
@@ -133,50 +157,48 @@ def _draw_line(ax: Axes, x: FloatArray, value: FloatArray, error: FloatArray | N
     ax.plot(x, value, color=colour, lw=2)
 
 
-def _draw_map(
+def _draw_points(
     ax: Axes,
     X: FloatArray,
     value: FloatArray,
-    kind: str,
-    y: ArrayLike | None,
-    X_data: Any,
-    cmap: str,
-    limit: float,
-) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    scale: dict[str, Any] = {"cmap": cmap, "vmin": -limit, "vmax": limit}
-    # Labels of the very points that are coloured become their markers.
-    marked = kind == "scatter" and y is not None and X_data is None
-    if kind == "contour":
-        levels = np.linspace(-limit, limit, _N_LEVELS + 1)
-        extend = "both" if np.abs(value).max() > limit else "neither"
-        try:
-            drawn: Any = ax.tricontourf(
-                X[:, 0], X[:, 1], value, levels=levels, extend=extend, **scale
-            )
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"contours need at least 3 points that are not on one line, got {len(X)}: use "
-                f'kind="scatter". ({error})'
-            ) from error
-    else:
-        style: dict[str, Any] = {"s": 30, "ec": "0.4", "lw": 0.4, **scale}
-        groups = _by_label(y, len(X)) if marked else {None: np.ones(len(X), dtype=bool)}
-        for label, chosen in groups.items():
-            name = None if label is None else f"y = {int(label)}"
-            style |= {"marker": MARKERS[bool(label)], "label": name, "c": value[chosen]}
-            drawn = ax.scatter(X[chosen, 0], X[chosen, 1], **style)
-    if not marked:
-        mark_labels_on_plane(ax, X, y, X_data)
-    ticks = MaxNLocator(8)
-    figure_of(ax).colorbar(drawn, ax=ax, label="skewness of f", ticks=ticks)
-    if y is not None:
-        legend_with_frame(ax)
+    scale: dict[str, Any],
+    labels: Labels | None = None,
+) -> Any:
+    classes: list[tuple[bool, Any]] = [(False, slice(None))] if labels is None else labels.classes()
+    for label, chosen in classes:
+        drawn = ax.scatter(
+            X[chosen, 0],
+            X[chosen, 1],
+            c=value[chosen],
+            s=30,
+            marker=MARKERS[label],
+            ec="0.4",
+            lw=0.4,
+            label=None if labels is None else label_name(label),
+            **scale,
+        )
+    return drawn
 
 
-def _by_label(y: ArrayLike | None, n: int) -> dict[bool | None, NDArray[np.bool_]]:
-    """Which points have each of the labels that occur."""
-    assert y is not None
-    positive = as_positive(y, n)
-    return {label: positive == label for label in MARKERS if (positive == label).any()}
+def _triangles(X: FloatArray) -> Triangulation:
+    from matplotlib.tri import Triangulation
+
+    try:
+        return Triangulation(X[:, 0], X[:, 1])
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"contours need at least 3 points that are not on one line, got {len(X)}: use "
+            f'kind="scatter". ({error})'
+        ) from error
+
+
+def _draw_contours(
+    ax: Axes, triangles: Triangulation, value: FloatArray, limit: float, scale: dict[str, Any]
+) -> Any:
+    return ax.tricontourf(
+        triangles,
+        value,
+        levels=np.linspace(-limit, limit, _N_LEVELS + 1),
+        extend="both" if np.abs(value).max() > limit else "neither",
+        **scale,
+    )

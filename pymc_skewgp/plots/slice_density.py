@@ -104,8 +104,9 @@ def plot_slice_density(
     if crosses:
         below = np.append(below, 0.0)
     peak = 0.0
+    colour_of = dict(zip(curves, colours(len(curves)), strict=True))
     for i, (name, curve) in enumerate(curves.items()):
-        colour = colours(i + 1)[i]
+        colour = colour_of[name]
         mass = f"P({var} < 0) {_probability(curve)}"
         density = curve.density(grid[:, None])[:, 0]
         peak = max(peak, density.max())

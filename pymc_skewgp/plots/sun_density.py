@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pymc_skewgp.kernels.validation import as_count
-from pymc_skewgp.plots.axes import axes_for, colours, figure_of, legend_on_top, legend_with_frame
+from pymc_skewgp.plots.axes import (
+    add_colour_bar,
+    axes_for,
+    colours,
+    legend_on_top,
+    legend_with_frame,
+)
 from pymc_skewgp.sun import SUN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _REACH = 4.0  # standard deviations from the mean, on either side
-_N_GRID = {1: 200, 2: 40}
+_N_GRID = {1: 100, 2: 40}
 
 
 def plot_sun_density(
@@ -33,8 +39,9 @@ def plot_sun_density(
     sun : SUN
         Of one or two dimensions; ``sun.marginal([i, j])`` picks two of more.
     n_grid : int, optional
-        Points along each axis, default 200 for a line and 40 for contours. With many latent
-        dimensions each takes a while.
+        Points along each axis, default 100 for a line and 40 for contours. Each costs a normal
+        probability of as many dimensions as the latent ones: for the posterior of much data
+        `plot_slice_density` is faster.
     levels : int, default 8
         Contours, at equal shares of the largest density; 2 at least.
     cmap : str, default "Blues"
@@ -78,8 +85,6 @@ def plot_sun_density(
     density = np.exp(sun.logpdf(mesh.reshape(-1, p))).reshape(mesh.shape[:-1])
 
     ax = axes_for(ax, figsize)
-    from matplotlib.ticker import MaxNLocator
-
     first, second = colours(2)
     if p == 1:
         (line,) = ax.plot(axes[0], density, color=first, lw=2)
@@ -91,7 +96,7 @@ def plot_sun_density(
         # Equal shares of the peak, but for the lowest, which would cover all of the axes.
         edges = np.linspace(0.0, density.max(), levels + 1)[1:]
         drawn = ax.contourf(*axes, density, levels=edges, cmap=cmap, vmin=0.0)
-        figure_of(ax).colorbar(drawn, ax=ax, label="density", ticks=MaxNLocator(8))
+        add_colour_bar(ax, drawn, "density")
         name = f"mean ({mean[0]:.3g}, {mean[1]:.3g})"
         ax.scatter(
             mean[0], mean[1], s=70, marker="X", color=second, ec="w", lw=0.8, zorder=3, label=name

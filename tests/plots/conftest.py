@@ -13,3 +13,12 @@ def closed_figures():
     with mpl.rc_context():
         yield
     plt.close("all")
+
+
+@pytest.fixture
+def no_figure_left():
+    """A notebook would show the empty figure of a call that failed."""
+    from matplotlib import pyplot as plt
+
+    yield
+    assert plt.get_fignums() == []

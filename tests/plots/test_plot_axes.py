@@ -90,7 +90,8 @@ def test_trees_and_data_sets_are_one_object_each():
         (["a"], ValueError, r"2 different name\(s\), got \['a'\]"),
         (["a", "a"], ValueError, "2 different"),
         ("ab", ValueError, r"got \['ab'\]"),
-        (["a", 1], TypeError, "must be strings, got int"),
+        (3, TypeError, "a list of them; got 3"),
+        (["a", 1], TypeError, r"must be a string, or a list of them; got \['a', 1\]"),
     ],
 )
 def test_names_that_do_not_fit(labels, error, message):

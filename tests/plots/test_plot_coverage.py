@@ -82,6 +82,7 @@ def test_labels_replace_keys():
         ({"a": result()}, {"labels": ["a", "b"]}, ValueError, "1 different"),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_is_no_coverage(coverage, options, error, message):
     with pytest.raises(error, match=message):
         plot_coverage(coverage, **options)

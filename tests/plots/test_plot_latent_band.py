@@ -108,16 +108,20 @@ def tree():
         ((X, NORMAL), {"X_data": [0.0]}, ValueError, "give y as well"),
         ((X, NORMAL, OTHER), {"labels": "exact"}, ValueError, "name both"),
         ((X, NORMAL, OTHER), {"labels": ["a", "a"]}, ValueError, "2 different"),
+        ((X, None), {}, TypeError, "got NoneType"),
+        ((X, NORMAL, OTHER), {"labels": None}, TypeError, "a string, or a list of them; got None"),
         ((X, "posterior"), {}, TypeError, "expected a SkewGPPosterior.*got str"),
         ((X, tree()), {"group": "prior"}, KeyError, r"no group 'prior'.*\['posterior'\]"),
         ((X, tree()), {"var": "g"}, KeyError, r"no variable 'g'.*\['f'\]"),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_does_not_fit(arguments, options, error, message):
     with pytest.raises(error, match=message):
         plot_latent_band(*arguments, **options)
 
 
+@pytest.mark.usefixtures("no_figure_left")
 def test_approximation_at_other_points():
     fewer = LatentMarginals(MEAN[:2, None], SD[:2] ** 2, np.ones(1))
     with pytest.raises(ValueError, match=r"approximation has 2 point\(s\)"):

@@ -107,6 +107,7 @@ def test_hyperparameters_come_from_the_point():
         ),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_cannot_be_drawn(gp, X, options, error, message):
     with pytest.raises(error, match=message):
         plot_prior_draws(gp, X, **options)

@@ -66,11 +66,13 @@ def test_draws_of_a_tree():
         (("p", SD), {}, TypeError, "p_mean must be numeric"),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_does_not_fit(arguments, options, error, message):
     with pytest.raises(error, match=message):
         plot_second_order(*arguments, **options)
 
 
+@pytest.mark.usefixtures("no_figure_left")
 def test_trees_without_what_is_asked_for():
     tree = az.from_dict({"predictions": {"f": np.full((1, 8, 2), 0.5)}})
     with pytest.raises(KeyError, match=r"no variable 'p'.*\['f'\]"):

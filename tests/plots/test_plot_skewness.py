@@ -114,9 +114,9 @@ def test_contour_where_all_is_symmetric():
         (PLANE[:2], VALUE[:2], {"kind": "contour"}, ValueError, "got 2: use kind="),
         (np.outer(X, [1, 1]), VALUE, {"kind": "contour"}, ValueError, "on one line"),
         (PLANE, VALUE, {"X_data": PLANE}, ValueError, "give y as well"),
-        (PLANE, VALUE, {"cmap": "no such map"}, ValueError, "no such map"),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_does_not_fit(X, skewness, options, error, message):
     with pytest.raises(error, match=message):
         plot_skewness(X, skewness, **options)

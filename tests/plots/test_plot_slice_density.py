@@ -125,6 +125,7 @@ def test_no_room_below_a_density():
         ),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_has_no_density(marginals, index, options, error, message):
     with pytest.raises(error, match=message):
         plot_slice_density(marginals, index, **options)

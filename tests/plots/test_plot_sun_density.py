@@ -62,6 +62,7 @@ def test_axes_of_the_plane_are_not_exchanged():
         (SKEW, {"levels": 1}, ValueError, "levels must be at least 2, got 1"),
     ],
 )
+@pytest.mark.usefixtures("no_figure_left")
 def test_what_cannot_be_drawn(sun, options, error, message):
     with pytest.raises(error, match=message):
         plot_sun_density(sun, **options)
