@@ -1,8 +1,9 @@
-"""Run the quickstart, the tests or the linters of pymc_skewgp in an environment of its own.
+"""Run quickstart, tests or linters of pymc_skewgp, or build its pages, in a separate environment.
 
 python3 dev.py quickstart [arguments]  runs examples/quickstart.py
 python3 dev.py test [arguments]        runs pytest, in two processes; "-n 0" gives one
 python3 dev.py lint                    runs ruff and mypy
+python3 dev.py docs [arguments]        runs Sphinx, and with it the pages that compute
 
 The environment is .venv beside this file. It is made, and the package installed in it in
 editable mode, at the first run and whenever pyproject.toml or the version of Python changed.
@@ -22,7 +23,7 @@ OLDEST = (3, 12)
 ROOT = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 STAMP = os.path.join(VENV, "dev-stamp.json")
-EXTRAS = {"quickstart": "examples", "test": "test", "lint": "dev"}
+EXTRAS = {"quickstart": "examples", "test": "test", "lint": "dev", "docs": "docs"}
 
 
 def say(text):
@@ -180,9 +181,21 @@ def lint(arguments):
     return result
 
 
+def docs(arguments):
+    """Build the pages, with warnings as errors, and say where they begin."""
+    prepare(EXTRAS["docs"])
+    say("Building the pages (some minutes the first time: they compute what they show) ...")
+    target = os.path.join("docs", "_build", "html")
+    sphinx = [venv_python(), "-m", "sphinx", "-W", "--keep-going", "--quiet", "-b", "html"]
+    code = run(sphinx + arguments + ["docs", target], cwd=ROOT)
+    if code == 0:
+        say("Open %s" % os.path.join(ROOT, target, "index.html"))
+    return code
+
+
 def main(arguments):
     """Run one command and return its exit code."""
-    commands = {"quickstart": quickstart, "test": test, "lint": lint}
+    commands = {"quickstart": quickstart, "test": test, "lint": lint, "docs": docs}
     name = arguments[0] if arguments else None
     if name in ("-h", "--help"):
         say(__doc__.strip())

@@ -55,10 +55,10 @@ class NeuralNetwork(pm.gp.cov.Covariance):
 
     Notes
     -----
-    Accuracy, with |z| the length of (b, x/ℓ), from 1e-150 to 1e150. Values have an absolute error
-    below 1e-14 up to |z| = 1e8, and below 1e-11 beyond. Gradients are finite everywhere; those of a
-    value with regard to log x, log ℓ and log b have an absolute error below 1e-15 (1 + |z|) up to
-    |z| = 1e8, |z| being that of the longer of its two points. This is what rounding of the inputs
+    Accuracy, with r the length of (b, x/ℓ), from 1e-150 to 1e150. Values have an absolute error
+    below 1e-14 up to r = 1e8, and below 1e-11 beyond. Gradients are finite everywhere; those of a
+    value with regard to log x, log ℓ and log b have an absolute error below 1e-15 (1 + r) up to
+    r = 1e8, r being that of the longer of its two points. This is what rounding of the inputs
     does to nearly parallel points; others, and all in one dimension, fare better. Beyond 1e10, the
     gradient takes points that an angle below 1e-11 separates for points on one ray.
 

@@ -42,7 +42,7 @@ class SkewGP:
 
     .. math:: \ell_j \{f(r_j) - m(r_j)\} / \mathrm{sd}(r_j) + \gamma_j > 0, \qquad j = 1, \ldots, s,
 
-    for independent, equally distributed f at the pseudo-points :math:`r_j`: its finite marginals
+    that is, told its sign (less the mean) at the pseudo-points :math:`r_j`. Its finite marginals
     are unified skew-normal. Without pseudo-points it is the Gaussian process itself.
 
     Parameters

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.legend import Legend
 
 # Lines that are there to compare with: visible, and never taken for data.
 REFERENCE: dict[str, Any] = {"color": "0.55", "lw": 1.0, "zorder": 0.9}
 # For styles whose lines differ in something else; told apart whatever colours a reader sees.
 _BLUE_AND_VERMILION = ("#0072b2", "#d55e00")
+_LEAST_SHRUNK = 0.6
 
 
 def axes_for(ax: Axes | None, figsize: tuple[float, float] | None) -> Axes:
@@ -58,13 +60,26 @@ def legend_on_top(ax: Axes, *, top: float = 1.0, ncols: int = 1) -> None:
 
     Within, because titles stand above; and the room for it is made, since there may be none.
     """
-    legend = ax.legend(loc="upper right", bbox_to_anchor=(1.0, top), ncols=ncols)
+    legend = _legend_within(ax, loc="upper right", bbox_to_anchor=(1.0, top), ncols=ncols)
     share = 1.0 - top + 1.1 * legend.get_window_extent().height / ax.get_window_extent().height
     low, high = ax.get_ylim()
     # Axes too small for their legend keep half their height for the data.
     ax.set_ylim(low, low + (high - low) / (1.0 - min(share, 0.5)), auto=None)
 
 
-def legend_with_frame(ax: Axes, loc: Literal["best", "upper left"] = "best") -> None:
+def legend_with_frame(ax: Axes, loc: str = "best") -> None:
     """A legend that can be read over points and colours, in styles without frames as well."""
-    ax.legend(loc=loc, frameon=True, framealpha=0.8)
+    _legend_within(ax, loc=loc, frameon=True, framealpha=0.8)
+
+
+def _legend_within(ax: Axes, **options: Any) -> Legend:
+    """A legend no wider than small axes, unless its letters would be too small to read."""
+    legend = ax.legend(**options)
+    texts = legend.get_texts()
+    # A layout yet to come may make the axes narrower than they are now.
+    fits = 0.9 * ax.get_window_extent().width / legend.get_window_extent().width
+    if texts and fits < 1.0:
+        size = float(texts[0].get_fontsize()) * max(fits, _LEAST_SHRUNK)
+        legend = ax.legend(**options, fontsize=size)
+    legend.set_in_layout(False)  # it is within; where it is not, the axes are not to make room
+    return legend

@@ -74,7 +74,7 @@ def plot_prior_draws(
     >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[1.0], phase=[-1])
     >>> ax = sg.plot_prior_draws(gp, np.linspace(-2.0, 2.0, 20), draws=5, random_seed=1)
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['draws', 'mean', 'pseudo-points, phase -1']
+    ['draws', 'mean', 'phase -1']
     """
     if not isinstance(gp, SkewGP):
         raise TypeError(f"gp must be a SkewGP, got {type(gp).__name__}.")
@@ -123,5 +123,5 @@ def _mark_pseudo_points(ax: Axes, gp: SkewGP, point: Point) -> None:
                 ec="w",
                 lw=1.0,
                 zorder=4,
-                label=f"pseudo-points, phase {sign:+.0f}",
+                label=f"phase {sign:+.0f}",
             )

@@ -10,7 +10,7 @@ from xarray import DataTree
 
 from pymc_skewgp.inference.arguments import as_signs
 from pymc_skewgp.kernels.validation import FloatArray, as_vector
-from pymc_skewgp.plots.axes import REFERENCE, axes_for, colours, legend_with_frame
+from pymc_skewgp.plots.axes import REFERENCE, axes_for, colours, legend_on_top
 from pymc_skewgp.workflow.marginals import as_marginals
 
 if TYPE_CHECKING:
@@ -107,11 +107,11 @@ def plot_second_order(
             zorder=3,
             label=f"wrong ({(~right).sum()})",
         )
-        legend_with_frame(ax)
+        legend_on_top(ax)
     ax.set(
         xlim=(-0.02, 1.02),
-        xlabel="mean of the predictive probability",
-        ylabel="standard deviation",
+        xlabel=f"mean of {var}",
+        ylabel=f"standard deviation of {var}",
     )
     return ax
 

@@ -48,8 +48,8 @@ def plot_skewness(
     X : array_like, shape (t,), (t, 1) or (t, 2)
         Inputs, in any order.
     skewness : Dataset or array_like, shape (t,)
-        Result of `posterior_skewness`, with ``skewness`` and its standard error ``mcse``; or
-        numbers.
+        Result of `posterior_skewness`, with ``skewness`` and its Monte Carlo standard error
+        ``mcse``, drawn as a band; or numbers.
     kind : {"scatter", "contour"}, default "scatter"
         For two columns: coloured points, or filled contours by triangulation.
     y : array_like, shape (n,), optional
@@ -86,7 +86,7 @@ def plot_skewness(
     >>> skewness = sg.posterior_skewness(gp.posterior(X, [1, 1, 1]))
     >>> ax = sg.plot_skewness(X, skewness, y=[1, 1, 1])
     >>> ax.get_ylabel()
-    'skewness of f ± 2 standard errors'
+    'skewness of f ± 2 MCSE'
     """
     inputs, columns = as_plane("X", X, (1, 2))
     value, error = _with_error(skewness)
@@ -101,7 +101,7 @@ def plot_skewness(
         _draw_line(ax, inputs[:, 0], value, error)
         if labels is not None:
             mark_on_edges(ax, labels)
-        known = "" if error is None else " ± 2 standard errors"
+        known = "" if error is None else " ± 2 MCSE"
         ax.set(xlabel=columns[0], ylabel=f"skewness of f{known}")
         return ax
     limit = _limit(value, vmax)

@@ -74,6 +74,12 @@ def plot_slice_density(
     TypeError
         For objects without marginal distributions.
 
+    Notes
+    -----
+    The density of an exact posterior averages Gaussians over draws of u. Where these are narrow, at
+    points surrounded by data under a prior of large variance, bumps are noise: a posterior with
+    more ``n_draws``, say 16384, smooths them.
+
     Examples
     --------
     >>> import numpy as np

@@ -59,8 +59,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray, shape (n_classes,)
     n_features_in_ : int
-    feature_names_in_ : ndarray, shape (n_features_in_,)
-        When `X` has names of columns.
+    feature_names_in_ : ndarray of str
+        One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior, or list of them
         Exact posterior; with more than two classes one for each against the rest.
     hyperparameters_ : HyperparameterFit or None, or list of them

@@ -142,3 +142,17 @@ def test_framed_legend_in_a_style_without_frames():
     ax.plot([0.0, 1.0], label="f")
     legend_with_frame(ax)
     assert ax.get_legend().get_frame_on()
+
+
+def test_wide_legends_shrink_a_little_and_leave_the_axes_alone():
+    figure, panels = plt.subplots(1, 4, figsize=(8.0, 3.0), layout="constrained")
+    for ax in panels:
+        ax.plot([0.0, 1.0], label="thirty letters, more or less it")
+        legend_on_top(ax)
+    figure.canvas.draw()
+    legend = panels[0].get_legend()
+    size = legend.get_texts()[0].get_fontsize()
+    assert 0.6 * 10.0 <= size < 10.0
+    widths = [ax.get_window_extent().width for ax in panels]
+    assert min(widths) > 0.15 * 800
+    assert legend.get_window_extent().width < widths[0]

@@ -44,7 +44,7 @@ def test_as_many_draws_as_asked_for_all_with_the_sign():
     assert (found[:, 2] > -0.01).all()  # at the pseudo-point, but for the jitter
     # |f| there is half normal; a standard error is .05.
     assert found[:, 2].mean() == pytest.approx(SD * np.sqrt(2 / np.pi), abs=0.2)
-    assert legend(ax) == ["draws", "mean", "pseudo-points, phase +1"]
+    assert legend(ax) == ["draws", "mean", "phase +1"]
 
 
 def test_equal_seeds_draw_equal_lines():
@@ -66,7 +66,7 @@ def test_triangles_stand_on_the_mean_function():
     np.testing.assert_allclose(up.get_offsets(), [[0.0, 1.0], [5.0, 11.0]])
     np.testing.assert_allclose(down.get_offsets(), [[2.0, 5.0]])
     assert up.get_paths()[0].vertices[:, 1].argmax() == 0  # its tip is above
-    assert legend(ax)[2:] == ["pseudo-points, phase +1", "pseudo-points, phase -1"]
+    assert legend(ax)[2:] == ["phase +1", "phase -1"]
 
 
 def test_a_process_without_pseudo_points():

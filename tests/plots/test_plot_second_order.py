@@ -38,6 +38,7 @@ def test_without_labels():
     (found,) = points(ax)
     np.testing.assert_array_equal(found, np.column_stack([MEAN, SD]))
     assert ax.get_legend() is None
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("mean of p", "standard deviation of p")
 
 
 def test_none_wrong():

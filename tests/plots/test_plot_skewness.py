@@ -31,7 +31,7 @@ def test_line_with_twice_the_standard_error():
         at = vertices[vertices[:, 0] == x, 1]
         assert at.min() == pytest.approx(value - 2 * error)
         assert at.max() == pytest.approx(value + 2 * error)
-    assert ax.get_ylabel() == "skewness of f ± 2 standard errors"
+    assert ax.get_ylabel() == "skewness of f ± 2 MCSE"
 
 
 def test_numbers_have_no_band():

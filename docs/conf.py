@@ -1,0 +1,77 @@
+"""How Sphinx builds these pages: `python3 dev.py docs`."""
+
+import hashlib
+from pathlib import Path
+
+import pymc_skewgp
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def state_of_the_code() -> str:
+    """Digest of the package: pages run with one state of it say nothing about the next."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "pymc_skewgp").rglob("*.py")):
+        digest.update(path.read_bytes())
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.csv")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+project = "pymc_skewgp"
+author = "The pymc_skewgp developers"
+project_copyright = author
+version = release = pymc_skewgp.__version__
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # so that formulas are drawn without a network
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+# Single backticks in docstrings are names of Python: links where they are known, code elsewhere.
+default_role = "py:obj"
+
+# --- pages that run ----------------------------------------------------------------------------
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(ROOT / "docs" / "_build" / "executed" / state_of_the_code())
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_execution_show_tb = True
+nb_merge_streams = True
+# PyMC logs to the error stream. What a page claims, it asserts.
+nb_output_stderr = "remove"
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# --- reference ---------------------------------------------------------------------------------
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autodoc_typehints = "none"  # numpydoc has them
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+# --- pages as they look ------------------------------------------------------------------------
+html_theme = "pydata_sphinx_theme"
+html_title = "pymc_skewgp"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_prev_next": True,
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True

@@ -1,0 +1,84 @@
+"""The pages under docs/: complete, linked, with alternative text. Sphinx is not needed for this."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pymc_skewgp
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(
+    path
+    for path in DOCS.rglob("*")
+    if path.suffix in (".md", ".rst")
+    and not {"_build", "_templates", "generated"} & set(path.relative_to(DOCS).parts)
+)
+NOTEBOOKS = [path for path in PAGES if "{code-cell}" in path.read_text()]
+
+
+def name_of(path):
+    return str(path.relative_to(DOCS).with_suffix(""))
+
+
+def entries(text):
+    """What the lists of autosummary in the page of the API name."""
+    found = set()
+    for block in re.findall(r"\.\. autosummary::\n((?:   .*\n|\n)+)", text):
+        found |= {line.strip() for line in block.splitlines() if line.strip()[:1] not in ("", ":")}
+    return found
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (DOCS / "api.rst").read_text()
+    wanted = {*pymc_skewgp.__all__, "SkewGPClassifier", "cov.NeuralNetwork"} - {"__version__"}
+    found = entries(text)
+    assert not wanted - found, f"not in docs/api.rst: {sorted(wanted - found)}"
+    assert not found - wanted, f"in docs/api.rst, but not public: {sorted(found - wanted)}"
+    assert "pymc_skewgp.__version__" in text
+
+
+def test_every_warning_and_error_is_explained():
+    text = (DOCS / "troubleshooting.md").read_text()
+    headings = re.findall(r"^### (\w+)$", text, re.M)
+    for name in pymc_skewgp.__all__:
+        if name.endswith(("Warning", "Error")) and name != "SkewGPWarning":
+            assert name in headings, name
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = {"index"}
+    for page in PAGES:
+        folder = page.parent.relative_to(DOCS)
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), re.S):
+            lines = [line.strip() for line in block.splitlines()]
+            listed |= {str(folder / line) for line in lines if line and line[0] != ":"}
+    assert listed == {name_of(page) for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_between_pages_hold(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(((?!http)[^)#]+)", text):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
+def test_every_picture_has_alternative_text(page):
+    text = page.read_text()
+    assert text.count("plt.subplots(") == text.count("    alt: ")
+    assert not re.search(r"!\[\]", text)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
+def test_seconds_are_measured_and_not_written(page):
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    assert not re.search(r"\d+(\.\d+)? ?(s|ms|seconds|minutes)\b", prose)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
+def test_code_of_the_pages_compiles(page):
+    for code in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page.read_text(), re.S):
+        code = re.sub(r"\A---\n.*?\n---\n", "", code, flags=re.S)
+        lines = [line for line in code.splitlines() if not line.startswith((":", "%"))]
+        compile("\n".join(lines), name_of(page), "exec")
