@@ -1,7 +1,6 @@
 """Linear elliptical slice sampling: a rejection-free Markov chain on a Gaussian in a polytope."""
 
 import math
-import warnings
 from functools import partial
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dtrmm
 
-from pymc_skewgp.kernels.errors import StuckChainWarning
+from pymc_skewgp.kernels.errors import StuckChainWarning, warn
 from pymc_skewgp.kernels.validation import FloatArray, as_bounds, as_count, as_matrix, as_vector
 
 __all__ = ["LinESSResult", "lin_ess"]
@@ -340,7 +339,7 @@ def lin_ess(
         arc_length[:, to], n_active[:, to] = arc[chosen].T, active[chosen].T
         kept = to.stop
     if n_stayed:
-        warnings.warn(
+        warn(
             f"{n_stayed} of {n_steps * n_chains} lin-ess steps stayed where they were, because "
             "round-off left no feasible angle: the polytope is very thin on the scale of the "
             "Gaussian. Rescale the problem or start further inside.",

@@ -1,6 +1,5 @@
 """Probabilities and draws of a multivariate normal restricted to a rectangle: the public face."""
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp.kernels.bivariate import bivariate_log_prob
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance
-from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning
+from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.sampling import SamplingResult, heavy_tailed, sample_rectangle
 from pymc_skewgp.kernels.univariate import log_ndtr_interval
@@ -270,7 +269,7 @@ def warn_if_unsure(estimate: Estimate, rtol: float | None) -> None:
     """Name the problem when an estimate fell short of what was asked."""
     wanted = _WORST_ERROR if rtol is None else rtol
     if not estimate.std_error <= wanted or heavy_tailed(estimate):
-        warnings.warn(
+        warn(
             f"the log probability has standard error {estimate.std_error:.2g} nats "
             f"({wanted:.2g} wanted; effective fraction {estimate.ess_fraction:.3f}, Pareto k "
             f"{estimate.pareto_k:.2f}, above 0.7 the error itself is in doubt): ask for more "
@@ -393,7 +392,7 @@ def _warn_if_few(result: SamplingResult) -> None:
     few = not estimate.ess_fraction >= _LEAST_FRACTION
     if few or not estimate.std_error <= _WORST_ERROR or heavy_tailed(estimate):
         n_draws = result.log_weights.size
-        warnings.warn(
+        warn(
             f"{n_draws} draws are worth about {estimate.ess_fraction * n_draws:.0f} independent "
             f"ones (log probability +- {estimate.std_error:.2g} nats, Pareto k "
             f"{estimate.pareto_k:.2f}, above 0.7 a tail is missing): ask for more draws, or "
