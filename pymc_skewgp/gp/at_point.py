@@ -24,7 +24,8 @@ class CovarianceAtPoint(pm.gp.cov.Covariance):
     """
 
     def __init__(self, cov_func: Any, point: Point) -> None:
-        super().__init__(cov_func.input_dim, cov_func.active_dims)
+        # A constant has neither; what is passed on to it are whole inputs in any case.
+        super().__init__(getattr(cov_func, "input_dim", 1), getattr(cov_func, "active_dims", None))
         self._cov_func, self._point = cov_func, dict(point)
 
     def full(self, X: Any, Xs: Any = None) -> Any:

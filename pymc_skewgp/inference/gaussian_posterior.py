@@ -38,7 +38,8 @@ class GaussianPosterior(NamedTuple):
 
     def marginals(self) -> LatentMarginals:
         """Its marginals: mixtures of one component each."""
-        return LatentMarginals(self.mean[:, None], self.cov.diagonal().copy(), np.ones(1))
+        variance = np.maximum(self.cov.diagonal(), 0.0)  # round-off
+        return LatentMarginals(self.mean[:, None], variance, np.ones(1))
 
     def sample(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
         """Draws of f, shape (n_draws, n + t)."""
