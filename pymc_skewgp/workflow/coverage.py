@@ -1,6 +1,6 @@
 """What an approximation's intervals hold: of the exact posterior, or of the truth."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from xarray import Dataset, DataTree
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.workflow.marginals import (
     DrawnMarginals,
+    Labelled,
     Marginals,
     drawn_variable,
     labelled_marginals,
@@ -62,7 +63,8 @@ def coverage(
     Raises
     ------
     ValueError
-        For different points or numbers of them, probabilities outside (0, 1), no draws.
+        For different numbers of points, or coordinates that two DataTrees do not share,
+        probabilities outside (0, 1), no draws.
     KeyError
         When a DataTree has not the group, or the group not the variable.
     TypeError
@@ -81,8 +83,8 @@ def coverage(
     >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     >>> posterior = gp.posterior(np.array([[0.0], [1.0], [3.0]]), [1, 1, 1])
     >>> draws = posterior.sample(draws=1000, chains=4, random_seed=1)
-    >>> sg.coverage(draws, posterior)["mean"].values.round(1)
-    array([0.5, 0.8, 0.9, 1. ])
+    >>> sg.coverage(draws, posterior, probs=[0.5, 0.8])["mean"].values.round(1)
+    array([0.5, 0.8])
     """
     levels = _levels(probs)
     if exact is None:
@@ -95,7 +97,7 @@ def coverage(
             f"{dict(zip(points.dims, points.shape, strict=True))} and "
             f"{dict(zip(reference.dims, reference.shape, strict=True))}."
         )
-    for name in set(points.coords) & set(reference.coords):
+    for name in _named(source, points) & _named(exact, reference):
         ours, theirs = np.asarray(points.coords[name]), np.asarray(reference.coords[name])
         if not np.array_equal(ours, theirs):
             raise ValueError(
@@ -105,6 +107,11 @@ def coverage(
     value, error = interval_coverage(points.marginals, reference.marginals, levels)
     result = points.dataset({"prob": levels}, coverage=value, coverage_se=error)
     return result.assign(mean=("prob", value.mean(axis=1)), mean_se=("prob", error.mean(axis=1)))
+
+
+def _named(source: Any, points: Labelled) -> set[Hashable]:
+    """Coordinates that somebody gave; those of objects without names are only numbers."""
+    return set(points.coords) if isinstance(source, DataTree) else set()
 
 
 def interval_coverage(
@@ -119,6 +126,10 @@ def interval_coverage(
     if isinstance(approximation, DrawnMarginals):
         # The probability between two order statistics has a beta distribution, whatever F.
         variance += (probs * (1.0 - probs))[:, None] / approximation.ess
+    else:
+        # Quantiles are off by what their own distribution function is; a Gaussian's are exact.
+        own = approximation.cdf(ends).std_error
+        variance += np.square(own).reshape(2, *low.shape).sum(axis=0)
     return high - low, np.sqrt(variance)
 
 
@@ -137,13 +148,15 @@ def _of_the_truth(tree: Any, probs: FloatArray, var: str) -> Dataset:
     rate = hit.mean(axis=1)
     cautious = (hit.sum(axis=1) + 2.0) / (n + 4.0)
     each = hit.reshape(*hit.shape[:2], -1).mean(axis=2)
+    # One simulation tells of no spread.
+    spread = each.std(axis=1, ddof=1) if n > 1 else np.full(probs.size, np.inf)
     dims = ("prob", *points.dims)
     return Dataset(
         {
             "coverage": (dims, rate),
             "coverage_se": (dims, np.sqrt(cautious * (1.0 - cautious) / (n + 4.0))),
             "mean": ("prob", each.mean(axis=1)),
-            "mean_se": ("prob", each.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)),
+            "mean_se": ("prob", spread / np.sqrt(n)),
         },
         coords={**points.coords, "prob": probs},
     )

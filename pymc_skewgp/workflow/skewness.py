@@ -14,8 +14,8 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
         {\mathrm E[(f(x) - \mathrm E f(x))^2]^{3/2}}
 
     0 for every Gaussian approximation; the sign says which tail is the longer one. From a
-    posterior it is that of the exact mixture of Gaussians over the draws of u, some ten times less
-    noisy than the sample skewness of as many draws of f.
+    posterior it is that of the exact mixture of Gaussians over the draws of u, a third as noisy as
+    the sample skewness of as many draws of f.
 
     Parameters
     ----------
@@ -53,8 +53,9 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
     >>> import pymc_skewgp as sg
     >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     >>> posterior = gp.posterior(np.array([[0.0], [1.0], [3.0]]), [1, 1, 1])
-    >>> sg.posterior_skewness(posterior)["skewness"].values.round(1)
-    array([0.5, 0.5, 0.6])
+    >>> found = sg.posterior_skewness(posterior)
+    >>> bool((found["skewness"] > 5 * found["mcse"]).all())
+    True
     """
     points = labelled_marginals(source, var=var, group=group)
     marginals = points.marginals
