@@ -27,14 +27,15 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
 
     .. math:: W_1(x) = \int |F_a(z) - F(z)|\, dz \;/\; \mathrm{sd}(x)
 
-    by the trapezoidal rule. Draws of the exact posterior itself are not at distance 0 but at some
-    :math:`0.5 / \mathrm{ESS}^{1/2}`: compare with what the exact method's draws reach.
+    by the trapezoidal rule; 0 where f is known exactly beforehand. Draws of the exact posterior
+    itself are not at distance 0 but at some :math:`0.5 / \mathrm{ESS}^{1/2}`: compare with what
+    the exact method's draws reach.
     """
     (ours, our_sd, _), (theirs, sd, _) = approximation.moments, exact.moments
     low = np.minimum(ours - _REACH * our_sd, theirs - _REACH * sd)
     high = np.maximum(ours + _REACH * our_sd, theirs + _REACH * sd)
     grid = low + np.linspace(0.0, 1.0, _GRID)[:, None] * (high - low)
-    unit = (high - low) / (_GRID - 1) / sd
+    unit = np.where(sd > 0, (high - low) / (_GRID - 1) / np.where(sd > 0, sd, 1.0), 0.0)
 
     def integral(a: FloatArray, b: FloatArray) -> FloatArray:
         return np.asarray(np.trapezoid(np.abs(a - b), axis=0) * unit)

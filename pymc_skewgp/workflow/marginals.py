@@ -106,16 +106,14 @@ class DrawnMarginals:
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t)."""
-        at = np.asarray(values, dtype=float)
-        rows = at.reshape(-1, self.size)
+        at, rows = self._rows(values)
         found = [self._share(self.draws <= row) for row in rows]
         value, error = (np.array(part).reshape(at.shape) for part in zip(*found, strict=True))
         return Probability(value, error)
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone: the errors are what takes time."""
-        at = np.asarray(values, dtype=float)
-        rows = at.reshape(-1, self.size)
+        at, rows = self._rows(values)
         ordered = np.sort(self.draws.reshape(-1, self.size), axis=0)
         columns = [np.searchsorted(ordered[:, i], rows[:, i], "right") for i in range(self.size)]
         return np.stack(columns, axis=-1).reshape(at.shape) / ordered.shape[0]
@@ -124,8 +122,7 @@ class DrawnMarginals:
         """Density of f at values of shape (..., t), by a Gaussian kernel estimate."""
         from scipy.stats import gaussian_kde  # slow to import
 
-        at = np.asarray(values, dtype=float)
-        rows = at.reshape(-1, self.size)
+        at, rows = self._rows(values)
         flat = self.draws.reshape(-1, self.size)
         columns = [gaussian_kde(flat[:, i])(rows[:, i]) for i in range(self.size)]
         return np.stack(columns, axis=-1).reshape(at.shape)
@@ -133,6 +130,15 @@ class DrawnMarginals:
     def probability(self) -> Probability:
         """P(y = 1) under a probit link: the mean of Phi(f)."""
         return self._share(ndtr(self.draws))
+
+    def _rows(self, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        array = np.asarray(values, dtype=float)
+        if not array.ndim or array.shape[-1] != self.size:
+            raise ValueError(
+                f"values must have a column for each of the {self.size} points, got shape "
+                f"{array.shape}."
+            )
+        return array, array.reshape(-1, self.size)
 
     @cached_property
     def _central_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
