@@ -18,6 +18,7 @@ from pymc_skewgp.kernels.validation import FloatArray, as_count
 from pymc_skewgp.sun import SUN
 from pymc_skewgp.workflow.approximations import METHODS, Approximation, Problem
 from pymc_skewgp.workflow.marginals import DrawnMarginals
+from pymc_skewgp.workflow.quiet_pymc import quiet_pymc
 
 _CHUNK = 20  # simulations that one worker does before it reports
 
@@ -46,7 +47,7 @@ def sbc(
     Parameters
     ----------
     gp : SkewGP
-        The prior. Pseudo-points go with "exact", "lin_ess" and "ep".
+        The prior. Pseudo-points go with "exact", "lin_ess" and "ep"; other methods refuse them.
     X : array_like, shape (n, d)
         Inputs.
     method : str or callable, default "exact"
@@ -194,7 +195,7 @@ def _simulate(
         problem = Problem(
             gp, point, prior, X, labels[i], np.zeros((0, X.shape[1])), seed=number, **common
         )
-        with no_warnings():
+        with no_warnings(), quiet_pymc():
             marginals = run(problem).marginals
         places[i] = marginals.cdf_values(truth[i])
         if isinstance(marginals, DrawnMarginals):

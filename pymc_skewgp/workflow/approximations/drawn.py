@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp.inference.function_given import continue_draws
-from pymc_skewgp.inference.latent_marginals import Probability
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.workflow.approximations.problem import Approximation, Problem, function_tree
 from pymc_skewgp.workflow.marginals import DrawnMarginals
@@ -38,7 +37,7 @@ def from_draws(
     """
     n_chains, n_draws, n = f.shape
     if not problem.new.shape[0]:
-        probability = Probability(np.zeros(0), np.zeros(0))
+        probability = DrawnMarginals(f).probability()
         new = np.zeros((n_chains, n_draws, 0))
     elif new is None:
         rng = np.random.default_rng([problem.seed, 1])

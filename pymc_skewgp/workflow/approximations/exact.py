@@ -1,13 +1,14 @@
 """The exact posterior by its two samplers, and the two Gaussians that approximate it."""
 
 import numpy as np
+from scipy.special import ndtr
 
 from pymc_skewgp.inference.gaussian_posterior import (
     GaussianPosterior,
     ep_posterior,
     laplace_posterior,
 )
-from pymc_skewgp.inference.latent_marginals import LatentMarginals
+from pymc_skewgp.inference.latent_marginals import Probability
 from pymc_skewgp.workflow.approximations.drawn import from_draws
 from pymc_skewgp.workflow.approximations.problem import Approximation, Problem, function_tree
 
@@ -50,7 +51,9 @@ def ep(problem: Problem) -> Approximation:
 
 def laplace(problem: Problem) -> Approximation:
     """Laplace's approximation at the mode of f."""
-    found = laplace_posterior(problem.prior, problem.X, problem.sign, problem.new)
+    found = laplace_posterior(
+        problem.prior, problem.X, problem.sign, problem.new, **problem.options
+    )
     return _gaussian(problem, found)
 
 
@@ -59,8 +62,9 @@ def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
     rng = np.random.default_rng(problem.seed)
     f = found.sample(problem.draws * problem.chains, rng)
     f = f.reshape(problem.chains, problem.draws, -1)
-    at_new = LatentMarginals(found.mean[n:, None], found.cov.diagonal()[n:], np.ones(1))
-    p = at_new.probability()._replace(std_error=np.zeros(at_new.size))
+    start = n if problem.new.shape[0] else 0
+    variance = found.marginals().variance[start:]
+    p = Probability(ndtr(found.mean[start:] / np.sqrt(1.0 + variance)), np.zeros(variance.size))
     return Approximation(
         found.marginals(),
         p,

@@ -77,7 +77,12 @@ class Problem:
         )
 
     def cov_func(self) -> Any:
-        """Covariance function for a model in PyMC."""
+        """Covariance function for a model in PyMC, which has no place for pseudo-points."""
+        if self.prior.n_pseudo_points:
+            raise ValueError(
+                "a pm.gp process cannot be told its sign at pseudo_points: of the methods "
+                "'exact', 'lin_ess' and 'ep' take them."
+            )
         cov = self.gp.cov_func
         return CovarianceAtPoint(cov, self.point) if self.point else cov
 
@@ -95,9 +100,10 @@ class Approximation(NamedTuple):
     marginals : Marginals
         Of f at the data and then at the new points.
     probability : Probability
-        P(y = 1) at the new points.
+        P(y = 1) at the new points; without any, at the data.
     tree : DataTree
-        Draws: ``posterior`` with f at the data, ``predictions`` with f and p at the new points.
+        Draws: ``posterior`` with f at the data, and with new points ``predictions`` with f and p
+        there.
     evidence, evidence_se : float
         Log evidence and its Monte Carlo standard error; for variational methods its lower bound.
         NaN where a method has none.
@@ -116,8 +122,11 @@ class Approximation(NamedTuple):
 
 def function_tree(f: FloatArray, new: FloatArray, attrs: dict[str, Any]) -> DataTree:
     """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t)."""
+    groups = {"posterior": {"f": f}}
+    if new.shape[-1]:
+        groups["predictions"] = {"f": new, "p": ndtr(new)}
     return as_datatree(
-        {"posterior": {"f": f}, "predictions": {"f": new, "p": ndtr(new)}},
+        groups,
         dims={"f": ["obs_id"]},
         pred_dims={"f": ["pred_id"], "p": ["pred_id"]},
         coords={"obs_id": np.arange(f.shape[-1]), "pred_id": np.arange(new.shape[-1])},
