@@ -4,9 +4,9 @@
 
 "tables": `compare_approximations` on four sets of the Penn Machine Learning Benchmarks, five
 splits each, every method at the same hyperparameters: the mode of their posterior given the
-training rows, f integrated out, under weak priors. A row for each method goes to ``approximations.csv`` as soon as a split is done;
-a killed run goes on where it was. ``--methods`` adds methods to splits that are there, for
-instance from an environment with pymc-extras.
+training rows, f integrated out, under weak priors. A row for each method goes to
+``approximations.csv`` as soon as a split is done; a killed run goes on where it was. ``--methods``
+adds methods to splits that are there, for instance from an environment with pymc-extras.
 
 "sbc": 500 simulations at 30 inputs, GP and SkewGP with two pseudo-points, by exact draws and by
 expectation propagation, to ``sbc.csv``.
@@ -28,7 +28,8 @@ from scipy.stats import kstest
 import pymc_skewgp as sg
 
 SEED = 8927
-# Some 100, 100, 200 and 500 training rows: steep, weak, usual; two have few enough columns for HSGP.
+# Some 100 (labels that are clear, and labels that are noise), 200 and 500 training rows; two have
+# few enough columns for HSGP.
 SETS = ("analcatdata_creditscore", "analcatdata_boxing1", "prnn_synth", "wdbc")
 METHODS = (
     "exact", "lin_ess", "ep", "laplace", "advi", "fullrank_advi", "latent_nuts", "hsgp_nuts",
