@@ -9,6 +9,7 @@ from pymc_skewgp.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp.gp.skewgp import SkewGP
+from pymc_skewgp.inference.latent_marginals import LatentMarginals
 from pymc_skewgp.kernels.errors import (
     BoundaryOptimumWarning,
     EPConvergenceWarning,
@@ -37,14 +38,19 @@ from pymc_skewgp.steps.conjugate import ConjugateStep
 from pymc_skewgp.steps.lin_ess import LinESS
 from pymc_skewgp.sun import SUN
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp.workflow.comparison import Comparison, compare_approximations
+from pymc_skewgp.workflow.coverage import coverage
 from pymc_skewgp.workflow.fit_report import HyperparameterFit
 from pymc_skewgp.workflow.frechet import maximize_frechet_bound
 from pymc_skewgp.workflow.hyperparameters import find_hyperparameters
+from pymc_skewgp.workflow.sbc import sbc
+from pymc_skewgp.workflow.skewness import posterior_skewness
 
 __all__ = [
     "SUN",
     "BernoulliProbit",
     "BoundaryOptimumWarning",
+    "Comparison",
     "ConjugateStep",
     "EPConvergenceWarning",
     "Estimate",
@@ -52,6 +58,7 @@ __all__ = [
     "HyperparameterFit",
     "InexactStepWarning",
     "JitterWarning",
+    "LatentMarginals",
     "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",
@@ -66,7 +73,9 @@ __all__ = [
     "UnifiedSkewNormal",
     "UnsettledOptimumWarning",
     "__version__",
+    "compare_approximations",
     "cov",
+    "coverage",
     "find_hyperparameters",
     "maximize_frechet_bound",
     "mvn_logcdf",
@@ -77,7 +86,9 @@ __all__ = [
     "plot_skewness",
     "plot_slice_density",
     "plot_sun_density",
+    "posterior_skewness",
     "pt_mvn_logcdf",
+    "sbc",
     "truncated_mvn",
 ]
 

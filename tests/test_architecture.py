@@ -51,7 +51,7 @@ LAYERS = (
     Layer(
         "workflow",
         (f"{PACKAGE}.workflow",),
-        frozenset({"arviz", "sklearn", "joblib"}),
+        frozenset({"arviz", "sklearn", "joblib", "pandas", "pymc_extras"}),
     ),
     Layer("plots", (f"{PACKAGE}.plots",), frozenset({"matplotlib"})),
 )

@@ -13,8 +13,7 @@ def extras_laplace(problem: Problem) -> Approximation:
     """``pymc_extras.fit_laplace``, of whitened f."""
     idata = _extras().fit_laplace(
         model=latent_model(problem),
-        chains=problem.chains,
-        draws=problem.draws,
+        draws=problem.draws * problem.chains,
         random_seed=problem.seed,
         progressbar=False,
         **problem.options,
