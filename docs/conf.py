@@ -1,6 +1,7 @@
 """How Sphinx builds these pages: `python3 dev.py docs`."""
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pymc_skewgp
@@ -44,12 +45,15 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # which knows tables
 # PyMC logs to the error stream. What a page claims, it asserts.
 nb_output_stderr = "remove"
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 # --- reference ---------------------------------------------------------------------------------
+# Pages of names that are no longer public would stay behind.
+shutil.rmtree(ROOT / "docs" / "generated", ignore_errors=True)
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"  # numpydoc has them
@@ -61,6 +65,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "pymc_skewgp"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+# Pages without siblings need no list of them.
+html_sidebars = {"*": [], "tutorials/*": []}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
