@@ -144,6 +144,8 @@ class DrawnMarginals:
     def _central_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         mean = self.draws.mean(axis=(0, 1))
         away = self.draws - mean
+        # Equal draws differ from their mean by its round-off, which is no deviation.
+        away[..., np.ptp(self.draws, axis=(0, 1)) == 0] = 0.0
         return mean, (away**2).mean(axis=(0, 1)), (away**3).mean(axis=(0, 1))
 
     def _share(self, values: Any) -> Probability:
@@ -152,8 +154,9 @@ class DrawnMarginals:
 
     def _mean_error(self, values: FloatArray) -> FloatArray:
         # Constants have no effective sample size, and no error.
-        sd = values.std(axis=(0, 1))
-        ess = np.where(sd > 0, self._ess(values, "mean"), 1.0)
+        varies = np.ptp(values, axis=(0, 1)) > 0
+        sd = np.where(varies, values.std(axis=(0, 1)), 0.0)
+        ess = np.where(varies, self._ess(values, "mean"), 1.0)
         return np.asarray(sd / np.sqrt(ess))
 
     def _ess(self, values: FloatArray, method: str) -> FloatArray:
@@ -190,7 +193,7 @@ class Labelled(NamedTuple):
         """Arrays with points last, and before them the dimensions and coordinates of `first`."""
         first = dict(first or {})
         variables = {
-            name: ((*first, *self.dims), array.reshape(*array.shape[:-1], *self.shape))
+            name: ((*first, *self.dims), array.reshape((*array.shape[:-1], *self.shape)))
             for name, array in arrays.items()
         }
         return Dataset(variables, coords={**self.coords, **first})
