@@ -67,7 +67,7 @@ def test_links_between_pages_hold(page):
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
 def test_every_picture_has_alternative_text(page):
     text = page.read_text()
-    assert text.count("plt.subplots(") == text.count("    alt: ")
+    assert text.count("    alt: ") >= text.count("plt.subplots(")
     assert not re.search(r"!\[\]", text)
 
 
