@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from numpy.typing import ArrayLike
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -173,7 +174,25 @@ def _run_all(work: list[Any], n_jobs: int | None) -> Any:
     together = joblib.Parallel(n_jobs=n_jobs)
     size = max(1, joblib.effective_n_jobs(n_jobs))
     for start in range(0, len(work), size):
-        yield together(joblib.delayed(_simulate)(*a) for a in work[start : start + size])
+        some = work[start : start + size]
+        yield together(joblib.delayed(_simulate_parcel)(_Parcel(a)) for a in some)
+
+
+class _Parcel:
+    """Arguments that a model of PyMC may hang on: joblib's own pickling knows no such thing."""
+
+    def __init__(self, arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"arguments": cloudpickle.dumps(self.arguments)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.arguments = cloudpickle.loads(state["arguments"])
+
+
+def _simulate_parcel(parcel: _Parcel) -> FloatArray:
+    return _simulate(*parcel.arguments)
 
 
 def _simulate(
