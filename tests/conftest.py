@@ -14,6 +14,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     ):
         os.environ[_name] = "1"
 
+# Examples that draw need no screen.
+os.environ.setdefault("MPLBACKEND", "Agg")
+
 import pytest
 
 

@@ -10,6 +10,7 @@ from scipy.special import ndtr
 
 from pymc_skewgp.kernels.mixture import (
     mixture_cdf,
+    mixture_cdf_errors,
     mixture_density,
     mixture_moment_errors,
     mixture_moments,
@@ -88,12 +89,14 @@ class LatentMarginals:
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""
         rows, shape = self._rows(values)
-        cdf, error = mixture_cdf(self.means, self.variance, self.weights, rows, self.replicate)
-        return Probability(cdf.reshape(shape), error.reshape(shape))
+        mixture = (self.means, self.variance, self.weights, rows)
+        errors = mixture_cdf_errors(*mixture, self.replicate)
+        return Probability(mixture_cdf(*mixture).reshape(shape), errors.reshape(shape))
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
-        """Values of `cdf` alone."""
-        return self.cdf(values).value
+        """Values of `cdf` alone, in half the time."""
+        rows, shape = self._rows(values)
+        return mixture_cdf(self.means, self.variance, self.weights, rows).reshape(shape)
 
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), one column for each point."""

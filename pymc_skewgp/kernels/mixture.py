@@ -91,12 +91,8 @@ def mixture_quantiles(
 
 
 def mixture_cdf(
-    means: FloatArray,
-    variance: FloatArray,
-    weights: FloatArray,
-    values: FloatArray,
-    replicate: IntArray | None = None,
-) -> tuple[FloatArray, FloatArray]:
+    means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
+) -> FloatArray:
     r"""Distribution function :math:`\sum_j w_j \Phi\{(x - m_{ij}) / v_i^{1/2}\}` of each row.
 
     Parameters
@@ -105,23 +101,38 @@ def mixture_cdf(
         As for `mixture_moments`.
     values : ndarray, shape (n_values, n)
         Where: a column for each row of `means`.
-    replicate : ndarray of int, shape (n_components,), optional
-        As for `mixture_moment_errors`.
 
     Returns
     -------
-    cdf, error : ndarray, shape (n_values, n)
-        Values, and their Monte Carlo standard errors, components being draws.
+    ndarray, shape (n_values, n)
     """
-    cdf, error = np.empty(values.shape), np.empty(values.shape)
+    cdf = np.empty(values.shape)
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])[:, None]
+        for i, at in enumerate(values[:, block]):
+            cdf[i, block] = ndtr((at[:, None] - means[block]) / sd) @ weights
+    return cdf
+
+
+def mixture_cdf_errors(
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    values: FloatArray,
+    replicate: IntArray | None = None,
+) -> FloatArray:
+    """Monte Carlo standard errors of `mixture_cdf`, components being draws.
+
+    `replicate` as for `mixture_moment_errors`.
+    """
+    errors = np.empty(values.shape)
     for block in _blocks(*means.shape):
         sd = _visible_sd(means[block], variance[block])[:, None]
         for i, at in enumerate(values[:, block]):
             below = ndtr((at[:, None] - means[block]) / sd)
-            cdf[i, block] = below @ weights
-            below -= cdf[i, block][:, None]
-            error[i, block] = weighted_error(below, weights, replicate)
-    return cdf, error
+            below -= (below @ weights)[:, None]
+            errors[i, block] = weighted_error(below, weights, replicate)
+    return errors
 
 
 def mixture_density(

@@ -10,7 +10,7 @@ from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 from pymc_skewgp.workflow.marginals import DrawnMarginals, Marginals
 
-_GRID = 200
+_GRID = 120
 _REACH = 6.0  # standard deviations, of the wider one
 _BLOCKS = 8
 

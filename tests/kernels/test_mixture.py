@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from pymc_skewgp.kernels.mixture import (
     mixture_cdf,
+    mixture_cdf_errors,
     mixture_density,
     mixture_moments,
     mixture_quantiles,
@@ -117,7 +118,7 @@ def test_distribution_function_and_density_against_scipy(seed, monkeypatch):
     means, variance, weights = mixture(seed, 5)
     values = np.random.default_rng(seed + 10).normal(size=(4, 3))
     sd = np.sqrt(variance)[:, None]
-    cdf, _ = mixture_cdf(means, variance, weights, values)
+    cdf = mixture_cdf(means, variance, weights, values)
     each = norm.cdf(values[:, :, None], means, sd) @ weights
     np.testing.assert_allclose(cdf, each, atol=1e-14)  # sums of five terms of size 1
     density = mixture_density(means, variance, weights, values)
@@ -132,6 +133,7 @@ def test_the_error_of_the_distribution_function_is_honest():
     rng = np.random.default_rng(0)
     means = rng.normal(size=(400, 100))
     at, weights = 0.7, np.full(100, 0.01)
-    cdf, error = mixture_cdf(means, np.full(400, 0.5), weights, np.full((1, 400), at))
+    mixtures = (means, np.full(400, 0.5), weights, np.full((1, 400), at))
+    cdf, error = mixture_cdf(*mixtures), mixture_cdf_errors(*mixtures)
     truth = norm.cdf(at / np.sqrt(1.5))
     assert np.mean((cdf - truth) ** 2) / np.mean(error**2) == pytest.approx(1.0, abs=0.3)
