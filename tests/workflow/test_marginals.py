@@ -162,9 +162,7 @@ class TestErrors:
     DRAWS = np.zeros((2, 5, 3))
 
     def test_other_objects(self):
-        with pytest.raises(
-            TypeError, match="LatentMarginals or a DataTree of draws, got list"
-        ):
+        with pytest.raises(TypeError, match="LatentMarginals or a DataTree of draws, got list"):
             as_marginals([1.0])
 
     def test_no_group(self):
