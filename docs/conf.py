@@ -1,6 +1,7 @@
 """How Sphinx builds these pages: `python3 dev.py docs`."""
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -39,6 +40,14 @@ templates_path = ["_templates"]
 default_role = "py:obj"
 
 # --- pages that run ----------------------------------------------------------------------------
+# Kernels of their own: without the reader's start-up files, and quiet about how they are reached.
+ipython = ROOT / "docs" / "_build" / "ipython"
+(ipython / "profile_default").mkdir(parents=True, exist_ok=True)
+(ipython / "profile_default" / "ipython_kernel_config.py").write_text(
+    'get_config().IPKernelApp.log_level = "ERROR"\n'
+)
+os.environ["IPYTHONDIR"] = str(ipython)
+
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "docs" / "_build" / "executed" / state_of_the_code())
 nb_execution_raise_on_error = True
