@@ -13,6 +13,9 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
 
+_NODES = 120
+
+
 class Gaussian(NamedTuple):
     mean: np.ndarray
     cov: np.ndarray
@@ -124,20 +127,20 @@ def exact_marginals(K, sign, prior_mean=None) -> ExactMarginals:
 
     f at the others given f at the labels is Gaussian. At the labels themselves the rule's nodes are
     points; they get the posterior of u = w (f + e) instead, given which f is Gaussian: the rule is
-    over u, whitened and cut at 0. 400 x 400 Gauss-Legendre nodes on 9 deviations: about 1e-10.
+    over u, whitened and cut at 0. 120 x 120 Gauss-Legendre nodes up to 9 deviations: about 1e-10.
     """
     n = len(sign)
     m = np.zeros(len(K)) if prior_mean is None else prior_mean
     G = sign[:, None] * K[:n, :n] * sign + np.eye(n)
     chol = np.linalg.cholesky(G)
-    nodes, node_weights = np.polynomial.legendre.leggauss(400)
+    nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
     e, log_w = np.zeros((1, 0)), np.zeros(1)
     for j in range(n):
         low = np.clip((-sign[j] * m[j] - e @ chol[j, :j]) / chol[j, j], -9.0, 8.999)
         half = 0.5 * (9.0 - low)
         new = low[:, None] + half[:, None] * (1.0 + nodes)
         log_w = (log_w[:, None] + np.log(half[:, None] * node_weights) + norm.logpdf(new)).ravel()
-        e = np.column_stack([np.repeat(e, 400, axis=0), new.ravel()])
+        e = np.column_stack([np.repeat(e, _NODES, axis=0), new.ravel()])
     keep = log_w > log_w.max() - 40.0
     u = e[keep] @ chol.T
     weights = np.exp(log_w[keep] - log_w.max())
