@@ -12,7 +12,6 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
-
 _NODES = 120
 
 
