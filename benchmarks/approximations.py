@@ -15,6 +15,7 @@ expectation propagation, to ``sbc.csv``.
 import argparse
 import csv
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,8 @@ METHODS = (
     "exact", "lin_ess", "ep", "laplace", "advi", "fullrank_advi", "latent_nuts", "hsgp_nuts",
 )  # fmt: skip
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor")
+if find_spec("pymc_extras"):
+    PACKAGES += ("pymc-extras",)
 # Of NUTS, ADVI and all others: what a user would wait for in a first look.
 COUNTS = {"draws": 500, "tune": 500, "chains": 2}
 
