@@ -1,5 +1,7 @@
 """The exact posterior by its two samplers, and the two Gaussians that approximate it."""
 
+from functools import cache
+
 import numpy as np
 from scipy.special import ndtr
 
@@ -9,6 +11,7 @@ from pymc_skewgp.inference.gaussian_posterior import (
     laplace_posterior,
 )
 from pymc_skewgp.inference.latent_marginals import Probability
+from pymc_skewgp.kernels.truncated import truncated_mvn
 from pymc_skewgp.workflow.approximations.drawn import from_draws
 from pymc_skewgp.workflow.approximations.problem import Approximation, Problem, function_tree
 
@@ -20,7 +23,15 @@ def exact(problem: Problem) -> Approximation:
 
 def lin_ess(problem: Problem) -> Approximation:
     """A Markov chain by linear elliptical slice sampling."""
+    _compile_lin_ess()
     return _sampled(problem, "lin_ess")
+
+
+@cache
+def _compile_lin_ess() -> None:
+    """Let numba do its work before the seconds of drawing are counted."""
+    truncated_mvn(np.eye(4), -0.5, None, n_draws=8, method="lin_ess")
+    truncated_mvn(np.eye(4), 0.0, None, n_draws=8, method="lin_ess")
 
 
 def _sampled(problem: Problem, method: str) -> Approximation:
