@@ -1,0 +1,127 @@
+"""The tables of Benavoli, Azzimonti & Piga (2020) on real data.
+
+    python benchmarks/paper.py pmlb --data DIR [--jobs 2] [--largest 1600] [--sets NAME ...]
+
+Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
+versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
+where it was. Work goes through joblib: under ``joblib.parallel_config(backend="dask")`` a cluster
+does it unchanged. One seed gives one result, whatever the number of jobs.
+"""
+
+import argparse
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from core import ROOT
+from datasets import information_score, pmlb, pmlb_sizes, standardise, stratified_folds
+from paper_methods import METHODS, forecasts
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from runner import machine
+from threadpoolctl import threadpool_limits
+
+SEED = 8927
+PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn")
+
+Row = dict[str, Any]
+
+
+def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, Path]]:
+    """One for each set and fold, small sets first."""
+    sizes = sorted(pmlb_sizes(arguments.data), key=lambda row: row[1] * row[2])
+    names = [name for name, n, _ in sizes if n <= arguments.largest]
+    if arguments.sets:
+        names = arguments.sets
+    return [(name, fold, arguments.data) for name in names for fold in range(5)]
+
+
+def pmlb_fold(name: str, fold: int, data: Path) -> list[Row]:
+    """All methods on one fold of one set: ARD RBF."""
+    X, y = pmlb(data, name)
+    train, test = stratified_folds(y, SEED)[fold]
+    inputs, new = standardise(X[train], X[test])
+    rows = []
+    with threadpool_limits(1):
+        found = {}
+        for method in METHODS:
+            try:
+                needed = (method, "SkewGP0") if method == "EP@0" else (method,)
+                if method not in found:
+                    found |= forecasts(needed, inputs, y[train], new, seed=SEED)
+                forecast, failure = found[method], ""
+            except Exception as error:  # a method that fails is a result
+                forecast, failure = None, f"{type(error).__name__}: {error}"
+            row = {"set": name, "fold": fold, "n": len(y), "d": X.shape[1], "method": method}
+            if forecast is not None:
+                p = forecast.p
+                row |= {
+                    "information": f"{information_score(y[test], p, y[train].mean()):.6f}",
+                    "accuracy": f"{np.mean((p > 0.5) == y[test]):.6f}",
+                    "log_evidence": f"{forecast.log_evidence:.4f}",
+                    "skewness": f"{forecast.skewness:.4f}",
+                    "seconds": f"{forecast.seconds:.2f}",
+                }
+            rows.append({**row, "failure": failure})
+    return rows
+
+
+EXPERIMENTS: dict[str, tuple[Callable[..., Any], Callable[..., list[Row]]]] = {
+    "pmlb": (pmlb_tasks, pmlb_fold),
+}
+FIELDS = (
+    "set", "fold", "n", "d", "method", "information", "accuracy", "log_evidence", "skewness",
+    "seconds", "failure", "machine",
+)  # fmt: skip
+
+
+def run(name: str, arguments: argparse.Namespace) -> None:
+    """Run what is left of an experiment, and write it as it comes."""
+    tasks, work = EXPERIMENTS[name]
+    path = arguments.out / f"paper_{name}.csv"
+    done = set()
+    if path.exists():
+        done = {(r["set"], int(r["fold"])) for r in csv.DictReader(path.read_text().splitlines())}
+    left = [task for task in tasks(arguments) if task[:2] not in done]
+    host = machine(PACKAGES)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    jobs = joblib.effective_n_jobs(arguments.jobs)
+    together = joblib.Parallel(n_jobs=arguments.jobs)
+    with Progress(*columns) as progress:
+        bar = progress.add_task(name, total=len(left))
+        for start in range(0, len(left), jobs):
+            group = left[start : start + jobs]
+            progress.update(bar, description=f"{name}: {group[0][0]}")
+            for rows in together(joblib.delayed(work)(*task) for task in group):
+                append(path, rows, host)
+            progress.advance(bar, len(group))
+
+
+def append(path: Path, rows: list[Row], host: str) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if new:
+            writer.writeheader()
+        writer.writerows({**row, "machine": host} for row in rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("experiments", nargs="+", choices=tuple(EXPERIMENTS))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--jobs", type=int, default=None)
+    parser.add_argument("--largest", type=int, default=1600)
+    parser.add_argument("--sets", nargs="+")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in arguments.experiments:
+        run(name, arguments)
+
+
+if __name__ == "__main__":
+    main()
