@@ -1,7 +1,7 @@
 """The four classifiers of the paper's tables, and what tells their differences apart.
 
-All see the same standardised inputs, have one kernel family (RBF or arcsine, a lengthscale for each
-input where `ard` is set) and flat priors, and maximise a marginal likelihood by L-BFGS from the same
+All see the same standardised inputs, have one kernel family (RBF or arcsine, a lengthscale for
+each input where `ard` is set) and flat priors, and maximise a marginal likelihood from the same
 start and two further ones (scikit-learn's restarts draw the logarithm of a logarithm and end at its
 bounds: it has the one start). What differs is which evidence is maximised and which posterior makes
 the forecast:
