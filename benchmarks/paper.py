@@ -1,6 +1,7 @@
 """The tables of Benavoli, Azzimonti & Piga (2020) on real data.
 
     python benchmarks/paper.py pmlb --data DIR [--jobs 2] [--largest 1600] [--sets NAME ...]
+    python benchmarks/paper.py timing
 
 Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
 versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
@@ -12,13 +13,14 @@ import argparse
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
 from core import ROOT
 from datasets import information_score, pmlb, pmlb_sizes, standardise, stratified_folds
 from paper_methods import METHODS, forecasts
+from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from runner import machine
 from threadpoolctl import threadpool_limits
@@ -68,23 +70,51 @@ def pmlb_fold(name: str, fold: int, data: Path) -> list[Row]:
     return rows
 
 
-EXPERIMENTS: dict[str, tuple[Callable[..., Any], Callable[..., list[Row]]]] = {
-    "pmlb": (pmlb_tasks, pmlb_fold),
-}
-FIELDS = (
-    "set", "fold", "n", "d", "method", "information", "accuracy", "log_evidence", "skewness",
-    "seconds", "failure", "machine",
-)  # fmt: skip
+def timing_tasks(arguments: argparse.Namespace) -> list[tuple[str, int]]:
+    """One for each sampler and size."""
+    return [(method, n) for n in SIZES for method in SAMPLERS]
+
+
+def timing_row(method: str, n: int) -> list[Row]:
+    """A thousand draws of the posterior of the paper's timing figure."""
+    return [time_of_draws(method, n)]
+
+
+class Experiment(NamedTuple):
+    """What to do, and how its rows are told apart."""
+
+    tasks: Callable[[argparse.Namespace], list[tuple[Any, ...]]]
+    work: Callable[..., list[Row]]
+    key: tuple[str, ...]  # columns that the first entries of a task are
+    fields: tuple[str, ...]  # further columns
+
+
+EXPERIMENTS = {
+    "pmlb": Experiment(
+        pmlb_tasks,
+        pmlb_fold,
+        ("set", "fold"),
+        ("n", "d", "method", "information", "accuracy", "log_evidence", "skewness", "seconds",
+         "failure"),
+    ),
+    "timing": Experiment(
+        timing_tasks,
+        timing_row,
+        ("sampler", "n"),
+        ("draws", "seconds", "ess", "draws_per_second", "ess_per_second"),
+    ),
+}  # fmt: skip
 
 
 def run(name: str, arguments: argparse.Namespace) -> None:
     """Run what is left of an experiment, and write it as it comes."""
-    tasks, work = EXPERIMENTS[name]
+    tasks, work, key, fields = EXPERIMENTS[name]
     path = arguments.out / f"paper_{name}.csv"
     done = set()
     if path.exists():
-        done = {(r["set"], int(r["fold"])) for r in csv.DictReader(path.read_text().splitlines())}
-    left = [task for task in tasks(arguments) if task[:2] not in done]
+        rows = csv.DictReader(path.read_text().splitlines())
+        done = {tuple(row[column] for column in key) for row in rows}
+    left = [t for t in tasks(arguments) if tuple(map(str, t[: len(key)])) not in done]
     host = machine(PACKAGES)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
@@ -94,16 +124,16 @@ def run(name: str, arguments: argparse.Namespace) -> None:
         bar = progress.add_task(name, total=len(left))
         for start in range(0, len(left), jobs):
             group = left[start : start + jobs]
-            progress.update(bar, description=f"{name}: {group[0][0]}")
-            for rows in together(joblib.delayed(work)(*task) for task in group):
-                append(path, rows, host)
+            progress.update(bar, description=f"{name}: {group[0][0]} {group[0][1]}")
+            for found in together(joblib.delayed(work)(*task) for task in group):
+                append(path, (*key, *fields, "machine"), found, host)
             progress.advance(bar, len(group))
 
 
-def append(path: Path, rows: list[Row], host: str) -> None:
+def append(path: Path, fields: tuple[str, ...], rows: list[Row], host: str) -> None:
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, fields)
         if new:
             writer.writeheader()
         writer.writerows({**row, "machine": host} for row in rows)
@@ -112,12 +142,14 @@ def append(path: Path, rows: list[Row], host: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="+", choices=tuple(EXPERIMENTS))
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="needed by pmlb")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
     parser.add_argument("--sets", nargs="+")
     arguments = parser.parse_args()
+    if arguments.data is None and "pmlb" in arguments.experiments:
+        parser.error("pmlb needs --data DIR, a directory with pmlb/NAME.npz (see datasets.py)")
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.experiments:
         run(name, arguments)
