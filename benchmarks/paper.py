@@ -37,7 +37,7 @@ def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, Path]]:
     names = [name for name, n, _ in sizes if n <= arguments.largest]
     if arguments.sets:
         names = arguments.sets
-    return [(name, fold, arguments.data) for name in names for fold in range(5)]
+    return [(name, fold, arguments.data) for name in names for fold in range(arguments.folds)]
 
 
 def pmlb_fold(name: str, fold: int, data: Path) -> list[Row]:
@@ -72,7 +72,7 @@ def pmlb_fold(name: str, fold: int, data: Path) -> list[Row]:
 
 def timing_tasks(arguments: argparse.Namespace) -> list[tuple[str, int]]:
     """One for each sampler and size."""
-    return [(method, n) for n in SIZES for method in SAMPLERS]
+    return [(method, n) for n in arguments.sizes for method in SAMPLERS]
 
 
 def timing_row(method: str, n: int) -> list[Row]:
@@ -147,6 +147,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
     parser.add_argument("--sets", nargs="+")
+    parser.add_argument("--folds", type=int, default=5, help="how many of the five")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
     arguments = parser.parse_args()
     if arguments.data is None and "pmlb" in arguments.experiments:
         parser.error("pmlb needs --data DIR, a directory with pmlb/NAME.npz (see datasets.py)")
