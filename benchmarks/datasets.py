@@ -12,7 +12,8 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-from scipy.special import entr, xlogy
+
+from pymc_skewgp.workflow import scores
 
 # Chosen by a rule, before any model was fitted, all features kept as numbers:
 # 1. sets of at most 400 rows, those of more than two classes cut to their first two;
@@ -44,7 +45,6 @@ SETS_20 = (
     "cars",
 )
 FASHION_MNIST_PARTS = {"train": "train", "test": "t10k"}
-SMALLEST_PROBABILITY = 1e-12
 
 
 def pmlb(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -124,20 +124,13 @@ def stratified_folds(
 def information_score(y: np.ndarray, p: np.ndarray, base_rate: float) -> float:
     """Bits a label that the forecasts p = P(y = 1) give beyond the base rate of the classes.
 
-    The mean of y log2 p + (1 - y) log2(1 - p), plus the entropy in bits of the share `base_rate`
-    of y = 1 among the labels trained on: about 0 for a forecast of the base rate, at most that
-    entropy (1 for even classes), negative for forecasts that are worse than it. p is kept 1e-12
-    off 0 and 1, so that a label missed with certainty costs 40 bits. From Kuss and Rasmussen,
-    "Assessing approximate inference for binary Gaussian process classification", Journal of
-    Machine Learning Research 6 (2005), 1679-1704.
+    `pymc_skewgp.workflow.scores.information_score`, which says how, with its arguments checked.
     """
     if np.shape(y) != np.shape(p):
         raise ValueError(f"y and p differ in shape: {np.shape(y)} and {np.shape(p)}.")
     if not np.isfinite(p).all():
         raise ValueError("p has entries that are not finite.")
-    p = np.clip(p, SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
-    entropy = entr(base_rate) + entr(1.0 - base_rate)
-    return float((np.mean(xlogy(y, p) + xlogy(1.0 - y, 1.0 - p)) + entropy) / np.log(2.0))
+    return scores.information_score(y, p, base_rate)
 
 
 def main() -> None:
