@@ -325,7 +325,7 @@ class SkewGP:
         method : {"twisted", "ep"}, default "twisted"
             "twisted": unbiased but for Monte Carlo error, from `n_draws` fixed quasi-random
             points, so that the density is a deterministic function. "ep": expectation
-            propagation, a few times faster, off by hundredths of a nat, more in steep cases.
+            propagation, with fewer operations, off by hundredths of a nat, more in steep cases.
         n_draws : int, default 256
             Points for "twisted". The error falls faster than their square root.
         jitter : float, default 1e-6
