@@ -36,6 +36,7 @@ from pymc_skewgp.plots import (
 from pymc_skewgp.posterior import SkewGPPosterior
 from pymc_skewgp.steps.conjugate import ConjugateStep
 from pymc_skewgp.steps.lin_ess import LinESS
+from pymc_skewgp.steps.probit_model import NotConjugateError
 from pymc_skewgp.sun import SUN
 from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp.workflow.comparison import Comparison, compare_approximations
@@ -62,6 +63,7 @@ __all__ = [
     "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",
+    "NotConjugateError",
     "NotPositiveDefiniteError",
     "SkewGP",
     "SkewGPClassifier",

@@ -395,7 +395,10 @@ class SkewGP:
             lacks a value, and as `SkewGPPosterior`.
         """
         if point is not None and not isinstance(point, Mapping):
-            raise TypeError(f"point must map names to values, got {type(point).__name__}.")
+            raise TypeError(
+                f"point must map names to values, got {type(point).__name__}; of a fit it is "
+                "fit.point."
+            )
         inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
         told: dict[str, Any] = {}
         if self.n_pseudo_points:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _NEEDED = ("coverage", "mean", "mean_se")
 _MARKERS = "osD^v"
-_STEP = 0.012  # between methods side by side
 _SPREAD = (0.05, 0.95)
 
 
@@ -79,7 +78,7 @@ def plot_coverage(
     colour_of = dict(zip(named, colours(len(named)), strict=True))
     for i, (name, each) in enumerate(named.items()):
         colour = colour_of[name]
-        x = each["prob"].values + _STEP * (i - 0.5 * (len(named) - 1))
+        x = each["prob"].values  # side by side, some would seem to lie off the diagonal
         low, high = _spread(each["coverage"])
         lowest = min(lowest, x.min(), low.min(), each["mean"].values.min())
         ax.vlines(x, low, high, color=colour, alpha=0.3, lw=4, label=f"_{name} spread")

@@ -15,7 +15,7 @@ from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
 from pymc_skewgp.kernels.errors import no_warnings
 from pymc_skewgp.kernels.validation import FloatArray, as_count
 from pymc_skewgp.workflow.approximations import METHODS, Approximation, Problem
-from pymc_skewgp.workflow.coverage import PROBS, interval_coverage
+from pymc_skewgp.workflow.coverage import PROBS, mean_coverage
 from pymc_skewgp.workflow.distances import skewness_error, wasserstein
 from pymc_skewgp.workflow.marginals import DrawnMarginals
 from pymc_skewgp.workflow.quiet_pymc import quiet_pymc
@@ -85,7 +85,8 @@ def compare_approximations(
     methods : sequence of str, optional
         Of "exact" (twisted sampler), "lin_ess", "ep" (expectation propagation), "laplace", "advi",
         "fullrank_advi" (``pm.fit``), "latent_nuts" (``pm.gp.Latent``), "hsgp_nuts"
-        (``pm.gp.HSGP``), "extras_laplace" and "extras_pathfinder" (pymc-extras). Default all.
+        (``pm.gp.HSGP``), "extras_laplace" and "extras_pathfinder" (pymc-extras). Default all,
+        which takes minutes.
     draws, tune, chains : int
         Of methods that draw.
     options : mapping, optional
@@ -111,10 +112,12 @@ def compare_approximations(
         * ``information`` (bits beyond the base rate) and ``brier``, of `ynew`;
         * ``ess_per_second``: smallest bulk effective sample size of f at the data over the seconds
           of drawing, tuning included and compilation left out; of samplers only;
-        * ``seconds``: all that a user waits for, compilation included;
+        * ``seconds``: of fitting, drawing and forecasting, the compilation of models included;
+          what the comparison itself computes is not in it;
         * ``failure``: empty, or why there is nothing else in the row.
 
-        Draws have noise: the row "exact", measured like the others by its draws, shows how much.
+        Draws have noise: the row "exact", measured like the others by its `draws`, shows how
+        much. A method without draws may well lie below it where its own error is less than that.
 
     Raises
     ------
@@ -149,6 +152,11 @@ def compare_approximations(
         new = as_inputs("Xnew", Xnew, inputs.shape[1])
     elif ynew is not None:
         raise ValueError("ynew are the labels of Xnew: give that as well.")
+    if ynew is not None and np.shape(ynew) != new.shape[:1]:
+        raise ValueError(
+            f"ynew must have shape ({new.shape[0]},), one label for each row of Xnew; got "
+            f"{np.shape(ynew)}."
+        )
     test = None if ynew is None else (as_signs(ynew, new.shape[0]) > 0).astype(float)
     counts = {
         "draws": as_count("draws", draws, 4),
@@ -156,6 +164,10 @@ def compare_approximations(
         "chains": as_count("chains", chains),
     }
     seed = as_count("random_seed", random_seed, 0)
+    if point is not None and not isinstance(point, Mapping):
+        raise TypeError(
+            f"point must map names to values, got {type(point).__name__}; of a fit it is fit.point."
+        )
     point = dict(point or {})
     exact = gp.posterior(
         inputs, labels, point, n_draws=_REFERENCE_DRAWS,
@@ -204,8 +216,8 @@ def _measured(
 ) -> dict[str, float]:
     n = labels.size
     row: dict[str, float] = {"evidence": found.evidence, "evidence_se": found.evidence_se}
-    covered, error = interval_coverage(found.marginals, reference, np.array(PROBS))
-    for prob, value, se in zip(PROBS, covered.mean(axis=1), error.mean(axis=1), strict=True):
+    covered, error = mean_coverage(found.marginals, reference, np.array(PROBS))
+    for prob, value, se in zip(PROBS, covered, error, strict=True):
         row |= {f"coverage_{prob * 100:.0f}": value, f"coverage_{prob * 100:.0f}_se": se}
     for name, measure in (("wasserstein", wasserstein), ("skewness_error", skewness_error)):
         value, se = measure(found.marginals, reference)

@@ -7,6 +7,7 @@ import numpy as np
 from xarray import Dataset, DataTree
 
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.workflow.distances import parts
 from pymc_skewgp.workflow.marginals import (
     DrawnMarginals,
     Labelled,
@@ -56,9 +57,10 @@ def coverage(
         variable), ``mean`` and ``mean_se`` over the points (prob). Standard errors are of Monte
         Carlo: that of an interval from draws with nominal probability p is taken to be
         :math:`\{p (1 - p) / \mathrm{ESS}\}^{1/2}`. All points share draws, so in the first kind
-        ``mean_se`` is the mean of the points' errors, an upper bound. In the second kind errors
-        are binomial, with two hits and two misses added (Agresti & Coull 1998), and ``mean_se``
-        is from the spread over simulations.
+        ``mean_se`` is from the spread over eight parts of the draws (of fewer than 32, the mean of
+        the points' errors, an upper bound). In the second kind errors are binomial, with two hits
+        and two misses added (Agresti & Coull 1998), and ``mean_se`` is from the spread over
+        simulations.
 
     Raises
     ------
@@ -89,6 +91,11 @@ def coverage(
     levels = _levels(probs)
     if exact is None:
         return _of_the_truth(source, levels, var)
+    if isinstance(source, DataTree) and "prior_sbc" in source.children:
+        raise ValueError(
+            "the first argument is the result of sbc, which knows the truth: give it alone, "
+            "without an exact posterior."
+        )
     points = labelled_marginals(source, var=var, group=group)
     reference = labelled_marginals(exact, var=var, group=group)
     if points.shape != reference.shape:
@@ -104,9 +111,26 @@ def coverage(
                 f"the approximation and the exact posterior differ in the coordinate {name!r}: "
                 f"{ours[:3]}... and {theirs[:3]}...; select the same points of both."
             )
-    value, error = interval_coverage(points.marginals, reference.marginals, levels)
+    for one in (points, reference):
+        _refuse_another_order(one)
+    pair = points.marginals, reference.marginals
+    value, error = interval_coverage(*pair, levels)
+    mean, mean_error = mean_coverage(*pair, levels)
     result = points.dataset({"prob": levels}, coverage=value, coverage_se=error)
-    return result.assign(mean=("prob", value.mean(axis=1)), mean_se=("prob", error.mean(axis=1)))
+    return result.assign(mean=("prob", mean), mean_se=("prob", mean_error))
+
+
+def _refuse_another_order(points: Labelled) -> None:
+    """Rows that are numbered, but not in order, were moved after they were drawn."""
+    for name, coordinate in points.coords.items():
+        numbers = np.asarray(coordinate)
+        if numbers.ndim == 1 and numbers.dtype.kind in "iu" and numbers.size > 1:
+            right = np.arange(numbers.size)
+            if np.array_equal(np.sort(numbers), right) and not np.array_equal(numbers, right):
+                raise ValueError(
+                    f"the coordinate {name!r} numbers the points, but out of order "
+                    f"({numbers[:3]}...): bring both into the order of the data first."
+                )
 
 
 def _named(source: Any, points: Labelled) -> set[Hashable]:
@@ -131,6 +155,36 @@ def interval_coverage(
         own = approximation.cdf(ends).std_error
         variance += np.square(own).reshape(2, *low.shape).sum(axis=0)
     return high - low, np.sqrt(variance)
+
+
+def mean_coverage(
+    approximation: Marginals, exact: Marginals, probs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mean over the points of the exact probability of intervals, and its error, (prob,) each.
+
+    Points share draws, so the error is from the spread over parts of the draws.
+    """
+    value = _held(approximation, exact, probs)
+    variance = np.zeros(probs.size)
+    n_parts = 0
+    for held in (
+        [_held(part, exact, probs) for part in parts(approximation)],
+        [_held(approximation, part, probs) for part in parts(exact)],
+    ):
+        if held:
+            variance += np.mean(held, axis=2).var(axis=0, ddof=1) / len(held)
+            n_parts += len(held)
+    if n_parts:
+        return value.mean(axis=1), np.sqrt(variance)
+    # Too few draws for that: the mean of the points' errors, an upper bound.
+    return value.mean(axis=1), interval_coverage(approximation, exact, probs)[1].mean(axis=1)
+
+
+def _held(approximation: Marginals, exact: Marginals, probs: FloatArray) -> FloatArray:
+    """Exact probability of each central interval, (prob, t)."""
+    ends = approximation.quantile(np.concatenate([0.5 - 0.5 * probs, 0.5 + 0.5 * probs]))
+    low, high = np.split(exact.cdf_values(ends), 2)
+    return high - low
 
 
 def _of_the_truth(tree: Any, probs: FloatArray, var: str) -> Dataset:

@@ -70,15 +70,15 @@ def _mean_distance(
     ours, theirs = summary(approximation), summary(exact)
     variance = 0.0
     for means in (
-        [measure(summary(part), theirs).mean() for part in _parts(approximation)],
-        [measure(ours, summary(part)).mean() for part in _parts(exact)],
+        [measure(summary(part), theirs).mean() for part in parts(approximation)],
+        [measure(ours, summary(part)).mean() for part in parts(exact)],
     ):
         if means:
             variance += float(np.var(means, ddof=1)) / len(means)
     return Distance(float(measure(ours, theirs).mean()), float(np.sqrt(variance)))
 
 
-def _parts(marginals: Marginals) -> Iterator[Marginals]:
+def parts(marginals: Marginals) -> Iterator[Marginals]:
     """Marginals from parts of the draws that hardly depend on each other; none without draws."""
     if isinstance(marginals, DrawnMarginals):
         n_chains, n_draws, _ = marginals.draws.shape

@@ -101,8 +101,13 @@ class DrawnMarginals:
         return Moments(*(self._mean_error(x) for x in (away, on_sd, on_skewness)))
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
-        """Quantiles, shape (n_probs, t)."""
-        return np.quantile(self.draws, np.atleast_1d(np.asarray(probs)), axis=(0, 1))
+        """Quantiles, shape (n_probs, t).
+
+        By Weibull's rule: P(f < quantile) is the probability asked for on average over the draws,
+        where NumPy's own rule makes intervals of few draws too short.
+        """
+        p = np.atleast_1d(np.asarray(probs, dtype=float))
+        return np.quantile(self.draws, p, axis=(0, 1), method="weibull")
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t)."""
@@ -236,11 +241,17 @@ def as_marginals(source: Any, *, var: str = "f", group: str = "posterior") -> Ma
 
 
 def labelled_marginals(source: Any, *, var: str = "f", group: str = "posterior") -> Labelled:
-    """As `as_marginals`, with the names of the points; without names they are obs_id."""
+    """As `as_marginals`, with the names of the points: without any, obs_id or pred_id."""
+    if not isinstance(var, str):
+        raise TypeError(
+            f"var must be the name of a variable, got {type(var).__name__}: for new points give "
+            "posterior.marginals(Xnew) instead of the posterior."
+        )
+    name = "pred_id"
     if isinstance(source, SkewGPPosterior):
-        source = source.marginals()
+        source, name = source.marginals(), "obs_id"
     if isinstance(source, LatentMarginals | DrawnMarginals):
-        return Labelled(source, ("obs_id",), (source.size,), {"obs_id": np.arange(source.size)})
+        return Labelled(source, (name,), (source.size,), {name: np.arange(source.size)})
     if not isinstance(source, DataTree):
         raise TypeError(
             "expected a SkewGPPosterior, LatentMarginals or a DataTree of draws, got "
@@ -255,7 +266,10 @@ def labelled_marginals(source: Any, *, var: str = "f", group: str = "posterior")
 def drawn_variable(tree: DataTree, var: str, group: str) -> DataArray:
     """A variable of a DataTree with chain and draw first; errors list what there is."""
     if group not in tree.children:
-        raise KeyError(f"the DataTree has no group {group!r}; it has {sorted(tree.children)}.")
+        hint = ": give the whole tree, not one group" if not tree.children else ""
+        raise KeyError(
+            f"the DataTree has no group {group!r}; it has {sorted(tree.children)}{hint}."
+        )
     dataset = tree[group].dataset
     if var not in dataset:
         found = sorted(map(str, dataset.data_vars))

@@ -52,8 +52,8 @@ def sbc(
     X : array_like, shape (n, d)
         Inputs.
     method : str or callable, default "exact"
-        One of those of `compare_approximations`, or a function from a `Problem` to an
-        `Approximation`.
+        One of those of `compare_approximations`, or a function from a ``Problem`` to an
+        ``Approximation``, both of ``pymc_skewgp.workflow.approximations``.
     n_simulations : int, default 500
         Simulations.
     draws : int, default 99
@@ -69,7 +69,8 @@ def sbc(
         Seed; results do not depend on `n_jobs`.
     n_jobs : int, optional
         Processes, through joblib where it is installed: ``joblib.parallel_config`` sets what None
-        means, so that a dask cluster does the work.
+        means, so that a dask cluster does the work. Each takes some ten seconds to start, which
+        exact draws of few points are not worth.
     progressbar : bool, default True
         Show progress.
 
@@ -105,7 +106,7 @@ def sbc(
     """
     if not isinstance(gp, SkewGP):
         raise TypeError(f"gp must be a SkewGP, got {type(gp).__name__}.")
-    if not callable(method) and method not in METHODS:
+    if not callable(method) and method not in list(METHODS):  # a list of names is no key
         raise ValueError(f"method has to be one of {list(METHODS)}, got {method!r}.")
     inputs = as_inputs("X", X)
     n, count = inputs.shape[0], as_count("n_simulations", n_simulations)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from xarray import Dataset
+from xarray import Dataset, DataTree
 
 from pymc_skewgp.workflow.marginals import labelled_marginals
 
@@ -14,8 +14,8 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
         {\mathrm E[(f(x) - \mathrm E f(x))^2]^{3/2}}
 
     0 for every Gaussian approximation; the sign says which tail is the longer one. From a
-    posterior it is that of the exact mixture of Gaussians over the draws of u, a third as noisy as
-    the sample skewness of as many draws of f.
+    posterior it is that of the exact mixture of Gaussians over the draws of u, less noisy than the
+    sample skewness of as many draws of f.
 
     Parameters
     ----------
@@ -58,6 +58,11 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
     True
     """
     points = labelled_marginals(source, var=var, group=group)
+    if group != "posterior" and not isinstance(source, DataTree):
+        raise ValueError(
+            f"group={group!r} names a group of a DataTree, got a {type(source).__name__}: for new "
+            "points give posterior.marginals(Xnew)."
+        )
     marginals = points.marginals
     return points.dataset(
         skewness=marginals.moments.skewness, mcse=marginals.moment_errors.skewness

@@ -52,21 +52,47 @@ class TestOfTheExactPosterior:
             assert abs(at["coverage"].item() - wanted) < 4 * at["coverage_se"].item()
 
     def test_draws(self):
-        """Between the 126th and 376th of 501 ordered numbers, at which quantiles of a half end."""
-        draws = np.random.default_rng(0).normal(size=(1, 501, 2))
+        """Between the 126th and 378th of 503 ordered numbers, at which Weibull's quartiles are."""
+        draws = np.random.default_rng(0).normal(size=(1, 503, 2))
         found = coverage(tree(draws), gaussian(np.zeros(2), 1.0), probs=[0.5])
         flat = np.sort(draws[0], axis=0)
         np.testing.assert_allclose(
-            found["coverage"][0], norm.cdf(flat[375]) - norm.cdf(flat[125]), atol=1e-12
+            found["coverage"][0], norm.cdf(flat[377]) - norm.cdf(flat[125]), atol=1e-12
         )
 
+    def test_few_draws_are_no_bias(self):
+        """19 draws of a Gaussian: the mean coverage of 4000 such sets is the nominal probability.
+
+        Each has a deviation below .2: four errors of the mean are .013. NumPy's own rule for
+        quantiles gives .45 and .85.
+        """
+        draws = np.random.default_rng(3).normal(size=(1, 19, 4000))
+        probs = np.array([0.5, 0.9])
+        found = coverage(tree(draws), gaussian(np.zeros(4000), 1.0), probs=probs)
+        np.testing.assert_allclose(found["mean"], probs, atol=0.013)
+
+    def test_the_error_of_the_mean_is_honest(self):
+        """Points that share all their noise, and points that share none, 200 sets of draws each.
+
+        Squared errors over stated ones have F(1, 7), mean 1.4 and deviation 4: 200 of them average
+        between .7 and 2.5 but for 1 in 1000.
+        """
+        rng = np.random.default_rng(5)
+        alone = rng.normal(size=(200, 4, 100, 10))
+        for draws in (alone, np.repeat(alone[..., :1], 10, axis=-1)):
+            ratios = []
+            for each in draws:
+                found = coverage(tree(each), gaussian(np.zeros(10), 1.0), probs=[0.8])
+                ratios.append(((found["mean"] - 0.8) / found["mean_se"]).item() ** 2)
+            assert 0.7 < np.mean(ratios) < 2.5
+
     def test_draws_of_the_exact_posterior(self):
-        """The mean over points within 4 of its upper bound of an error: false alarms below 1e-4."""
+        """The mean over points within 6 of its error, a t of 7 degrees: false alarms 2e-3."""
         posterior = SkewGPPosterior(np.arange(6.0), [1, 1, 0, 1, 0, 0], cov_func=rbf(9.0))
         draws = posterior.sample(1000, random_seed=1)
         found = coverage(draws, posterior, probs=PROBS)
         assert found["coverage"].dims == ("prob", "obs_id")
-        assert (np.abs(found["mean"] - PROBS) < 4 * found["mean_se"]).all()
+        assert (np.abs(found["mean"] - PROBS) < 6 * found["mean_se"]).all()
         assert (found["mean_se"] < 0.03).all()
         # The other way round the exact marginals are the approximation of what the draws say.
         back = coverage(posterior, draws, probs=PROBS)
@@ -191,7 +217,7 @@ class TestErrors:
             coverage(gaussian([0.0], 1.0), gaussian([0.0], 1.0), probs=probs)
 
     def test_numbers_of_points(self):
-        with pytest.raises(ValueError, match=r"different points.*'obs_id': 3.*'obs_id': 2"):
+        with pytest.raises(ValueError, match=r"different points.*'obs_id': 3.*'pred_id': 2"):
             coverage(tree(self.DRAWS), gaussian([0.0, 0.0], 1.0))
 
     def test_coordinates(self):
@@ -199,6 +225,16 @@ class TestErrors:
         other = tree(self.DRAWS, obs_id=["a", "c", "b"])
         with pytest.raises(ValueError, match=r"coordinate 'obs_id': \['a' 'b' 'c'\]\.\.\. and \["):
             coverage(one, other)
+
+    def test_points_out_of_order(self):
+        turned = tree(self.DRAWS).isel(obs_id=[2, 1, 0])
+        with pytest.raises(ValueError, match=r"'obs_id' numbers the points, but out of order"):
+            coverage(turned, gaussian([0.0, 0.0, 0.0], 1.0))
+
+    def test_result_of_sbc_with_an_exact_posterior(self):
+        places = az.from_dict({"prior_sbc": {"f": np.full((1, 4, 2), 0.5)}})
+        with pytest.raises(ValueError, match=r"result of sbc.*give it alone"):
+            coverage(places, gaussian([0.0, 0.0], 1.0))
 
     def test_coordinates_that_nobody_gave(self):
         """Some of the points of a trace, and marginals made for them."""

@@ -48,8 +48,8 @@ class TestDraws:
     def test_quantiles(self):
         found = DrawnMarginals(self.DRAWS).quantile([0.1, 0.5])
         flat = np.sort(self.DRAWS.reshape(-1, 4), axis=0)
-        # Between order statistics, at (n - 1) p: 14.9 and 74.5.
-        np.testing.assert_allclose(found[0], 0.1 * flat[14] + 0.9 * flat[15], rtol=1e-13)
+        # Between order statistics, at (n + 1) p of the first to the last: 15.1 and 75.5.
+        np.testing.assert_allclose(found[0], 0.9 * flat[14] + 0.1 * flat[15], rtol=1e-13)
         np.testing.assert_allclose(found[1], 0.5 * (flat[74] + flat[75]), rtol=1e-13)
 
     def test_density(self):
@@ -154,12 +154,20 @@ class TestNames:
         at = LatentMarginals(np.zeros((3, 1)), np.ones(3), np.ones(1))
         points = labelled_marginals(at)
         assert points.marginals is at
-        assert points.dims == ("obs_id",)
-        np.testing.assert_array_equal(points.coords["obs_id"], np.arange(3))
+        assert points.dims == ("pred_id",)  # as `predict` calls new points
+        np.testing.assert_array_equal(points.coords["pred_id"], np.arange(3))
 
 
 class TestErrors:
     DRAWS = np.zeros((2, 5, 3))
+
+    def test_inputs_in_place_of_a_name(self):
+        with pytest.raises(TypeError, match=r"var must be the name.*posterior.marginals\(Xnew\)"):
+            as_marginals(tree(self.DRAWS), var=np.zeros((2, 1)))
+
+    def test_a_group_in_place_of_the_tree(self):
+        with pytest.raises(KeyError, match="give the whole tree"):
+            as_marginals(tree(self.DRAWS)["posterior"])
 
     def test_other_objects(self):
         with pytest.raises(TypeError, match="LatentMarginals or a DataTree of draws, got list"):

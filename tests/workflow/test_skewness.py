@@ -7,7 +7,7 @@ from approximation_oracles import rbf
 from oracles import ou_probit_marginals, probit_posterior_quadrature
 from scipy.stats import skew, skewnorm
 
-from pymc_skewgp import SkewGPPosterior, posterior_skewness
+from pymc_skewgp import LatentMarginals, SkewGPPosterior, posterior_skewness
 
 
 @pytest.mark.parametrize("label", [0, 1])
@@ -50,7 +50,8 @@ def test_many_labels_and_draws_of_the_same_posterior():
     draws = posterior.sample(1000, random_seed=0)
     for source in (posterior, posterior.marginals(x), draws):
         found = posterior_skewness(source)
-        assert found["skewness"].dims == found["mcse"].dims == ("obs_id",)
+        name = "pred_id" if isinstance(source, LatentMarginals) else "obs_id"
+        assert found["skewness"].dims == found["mcse"].dims == (name,)
         assert (np.abs(found["skewness"] - wanted) < 4.5 * found["mcse"]).all()
 
 
@@ -72,3 +73,9 @@ def test_of_draws():
 def test_errors_pass_through():
     with pytest.raises(TypeError, match="got ndarray"):
         posterior_skewness(np.zeros(3))
+
+
+def test_a_group_without_a_tree():
+    posterior = SkewGPPosterior([0.0], [1], cov_func=rbf(4.0))
+    with pytest.raises(ValueError, match=r"'predictions' names a group of a DataTree.*marginals"):
+        posterior_skewness(posterior, group="predictions")
