@@ -2,6 +2,7 @@
 
     python benchmarks/paper.py pmlb --data DIR [--jobs 2] [--largest 1600] [--sets NAME ...]
     python benchmarks/paper.py timing
+    python benchmarks/paper.py images --data DIR [--images 5000]
 
 Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
 versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
@@ -19,6 +20,7 @@ import joblib
 import numpy as np
 from core import ROOT
 from datasets import information_score, pmlb, pmlb_sizes, standardise, stratified_folds
+from paper_images import N, image_row, image_tasks
 from paper_methods import METHODS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -80,6 +82,11 @@ def timing_row(method: str, n: int) -> list[Row]:
     return [time_of_draws(method, n)]
 
 
+def images_tasks(arguments: argparse.Namespace) -> list[tuple[Any, ...]]:
+    """One for each data set, kernel, class and method."""
+    return image_tasks(arguments.data, arguments.out, arguments.images)
+
+
 class Experiment(NamedTuple):
     """What to do, and how its rows are told apart."""
 
@@ -102,6 +109,12 @@ EXPERIMENTS = {
         timing_row,
         ("sampler", "n"),
         ("draws", "seconds", "ess", "draws_per_second", "ess_per_second"),
+    ),
+    "images": Experiment(
+        images_tasks,
+        image_row,
+        ("problem", "kernel", "class", "method"),
+        ("n", "accuracy", "information", "log_evidence", "skewness", "seconds"),
     ),
 }  # fmt: skip
 
@@ -142,16 +155,18 @@ def append(path: Path, fields: tuple[str, ...], rows: list[Row], host: str) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="+", choices=tuple(EXPERIMENTS))
-    parser.add_argument("--data", type=Path, help="needed by pmlb")
+    parser.add_argument("--data", type=Path, help="needed by pmlb and images")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
     parser.add_argument("--sets", nargs="+")
     parser.add_argument("--folds", type=int, default=5, help="how many of the five")
+    parser.add_argument("--images", type=int, default=N, help="to learn from, and to forecast")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
     arguments = parser.parse_args()
-    if arguments.data is None and "pmlb" in arguments.experiments:
-        parser.error("pmlb needs --data DIR, a directory with pmlb/NAME.npz (see datasets.py)")
+    needing = [name for name in arguments.experiments if name != "timing"]
+    if arguments.data is None and needing:
+        parser.error(f"{needing[0]} needs --data DIR, the directory of the data (see datasets.py)")
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.experiments:
         run(name, arguments)
