@@ -142,6 +142,8 @@ def compare_approximations(
     True
     """
     names = list(METHODS) if methods is None else _known("methods", methods)
+    if not names:
+        raise ValueError(f"methods is empty; there are {list(METHODS)}.")
     options = {} if options is None else options
     _known("options", options)
     gp = SkewGP(mean_func=mean_func, cov_func=cov_func)

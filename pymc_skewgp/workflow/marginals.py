@@ -158,6 +158,8 @@ class DrawnMarginals:
         return Probability(values.mean(axis=(0, 1)), self._mean_error(values))
 
     def _mean_error(self, values: FloatArray) -> FloatArray:
+        if values.shape[0] * values.shape[1] == 1:  # tells of no spread
+            return np.full(self.size, np.inf)
         # Constants have no effective sample size, and no error.
         varies = np.ptp(values, axis=(0, 1)) > 0
         sd = np.where(varies, values.std(axis=(0, 1)), 0.0)

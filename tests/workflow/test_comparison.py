@@ -267,6 +267,10 @@ class TestArguments:
         with pytest.raises(ValueError, match=wanted):
             compare(**{what: value})
 
+    def test_no_methods(self):
+        with pytest.raises(ValueError, match="methods is empty; there are"):
+            compare(methods=[])
+
     def test_labels_without_points(self):
         with pytest.raises(ValueError, match="ynew are the labels of Xnew"):
             compare(ynew=[1])

@@ -28,6 +28,10 @@ def tree(draws, dims=("obs_id",), coords=None, group="posterior"):
 class TestDraws:
     DRAWS = np.random.default_rng(0).gamma(2.0, size=(3, 50, 4))
 
+    def test_a_single_draw_has_errors_without_bound(self):
+        at = DrawnMarginals(self.DRAWS[:1, :1])
+        assert all((error == np.inf).all() for error in at.moment_errors)
+
     def test_moments(self):
         at = DrawnMarginals(self.DRAWS)
         flat = self.DRAWS.reshape(-1, 4)
