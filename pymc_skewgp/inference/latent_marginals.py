@@ -122,10 +122,15 @@ class LatentMarginals:
         return Probability(mean + share * (other - mean), np.hypot(error, doubt))
 
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
-        array = np.asarray(values, dtype=float)
-        if not array.ndim or array.shape[-1] != self.size:
-            raise ValueError(
-                f"values must have a column for each of the {self.size} points, got shape "
-                f"{array.shape}."
-            )
+        array = as_columns(values, self.size)
         return array.reshape(-1, self.size), array.shape
+
+
+def as_columns(values: ArrayLike, size: int) -> FloatArray:
+    """`values` as an array with a column for each of so many points."""
+    array = np.asarray(values, dtype=float)
+    if not array.ndim or array.shape[-1] != size:
+        raise ValueError(
+            f"values must have a column for each of the {size} points, got shape {array.shape}."
+        )
+    return array

@@ -142,7 +142,7 @@ def interval_coverage(
     approximation: Marginals, exact: Marginals, probs: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Exact probability of the approximation's central intervals, and its error, (prob, t) each."""
-    ends = approximation.quantile(np.concatenate([0.5 - 0.5 * probs, 0.5 + 0.5 * probs]))
+    ends = _ends(approximation, probs)
     value, error = exact.cdf(ends)
     low, high = np.split(value, 2)
     # Errors of the two ends: as if independent, which they are nearly, far apart in the cdf.
@@ -180,9 +180,14 @@ def mean_coverage(
     return value.mean(axis=1), interval_coverage(approximation, exact, probs)[1].mean(axis=1)
 
 
+def _ends(approximation: Marginals, probs: FloatArray) -> FloatArray:
+    """Lower ends of the central intervals, then upper ones, (2 prob, t)."""
+    return approximation.quantile(np.concatenate([0.5 - 0.5 * probs, 0.5 + 0.5 * probs]))
+
+
 def _held(approximation: Marginals, exact: Marginals, probs: FloatArray) -> FloatArray:
     """Exact probability of each central interval, (prob, t)."""
-    ends = approximation.quantile(np.concatenate([0.5 - 0.5 * probs, 0.5 + 0.5 * probs]))
+    ends = _ends(approximation, probs)
     low, high = np.split(exact.cdf_values(ends), 2)
     return high - low
 

@@ -10,7 +10,12 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from xarray import DataArray, Dataset, DataTree
 
-from pymc_skewgp.inference.latent_marginals import LatentMarginals, Moments, Probability
+from pymc_skewgp.inference.latent_marginals import (
+    LatentMarginals,
+    Moments,
+    Probability,
+    as_columns,
+)
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.posterior import SkewGPPosterior
 
@@ -137,12 +142,7 @@ class DrawnMarginals:
         return self._share(ndtr(self.draws))
 
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        array = np.asarray(values, dtype=float)
-        if not array.ndim or array.shape[-1] != self.size:
-            raise ValueError(
-                f"values must have a column for each of the {self.size} points, got shape "
-                f"{array.shape}."
-            )
+        array = as_columns(values, self.size)
         return array, array.reshape(-1, self.size)
 
     @cached_property

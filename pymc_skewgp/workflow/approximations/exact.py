@@ -74,10 +74,11 @@ def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
     f = found.sample(problem.draws * problem.chains, rng)
     f = f.reshape(problem.chains, problem.draws, -1)
     start = n if problem.new.shape[0] else 0
-    variance = found.marginals().variance[start:]
+    marginals = found.marginals()
+    variance = marginals.variance[start:]
     p = Probability(ndtr(found.mean[start:] / np.sqrt(1.0 + variance)), np.zeros(variance.size))
     return Approximation(
-        found.marginals(),
+        marginals,
         p,
         function_tree(f[..., :n], f[..., n:], {"log_marginal_likelihood": found.log_evidence}),
         evidence=found.log_evidence,
