@@ -12,6 +12,7 @@ does it unchanged. One seed gives one result, whatever the number of jobs.
 
 import argparse
 import csv
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ import numpy as np
 from core import ROOT
 from datasets import information_score, pmlb, pmlb_sizes, standardise, stratified_folds
 from paper_images import N, image_row, image_tasks
-from paper_methods import METHODS, forecasts
+from paper_methods import TASKS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from runner import machine
@@ -33,43 +34,41 @@ PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn")
 Row = dict[str, Any]
 
 
-def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, Path]]:
-    """One for each set and fold, small sets first."""
-    sizes = sorted(pmlb_sizes(arguments.data), key=lambda row: row[1] * row[2])
+def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path]]:
+    """One for each set, fold and method, small sets first."""
+    sizes = sorted(pmlb_sizes(arguments.data), key=lambda row: row[1] ** 2 * row[2])
     names = [name for name, n, _ in sizes if n <= arguments.largest]
     if arguments.sets:
         names = arguments.sets
-    return [(name, fold, arguments.data) for name in names for fold in range(arguments.folds)]
+    tasks = itertools.product(names, range(arguments.folds), TASKS)
+    return [(*task, arguments.data) for task in tasks]
 
 
-def pmlb_fold(name: str, fold: int, data: Path) -> list[Row]:
-    """All methods on one fold of one set: ARD RBF."""
+def pmlb_fold(name: str, fold: int, method: str, data: Path) -> list[Row]:
+    """One method on one fold of one set, two for SkewGP0: ARD RBF."""
     X, y = pmlb(data, name)
     train, test = stratified_folds(y, SEED)[fold]
     inputs, new = standardise(X[train], X[test])
-    rows = []
-    with threadpool_limits(1):
-        found = {}
-        for method in METHODS:
-            try:
-                needed = (method, "SkewGP0") if method == "EP@0" else (method,)
-                if method not in found:
-                    found |= forecasts(needed, inputs, y[train], new, seed=SEED)
-                forecast, failure = found[method], ""
-            except Exception as error:  # a method that fails is a result
-                forecast, failure = None, f"{type(error).__name__}: {error}"
-            row = {"set": name, "fold": fold, "n": len(y), "d": X.shape[1], "method": method}
-            if forecast is not None:
-                p = forecast.p
-                row |= {
-                    "information": f"{information_score(y[test], p, y[train].mean()):.6f}",
-                    "accuracy": f"{np.mean((p > 0.5) == y[test]):.6f}",
-                    "log_evidence": f"{forecast.log_evidence:.4f}",
-                    "skewness": f"{forecast.skewness:.4f}",
-                    "seconds": f"{forecast.seconds:.2f}",
-                }
-            rows.append({**row, "failure": failure})
-    return rows
+    same = {"set": name, "fold": fold, "n": len(y), "d": X.shape[1]}
+    names = ("SkewGP0", "EP@0") if method == "SkewGP0" else (method,)
+    try:
+        with threadpool_limits(1):
+            found = forecasts(names, inputs, y[train], new, seed=SEED)
+    except Exception as error:  # a method that fails is a result
+        failure = f"{type(error).__name__}: {error}"
+        return [{**same, "method": method, "failure": failure} for method in names]
+    return [
+        {
+            **same,
+            "method": method,
+            "information": f"{information_score(y[test], forecast.p, y[train].mean()):.6f}",
+            "accuracy": f"{np.mean((forecast.p > 0.5) == y[test]):.6f}",
+            "log_evidence": f"{forecast.log_evidence:.4f}",
+            "skewness": f"{forecast.skewness:.4f}",
+            "seconds": f"{forecast.seconds:.2f}",
+        }
+        for method, forecast in found.items()
+    ]
 
 
 def timing_tasks(arguments: argparse.Namespace) -> list[tuple[str, int]]:
@@ -100,8 +99,8 @@ EXPERIMENTS = {
     "pmlb": Experiment(
         pmlb_tasks,
         pmlb_fold,
-        ("set", "fold"),
-        ("n", "d", "method", "information", "accuracy", "log_evidence", "skewness", "seconds",
+        ("set", "fold", "method"),
+        ("n", "d", "information", "accuracy", "log_evidence", "skewness", "seconds",
          "failure"),
     ),
     "timing": Experiment(
@@ -127,20 +126,20 @@ def run(name: str, arguments: argparse.Namespace) -> None:
     if path.exists():
         rows = csv.DictReader(path.read_text().splitlines())
         done = {tuple(row[column] for column in key) for row in rows}
-    left = [t for t in tasks(arguments) if tuple(map(str, t[: len(key)])) not in done]
+    left = [task for task in tasks(arguments) if tuple(map(str, task[: len(key)])) not in done]
+    if arguments.methods:
+        left = [task for task in left if not arguments.methods.isdisjoint(task[: len(key)])]
     host = machine(PACKAGES)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
-    jobs = joblib.effective_n_jobs(arguments.jobs)
-    together = joblib.Parallel(n_jobs=arguments.jobs)
+    # Rows come in the order in which they are done.
+    together = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")
     with Progress(*columns) as progress:
         bar = progress.add_task(name, total=len(left))
-        for start in range(0, len(left), jobs):
-            group = left[start : start + jobs]
-            progress.update(bar, description=f"{name}: {group[0][0]} {group[0][1]}")
-            for found in together(joblib.delayed(work)(*task) for task in group):
-                append(path, (*key, *fields, "machine"), found, host)
-            progress.advance(bar, len(group))
+        for found in together(joblib.delayed(work)(*task) for task in left):
+            append(path, (*key, *fields, "machine"), found, host)
+            progress.update(bar, description=" ".join(str(found[0][column]) for column in key))
+            progress.advance(bar)
 
 
 def append(path: Path, fields: tuple[str, ...], rows: list[Row], host: str) -> None:
@@ -160,10 +159,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
     parser.add_argument("--sets", nargs="+")
+    parser.add_argument("--methods", nargs="+", help="these only")
     parser.add_argument("--folds", type=int, default=5, help="how many of the five")
     parser.add_argument("--images", type=int, default=N, help="to learn from, and to forecast")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
     arguments = parser.parse_args()
+    arguments.methods = frozenset(arguments.methods or ())
     needing = [name for name in arguments.experiments if name != "timing"]
     if arguments.data is None and needing:
         parser.error(f"{needing[0]} needs --data DIR, the directory of the data (see datasets.py)")

@@ -164,7 +164,8 @@ def _promising(
     climbs = _distinct(_climb_all(pulled, tried, bounds, journal, "ep, part of the data"))
     patterns = dict.fromkeys(pattern for pattern, _ in climbs)
     best = [next(c for c in climbs if c[0] == pattern) for pattern in patterns]
-    runner_up = [c for c in climbs[1:2] if c not in best]
+    # Of another pattern than the best climb's, the second one is among the best already.
+    runner_up = [c for c in climbs[1:2] if c[0] == climbs[0][0]]
     near = [c for c in runner_up if c[1].value > climbs[0][1].value - _EP_DOUBT]
     found = [(pattern, top.x) for pattern, top in best + near]
     evaluate = journal.run(found[0][0], "ep", objective.by_ep)
