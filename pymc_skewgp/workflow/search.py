@@ -149,7 +149,7 @@ def _promising(
     bounds: Bounds,
     journal: Journal,
 ) -> list[tuple[Pattern, FloatArray]]:
-    """Where to go on with all data: of each pattern the best, and the runner-up of all."""
+    """Where to go on with all data: of each pattern the best, and the best of the others."""
     origin = tried[0][1]
     # Some hundred labels may be separable, and send the climb to the edge of the box: a pull back
     # to the start that all the data will not feel.
@@ -164,9 +164,8 @@ def _promising(
     climbs = _distinct(_climb_all(pulled, tried, bounds, journal, "ep, part of the data"))
     patterns = dict.fromkeys(pattern for pattern, _ in climbs)
     best = [next(c for c in climbs if c[0] == pattern) for pattern in patterns]
-    # Of another pattern than the best climb's, the second one is among the best already.
-    runner_up = [c for c in climbs[1:2] if c[0] == climbs[0][0]]
-    near = [c for c in runner_up if c[1].value > climbs[0][1].value - _EP_DOUBT]
+    others = [c for c in climbs if not any(c is b for b in best)]
+    near = [c for c in others[:1] if c[1].value > climbs[0][1].value - _EP_DOUBT]
     found = [(pattern, top.x) for pattern, top in best + near]
     evaluate = journal.run(found[0][0], "ep", objective.by_ep)
     if evaluate(origin)[0] > evaluate(found[0][1])[0]:  # what part of the data said was wrong
