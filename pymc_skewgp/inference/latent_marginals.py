@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri, owens_t
 
 from pymc_skewgp.kernels.mixture import (
     mixture_cdf,
@@ -108,22 +108,47 @@ class LatentMarginals:
 
         To S effective draws one is added that stands for what no draw has met, a Gaussian of the
         same mean and variance: less than a standard error where the draws know better, and where
-        they do not, in a tail beyond 1/S, no label is called impossible.
+        they do not, in a tail beyond 1/S, no label is called impossible. There the standard error
+        is that of S draws of that Gaussian too, as draws that all missed a tail do not tell how
+        far their mean is off.
         """
         p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
         mean = p @ self.weights
         p -= mean[:, None]
         error = weighted_error(p, self.weights, self.replicate)
+        n_effective = 1.0 / float(self.weights @ self.weights)
+        share = 1.0 / (1.0 + n_effective)
         centre, sd, _ = self.moments
-        share = 1.0 / (1.0 + 1.0 / float(self.weights @ self.weights))
-        other = ndtr(centre / np.sqrt(1.0 + sd**2))
+        total = 1.0 + sd**2
+        other = ndtr(centre / np.sqrt(total))
         # And its label is one of two.
-        doubt = share * np.sqrt(other * (1.0 - other))
-        return Probability(mean + share * (other - mean), np.hypot(error, doubt))
+        doubt = share**2 * other * (1.0 - other)
+        tail = np.minimum(other, 1.0 - other)
+        spread = _probability_variance(tail, (total - 1.0 - self.variance) / total)
+        # The chance that no draw was there; if so, it holds no more than the share of one.
+        missed = np.exp(-n_effective * np.minimum(tail, np.minimum(mean, 1.0 - mean)))
+        missed *= share / np.maximum(tail, share)
+        error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
+        return Probability(mean + share * (other - mean), error)
 
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
         array = as_columns(values, self.size)
         return array.reshape(-1, self.size), array.shape
+
+
+def _probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
+    r"""Variance of :math:`\Phi(a)` over a Gaussian a with mean p of it.
+
+    .. math:: p - p^2 - 2 T\{z, \sqrt{(1 - \rho) / (1 + \rho)}\}, \qquad
+        \rho = \mathrm{var}(a) / (1 + \mathrm{var}(a))
+
+    with p = Phi(z): the probability that two standard normals of correlation rho are both below z,
+    less the square (Owen 1956, doi:10.1214/aoms/1177728074).
+    """
+    rho = np.clip(correlation, 0.0, 1.0)
+    both = 2.0 * owens_t(ndtri(p), np.sqrt((1.0 - rho) / (1.0 + rho)))
+    variance: FloatArray = np.maximum(p - p**2 - both, 0.0)
+    return variance
 
 
 def as_columns(values: ArrayLike, size: int) -> FloatArray:
