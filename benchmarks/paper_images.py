@@ -87,8 +87,10 @@ def image_row(
         p = forecast.p
         folder = out / "paper_images"
         folder.mkdir(parents=True, exist_ok=True)
+        kept = {"p": p} if forecast.p_sd is None else {"p": p, "p_sd": forecast.p_sd}
         np.savez_compressed(
-            folder / f"{problem}_{kernel}_{target}_{name}.npz", p=p.astype(np.float32)
+            folder / f"{problem}_{kernel}_{target}_{name}.npz",
+            **{key: value.astype(np.float32) for key, value in kept.items()},
         )
         base = images.y.mean()
         rows.append(

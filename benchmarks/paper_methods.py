@@ -50,6 +50,7 @@ class Forecast(NamedTuple):
     log_evidence: float
     seconds: float
     skewness: float = np.nan  # largest size over the test rows
+    p_sd: np.ndarray | None = None  # of Phi(f)
 
 
 def forecasts(
@@ -83,7 +84,8 @@ def forecasts(
             evidence = model.log_marginal_likelihood_.value
             if name in names:
                 skewness = max(float(np.abs(at.moments.skewness).max()) for at in parts)
-                found[name] = Forecast(p, evidence, seconds, skewness)
+                p_sd = np.concatenate([at.probability_sd() for at in parts])
+                found[name] = Forecast(p, evidence, seconds, skewness, p_sd)
             if s == 0 and "EP@0" in names:
                 found["EP@0"] = _ep_forecast(posterior.prior, X, y, new, seconds)
     return found

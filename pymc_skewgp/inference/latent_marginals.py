@@ -131,6 +131,17 @@ class LatentMarginals:
         error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
         return Probability(mean + share * (other - mean), error)
 
+    def probability_sd(self) -> FloatArray:
+        r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
+
+        .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
+        """
+        p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
+        within = _probability_variance(p, (self.variance / (1.0 + self.variance))[:, None])
+        between = (p - (p @ self.weights)[:, None]) ** 2
+        sd: FloatArray = np.sqrt((within + between) @ self.weights)
+        return sd
+
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
         array = as_columns(values, self.size)
         return array.reshape(-1, self.size), array.shape

@@ -127,7 +127,7 @@ def test_probability_and_what_stands_for_what_no_draw_has_met():
     np.testing.assert_allclose(value, (1.0 - share) * mean + share * other, rtol=1e-13)
     plain = np.sqrt(((direct - mean[:, None]) ** 2) @ at.weights**2)
     doubt = share**2 * other * (1.0 - other)
-    # S draws of that Gaussian, in so far as they missed its tail, which then holds one draw's share.
+    # S draws of that Gaussian, as far as they missed its tail, which then holds one draw's share.
     z, w = np.polynomial.hermite_e.hermegauss(80)
     spread = np.sqrt((total - at.variance) / (1.0 + at.variance))
     p = ndtr(centre / np.sqrt(1.0 + at.variance) + spread * z[:, None])
@@ -139,6 +139,15 @@ def test_probability_and_what_stands_for_what_no_draw_has_met():
     expected = plain**2 + doubt + missed * variance / n_effective
     # Owen's T and the difference leave twelve digits; 80 nodes resolve the Gaussian integral.
     np.testing.assert_allclose(error**2, expected, rtol=1e-9)
+
+
+def test_standard_deviation_of_the_probability():
+    at = mixture(5)
+    z, w = np.polynomial.hermite_e.hermegauss(80)  # exact to 1e-9 for so smooth a function
+    w /= w.sum()
+    p = ndtr(at.means[:, :, None] + np.sqrt(at.variance)[:, None, None] * z)
+    first, second = ((p**power @ w) @ at.weights for power in (1, 2))
+    np.testing.assert_allclose(at.probability_sd(), np.sqrt(second - first**2), rtol=1e-8)
 
 
 def test_a_certain_label_has_no_error_from_its_tail():
