@@ -1,6 +1,6 @@
 """What approximations get wrong on real data, and simulation-based calibration.
 
-    python benchmarks/approximations.py --data DIR [--only tables sbc] [--methods NAME ...]
+    python benchmarks/approximations.py [--data DIR] [--only tables sbc] [--methods NAME ...]
 
 "tables": `compare_approximations` on four sets of the Penn Machine Learning Benchmarks, five
 splits each, every method at the same hyperparameters: the mode of their posterior given the
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 from core import ROOT
-from datasets import pmlb, standardise, stratified_folds
+from datasets import add_data_option, pmlb, standardise, stratified_folds
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from runner import machine
 from scipy.stats import kstest
@@ -142,7 +142,7 @@ def save(path, rows, host):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
+    add_data_option(parser)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--only", nargs="+", choices=("tables", "sbc"), default=("tables", "sbc"))
     parser.add_argument("--methods", nargs="+", default=METHODS)

@@ -1,6 +1,6 @@
 """Learning hyperparameters and `SkewGPClassifier`, against grids, scikit-learn and GPy.
 
-    python benchmarks/learning.py --data DIR [--only SECTION ...] [--out DIR]
+    python benchmarks/learning.py [--data DIR] [--only SECTION ...] [--out DIR]
 
 Every figure is printed beside the one asked for, and appended to ``learning.csv`` as soon as it is
 known; sections already in the file are not run again unless named. The section "score" keeps every
@@ -19,6 +19,7 @@ import numpy as np
 from core import ROOT
 from datasets import (
     SETS_20,
+    add_data_option,
     draw_probit_gp,
     fashion_mnist,
     information_score,
@@ -253,7 +254,7 @@ def growth():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
+    add_data_option(parser)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()

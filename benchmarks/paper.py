@@ -1,8 +1,8 @@
 """The tables of Benavoli, Azzimonti & Piga (2020) on real data.
 
-    python benchmarks/paper.py pmlb --data DIR [--jobs 2] [--largest 1600] [--sets NAME ...]
+    python benchmarks/paper.py pmlb [--data DIR] [--jobs 2] [--largest 1600] [--sets NAME ...]
     python benchmarks/paper.py timing
-    python benchmarks/paper.py images --data DIR [--images 5000]
+    python benchmarks/paper.py images [--data DIR] [--images 5000]
 
 Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
 versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 import joblib
 import numpy as np
 from core import ROOT
-from datasets import information_score, pmlb, pmlb_sizes, standardise, stratified_folds
+from datasets import (
+    DataUnavailableError,
+    add_data_option,
+    information_score,
+    pmlb,
+    pmlb_sizes,
+    standardise,
+    stratified_folds,
+)
 from paper_images import N, image_row, image_tasks
 from paper_methods import TASKS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
@@ -34,17 +42,20 @@ PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn")
 Row = dict[str, Any]
 
 
-def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path]]:
+def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path | None]]:
     """One for each set, fold and method, small sets first."""
-    sizes = sorted(pmlb_sizes(arguments.data), key=lambda row: row[1] ** 2 * row[2])
-    names = [name for name, n, _ in sizes if n <= arguments.largest]
     if arguments.sets:
         names = arguments.sets
+        for name in names:
+            pmlb(arguments.data, name)  # fetched here, and not by each job for itself
+    else:
+        sizes = sorted(pmlb_sizes(arguments.data), key=lambda row: row[1] ** 2 * row[2])
+        names = [name for name, n, _ in sizes if n <= arguments.largest]
     tasks = itertools.product(names, range(arguments.folds), TASKS)
     return [(*task, arguments.data) for task in tasks]
 
 
-def pmlb_fold(name: str, fold: int, method: str, data: Path) -> list[Row]:
+def pmlb_fold(name: str, fold: int, method: str, data: Path | None) -> list[Row]:
     """One method on one fold of one set, two for SkewGP0: ARD RBF."""
     X, y = pmlb(data, name)
     train, test = stratified_folds(y, SEED)[fold]
@@ -154,7 +165,7 @@ def append(path: Path, fields: tuple[str, ...], rows: list[Row], host: str) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="+", choices=tuple(EXPERIMENTS))
-    parser.add_argument("--data", type=Path, help="needed by pmlb and images")
+    add_data_option(parser)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
@@ -165,12 +176,12 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
     arguments = parser.parse_args()
     arguments.methods = frozenset(arguments.methods or ())
-    needing = [name for name in arguments.experiments if name != "timing"]
-    if arguments.data is None and needing:
-        parser.error(f"{needing[0]} needs --data DIR, the directory of the data (see datasets.py)")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in arguments.experiments:
-        run(name, arguments)
+    try:
+        for name in arguments.experiments:
+            run(name, arguments)
+    except DataUnavailableError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

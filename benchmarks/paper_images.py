@@ -6,11 +6,18 @@ and the signs keep the split that comes with the data (for the signs by track: f
 are nearly equal, and never on both sides), 5000 of each side at most.
 """
 
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from datasets import fashion_mnist, information_score
+from datasets import (
+    DataUnavailableError,
+    fashion_mnist,
+    information_score,
+    mnist_3_vs_5,
+    speed_limits,
+)
 from paper_methods import forecasts
 from threadpoolctl import threadpool_limits
 
@@ -29,24 +36,14 @@ class Images(NamedTuple):
     y_new: np.ndarray
 
 
-def load(problem: str, target: int, data: Path, n: int = N) -> Images:
+def load(problem: str, target: int, data: Path | None, n: int = N) -> Images:
     """`problem` "fashion" (class `target` against the rest), "mnist" or "gtsrb"."""
     if problem == "fashion":
         (X, y), (new, y_new) = (fashion_mnist(data, part) for part in ("train", "test"))
         return Images(X[:n], (y[:n] == target) * 1, new[:n], (y_new[:n] == target) * 1)
-    if problem not in FILES:
-        raise ValueError(f"problem has to be fashion, {' or '.join(FILES)}, not {problem!r}.")
-    path = Path(data) / FILES[problem]
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is not there: --data needs it for {problem}.")
-    with np.load(path) as arrays:
-        X = arrays["X"].reshape(len(arrays["X"]), -1) / 255.0
-        y, split = arrays["y"].astype(np.int64), arrays["split"]
-        if "track" in arrays:  # a sign on both sides would be an easy one
-            sides = [set(arrays["track"][split == side].tolist()) for side in (0, 1)]
-            shared = (sides[0] & sides[1]) - {-1}  # of no known track
-            if shared:
-                raise ValueError(f"{path}: tracks {sorted(shared)[:5]} are on both sides.")
+    if problem not in PAIRS:
+        raise ValueError(f"problem has to be fashion, {' or '.join(PAIRS)}, not {problem!r}.")
+    X, y, split = PAIRS[problem](data)
     # Spread over the file, which may have one class after the other.
     train, test = (spread(np.flatnonzero(split == side), n) for side in (0, 1))
     return Images(X[train], y[train], X[test], y[test])
@@ -57,12 +54,34 @@ def spread(rows: np.ndarray, n: int) -> np.ndarray:
     return rows if len(rows) <= n else rows[np.arange(n) * len(rows) // n]
 
 
-FILES = {"mnist": "mnist/mnist_3_vs_5.npz", "gtsrb": "gtsrb/gtsrb_speed30_vs_50_32x32.npz"}
+PAIRS = {"mnist": mnist_3_vs_5, "gtsrb": speed_limits}
 
 
-def image_tasks(data: Path, out: Path, n: int) -> list[tuple[str, str, int, str, Path, Path, int]]:
+def available(data: Path | None) -> list[str]:
+    """The problems whose images are there or can be fetched: here, and not by each job for itself.
+
+    The others are warned of; an error if there are no images at all.
+    """
+    found, failures = [], []
+    for problem in ("fashion", *PAIRS):
+        try:
+            load(problem, 0, data, 1)
+            found.append(problem)
+        except DataUnavailableError as error:
+            failures.append(error)
+    if not found:
+        raise failures[0]
+    for error in failures:
+        warnings.warn(f"Left out: {error}", stacklevel=2)
+    return found
+
+
+def image_tasks(
+    data: Path | None, out: Path, n: int
+) -> list[tuple[str, str, int, str, Path | None, Path, int]]:
     """Problem, kernel, class and method of each row, and where from and to."""
-    problems = [("fashion", k) for k in range(10)] + [("mnist", 0), ("gtsrb", 0)]
+    classes = {"fashion": 10}  # each against the rest
+    problems = [(name, k) for name in available(data) for k in range(classes.get(name, 1))]
     return [
         (problem, kernel, k, method, data, out, n)
         for kernel in KERNELS
@@ -73,7 +92,7 @@ def image_tasks(data: Path, out: Path, n: int) -> list[tuple[str, str, int, str,
 
 
 def image_row(
-    problem: str, kernel: str, target: int, method: str, data: Path, out: Path, n: int
+    problem: str, kernel: str, target: int, method: str, data: Path | None, out: Path, n: int
 ) -> list[dict[str, object]]:
     """Accuracy and bits of one method, two for SkewGP0; probabilities go to a file of their own."""
     images = load(problem, target, data, n)

@@ -1,0 +1,303 @@
+"""The data of the benchmarks: the directory first, then PMLB and OpenML, then a clear refusal.
+
+No test asks the network: stand-ins take the place of the package pmlb and of `fetch_openml`.
+"""
+
+import gzip
+import importlib
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+X = np.arange(12.0).reshape(6, 2)
+LABELS = np.array([7, 2, 5, 2, 5, 7])  # in sorted order 2 and 5 come first
+N, N_TRAIN = 70, 60  # OpenML's sizes, over a thousand
+
+
+@pytest.fixture
+def module(monkeypatch, tmp_path):
+    """Imports a module of the benchmarks; what is fetched is kept apart, and nothing can be."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "pmlb", None)
+    fetching = importlib.import_module("fetching")
+    monkeypatch.setattr(fetching, "fetch_openml", refusing(URLError("no route to host")))
+    yield importlib.import_module
+    for name, found in list(sys.modules.items()):
+        if Path(getattr(found, "__file__", None) or "/").parent == BENCHMARKS:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def datasets(module):
+    return module("datasets")
+
+
+def refusing(error):
+    def fetch(*arguments, **options):
+        raise error
+
+    return fetch
+
+
+def package(monkeypatch, fetch, classification=("made_up",), regression=("banana",)):
+    """Put a stand-in where ``import pmlb`` finds it."""
+    names = {
+        "classification_dataset_names": list(classification),
+        "dataset_names": [*classification, *regression],
+    }
+    monkeypatch.setitem(sys.modules, "pmlb", SimpleNamespace(fetch_data=fetch, **names))
+
+
+def made_up(labels=LABELS, calls=None):
+    """A stand-in of `pmlb.fetch_data` with one set, and a list of what it is asked for."""
+
+    def fetch(name, return_X_y=False, local_cache_dir=None, dropna=True):
+        assert return_X_y
+        if calls is not None:
+            calls.append((name, Path(local_cache_dir)))
+        return X, labels
+
+    return fetch
+
+
+def write_set(data, name, X, y):
+    (data / "pmlb").mkdir(exist_ok=True)
+    np.savez(data / "pmlb" / f"{name}.npz", X=X.astype(np.float32), y=y.astype(np.uint8))
+
+
+def images():
+    """Pixels and labels like OpenML's, which are words."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, size=(N, 784))
+    return pixels, rng.integers(0, 10, size=N)
+
+
+@pytest.fixture
+def openml(monkeypatch, datasets):
+    """OpenML within reach, with a thousandth of its images; the numbers it is asked for."""
+    calls = []
+
+    def fetch(*, data_id, data_home, as_frame, return_X_y):
+        assert not as_frame
+        assert return_X_y
+        calls.append((data_id, Path(data_home)))
+        pixels, labels = images()
+        return pixels, labels.astype(str).astype(object)
+
+    monkeypatch.setattr(datasets.fetching, "fetch_openml", fetch)
+    monkeypatch.setattr(datasets.fetching, "OPENML_SIZE", (N, 784))
+    monkeypatch.setattr(datasets, "N_TRAIN", N_TRAIN)
+    return calls
+
+
+def write_fashion_mnist(data):
+    pixels, labels = images()
+    (data / "fashion_mnist").mkdir()
+    for name, rows in (("train", slice(N_TRAIN)), ("t10k", slice(N_TRAIN, None))):
+        for end, array in (
+            ("images-idx3", pixels[rows].reshape(-1, 28, 28)),
+            ("labels-idx1", labels[rows]),
+        ):
+            head = b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+            file = data / "fashion_mnist" / f"{name}-{end}-ubyte.gz"
+            file.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes()))
+
+
+# --- PMLB ----------------------------------------------------------------------------------------
+
+
+def test_the_directory_comes_first(datasets, monkeypatch, tmp_path):
+    write_set(tmp_path, "made_up", X, np.array([0, 1, 0, 0, 1, 1]))
+    package(monkeypatch, refusing(AssertionError("fetched")))
+    found, y = datasets.pmlb(tmp_path, "made_up")
+    np.testing.assert_array_equal(found, X)
+    np.testing.assert_array_equal(y, [0, 1, 0, 0, 1, 1])
+    assert datasets.pmlb_sizes(tmp_path) == [("made_up", 6, 2)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept", "y"),
+    [
+        (LABELS, [1, 2, 3, 4], [0, 1, 0, 1]),
+        (np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0]), range(6), [1, 0, 1, 1, 0, 0]),
+        (np.array([1, 2, 1, 1, 2, 2]), range(6), [0, 1, 0, 0, 1, 1]),
+    ],
+)
+def test_a_fetched_set_is_cut_to_its_first_two_classes(datasets, monkeypatch, labels, kept, y):
+    package(monkeypatch, made_up(labels))
+    found = datasets.pmlb(None, "made_up")
+    np.testing.assert_array_equal(found[0], X[list(kept)])
+    np.testing.assert_array_equal(found[1], y)
+    assert [array.dtype for array in found] == [np.float64, np.int64]
+
+
+def test_names_are_spelt_as_the_package_does_and_sets_kept_in_the_cache(
+    datasets, monkeypatch, tmp_path
+):
+    calls = []
+    package(monkeypatch, made_up(calls=calls), classification=("made_up", "parity5+5"))
+    # The last is among the package's regression sets.
+    for name in ("made-up", "made_up", "parity5+5", "banana"):
+        datasets.pmlb(tmp_path, name)
+    kept = tmp_path / "cache" / "pymc_skewgp" / "pmlb"
+    assert calls == [(name, kept) for name in ("made_up", "made_up", "parity5+5", "banana")]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_without_the_package_the_refusal_says_what_to_do(datasets, tmp_path, given):
+    data = tmp_path if given else None
+    sought = str(tmp_path / "pmlb" / "iris.npz") if given else "no --data DIR was given"
+    with pytest.raises(datasets.DataUnavailableError) as refusal:
+        datasets.pmlb(data, "iris")
+    for part in ("'iris'", sought, "--data DIR", "pip install pmlb"):
+        assert part in str(refusal.value)
+    assert isinstance(refusal.value, FileNotFoundError)
+    assert isinstance(refusal.value.__cause__, ImportError)
+    with pytest.raises(datasets.DataUnavailableError, match="pip install pmlb"):
+        datasets.pmlb_sizes(data)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("name not known"),
+        URLError("timed out"),
+        EOFError("the file ended"),
+    ],
+)
+def test_without_a_network_the_refusal_gives_the_reason(datasets, monkeypatch, tmp_path, error):
+    package(monkeypatch, refusing(error))
+    with pytest.raises(datasets.DataUnavailableError) as refusal:
+        datasets.pmlb(None, "made_up")
+    kept = tmp_path / "cache" / "pymc_skewgp" / "pmlb" / "made_up"
+    for part in ("'made_up'", type(error).__name__, str(error), "--data DIR", str(kept)):
+        assert part in str(refusal.value)
+    assert refusal.value.__cause__ is error
+    # Nor can the list be had: not an empty one.
+    with pytest.raises(datasets.DataUnavailableError, match=type(error).__name__):
+        datasets.pmlb_sizes(None)
+
+
+def test_a_set_that_the_package_does_not_know_is_refused(datasets, monkeypatch):
+    package(monkeypatch, made_up())
+    with pytest.raises(datasets.fetching.SetUnavailableError, match="knows no set of this name"):
+        datasets.pmlb(None, "made_down")
+
+
+def test_sets_that_pmlb_does_not_give_are_left_out_of_the_list_with_a_warning(
+    datasets, monkeypatch
+):
+    def fetch(name, **options):
+        if name == "withdrawn":
+            raise ValueError("Dataset not found in PMLB.")
+        return X, LABELS if name == "made_up" else np.ones(6)
+
+    package(monkeypatch, fetch, classification=("withdrawn", "made_up", "one_class"))
+    with pytest.warns(UserWarning, match="left out") as told:
+        assert datasets.pmlb_sizes(None) == [("made_up", 4, 2)]
+    assert [str(warning.message).split()[0] for warning in told] == ["one_class", "withdrawn"]
+
+
+# --- images --------------------------------------------------------------------------------------
+
+
+def test_fashion_mnist_of_openml_is_that_of_the_files(datasets, openml, tmp_path):
+    write_fashion_mnist(tmp_path)
+    for part in ("train", "test"):
+        for fetched, read in zip(
+            datasets.fashion_mnist(None, part), datasets.fashion_mnist(tmp_path, part), strict=True
+        ):
+            np.testing.assert_array_equal(fetched, read)
+            assert fetched.dtype == read.dtype
+    # Fetched, and read, once for the two parts.
+    assert openml == [(40996, tmp_path / "cache" / "pymc_skewgp")]
+
+
+def test_fashion_mnist_is_fetched_unless_all_its_files_are_there(datasets, openml, tmp_path):
+    write_fashion_mnist(tmp_path)
+    (tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
+    datasets.fashion_mnist(tmp_path, "train")
+    assert not openml
+    assert len(datasets.fashion_mnist(tmp_path, "test")[0]) == N - N_TRAIN
+    assert len(openml) == 1
+
+
+def test_mnist_3_vs_5_of_openml_is_that_of_the_file(datasets, openml, tmp_path):
+    pixels, digits = images()
+    train, test = ([i for i in part if digits[i] in (3, 5)] for part in (range(60), range(60, 70)))
+    (tmp_path / "mnist").mkdir()
+    np.savez(
+        tmp_path / "mnist" / "mnist_3_vs_5.npz",
+        X=pixels[train + test].astype(np.uint8),
+        y=np.array([int(digits[i] == 5) for i in train + test], np.uint8),
+        split=np.repeat(np.uint8([0, 1]), [len(train), len(test)]),
+    )
+    for fetched, read in zip(
+        datasets.mnist_3_vs_5(None), datasets.mnist_3_vs_5(tmp_path), strict=True
+    ):
+        np.testing.assert_array_equal(fetched, read)
+        assert fetched.dtype == read.dtype
+    assert [number for number, _ in openml] == [554]
+
+
+def test_images_out_of_reach_are_refused_with_the_reason(datasets, tmp_path):
+    for load, sought, number in (
+        (datasets.fashion_mnist, "fashion_mnist/train-images-idx3-ubyte.gz", "40996"),
+        (datasets.mnist_3_vs_5, "mnist/mnist_3_vs_5.npz", "554"),
+    ):
+        with pytest.raises(datasets.DataUnavailableError) as refusal:
+            load(tmp_path)
+        for part in (str(tmp_path / sought), number, "no route to host", "--data DIR"):
+            assert part in str(refusal.value)
+        assert isinstance(refusal.value.__cause__, URLError)
+
+
+def test_images_of_another_size_are_refused(datasets, openml, monkeypatch):
+    monkeypatch.setattr(datasets.fetching, "OPENML_SIZE", (N + 1, 784))
+    with pytest.raises(datasets.DataUnavailableError, match=r"images of shape \(70, 784\)"):
+        datasets.mnist_3_vs_5(None)
+
+
+def write_signs(data, track):
+    (data / "gtsrb").mkdir(exist_ok=True)
+    pixels = np.full((4, 32, 32, 3), 51, np.uint8)
+    np.savez(
+        data / "gtsrb" / "gtsrb_speed30_vs_50_32x32.npz",
+        **{"X": pixels, "y": [0, 1, 0, 1], "split": [0, 0, 1, 1], "track": track},
+    )
+
+
+def test_traffic_signs_come_from_the_directory_alone(datasets, tmp_path):
+    with pytest.raises(datasets.DataUnavailableError) as refusal:
+        datasets.speed_limits(None)
+    for part in ("benchmark.ini.rub.de", "gtsrb/gtsrb_speed30_vs_50_32x32.npz", "--data DIR"):
+        assert part in str(refusal.value)
+    write_signs(tmp_path, [0, 1, -1, -1])
+    signs, y, split = datasets.speed_limits(tmp_path)
+    np.testing.assert_array_equal(signs, np.full((4, 3072), 0.2))
+    np.testing.assert_array_equal(y, [0, 1, 0, 1])
+    np.testing.assert_array_equal(split, [0, 0, 1, 1])
+    write_signs(tmp_path, [0, 1, 1, 2])
+    with pytest.raises(ValueError, match=r"tracks \[1\] are on both sides"):
+        datasets.speed_limits(tmp_path)
+
+
+def test_problems_without_images_are_left_out_with_a_warning(module, openml, tmp_path):
+    paper_images = module("paper_images")
+    with pytest.warns(UserWarning, match="No German traffic signs"):
+        tasks = paper_images.image_tasks(None, tmp_path, 10)
+    assert {(task[0], task[2]) for task in tasks} == {*(("fashion", k) for k in range(10)),
+                                                      ("mnist", 0)}  # fmt: skip
+
+
+def test_no_images_at_all_are_refused(module, tmp_path):
+    paper_images = module("paper_images")
+    with pytest.raises(paper_images.DataUnavailableError, match="No Fashion-MNIST"):
+        paper_images.image_tasks(None, tmp_path, 10)
