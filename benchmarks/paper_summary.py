@@ -4,8 +4,7 @@
 
 Averages of information score and accuracy over sets that every method finished, the paper's figures
 beside them; what the exact posterior and what the hyperparameters are worth; and the Bayesian
-signed-rank test with a rope of .01 (Benavoli, Corani, Demsar & Zaffalon 2017) where `baycomp` is
-installed.
+signed-rank test with a rope of .01 (Benavoli, Corani, Demsar & Zaffalon 2017).
 """
 
 import argparse
@@ -14,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from core import ROOT
+from peers import missing_peer
 
-METHODS = ("GP-L", "GP-EP", "EP@0", "SkewGP0", "SkewGP2")
+METHODS = ("GP-L", "EP-1", "GP-EP", "EP@0", "SkewGP0", "SkewGP2")
 PAPER = {
     "GP-L": (0.512, 0.863),
     "GP-EP": (0.542, 0.859),
@@ -24,54 +24,89 @@ PAPER = {
 }
 PAIRS = (
     ("SkewGP0", "GP-EP", "SkewGP0 less GP-EP"),
-    ("SkewGP0", "EP@0", "  of it, the exact posterior at the same hyperparameters"),
-    ("EP@0", "GP-EP", "  of it, the hyperparameters"),
+    ("SkewGP0", "EP@0", "of it, the exact posterior at the same hyperparameters"),
+    ("EP@0", "GP-EP", "of it, the hyperparameters"),
+    ("GP-EP", "EP-1", "GP-EP less EP-1: a search for the hyperparameters"),
     ("SkewGP2", "SkewGP0", "SkewGP2 less SkewGP0: two pseudo-points"),
+    ("SkewGP2", "GP-EP", "SkewGP2 less GP-EP"),
     ("SkewGP0", "GP-L", "SkewGP0 less GP-L"),
 )
+FOLDS = 5
 ROPE = 0.01
+DRAWS, SEED = 50_000, 8927
 
 
-def averages(path: Path) -> pd.DataFrame:
-    """Mean over the five folds of each set that is complete, by (figure, method)."""
-    rows = pd.read_csv(path)
-    counts = rows.groupby("set")["fold"].nunique()
-    whole = rows[rows["set"].isin(counts.index[counts == 5])]
-    table = whole.pivot_table(
-        index="set", columns="method", values=["information", "accuracy", "seconds"]
+def whole_sets(results: Path) -> pd.DataFrame:
+    """The rows of sets that every method finished: all folds, no failure."""
+    rows = pd.read_csv(results / "paper_pmlb.csv")
+    done = rows.dropna(subset="information").groupby(["set", "method"]).size().unstack()
+    whole = done.reindex(columns=list(METHODS)).eq(FOLDS).all(axis=1)
+    return rows[rows["set"].isin(whole.index[whole])]
+
+
+def by_set(results: Path) -> pd.DataFrame:
+    """Means over the folds: a row a set, columns (figure, method)."""
+    figures = ["information", "accuracy", "log_evidence", "skewness", "seconds", "n", "d"]
+    return whole_sets(results).pivot_table(index="set", columns="method", values=figures)
+
+
+def averages(table: pd.DataFrame) -> pd.DataFrame:
+    """A row a method: means over the sets, the paper's beside them."""
+    return pd.DataFrame(
+        {
+            method: {
+                "information": table["information"][method].mean(),
+                "paper's": PAPER.get(method, (np.nan, np.nan))[0],
+                "accuracy": table["accuracy"][method].mean(),
+                "paper's ": PAPER.get(method, (np.nan, np.nan))[1],
+                "seconds a fold": table["seconds"][method].mean(),
+            }
+            for method in METHODS
+        }
+    ).T
+
+
+def differences(table: pd.DataFrame) -> pd.DataFrame:
+    """A row a pair of methods: gain in bits a label, and the signed-rank test of it."""
+    rows = {}
+    for first, second, what in PAIRS:
+        gain = table["information"][first] - table["information"][second]
+        test = signed_rank(table, first, second).argmax(axis=1)
+        worse, equal, better = (np.mean(test == i) for i in range(3))
+        rows[what] = {
+            "mean": gain.mean(),
+            "std. error": gain.std(ddof=1) / np.sqrt(len(gain)),
+            "median": gain.median(),
+            "P(worse)": worse,
+            "P(equal)": equal,
+            "P(better)": better,
+        }
+    return pd.DataFrame(rows).T
+
+
+def signed_rank(table: pd.DataFrame, first: str, second: str, draws: int = DRAWS) -> np.ndarray:
+    """Draws of the probabilities that `first` is worse, practically equal, better on a set."""
+    with missing_peer("baycomp"):
+        import baycomp
+    scores = table["information"]
+    drawn: np.ndarray = baycomp.SignedRankTest.sample(
+        scores[second].to_numpy(),
+        scores[first].to_numpy(),
+        rope=ROPE,
+        nsamples=draws,
+        random_state=SEED,
     )
-    return table.dropna()
+    return drawn
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
-    table = averages(parser.parse_args().results / "paper_pmlb.csv")
+    table = by_set(parser.parse_args().results)
     print(f"{len(table)} sets (the paper: 124)\n")
-    print(f"{'':<10}{'information':>12}{'paper':>8}{'accuracy':>10}{'paper':>8}{'seconds':>9}")
-    for method in METHODS:
-        bits, hits = (table[figure][method].mean() for figure in ("information", "accuracy"))
-        theirs = PAPER.get(method, (np.nan, np.nan))
-        seconds = table["seconds"][method].mean()
-        print(
-            f"{method:<10}{bits:>12.3f}{theirs[0]:>8.3f}{hits:>10.3f}{theirs[1]:>8.3f}{seconds:>9.1f}"
-        )
-    print("\nInformation score, mean difference over sets +- standard error, and median:")
-    for first, second, what in PAIRS:
-        difference = table["information"][first] - table["information"][second]
-        error = difference.std(ddof=1) / np.sqrt(len(difference))
-        print(f"{what:<58}{difference.mean():+.4f} +- {error:.4f}{difference.median():+9.4f}")
-        signed_rank(table["information"][second], table["information"][first])
-
-
-def signed_rank(worse: pd.Series, better: pd.Series) -> None:
-    """P(worse better, practically equal, better better)."""
-    try:
-        import baycomp
-    except ImportError:
-        return
-    left, rope, right = baycomp.SignedRankTest.probs(worse.to_numpy(), better.to_numpy(), rope=ROPE)
-    print(f"    signed rank: worse {left:.3f}, equal within {ROPE} {rope:.3f}, better {right:.3f}")
+    print(averages(table).to_string(float_format="{:.3f}".format))
+    print(f"\nInformation score, bits a label; equal: within {ROPE}\n")
+    print(differences(table).to_string(float_format="{:.4f}".format))
 
 
 if __name__ == "__main__":
