@@ -29,6 +29,7 @@ from datasets import (
     standardise,
     stratified_folds,
 )
+from paper_image_tables import collect
 from paper_images import N, image_row, image_tasks
 from paper_methods import TASKS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
@@ -94,7 +95,7 @@ def timing_row(method: str, n: int) -> list[Row]:
 
 def images_tasks(arguments: argparse.Namespace) -> list[tuple[Any, ...]]:
     """One for each data set, kernel, class and method."""
-    return image_tasks(arguments.data, arguments.out, arguments.images)
+    return image_tasks(arguments.data, arguments.out, arguments.images, arguments.sets)
 
 
 class Experiment(NamedTuple):
@@ -104,6 +105,7 @@ class Experiment(NamedTuple):
     work: Callable[..., list[Row]]
     key: tuple[str, ...]  # columns that the first entries of a task are
     fields: tuple[str, ...]  # further columns
+    finish: Callable[[argparse.Namespace], None] | None = None  # what its rows, once there, make
 
 
 EXPERIMENTS = {
@@ -125,13 +127,14 @@ EXPERIMENTS = {
         image_row,
         ("problem", "kernel", "class", "method"),
         ("n", "accuracy", "information", "log_evidence", "skewness", "seconds"),
+        lambda arguments: collect(arguments.data, arguments.out, arguments.images),
     ),
 }  # fmt: skip
 
 
 def run(name: str, arguments: argparse.Namespace) -> None:
     """Run what is left of an experiment, and write it as it comes."""
-    tasks, work, key, fields = EXPERIMENTS[name]
+    tasks, work, key, fields, finish = EXPERIMENTS[name]
     path = arguments.out / f"paper_{name}.csv"
     done = set()
     if path.exists():
@@ -151,6 +154,8 @@ def run(name: str, arguments: argparse.Namespace) -> None:
             append(path, (*key, *fields, "machine"), found, host)
             progress.update(bar, description=" ".join(str(found[0][column]) for column in key))
             progress.advance(bar)
+    if finish is not None:
+        finish(arguments)
 
 
 def append(path: Path, fields: tuple[str, ...], rows: list[Row], host: str) -> None:
@@ -169,7 +174,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
-    parser.add_argument("--sets", nargs="+")
+    parser.add_argument("--sets", nargs="+", help="of pmlb; fashion, mnist, gtsrb of images")
     parser.add_argument("--methods", nargs="+", help="these only")
     parser.add_argument("--folds", type=int, default=5, help="how many of the five")
     parser.add_argument("--images", type=int, default=N, help="to learn from, and to forecast")

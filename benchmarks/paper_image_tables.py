@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from core import ROOT
+from datasets import add_data_option
 from paper_images import KERNELS, N, load
 
 METHODS = ("GP-EP", "EP@0", "SkewGP0", "SkewGP2")
@@ -94,7 +95,7 @@ def reliability(y: np.ndarray, p: np.ndarray) -> list[dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
+    add_data_option(parser)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--images", type=int, default=N)
     arguments = parser.parse_args()
