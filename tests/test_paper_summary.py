@@ -1,0 +1,122 @@
+"""What is made of the paper's result files: averages, tests, tree, figures; planted effects."""
+
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+N_SETS = 24
+GAIN = 0.05
+
+
+@pytest.fixture(scope="module")
+def modules():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import paper_image_tables
+    import paper_results_figures
+    import paper_summary
+
+    yield paper_summary, paper_results_figures, paper_image_tables
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, modules):
+    """Sets on which skewness above 1 is worth .05 bits over EP, half of them; and one not whole."""
+    summary = modules[0]
+    folder = tmp_path_factory.mktemp("results")
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(N_SETS + 1):
+        level, skewness = rng.uniform(0.2, 0.8), 0.5 + (i % 2) + rng.uniform(0.0, 0.2)
+        for fold in range(5 if i < N_SETS else 4):
+            noise = 0.1 * rng.normal()  # of the fold, the same for all methods
+            for method in summary.METHODS:
+                worth = {"GP-L": -0.2, "SkewGP0": GAIN * (i % 2), "SkewGP2": GAIN * (i % 2)}
+                rows.append(
+                    {
+                        "set": f"set {i:02}",
+                        "fold": fold,
+                        "method": method,
+                        "n": 100 + 7 * i,
+                        "d": 2 + i % 5,
+                        "information": level + noise + worth.get(method, 0.0),
+                        "accuracy": 0.5 + 0.5 * level,
+                        "log_evidence": -10.0,
+                        "skewness": skewness,
+                        "seconds": 1.0,
+                        "failure": "",
+                    }
+                )
+    pd.DataFrame(rows).to_csv(folder / "paper_pmlb.csv", index=False)
+    timing = [
+        {"sampler": s, "n": n, "draws_per_second": 1e5 / n, "ess_per_second": 1e4 / n}
+        for s in ("ess", "lin_ess", "twisted")
+        for n in (50, 100, 200)
+    ]
+    pd.DataFrame(timing).to_csv(folder / "paper_timing.csv", index=False)
+    p = rng.uniform(size=4000)
+    y = rng.uniform(size=4000) < p
+    which = {"problem": "mnist", "kernel": "rbf", "method": "SkewGP0"}
+    calibration = [{**which, **row} for row in modules[2].reliability(y, p)]
+    pd.DataFrame(calibration).to_csv(folder / "paper_calibration.csv", index=False)
+    second_order = pd.DataFrame({**which, "y": y[:200] * 1, "p": p[:200], "p_sd": 0.1})
+    second_order.to_csv(folder / "paper_second_order.csv", index=False)
+    return folder
+
+
+def test_sets_that_are_not_whole_are_left_out(modules, results):
+    table = modules[0].by_set(results)
+    assert len(table) == N_SETS
+    assert f"set {N_SETS:02}" not in table.index
+
+
+def test_differences_are_those_that_were_planted(modules, results):
+    summary = modules[0]
+    found = summary.differences(summary.by_set(results))
+    half = found.loc["SkewGP0 less GP-EP"]
+    assert half["mean"] == pytest.approx(GAIN / 2)
+    # Deviations of GAIN / 2 about the mean, with 23 degrees of freedom.
+    assert half["std. error"] == pytest.approx(GAIN / 2 / np.sqrt(N_SETS - 1))
+    assert half["P(better)"] > 0.5 > half["P(worse)"]
+    assert found.loc["of it, the hyperparameters", "P(equal)"] == 1.0
+    assert found.loc["SkewGP0 less GP-L", "P(better)"] > 0.999
+
+
+def test_the_tree_finds_where_the_gain_is(modules, results):
+    figures = modules[1]
+    tree, explained = figures.fitted_tree(figures.gain_and_skewness(results))
+    assert figures.FEATURES[tree.tree_.feature[0]] == "skewness"
+    assert 0.7 < tree.tree_.threshold[0] < 1.5
+    assert explained > 0.99
+
+
+def test_calibrated_forecasts_lie_on_the_diagonal(modules):
+    rng = np.random.default_rng(3)
+    p = rng.uniform(size=20_000)
+    rows = modules[2].reliability(rng.uniform(size=p.size) < p, p)
+    assert [row["low"] for row in rows] == pytest.approx(np.linspace(0, 0.9, 10))
+    assert sum(row["count"] for row in rows) == p.size
+    for row in rows:  # 5 standard errors: false alarms 6e-6 for ten bins
+        error = np.sqrt(row["p"] * (1.0 - row["p"]) / row["count"])
+        assert abs(row["share"] - row["p"]) < 5 * error
+
+
+def test_the_ends_of_the_scale_have_bins(modules):
+    rows = modules[2].reliability(np.array([0, 1, 1]), np.array([0.0, 0.9, 1.0]))
+    assert [(row["low"], row["count"]) for row in rows] == [(0.0, 1), (pytest.approx(0.9), 2)]
+
+
+@pytest.mark.parametrize("name", ["timing", "simplex", "tree", "calibration", "second_order"])
+def test_figures_have_something_on_every_axes(modules, results, name):
+    figure = modules[1].FIGURES[name](results, small=True)
+    figure.canvas.draw()
+    assert figure.axes
+    for ax in figure.axes:
+        assert ax.lines or ax.collections or ax.texts
+        assert ax.get_xlabel() or name in ("simplex", "tree")
+    plt.close(figure)
