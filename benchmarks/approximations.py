@@ -23,7 +23,7 @@ import pymc as pm
 from core import ROOT
 from datasets import add_data_option, pmlb, standardise, stratified_folds
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from runner import machine
+from runner import append_rows, machine
 from scipy.stats import kstest
 
 import pymc_skewgp as sg
@@ -65,7 +65,7 @@ def tables(data, out, methods):
                 progress.update(task, description=f"{name}, split {split + 1} of 5")
                 left = [m for m in methods if (name, str(split), m) not in done]
                 if left:
-                    save(path, compared(name, split, X, y, train, test, left), host)
+                    append_rows(path, compared(name, split, X, y, train, test, left), host)
                 progress.advance(task)
 
 
@@ -127,17 +127,8 @@ def sbc(data, out, methods):
                 row[f"coverage_{prob * 100:.0f}"] = f"{float(at['mean']):.4f}"
                 row[f"coverage_{prob * 100:.0f}_se"] = f"{float(at['mean_se']):.4f}"
             row["seconds"] = f"{seconds:.1f}"
-            save(path, [row], host)
+            append_rows(path, [row], host)
             print(row)
-
-
-def save(path, rows, host):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0], "machine"])
-        if new:
-            writer.writeheader()
-        writer.writerows({**row, "machine": host} for row in rows)
 
 
 def main():

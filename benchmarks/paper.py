@@ -34,7 +34,7 @@ from paper_images import N, image_row, image_tasks
 from paper_methods import TASKS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from runner import machine
+from runner import append_rows, machine
 from threadpoolctl import threadpool_limits
 
 SEED = 8927
@@ -151,20 +151,11 @@ def run(name: str, arguments: argparse.Namespace) -> None:
     with Progress(*columns) as progress:
         bar = progress.add_task(name, total=len(left))
         for found in together(joblib.delayed(work)(*task) for task in left):
-            append(path, (*key, *fields, "machine"), found, host)
+            append_rows(path, found, host, (*key, *fields))
             progress.update(bar, description=" ".join(str(found[0][column]) for column in key))
             progress.advance(bar)
     if finish is not None:
         finish(arguments)
-
-
-def append(path: Path, fields: tuple[str, ...], rows: list[Row], host: str) -> None:
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fields)
-        if new:
-            writer.writeheader()
-        writer.writerows({**row, "machine": host} for row in rows)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import csv
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,6 +50,21 @@ def run_sections(
             with path.open("a", newline="") as file:
                 csv.writer(file).writerow([name, measured, asked, reached, host])
         old = _read(path)
+
+
+def append_rows(
+    path: Path,
+    rows: Sequence[Mapping[str, object]],
+    host: str,
+    fields: Sequence[str] | None = None,
+) -> None:
+    """Rows to the end of a table, with the machine; the table is begun where it is not there."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, [*(fields or rows[0]), "machine"])
+        if new:
+            writer.writeheader()
+        writer.writerows({**row, "machine": host} for row in rows)
 
 
 def _read(path: Path) -> list[list[str]]:
