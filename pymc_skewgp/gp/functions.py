@@ -16,6 +16,15 @@ from pymc_skewgp.symbolic.plain_mode import PLAIN
 Point = Mapping[str, Any]
 
 
+def as_point(point: Any) -> dict[str, Any]:
+    """`point` as a dict, empty for None; TypeError for what is no mapping, such as a fit."""
+    if point is not None and not isinstance(point, Mapping):
+        raise TypeError(
+            f"point must map names to values, got {type(point).__name__}; of a fit it is fit.point."
+        )
+    return dict(point or {})
+
+
 class ArrayCovariance:
     """A ``pm.gp.cov`` object as a function of arrays, at a point of its hyperparameters.
 
@@ -31,7 +40,7 @@ class ArrayCovariance:
 
     def __init__(self, cov_func: Any, point: Point | None = None) -> None:
         self._cov_func = cov_func
-        self._point = dict(point or {})
+        self._point = as_point(point)
         self._compiled: dict[tuple[bool, bool], Any] = {}
         self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
 
@@ -64,7 +73,7 @@ class ArrayMean:
 
     def __init__(self, mean_func: Any, point: Point | None = None) -> None:
         self._mean_func = mean_func
-        self._point = dict(point or {})
+        self._point = as_point(point)
         left = pt.matrix("X")
         self._compiled = compile_at([left], mean_func(left), self._point)
 

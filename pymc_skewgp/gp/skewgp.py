@@ -14,7 +14,7 @@ from xarray import DataTree
 from pymc_skewgp.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean, Point, compile_at
+from pymc_skewgp.gp.functions import ArrayCovariance, ArrayMean, Point, as_point, compile_at
 from pymc_skewgp.gp.latent_draws import draw_latent
 from pymc_skewgp.gp.process import (
     as_input_graph,
@@ -393,25 +393,23 @@ class SkewGP:
         ValueError
             When `X` has not the number of columns that `cov_func` was built for, when `point`
             lacks a value, and as `SkewGPPosterior`.
+        TypeError
+            When `point` is no mapping.
         """
-        if point is not None and not isinstance(point, Mapping):
-            raise TypeError(
-                f"point must map names to values, got {type(point).__name__}; of a fit it is "
-                "fit.point."
-            )
+        values = as_point(point)
         inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
         told: dict[str, Any] = {}
         if self.n_pseudo_points:
             for name in ("pseudo_points", "phase", "truncation"):
                 value = getattr(self, name)
                 if isinstance(value, Variable):
-                    value = compile_at([], value, dict(point or {}))()
+                    value = compile_at([], value, values)()
                 told[name] = value
         return SkewGPPosterior(
             inputs,
             y,
-            cov_func=ArrayCovariance(self.cov_func, point),
-            mean_func=ArrayMean(self.mean_func, point),
+            cov_func=ArrayCovariance(self.cov_func, values),
+            mean_func=ArrayMean(self.mean_func, values),
             n_draws=n_draws,
             random_seed=random_seed,
             **told,

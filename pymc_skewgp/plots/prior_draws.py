@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_skewgp.gp.functions import ArrayMean, Point, compile_at
+from pymc_skewgp.gp.functions import ArrayMean, Point, as_point, compile_at
 from pymc_skewgp.gp.process import process_at
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.truncated import Seed
@@ -78,14 +77,13 @@ def plot_prior_draws(
     """
     if not isinstance(gp, SkewGP):
         raise TypeError(f"gp must be a SkewGP, got {type(gp).__name__}.")
-    if point is not None and not isinstance(point, Mapping):
-        raise TypeError(f"point must map names to values, got {type(point).__name__}.")
+    values = as_point(point)
     if np.isfinite(gp.n_columns) and gp.n_columns != 1:
         raise ValueError(f"gp has {gp.n_columns} inputs, and draws can be shown along one only.")
     x, column = as_line("X", X)
     count = as_count("draws", draws)
     x = np.sort(x)
-    sun = _prior_at(gp, x[:, None], dict(point or {}))
+    sun = _prior_at(gp, x[:, None], values)
     drawn = sun.sample(count, random_seed)
 
     ax = axes_for(ax, figsize)

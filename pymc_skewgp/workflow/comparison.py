@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from xarray import DataTree
 
+from pymc_skewgp.gp.functions import as_point
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.inference.arguments import as_inputs, as_signs
 from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
@@ -166,11 +167,7 @@ def compare_approximations(
         "chains": as_count("chains", chains),
     }
     seed = as_count("random_seed", random_seed, 0)
-    if point is not None and not isinstance(point, Mapping):
-        raise TypeError(
-            f"point must map names to values, got {type(point).__name__}; of a fit it is fit.point."
-        )
-    point = dict(point or {})
+    point = as_point(point)
     exact = gp.posterior(
         inputs, labels, point, n_draws=_REFERENCE_DRAWS,
         random_seed=np.random.SeedSequence([seed, 2]),  # [seed] alone is what the method is given

@@ -10,6 +10,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from scipy.special import ndtr
 from xarray import DataTree
 
+from pymc_skewgp.gp.functions import as_point
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.inference.arguments import as_inputs
 from pymc_skewgp.inference.probit import Prior
@@ -116,7 +117,7 @@ def sbc(
         "tune": as_count("tune", tune, 0),
         "options": dict(options or {}),
     }
-    values = dict(point or {})
+    values = as_point(point)
     prior = gp.posterior(inputs, np.zeros(n, dtype=int), values).prior
     root = np.random.SeedSequence([as_count("random_seed", random_seed, 0)])
     rng = np.random.default_rng(root.spawn(1)[0])

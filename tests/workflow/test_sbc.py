@@ -212,6 +212,10 @@ class TestErrors:
         with pytest.raises(TypeError, match="gp must be a SkewGP, got Latent"):
             sbc(pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)), X)
 
+    def test_a_point_that_is_no_mapping(self):
+        with pytest.raises(TypeError, match="point must map names to values, got float"):
+            sbc(process(), X, point=1.0)
+
     def test_unknown_method(self):
         with pytest.raises(ValueError, match=re.escape(f"one of {list(METHODS)}, got 'nuts'")):
             sbc(process(), X, method="nuts")
