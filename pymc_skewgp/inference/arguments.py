@@ -21,27 +21,27 @@ def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> Flo
     return as_matrix(name, array, (None, n_features)).copy()
 
 
-def as_signs(y: ArrayLike, n: int) -> FloatArray:
-    """Labels of two classes as +1 and -1."""
-    _refuse_masked("y", y)
+def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArray:
+    """Labels of two classes as +1 and -1; the caller knows them as `name`, one a row of `rows`."""
+    _refuse_masked(name, y)
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.size != n:
         raise ValueError(
-            f"y must have shape ({n},), one label for each row of X; got {labels.shape}."
+            f"{name} must have shape ({n},), one label for each row of {rows}; got {labels.shape}."
         )
     try:
         found = np.unique(labels)
     except TypeError as error:  # None among numbers, say
-        raise TypeError(f"y must hold numbers or booleans: {error}.") from error
+        raise TypeError(f"{name} must hold numbers or booleans: {error}.") from error
     for negative in (0, -1):
         if np.isin(found, (negative, 1)).all():
             return np.where(labels == 1, 1.0, -1.0)
     if found.dtype.kind == "f" and np.isnan(found).any():
-        raise ValueError("y must be finite, found NaN: drop those rows of X and y.")
+        raise ValueError(f"{name} must be finite, found NaN: drop those rows of {rows} and {name}.")
     shown = ", ".join(map(repr, found[:5].tolist())) + (", ..." if found.size > 5 else "")
     raise ValueError(
-        f"y must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
-        f"{shown}. For other codes use (y == positive_class)."
+        f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
+        f"{shown}. For other codes use ({name} == positive_class)."
     )
 
 

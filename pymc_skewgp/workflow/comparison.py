@@ -155,12 +155,9 @@ def compare_approximations(
         new = as_inputs("Xnew", Xnew, inputs.shape[1])
     elif ynew is not None:
         raise ValueError("ynew are the labels of Xnew: give that as well.")
-    if ynew is not None and np.shape(ynew) != new.shape[:1]:
-        raise ValueError(
-            f"ynew must have shape ({new.shape[0]},), one label for each row of Xnew; got "
-            f"{np.shape(ynew)}."
-        )
-    test = None if ynew is None else (as_signs(ynew, new.shape[0]) > 0).astype(float)
+    test = None
+    if ynew is not None:
+        test = (as_signs(ynew, new.shape[0], "ynew", "Xnew") > 0).astype(float)
     counts = {
         "draws": as_count("draws", draws, 4),
         "tune": as_count("tune", tune, 0),

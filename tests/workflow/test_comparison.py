@@ -275,9 +275,16 @@ class TestArguments:
         with pytest.raises(ValueError, match="ynew are the labels of Xnew"):
             compare(ynew=[1])
 
-    def test_labels_of_another_number(self):
-        with pytest.raises(ValueError, match=r"must have shape \(2,\).*got \(3,\)"):
-            compare(Xnew=NEW, ynew=[1, 0, 1])
+    @pytest.mark.parametrize(
+        ("ynew", "message"),
+        [
+            ([1, 0, 1], r"ynew must have shape \(2,\), one label for each row of Xnew; got \(3,\)"),
+            ([1, 2], "ynew must hold two classes coded 0 and 1"),
+        ],
+    )
+    def test_labels_that_do_not_fit(self, ynew, message):
+        with pytest.raises(ValueError, match=message):
+            compare(Xnew=NEW, ynew=ynew)
 
     def test_columns_of_new_points(self):
         with pytest.raises(ValueError, match="Xnew must have shape"):
