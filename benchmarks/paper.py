@@ -34,7 +34,7 @@ from paper_images import N, image_row, image_tasks
 from paper_methods import TASKS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from runner import append_rows, machine
+from runner import append_rows, machine, mend
 from threadpoolctl import threadpool_limits
 
 SEED = 8927
@@ -137,12 +137,13 @@ def run(name: str, arguments: argparse.Namespace) -> None:
     tasks, work, key, fields, finish = EXPERIMENTS[name]
     path = arguments.out / f"paper_{name}.csv"
     done = set()
+    mend(path)
     if path.exists():
         rows = csv.DictReader(path.read_text().splitlines())
         done = {tuple(row[column] for column in key) for row in rows}
     left = [task for task in tasks(arguments) if tuple(map(str, task[: len(key)])) not in done]
     if arguments.methods:
-        left = [task for task in left if not arguments.methods.isdisjoint(task[: len(key)])]
+        left = [task for task in left if not arguments.methods.isdisjoint(task)]
     host = machine(PACKAGES)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
@@ -166,9 +167,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--largest", type=int, default=1600)
     parser.add_argument("--sets", nargs="+", help="of pmlb; fashion, mnist, gtsrb of images")
-    parser.add_argument("--methods", nargs="+", help="these only")
+    parser.add_argument("--methods", nargs="+", choices=(*TASKS, *SAMPLERS), help="these only")
     parser.add_argument("--folds", type=int, default=5, help="how many of the five")
-    parser.add_argument("--images", type=int, default=N, help="to learn from, and to forecast")
+    parser.add_argument(
+        "--images", type=int, default=N, help="to learn from, and to forecast; not N: --out too"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
     arguments = parser.parse_args()
     arguments.methods = frozenset(arguments.methods or ())

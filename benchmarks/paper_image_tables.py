@@ -78,7 +78,13 @@ def collect(data: Path | None, out: Path, n: int = N) -> None:
     }
     for name, table in tables.items():
         if not table.empty:
-            table.to_csv(out / f"paper_{name}.csv", index=False, float_format="%.4f")
+            path = out / f"paper_{name}.csv"
+            which = ["problem", "kernel", "method"]
+            if path.exists():  # other forecasts, whose files are on another machine
+                old = pd.read_csv(path)
+                known = old.set_index(which).index.isin(table.set_index(which).index)
+                table = pd.concat([old[~known], table])
+            table.to_csv(path, index=False, float_format="%.4f")
 
 
 def reliability(y: np.ndarray, p: np.ndarray) -> list[dict[str, float]]:

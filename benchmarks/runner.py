@@ -1,25 +1,36 @@
 """Named sections of a benchmark, run one by one and written as they go."""
 
 import csv
+import hashlib
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import pymc_skewgp
+
 # What was measured, what was asked for, what was reached.
 Section = Callable[[], Iterator[tuple[str, str, str]]]
 
 
 def machine(packages: tuple[str, ...] = ("numpy", "scipy", "numba")) -> str:
-    """Processor and versions."""
+    """Processor and versions; of this package also a digest of its code."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
         named = re.search(r"model name\s*: (.*)", info.read_text())
         cpu = named[1] if named else cpu
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return f"{cpu}; Python {platform.python_version()}; {versions}"
+    return f"{cpu}; Python {platform.python_version()}; {versions}; pymc_skewgp {code()}"
+
+
+def code() -> str:
+    """What tells one state of the package's code from another."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(pymc_skewgp.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return f"{pymc_skewgp.__version__} ({digest.hexdigest()[:8]})"
 
 
 def run_sections(
@@ -59,12 +70,21 @@ def append_rows(
     fields: Sequence[str] | None = None,
 ) -> None:
     """Rows to the end of a table, with the machine; the table is begun where it is not there."""
-    new = not path.exists()
+    mend(path)
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, [*(fields or rows[0]), "machine"])
-        if new:
+        if not path.stat().st_size:
             writer.writeheader()
         writer.writerows({**row, "machine": host} for row in rows)
+
+
+def mend(path: Path) -> None:
+    """Cut off a last line that a killed run has not written to its end."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            path.write_bytes(whole)
 
 
 def _read(path: Path) -> list[list[str]]:

@@ -46,6 +46,8 @@ def test_pmlb_goes_on_where_it_was_and_does_not_depend_on_the_jobs(data, tmp_pat
     out = tmp_path / "paper_pmlb.csv"
     run("pmlb", "--data", data, "--out", tmp_path, "--folds", 1, "--jobs", 1)
     first = out.read_text()
+    with out.open("a") as file:
+        file.write("made_up,1,GP-EP,60,2,0.5")  # a run that was killed as it wrote
     run("pmlb", "--data", data, "--out", tmp_path, "--folds", 2, "--jobs", 2)
     assert out.read_text().startswith(first)  # what is there is not computed again
     found = rows(out)
@@ -60,7 +62,7 @@ def test_pmlb_goes_on_where_it_was_and_does_not_depend_on_the_jobs(data, tmp_pat
         assert 0.2 < float(row["information"]) <= 1.0
         assert float(row["accuracy"]) >= 0.75
     again = tmp_path / "again"
-    run("pmlb", "--data", data, "--out", again, "--folds", 2, "--jobs", 2)
+    run("pmlb", "--data", data, "--out", again, "--folds", 2, "--jobs", 1)
     assert figures(rows(again / "paper_pmlb.csv")) == figures(found)
 
 

@@ -95,6 +95,25 @@ def test_the_tree_finds_where_the_gain_is(modules, results):
     assert explained > 0.99
 
 
+def test_a_tree_that_knows_nothing_explains_nothing(modules):
+    """Too few sets for two leaves: the prediction is the mean of the others."""
+    figures = modules[1]
+    rng = np.random.default_rng(2)
+    rows = pd.DataFrame(
+        rng.normal(size=(2 * figures.LEAF - 1, 4)), columns=[*figures.FEATURES, "gain"]
+    )
+    assert figures.fitted_tree(rows)[1] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_of_two_runs_at_once_the_later_row_counts(modules, results, tmp_path):
+    rows = pd.read_csv(results / "paper_pmlb.csv")
+    again = rows[rows["set"] == "set 00"].assign(information=0.25)
+    pd.concat([rows, again]).to_csv(tmp_path / "paper_pmlb.csv", index=False)
+    table = modules[0].by_set(tmp_path)
+    assert len(table) == N_SETS
+    assert table.loc["set 00", ("information", "GP-EP")] == pytest.approx(0.25)
+
+
 def test_calibrated_forecasts_lie_on_the_diagonal(modules):
     rng = np.random.default_rng(3)
     p = rng.uniform(size=20_000)
@@ -115,8 +134,18 @@ def test_the_ends_of_the_scale_have_bins(modules):
 def test_figures_have_something_on_every_axes(modules, results, name):
     figure = modules[1].FIGURES[name](results, small=True)
     figure.canvas.draw()
+    # What each of them has to show, counted on its axes.
+    expected = {
+        "timing": lambda ax: [len(line.get_xdata()) for line in ax.lines] == [3, 3, 3],
+        "simplex": lambda ax: ax.collections[0].get_array().size > 0,
+        "tree": lambda ax: (
+            len(ax.texts) >= 3 or ax.collections[-1].get_offsets().shape[0] == N_SETS
+        ),
+        "calibration": lambda ax: len(ax.containers) == 1 and len(ax.lines[1].get_xdata()) == 10,
+        "second_order": lambda ax: sum(len(c.get_offsets()) for c in ax.collections) == 200,
+    }
     assert figure.axes
     for ax in figure.axes:
-        assert ax.lines or ax.collections or ax.texts
+        assert expected[name](ax)
         assert ax.get_xlabel() or name in ("simplex", "tree")
     plt.close(figure)

@@ -52,10 +52,11 @@ class Orthants(NamedTuple):
 
 
 class EvidenceGradient(NamedTuple):
-    """Log evidence, and its derivatives in everything that `Orthants` holds."""
+    """Log evidence, its derivatives in everything that `Orthants` holds, and what it jumps by."""
 
     value: float
     wrt: Orthants
+    noise: float = 0.0
 
 
 class EvidenceByEP:
@@ -100,7 +101,8 @@ def evidence_by_twisting(
         n_draws=n_draws,
         random_seed=random_seed,
     )
-    return _ratio(orthants, joint.value, -joint.lower, joint.cov)
+    ratio = _ratio(orthants, joint.value, -joint.lower, joint.cov)
+    return ratio._replace(noise=joint.noise)
 
 
 def evidence_estimate(orthants: Orthants, n_draws: int, random_seed: int = 0) -> Estimate:

@@ -52,12 +52,16 @@ class LogProbGradient(NamedTuple):
         Derivatives in the limits; 0 for infinite ones.
     cov : ndarray, shape (n, n)
         Symmetric derivative in the covariance: d value = sum_ij cov_ij dcov_ij.
+    noise : float
+        Standard error of the value where draws were tempered. They meet chance on their way, so
+        that this is what the value jumps by between neighbours; 0 where it is smooth.
     """
 
     value: float
     lower: FloatArray
     upper: FloatArray
     cov: FloatArray
+    noise: float = 0.0
 
 
 def log_prob_and_gradient(
@@ -101,10 +105,10 @@ def log_prob_and_gradient(
     Returns
     -------
     LogProbGradient
-        ``value``, ``lower``, ``upper``, ``cov``. Where a limit or the covariance is not a number,
-        ``lower >= upper`` in a row or the covariance of the rows with limits is not positive
-        definite (from three rows on: beyond what a jitter of round-off's size mends), the value is
-        minus infinity and the gradient 0.
+        ``value``, ``lower``, ``upper``, ``cov``, ``noise``. Where a limit or the covariance is not
+        a number, ``lower >= upper`` in a row or the covariance of the rows with limits is not
+        positive definite (from three rows on: beyond what a jitter of round-off's size mends), the
+        value is minus infinity and the gradient 0.
 
     Raises
     ------
@@ -156,7 +160,7 @@ def log_prob_and_gradient(
     finite = all(np.isfinite(x).all() for x in result)
     if not finite or kept.all():
         return result if finite else nothing
-    full = LogProbGradient(result.value, np.zeros(n), np.zeros(n), np.zeros((n, n)))
+    full = result._replace(lower=np.zeros(n), upper=np.zeros(n), cov=np.zeros((n, n)))
     full.lower[kept], full.upper[kept] = result.lower, result.upper
     full.cov[np.ix_(kept, kept)] = result.cov
     return full
@@ -271,9 +275,8 @@ def _by_fisher(
     score = (edges.lower - edges.upper) * weights
     left = edges.spread @ weights - np.einsum("ij,ij->i", score, excess)
     gradient = symmetric(0.5 * (score @ v.T + left[:, None] * precision))
-    return LogProbGradient(
-        result.log_prob.value, -(edges.lower @ weights), edges.upper @ weights, gradient
-    )
+    value, noise, *_ = result.log_prob
+    return LogProbGradient(value, -(edges.lower @ weights), edges.upper @ weights, gradient, noise)
 
 
 @lru_cache(maxsize=16)

@@ -17,6 +17,7 @@ _GAIN = 5e-3
 # What a twisted evidence of some hundred draws jumps by between two points; its gradient, and with
 # it the gain that a step promises, is a tenth as noisy.
 _NOISE = 0.02
+_SHARE = 0.2
 _FLATTEST = 0.05  # curvature, nats a squared unit, that a Newton step takes for granted
 _LONGEST = 1.0  # Newton step, in units of the vector
 _MAX_STEPS, _MAX_HALVINGS = 8, 3
@@ -104,13 +105,17 @@ def curvature(function: ValueAndGradient, x: FloatArray, bounds: Bounds) -> Floa
 
 
 def finish(
-    function: ValueAndGradient, start: FloatArray, bounds: Bounds, curved: FloatArray
+    function: ValueAndGradient,
+    start: FloatArray,
+    bounds: Bounds,
+    curved: FloatArray,
+    noise: Callable[[], float] = float,
 ) -> Top:
     r"""The last bit, on a function whose every value is dear.
 
     Newton steps :math:`d = H^{-1} g` with the curvature of a neighbouring function, updated by BFGS
-    on the way. They end when the quadratic model has less than .005 nats to gain, :math:`g'd/2`. A
-    step may lose .02 nats, which is noise.
+    on the way. They end when the quadratic model has less than .005 nats to gain, :math:`g'd/2`, or
+    a fifth of the value's noise. A step may lose .02 nats, or that noise.
 
     Parameters
     ----------
@@ -119,6 +124,8 @@ def finish(
     bounds : list of pairs
     curved : ndarray, shape (k, k)
         Minus the second derivatives, as known.
+    noise : callable
+        Tells what the latest value is off by. Default 0.
 
     Returns
     -------
@@ -127,7 +134,7 @@ def finish(
     low, high = np.transpose(bounds) if start.size else (start, start)
     inverse = _bounded_inverse(curved)
     value, gradient = function(start)
-    top = Top(start, value, gradient, False)
+    top, off = Top(start, value, gradient, False), noise()
     if not np.isfinite(value) or not start.size:
         return top._replace(settled=np.isfinite(value))
     for _ in range(_MAX_STEPS):
@@ -136,19 +143,19 @@ def finish(
         slope = np.where(inside, top.gradient, 0.0)
         step = np.where(inside, inverse @ slope, 0.0)
         promise = 0.5 * slope @ step
-        if promise < _GAIN:
+        if promise < max(_GAIN, _SHARE * off):
             return top._replace(settled=True)
         step *= min(1.0, _LONGEST / np.abs(step).max())
         for _ in range(_MAX_HALVINGS):
             x = np.clip(top.x + step, low, high)
             value, gradient = function(x)
-            if value > top.value - _NOISE:
+            if value > top.value - max(_NOISE, off):
                 break
             step = 0.5 * step
         else:
-            return top._replace(settled=bool(promise < _NOISE))
+            return top._replace(settled=bool(promise < max(_NOISE, off)))
         inverse = _bfgs(inverse, x - top.x, top.gradient - gradient)
-        top = Top(x, value, gradient, False)
+        top, off = Top(x, value, gradient, False), noise()
     return top
 
 

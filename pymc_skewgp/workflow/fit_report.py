@@ -102,6 +102,7 @@ class Journal:
         self._rows: list[tuple[int, float, float, FloatArray]] = []
         self._runs: list[tuple[str, Pattern]] = []
         self._best: dict[str, tuple[float, float]] = {}
+        self.noise = 0.0  # of the latest evaluation
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._progress = Progress(*columns, disable=not progressbar)
         self._task = self._progress.add_task("Learning hyperparameters")
@@ -122,6 +123,7 @@ class Journal:
 
         def evaluate(x: FloatArray) -> tuple[float, FloatArray]:
             found = function(x, pattern)
+            self.noise = found.noise
             self._rows.append((run, found.log_evidence, found.total, x.copy()))
             # Totals of part of the data, or by another method, do not compare.
             best = self._best.get(method, (-np.inf, -np.inf))

@@ -48,6 +48,7 @@ class Value(NamedTuple):
     total: float
     log_evidence: float
     gradient: FloatArray
+    noise: float = 0.0  # what the evidence jumps by between neighbours
 
 
 class Objective:
@@ -276,10 +277,11 @@ class Objective:
     def _sum(self, x: FloatArray, pattern: Pattern, evidence: Any) -> Value:
         arguments = self._arguments(x, pattern)
         log_prior, *slopes = self._log_prior(*arguments)
-        total, gradient = 0.0, [np.array(s, dtype=np.float64) for s in slopes]
+        total, noise, gradient = 0.0, 0.0, [np.array(s, dtype=np.float64) for s in slopes]
         for key, compiled, batch, orthants in self._orthants(x, pattern):
             found: EvidenceGradient = evidence(key, orthants)
             total += found.value
+            noise = float(np.hypot(noise, found.noise))
             if not np.isfinite(total):
                 break
             for sum_, part in zip(
@@ -290,7 +292,7 @@ class Objective:
         value = total + float(log_prior)
         if not (np.isfinite(value) and np.isfinite(flat).all()):
             return Value(-np.inf, -np.inf, np.zeros_like(flat))
-        return Value(value, total, flat)
+        return Value(value, total, flat, noise)
 
     def _orthants(self, x: FloatArray, pattern: Pattern) -> Iterator[tuple[Any, ...]]:
         arguments = self._arguments(x, pattern)

@@ -26,7 +26,8 @@ _SAME_OPTIMUM = 0.02
 _TRIED, _APART = 16, 1.0
 _PULL = 3.0  # standard deviation, on the unconstrained scale
 _MAX_ITERATIONS = 200
-_FINER = 8  # times as many draws where a few did not settle it
+_FINER = 8  # times as many draws where a few did not settle it, ...
+_ROUGH = 0.05  # ... or gave values that jump by so much
 # Second derivatives that are worth their 2 k gradients.
 _MOST_CURVED = 40
 
@@ -136,8 +137,9 @@ def search(
         known = np.eye(top.x.size) if known is None else known
         for draws in (n_draws, _FINER * n_draws):
             exact = partial(objective.by_twisting, n_draws=draws, seed=seed)
-            top = finish(journal.run(pattern, "twisted", exact), top.x, bounds, known)
-            if top.settled:
+            run = journal.run(pattern, "twisted", exact)
+            top = finish(run, top.x, bounds, known, lambda: journal.noise)
+            if top.settled and journal.noise < _ROUGH:
                 break  # else its steps were lost in the noise of the values
     return Found(pattern, top, bent)
 

@@ -88,6 +88,22 @@ class TestFinish:
         assert finish(function, np.zeros(2), FREE, np.eye(2)).settled
         assert len(calls) == 1
 
+    def test_steps_end_in_the_noise_that_is_told(self):
+        """Values off by .3, gradients by .1: told so, it settles after a few evaluations."""
+        rng = np.random.default_rng(4)
+        exact = quadratic(np.array([3.0, -2.0]), np.eye(2))
+
+        def noisy(x):
+            value, gradient = exact(x)
+            return value + 0.3 * rng.normal(), gradient + 0.1 * rng.normal(size=2)
+
+        function, calls = counted(noisy)
+        top = finish(function, np.zeros(2), FREE, np.eye(2), lambda: 0.3)
+        assert top.settled
+        # Steps of length 1 at most: three to get there, one or two more that cannot tell.
+        assert len(calls) <= 7
+        assert exact(top.x)[0] > -0.3
+
     def test_wrong_curvature_is_learnt(self):
         curved = np.array([[30.0, 10.0], [10.0, 5.0]])
         top = finish(quadratic(np.array([0.4, -0.3]), curved), np.zeros(2), FREE, np.eye(2))
