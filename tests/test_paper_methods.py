@@ -1,0 +1,73 @@
+"""The methods of the paper's tables, each against what others make of the same."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+import pymc_skewgp as sg
+from pymc_skewgp.inference.gaussian_posterior import ep_posterior
+
+ROOT = Path(__file__).resolve().parents[1]
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(40, 2))
+Y = (np.sin(2.0 * X[:, 0]) + 0.3 * RNG.normal(size=40) > 0).astype(int)
+NEW = RNG.normal(size=(12, 2))
+
+
+@pytest.fixture(scope="module")
+def modules():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import paper_laplace
+    import paper_methods
+
+    yield paper_methods, paper_laplace
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+def rbf(A, B=None, diag=False):
+    """Standard deviation 2, lengthscale 1."""
+    if diag:
+        return np.full(len(A), 4.0)
+    B = A if B is None else B
+    return 4.0 * np.exp(-0.5 * ((A[:, None] - B) ** 2).sum(axis=-1))
+
+
+def test_eps_forecast_without_a_joint_covariance(modules):
+    prior = sg.SkewGPPosterior(X, Y, cov_func=rbf).prior
+    found = modules[0]._ep_forecast(prior, X, Y, NEW, 0.0)
+    joint = ep_posterior(prior, X, 2.0 * Y - 1.0, NEW)
+    # The one stops at a residual of 1e-4 deviations, the other at 1e-6.
+    expected = joint.marginals().probability().value[len(X) :]
+    np.testing.assert_allclose(found.p, expected, atol=1e-4)
+    assert found.log_evidence == pytest.approx(joint.log_evidence, abs=1e-3)
+
+
+def test_more_draws_of_the_same_posterior(modules):
+    few = sg.SkewGPPosterior(
+        X, Y, cov_func=rbf, pseudo_points=[[0.0, 0.0], [1.0, 0.0]], phase=[1, -1]
+    )
+    many = modules[0]._drawn_more(few, X, Y, seed=1)
+    assert many.latent.draws.shape[0] == modules[0].DRAWS
+    a, b = few.probability(NEW), many.probability(NEW)
+    # 5 standard errors at 12 points: false alarms 7e-6.
+    assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
+
+
+@pytest.mark.parametrize("worth_coarse", [1000, 20])
+def test_gp_l_is_at_least_where_scikit_learn_ends(modules, worth_coarse, monkeypatch):
+    monkeypatch.setattr(modules[1], "WORTH_COARSE", worth_coarse)
+    monkeypatch.setattr(modules[1], "COARSE", 20)
+    start = {"eta": 2.0, "ls": np.array([1.5, 1.5])}
+    p, evidence = modules[1].laplace_forecast(
+        X, Y, NEW, start, n_restarts=2, batch_size=None, seed=0
+    )
+    wide = modules[1].WIDE
+    kernel = ConstantKernel(4.0, wide) * RBF(start["ls"], wide)
+    own = GaussianProcessClassifier(kernel).fit(X, Y)
+    # L-BFGS stops within a thousandth of a nat of its top.
+    assert evidence > own.log_marginal_likelihood_value_ - 1e-3
+    assert np.mean((p > 0.5) == (np.sin(2.0 * NEW[:, 0]) > 0)) > 0.7
