@@ -27,7 +27,7 @@ class Fitted:
     predict_proba: Callable[[np.ndarray], np.ndarray]
     log_evidence: float
     variance: float
-    lengthscale: float
+    lengthscale: float | np.ndarray  # of each input
     n_evaluations: int  # of the objective and its gradient, over all starts
     seconds: float  # of learning, imports left out
 
@@ -85,10 +85,12 @@ def fit_gpy(
     y: np.ndarray,
     n_restarts: int = 0,
     seed: int = 0,
-    start: tuple[float, float] = (1.0, 1.0),
+    start: tuple[float, float | np.ndarray] = (1.0, 1.0),
     ep_mode: str = "nested",
 ) -> Fitted:
     """`GPClassification` with EP; `ep_mode` "nested" runs EP at every evaluation.
+
+    As many lengthscales as there are in `start`.
 
     "alternated", which is GPy's default, runs EP at the start only and moves the hyperparameters
     with its sites held: faster, but not at a maximum of the evidence when it ends. Whatever the
@@ -108,7 +110,7 @@ def fit_gpy(
                 model = GPy.models.GPClassification(
                     X,
                     np.asarray(y, dtype=float)[:, None],
-                    kernel=GPy.kern.RBF(X.shape[1], variance=start[0], lengthscale=start[1]),
+                    kernel=GPy.kern.RBF(X.shape[1], *start, ARD=np.ndim(start[1]) > 0),
                     inference_method=inference,
                 )
                 if run:
@@ -118,7 +120,7 @@ def fit_gpy(
                     inference.reset()
                     model.parameters_changed()
                 evidence = float(model.log_likelihood())
-            except (np.linalg.LinAlgError, ArithmeticError, ValueError) as error:
+            except (ArithmeticError, AssertionError, np.linalg.LinAlgError, ValueError) as error:
                 failure = error
                 continue
             if np.isfinite(evidence) and (best is None or evidence > best[0]):
@@ -127,6 +129,7 @@ def fit_gpy(
     if best is None:
         raise RuntimeError(f"GPy found no finite evidence in {n_restarts + 1} starts.") from failure
     evidence, model = best
+    lengthscale = model.kern.lengthscale
 
     def predict_proba(X):
         with quiet():
@@ -136,7 +139,7 @@ def fit_gpy(
         predict_proba,
         log_evidence=evidence,
         variance=float(model.kern.variance[0]),
-        lengthscale=float(model.kern.lengthscale[0]),
+        lengthscale=np.array(lengthscale) if np.ndim(start[1]) else float(lengthscale[0]),
         n_evaluations=evaluations,
         seconds=seconds,
     )
