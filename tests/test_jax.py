@@ -128,7 +128,7 @@ def test_one_dimension_is_exact(found, name):
     # Rows without limits are integrated over like the others, which rounds; a narrow interval
     # loses 1e-16 over its width.
     tolerance = {"rtol": 1e-8, "atol": 1e-9}
-    for one, other in zip(gradients, exact[1:], strict=True):
+    for one, other in zip(gradients, exact[1:4], strict=True):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
@@ -152,7 +152,7 @@ def test_two_and_three_dimensions(found, name, tolerance):
     value, gradients, _ = parts(found[name])
     assert value == pytest.approx(brute_log_prob(lower, upper, cov), abs=tolerance)
     exact = log_prob_and_gradient(lower, upper, cov, n_draws=4096)
-    for one, other in zip(gradients, exact[1:], strict=True):
+    for one, other in zip(gradients, exact[1:4], strict=True):
         np.testing.assert_allclose(one, other, atol=tolerance * max(1.0, np.abs(other).max()))
 
 
