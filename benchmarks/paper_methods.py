@@ -194,6 +194,8 @@ def _gpy(X, y, new, kernel, start, seed) -> Forecast:
     fitted = fit_gpy(X, y, RESTARTS, seed, (start["eta"] ** 2, start["ls"]))
     # Its normal distribution function has 0 and 1 in its tails.
     p = np.clip(fitted.predict_proba(new), 1e-10, 1.0 - 1e-10)
+    if not np.isfinite(p).all():
+        raise ArithmeticError("GPy's forecasts are not finite.")
     return Forecast(p, fitted.log_evidence, time.perf_counter() - began, 0.0)
 
 
