@@ -87,6 +87,19 @@ def test_differences_are_those_that_were_planted(modules, results):
     assert found.loc["SkewGP0 less GP-L", "P(better)"] > 0.999
 
 
+def test_gpy_is_compared_where_it_made_something(modules, results, tmp_path):
+    rows = pd.read_csv(results / "paper_pmlb.csv")
+    peer = rows[rows["method"] == "GP-EP"].head(7).assign(method="GPy-EP")
+    peer["information"] -= 0.02
+    peer.iloc[2:4, peer.columns.get_loc("information")] = np.nan
+    pd.concat([rows, peer]).to_csv(tmp_path / "paper_pmlb.csv", index=False)
+    found, failed = modules[0].beside_gpy(tmp_path)
+    np.testing.assert_allclose(found["information"], np.full(5, 0.02))
+    assert failed == 2
+    assert modules[0].by_set(tmp_path)["accuracy"].notna()["GP-EP"].sum() == N_SETS
+    assert modules[0].beside_gpy(results)[0].empty
+
+
 def test_the_tree_finds_where_the_gain_is(modules, results):
     figures = modules[1]
     tree, explained = figures.fitted_tree(figures.gain_and_skewness(results))
