@@ -90,7 +90,7 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_gpy(results: Path) -> tuple[pd.DataFrame, int]:
-    """GP-EP less GPy's EP, a row a fold: bits a label and nats; and how many GPy made nothing of."""
+    """GP-EP less GPy's EP, a row a fold: bits a label, nats; and how many GPy made nothing of."""
     rows = pd.read_csv(results / "paper_pmlb.csv").drop_duplicates(KEY, keep="last")
     figures = rows.set_index(KEY)[["information", "log_evidence"]].unstack()
     if PEER not in figures["information"]:
