@@ -13,7 +13,6 @@ expectation propagation, to ``sbc.csv``.
 """
 
 import argparse
-import csv
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ import pymc as pm
 from core import ROOT
 from datasets import add_data_option, pmlb, standardise, stratified_folds
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from runner import append_rows, machine
+from runner import append_rows, machine, read_rows
 from scipy.stats import kstest
 
 import pymc_skewgp as sg
@@ -52,7 +51,7 @@ def kernel(d):
 def tables(data, out, methods):
     """Four data sets, five splits, all methods."""
     path = out / "approximations.csv"
-    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    rows = read_rows(path)
     done = {(row["set"], row["split"], row["method"]) for row in rows}
     host = machine(PACKAGES)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),

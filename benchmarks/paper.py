@@ -12,7 +12,6 @@ does it unchanged. One seed gives one result, whatever the number of jobs.
 """
 
 import argparse
-import csv
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +34,7 @@ from paper_images import N, image_row, image_tasks
 from paper_methods import PEER, TASKS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from runner import append_rows, machine, mend
+from runner import append_rows, machine, read_rows
 from threadpoolctl import threadpool_limits
 
 SEED = 8927
@@ -138,11 +137,7 @@ def run(name: str, arguments: argparse.Namespace) -> None:
     """Run what is left of an experiment, and write it as it comes."""
     tasks, work, key, fields, finish = EXPERIMENTS[name]
     path = arguments.out / f"paper_{name}.csv"
-    done = set()
-    mend(path)
-    if path.exists():
-        rows = csv.DictReader(path.read_text().splitlines())
-        done = {tuple(row[column] for column in key) for row in rows}
+    done = {tuple(row[column] for column in key) for row in read_rows(path)}
     left = [task for task in tasks(arguments) if tuple(map(str, task[: len(key)])) not in done]
     if arguments.methods:
         left = [task for task in left if not arguments.methods.isdisjoint(task)]

@@ -11,6 +11,7 @@ reads ``OUT/paper_images/*.npz``, which `paper.py images` leaves, and writes
 """
 
 import argparse
+import functools
 import itertools
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +20,9 @@ import numpy as np
 import pandas as pd
 from core import ROOT
 from datasets import add_data_option
-from paper_images import KERNELS, N, load
+from paper_images import CLASSES, KERNELS, PAIRS, N, load
 
 METHODS = ("GP-EP", "EP@0", "SkewGP0", "SkewGP2")
-PAIRS = ("mnist", "gtsrb")
 EDGES = np.linspace(0.0, 1.0, 11)
 
 
@@ -34,29 +34,34 @@ class Saved(NamedTuple):
     p_sd: np.ndarray | None
 
 
+@functools.cache  # the images take longer to read than all else here
+def labels(problem: str, data: Path | None, n: int) -> np.ndarray:
+    """Of the test images, a column a class."""
+    return np.transpose([load(problem, k, data, n).y_new for k in range(CLASSES[problem])])
+
+
 def saved(
     problem: str, kernel: str, method: str, data: Path | None, out: Path, n: int
 ) -> Saved | None:
     """None while a class is missing."""
-    classes = range(10) if problem == "fashion" else range(1)
-    names = [f"{problem}_{kernel}_{k}_{method}.npz" for k in classes]
+    names = [f"{problem}_{kernel}_{k}_{method}.npz" for k in range(CLASSES[problem])]
     paths = [out / "paper_images" / name for name in names]
     if not all(path.exists() for path in paths):
         return None
-    y, p, p_sd = [], [], []
-    for k, path in zip(classes, paths, strict=True):
-        y.append(load(problem, k, data, n).y_new)
+    p, p_sd = [], []
+    for path in paths:
         with np.load(path) as arrays:
             p.append(arrays["p"])
             p_sd.append(arrays.get("p_sd"))
     known = all(sd is not None for sd in p_sd)
-    return Saved(np.transpose(y), np.transpose(p), np.transpose(p_sd) if known else None)
+    y = labels(problem, data, n)
+    return Saved(y, np.transpose(p), np.transpose(p_sd) if known else None)
 
 
 def collect(data: Path | None, out: Path, n: int = N) -> None:
     """Write the three tables from what is complete."""
     one_vs_rest, calibration, second_order = [], [], []
-    for problem, kernel, method in itertools.product(("fashion", *PAIRS), KERNELS, METHODS):
+    for problem, kernel, method in itertools.product(CLASSES, KERNELS, METHODS):
         found = saved(problem, kernel, method, data, out, n)
         if found is None:
             continue

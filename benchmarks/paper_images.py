@@ -54,6 +54,7 @@ def spread(rows: np.ndarray, n: int) -> np.ndarray:
 
 
 PAIRS = {"mnist": mnist_3_vs_5, "gtsrb": speed_limits}
+CLASSES = {"fashion": 10} | dict.fromkeys(PAIRS, 1)  # each of ten against the rest
 
 
 def available(data: Path | None, wanted: list[str] | None) -> list[str]:
@@ -62,7 +63,7 @@ def available(data: Path | None, wanted: list[str] | None) -> list[str]:
     Others are warned of; an error if there are no images at all, or not those that are `wanted`.
     """
     found, failures = [], []
-    for problem in wanted or ("fashion", *PAIRS):
+    for problem in wanted or CLASSES:
         try:
             load(problem, 0, data, 1)
             found.append(problem)
@@ -79,8 +80,7 @@ def image_tasks(
     data: Path | None, out: Path, n: int, wanted: list[str] | None = None
 ) -> list[tuple[str, str, int, str, Path | None, Path, int]]:
     """Problem, kernel, class and method of each row, and where from and to."""
-    classes = {"fashion": 10}  # each against the rest
-    problems = [(name, k) for name in available(data, wanted) for k in range(classes.get(name, 1))]
+    problems = [(name, k) for name in available(data, wanted) for k in range(CLASSES[name])]
     # EP@0 comes with SkewGP0. What takes longest comes last.
     methods = (("GP-EP", "SkewGP0"), ("SkewGP2",))
     return [

@@ -34,8 +34,7 @@ from scipy.special import ndtr
 from sklearn.utils import check_random_state
 
 import pymc_skewgp as sg
-from pymc_skewgp.gp.functions import ArrayCovariance
-from pymc_skewgp.inference.probit import Prior, ProbitProblem
+from pymc_skewgp.inference.probit import ProbitProblem
 from pymc_skewgp.kernels.ep import fit_ep
 
 PEER = "GPy-EP"
@@ -75,8 +74,8 @@ def forecasts(
         found["GP-L"] = _laplace(X, y, new, kernel, start, seed)
     if "GP-EP" in names:
         found["GP-EP"] = _ep(X, y, new, kernel, ard, start, RESTARTS, seed)
-    if "GPy-EP" in names:
-        found["GPy-EP"] = _gpy(X, y, new, kernel, start, seed)
+    if PEER in names:
+        found[PEER] = _gpy(X, y, new, kernel, start, seed)
     if "EP-1" in names:
         ones = {name: np.ones_like(value) for name, value in start.items()}
         found["EP-1"] = _ep(X, y, new, kernel, ard, ones, 0, seed)
@@ -157,13 +156,7 @@ def _ep(X, y, new, kernel, ard, start, n_restarts, seed) -> Forecast:
         warnings=False,
         progressbar=False,
     )
-    prior = Prior(
-        ArrayCovariance(gp.cov_func, fit.point),
-        lambda points: np.zeros(len(points)),
-        np.zeros((0, X.shape[1])),
-        np.zeros(0),
-        np.zeros(0),
-    )
+    prior = gp.posterior(X, y, point=fit.point).prior
     return _ep_forecast(prior, X, y, new, time.perf_counter() - began)
 
 

@@ -38,10 +38,14 @@ ROPE = 0.01
 DRAWS, SEED = 50_000, 8927
 
 
+def read_rows(results: Path) -> pd.DataFrame:
+    """One for each set, fold and method: of two runs at once the later."""
+    return pd.read_csv(results / "paper_pmlb.csv").drop_duplicates(KEY, keep="last")
+
+
 def whole_sets(results: Path) -> pd.DataFrame:
     """The rows of sets that every method finished: all folds, no failure."""
-    rows = pd.read_csv(results / "paper_pmlb.csv")
-    rows = rows.drop_duplicates(KEY, keep="last")  # of two runs at once
+    rows = read_rows(results)
     done = rows.dropna(subset="information").groupby(["set", "method"])["fold"].transform("size")
     rows = rows[done.reindex(rows.index).eq(FOLDS)]
     methods = rows[rows["method"].isin(METHODS)].groupby("set")["method"].nunique()
@@ -91,14 +95,13 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
 
 def beside_gpy(results: Path) -> tuple[pd.DataFrame, int]:
     """GP-EP less GPy's EP, a row a fold: bits a label, nats; and how many GPy made nothing of."""
-    rows = pd.read_csv(results / "paper_pmlb.csv").drop_duplicates(KEY, keep="last")
+    rows = read_rows(results)
     figures = rows.set_index(KEY)[["information", "log_evidence"]].unstack()
     if PEER not in figures["information"]:
         return pd.DataFrame(columns=["information", "log_evidence"]), 0
     ours, peer = (figures.xs(method, axis=1, level="method") for method in ("GP-EP", PEER))
-    return (ours - peer).dropna(), int(
-        ((rows["method"] == PEER) & rows["information"].isna()).sum()
-    )
+    failed = rows.loc[rows["method"] == PEER, "information"].isna()
+    return (ours - peer).dropna(), int(failed.sum())
 
 
 def signed_rank(table: pd.DataFrame, first: str, second: str, draws: int = DRAWS) -> np.ndarray:

@@ -70,7 +70,6 @@ def append_rows(
     fields: Sequence[str] | None = None,
 ) -> None:
     """Rows to the end of a table, with the machine; the table is begun where it is not there."""
-    mend(path)
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, [*(fields or rows[0]), "machine"])
         if not path.stat().st_size:
@@ -78,13 +77,15 @@ def append_rows(
         writer.writerows({**row, "machine": host} for row in rows)
 
 
-def mend(path: Path) -> None:
-    """Cut off a last line that a killed run has not written to its end."""
-    if path.exists():
-        content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            path.write_bytes(whole)
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """What `append_rows` wrote; a line that a killed run has not written to its end is cut off."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+    return list(csv.DictReader(whole.decode().splitlines()))
 
 
 def _read(path: Path) -> list[list[str]]:
