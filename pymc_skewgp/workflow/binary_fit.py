@@ -1,6 +1,7 @@
 """One class against the rest: kernel, start, hyperparameters, posterior."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from pymc_skewgp import cov
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.posterior import SkewGPPosterior
+from pymc_skewgp.workflow.batches import random_batches
 from pymc_skewgp.workflow.fit_report import HyperparameterFit
 from pymc_skewgp.workflow.hyperparameters import learn
 
@@ -82,7 +84,15 @@ def fit_binary(X: FloatArray, y: Any, options: Options, seed: int) -> BinaryFit:
         rows = _spread_rows(X, options.n_pseudo_points, rng)
         gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
         start["pseudo_points"] = X[rows]
-        learnt = learn(gp, X, y, start=start, n_restarts=0, **common)
+        if options.batch_size is None:
+            learnt = learn(gp, X, y, start=start, n_restarts=0, **common)
+        else:
+            # On one batch, and under that kernel: a composite likelihood would count what the
+            # points tell once for each batch, and move all else to make the most of it.
+            seen = random_batches(np.where(y, 1.0, -1.0), options.batch_size, rng)[0]
+            common["batch_size"] = None
+            learnt = learn(gp, X[seen], y[seen], start=start, n_restarts=0, held=learnt, **common)
+            learnt = replace(learnt, in_batches=True)
     posterior = gp.posterior(X, y, point=learnt.point if learnt else None, random_seed=seed)
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood

@@ -45,8 +45,9 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         keeps the label of the row that it starts at. 0 is an ordinary Gaussian process.
     batch_size : int, "auto" or None, default "auto"
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
-        posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,
-        batches of 500 beyond.
+        posterior always has all data); pseudo-points are learnt on one batch, under the kernel
+        learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
+        beyond.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None

@@ -175,8 +175,12 @@ def learn(
     rng: np.random.Generator,
     curved: bool,
     progressbar: bool,
+    held: "Learnt | None" = None,
 ) -> "Learnt":
-    """`find_hyperparameters` for checked options, without the evidence's own estimate."""
+    """`find_hyperparameters` for checked options, without the evidence's own estimate.
+
+    What `held` has found stays as it is.
+    """
     began = time.perf_counter()
     objective, part = _objective(model, X, y, batch_size, rng)
     origin = objective.start(start)
@@ -184,7 +188,7 @@ def learn(
     gp = model if isinstance(model, SkewGP) else None
     if gp is not None:
         origin = parted(objective, gp, origin, rng)
-    bounds = objective.bounds(origin)
+    bounds = objective.bounds(origin, held.names if held else ())
     starts = spread_out(coarse[0] if coarse else objective, origin, n_restarts, rng)
     seed = int(rng.integers(2**31))
     for pattern in objective.patterns():
@@ -204,12 +208,12 @@ def learn(
             curved=curved,
         )
     seconds = time.perf_counter() - began
-    return Learnt(objective, found, bounds, journal, batch_size is not None, seed, seconds)
+    return Learnt(objective, found, bounds, journal, batch_size is not None, seed, seconds, held)
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """A search that has ended."""
+    """A search that has ended, and the one before it whose findings it held."""
 
     objective: Objective
     found: Found
@@ -218,6 +222,12 @@ class Learnt:
     in_batches: bool
     seed: int
     seconds: float
+    held: "Learnt | None" = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the random variables."""
+        return list(dict.fromkeys(label.partition("[")[0] for label in self.objective.labels))
 
     @property
     def point(self) -> dict[str, Any]:
@@ -228,7 +238,12 @@ class Learnt:
     def at_bound(self) -> list[str]:
         """Coordinates at the edge of the box."""
         rows = zip(self.objective.labels, self.found.top.x, self.bounds, strict=True)
-        return [label for label, x, (low, high) in rows if min(x - low, high - x) < _AT_BOUND]
+        own = [
+            label
+            for label, x, (low, high) in rows
+            if low < high and min(x - low, high - x) < _AT_BOUND
+        ]
+        return own + (self.held.at_bound if self.held else [])
 
     @property
     def flat(self) -> list[str]:
@@ -240,6 +255,11 @@ class Learnt:
         labels = zip(self.objective.labels, share, strict=True)
         at_bound = self.at_bound
         return [label for label, part in labels if part > 0.5 and label not in at_bound]
+
+    @property
+    def settled(self) -> bool:
+        """Whether it ended at a top, and what it held did."""
+        return self.found.top.settled and (self.held is None or self.held.settled)
 
     def estimate(self) -> Estimate:
         """Log evidence, or composite likelihood, at the optimum, from draws of its own."""
@@ -259,12 +279,12 @@ class Learnt:
             log_prior=self.objective.log_prior(x, pattern),
             std_error=errors,
             kind="composite" if self.in_batches else "evidence",
-            settled=self.found.top.settled,
+            settled=self.settled,
             at_bound=self.at_bound,
             flat=self.flat,
             runs=self.journal.runs(),
             path=self.journal.path(),
-            seconds=self.seconds,
+            seconds=self.seconds + (self.held.seconds if self.held else 0.0),
         )
 
 
@@ -337,7 +357,7 @@ def _warn(learnt: Learnt) -> None:
             FlatOptimumWarning,
             stacklevel=3,
         )
-    if not learnt.found.top.settled:
+    if not learnt.settled:
         warn(
             "the best climb ended before it was at a top: raise n_restarts, or give a start.",
             UnsettledOptimumWarning,

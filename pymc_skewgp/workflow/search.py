@@ -43,7 +43,8 @@ class Found(NamedTuple):
     top : Top
     curved : ndarray or None
         Minus the second derivatives of the objective with EP's evidence; None where there are too
-        many, or where they were not asked for and part of the data had to do.
+        many, where a coordinate is held, or where they were not asked for and part of the data had
+        to do.
     """
 
     pattern: Pattern
@@ -126,7 +127,7 @@ def search(
     pattern, top = climbs[0]
     if method == "twisted":
         pattern, top = _choose(journal, climbs, twisted)
-    bent, few = None, 0 < top.x.size <= _MOST_CURVED
+    bent, few = None, 0 < top.x.size <= _MOST_CURVED and all(low < high for low, high in bounds)
     if few and (curved or coarse is None):
         bent = curvature(lambda x: objective.by_ep(x, pattern)[::2], top.x, bounds)
     if method == "twisted":

@@ -10,7 +10,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from scipy.special import ndtr
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import NotFittedError
@@ -257,6 +257,26 @@ class TestBatches:
         # What batches lose: nats, not tens of them.
         lost = whole.log_marginal_likelihood_.value - model.log_marginal_likelihood_.value
         assert -0.1 < lost < 5.0
+
+    def test_points_leave_the_kernel_and_gain_evidence(self):
+        rng = np.random.default_rng(1)
+        x = rng.normal(size=(240, 2))
+        y = x[:, 0] + 0.5 * rng.normal(size=240) > 0
+        plain = fast(batch_size=60).fit(x, y)
+        told = fast(batch_size=60, n_pseudo_points=2).fit(x, y)
+        fit = told.hyperparameters_
+        for name in ("eta", "ls"):
+            np.testing.assert_allclose(fit.point[name], plain.hyperparameters_.point[name])
+        assert fit.kind == "composite"
+        assert fit.std_error == {}
+        assert fit.seconds > 0.0
+        prior = told.posterior_.prior
+        cov = prior.phase[:, None] * prior.phase * prior.covariance("X", prior.pseudo_points)
+        # p(y, signs) <= p(y), so that the evidence gains at most -log P(signs).
+        most = -multivariate_normal(cov=cov).logcdf(np.zeros(2))
+        gain = told.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
+        # Half of what is to be had, as a batch of 60 sees it; evidences are good to .03 nats.
+        assert 0.5 * most < gain < most + 0.1
 
     def test_auto(self):
         sizes = [SkewGPClassifier()._options(n).batch_size for n in (1500, 1501)]
