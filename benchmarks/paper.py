@@ -7,13 +7,16 @@
 
 Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
 versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
-where it was. Work goes through joblib: under ``joblib.parallel_config(backend="dask")`` a cluster
-does it unchanged. One seed gives one result, whatever the number of jobs.
+where it was. Work goes through joblib, to a cluster with ``--dask ADDRESS`` of its scheduler: the
+workers need this folder on their PYTHONPATH, and the data at the same place. One seed gives one
+result, whatever the number of jobs.
 """
 
 import argparse
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,12 +159,33 @@ def run(name: str, arguments: argparse.Namespace) -> None:
         finish(arguments)
 
 
+@contextmanager
+def workers(scheduler: str | None) -> Iterator[None]:
+    """Those of a dask cluster, given the address of its scheduler, or this machine's."""
+    if scheduler is None:
+        yield
+        return
+    from dask.distributed import Client
+
+    with Client(scheduler) as client, joblib.parallel_config(backend="dask"):
+        # A worker that cannot import the work never says so: joblib would wait for it.
+        try:
+            client.run(import_module, "paper_methods")
+        except ModuleNotFoundError as error:
+            raise SystemExit(
+                f"A worker says: {error}. Start the workers with {Path(__file__).parent} on their "
+                "PYTHONPATH, in an environment like this one."
+            ) from None
+        yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="+", choices=tuple(EXPERIMENTS))
     add_data_option(parser)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--jobs", type=int, default=None)
+    parser.add_argument("--dask", metavar="ADDRESS", help="of a scheduler, as in tcp://host:8786")
     parser.add_argument("--largest", type=int, default=1600)
     parser.add_argument("--sets", nargs="+", help="of pmlb; fashion, mnist, gtsrb of images")
     parser.add_argument(
@@ -176,8 +200,9 @@ def main() -> None:
     arguments.methods = frozenset(arguments.methods or ())
     arguments.out.mkdir(parents=True, exist_ok=True)
     try:
-        for name in arguments.experiments:
-            run(name, arguments)
+        with workers(arguments.dask):
+            for name in arguments.experiments:
+                run(name, arguments)
     except DataUnavailableError as error:
         parser.error(str(error))
 

@@ -67,6 +67,25 @@ def test_pmlb_goes_on_where_it_was_and_does_not_depend_on_the_jobs(data, tmp_pat
 
 
 @pytest.mark.slow(ci=True)
+# What tornado and dask say of ports and slow workers is no fault of ours.
+@pytest.mark.filterwarnings("ignore::UserWarning:distributed")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_dask_cluster_does_the_same_work(data, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    common = ("pmlb", "--data", data, "--folds", 2, "--methods", "EP-1")
+    run(*common, "--out", tmp_path / "here", "--jobs", 1)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # workers inherit it
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        run(*common, "--out", tmp_path / "there", "--dask", cluster.scheduler_address)
+    here, there = (figures(rows(tmp_path / at / "paper_pmlb.csv")) for at in ("here", "there"))
+    assert len(here) == 2
+    assert there == here
+
+
+@pytest.mark.slow(ci=True)
 def test_timing_has_a_row_for_each_sampler(tmp_path):
     run("timing", "--out", tmp_path, "--sizes", 50)
     found = {row["sampler"]: float(row["ess"]) for row in rows(tmp_path / "paper_timing.csv")}
