@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from peers import missing_peer, quiet
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, StationaryKernelMixin
 
 from pymc_skewgp.workflow.batches import random_batches
 
@@ -20,6 +22,46 @@ COARSE, WORTH_COARSE = 300, 450
 TRIED, APART = 16, 1.0
 SPREAD, SCATTER = 3.0, 0.3
 WIDE = (1e-5, 1e7)
+
+
+class ScaledRBF(StationaryKernelMixin, Kernel):
+    """``ConstantKernel(constant_value) * RBF(length_scale)``, a lengthscale for each input.
+
+    Its gradient lies in memory one hyperparameter after the other, as scikit-learn reads it:
+    several times as fast with dozens of inputs.
+    """
+
+    def __init__(self, constant_value: float, length_scale: np.ndarray) -> None:
+        self.constant_value, self.length_scale = constant_value, length_scale
+
+    @property
+    def hyperparameter_constant_value(self) -> Hyperparameter:
+        """Variance of f."""
+        return Hyperparameter("constant_value", "numeric", WIDE)
+
+    @property
+    def hyperparameter_length_scale(self) -> Hyperparameter:
+        """One for each input."""
+        return Hyperparameter("length_scale", "numeric", WIDE, len(self.length_scale))
+
+    def __call__(self, X: np.ndarray, Y: Any = None, eval_gradient: bool = False) -> Any:
+        Z = X / self.length_scale
+        K = self.constant_value * np.exp(
+            -0.5 * cdist(Z, Z if Y is None else Y / self.length_scale, "sqeuclidean")
+        )
+        if not eval_gradient:
+            return K
+        slopes = np.empty((1 + Z.shape[1], *K.shape))
+        slopes[0] = K  # in the logarithm of the variance
+        for slope, z in zip(slopes[1:], Z.T, strict=True):
+            np.subtract(z[:, None], z, out=slope)
+            slope *= slope
+            slope *= K
+        return K, np.moveaxis(slopes, 0, -1)
+
+    def diag(self, X: np.ndarray) -> np.ndarray:
+        """Variances."""
+        return np.full(len(X), self.constant_value)
 
 
 def laplace_forecast(
@@ -35,8 +77,7 @@ def laplace_forecast(
     """P(y = 1) at `new` by an RBF kernel, and the log evidence (the sum over batches)."""
     with missing_peer("scikit-learn"):
         from sklearn.gaussian_process import GaussianProcessClassifier
-        from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-    kernel = ConstantKernel(start["eta"] ** 2, WIDE) * RBF(start["ls"], WIDE)
+    kernel = ScaledRBF(start["eta"] ** 2, np.atleast_1d(start["ls"]))
     rng = np.random.default_rng(seed)
     sign = 2.0 * y - 1.0
 

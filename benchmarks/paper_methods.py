@@ -38,7 +38,10 @@ from pymc_skewgp.inference.probit import ProbitProblem
 from pymc_skewgp.kernels.ep import fit_ep
 
 PEER = "GPy-EP"
-TASKS = ("GP-L", "GP-EP", "EP-1", "SkewGP0", "SkewGP2")  # EP@0 comes with SkewGP0
+SKEW = (("SkewGP0", 0), ("SkewGP2", 2))
+# One search for all of them: GP-EP's, gone on from by SkewGP0, gone on from by SkewGP2.
+TOGETHER = ("GP-EP", "SkewGP0", "EP@0", "SkewGP2")
+TASKS = ("GP-L", "EP-1", "SkewGP2")  # with it the others of TOGETHER
 # Rows beyond which hyperparameters are learnt from batches, as `SkewGPClassifier` does by itself.
 LARGE, BATCH = 1500, 500
 RESTARTS = 2
@@ -72,32 +75,57 @@ def forecasts(
     start = _start(X, kernel, ard)
     if "GP-L" in names:
         found["GP-L"] = _laplace(X, y, new, kernel, start, seed)
-    if "GP-EP" in names:
+    if "GP-EP" in names and "SkewGP0" not in names:
         found["GP-EP"] = _ep(X, y, new, kernel, ard, start, RESTARTS, seed)
     if PEER in names:
         found[PEER] = _gpy(X, y, new, kernel, start, seed)
     if "EP-1" in names:
         ones = {name: np.ones_like(value) for name, value in start.items()}
         found["EP-1"] = _ep(X, y, new, kernel, ard, ones, 0, seed)
-    for name, s in (("SkewGP0", 0), ("SkewGP2", 2)):
-        if name in names or (s == 0 and "EP@0" in names):
-            began = time.perf_counter()
-            model = sg.SkewGPClassifier(
-                kernel, ard=ard, n_pseudo_points=s, n_restarts=RESTARTS, random_state=seed
-            )
-            model.fit(X, y)
-            posterior = _drawn_more(model.posterior_, X, y, seed)
-            parts = [posterior.marginals(new[i : i + 1000]) for i in range(0, len(new), 1000)]
-            p = np.concatenate([at.probability().value for at in parts])
-            seconds = time.perf_counter() - began
-            evidence = model.log_marginal_likelihood_.value
-            if name in names:
-                skewness = max(float(np.abs(at.moments.skewness).max()) for at in parts)
-                p_sd = np.concatenate([at.probability_sd() for at in parts])
-                found[name] = Forecast(p, evidence, seconds, skewness, p_sd)
-            if s == 0 and "EP@0" in names:
+    skew = [(name, count) for name, count in SKEW if name in names]
+    if not skew:
+        return found
+    # Each goes on from the one before it, if there is one.
+    model = sg.SkewGPClassifier(
+        kernel, ard=ard, n_restarts=RESTARTS, warm_start=True, random_state=seed
+    )
+    seconds = 0.0
+    for name, count in skew:
+        began = time.perf_counter()
+        model.set_params(n_pseudo_points=count).fit(X, y)
+        seconds += time.perf_counter() - began
+        evidence = model.log_marginal_likelihood_.value
+        posterior, found[name] = _exact(model.posterior_, X, y, new, evidence, seconds, seed)
+        if name == "SkewGP0":
+            if "GP-EP" in names:
+                prior = _best_by_ep(model.hyperparameters_, _gp(X.shape[1], kernel, ard), X, y)
+                found["GP-EP"] = _ep_forecast(prior, X, y, new, np.nan)
+            if "EP@0" in names:
                 found["EP@0"] = _ep_forecast(posterior.prior, X, y, new, seconds)
     return found
+
+
+def _exact(posterior, X, y, new, evidence, so_far, seed) -> tuple[Any, Forecast]:
+    """The exact posterior by enough draws, and its forecast."""
+    began = time.perf_counter()
+    posterior = _drawn_more(posterior, X, y, seed)
+    parts = [posterior.marginals(new[i : i + 1000]) for i in range(0, len(new), 1000)]
+    p = np.concatenate([at.probability().value for at in parts])
+    seconds = so_far + time.perf_counter() - began
+    skewness = max(float(np.abs(at.moments.skewness).max()) for at in parts)
+    p_sd = np.concatenate([at.probability_sd() for at in parts])
+    return posterior, Forecast(p, evidence, seconds, skewness, p_sd)
+
+
+def _best_by_ep(fit: sg.HyperparameterFit, gp: sg.SkewGP, X: np.ndarray, y: np.ndarray) -> Any:
+    """The prior where the first part of the search, which is GP-EP's, has ended."""
+    by_ep = fit.runs["method"].values[fit.path["run"].values] == "ep"
+    best = np.where(by_ep, fit.path["total"].values, -np.inf).argmax()
+    x = fit.path["x"].values[best]  # logarithms
+    values = dict(zip(fit.path["coordinate"].values, np.exp(x), strict=True))
+    ls = [value for label, value in values.items() if label.startswith("ls[")]
+    point = {name: values[name] for name in ("eta", "ls", "bias") if name in values}
+    return gp.posterior(X, y, point=point | ({"ls": np.array(ls)} if ls else {})).prior
 
 
 def _drawn_more(posterior: Any, X: np.ndarray, y: np.ndarray, seed: int) -> Any:

@@ -57,6 +57,27 @@ def test_more_draws_of_the_same_posterior(modules):
     assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
 
 
+def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules):
+    methods = modules[0]
+    together = methods.forecasts(("GP-EP", "SkewGP0"), X, Y, NEW, seed=3)
+    alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3)["GP-EP"]
+    # One search and its repetition: what is left is round-off.
+    np.testing.assert_allclose(together["GP-EP"].p, alone.p, rtol=1e-6)
+    assert together["GP-EP"].log_evidence == pytest.approx(alone.log_evidence, abs=1e-6)
+    assert together["SkewGP0"].log_evidence != pytest.approx(alone.log_evidence, abs=1e-6)
+
+
+def test_the_kernel_of_gp_l_is_scikit_learns(modules):
+    wide, ls = modules[1].WIDE, np.array([1.5, 0.4])
+    own, theirs = modules[1].ScaledRBF(2.5, ls), ConstantKernel(2.5, wide) * RBF(ls, wide)
+    np.testing.assert_allclose(own.theta, theirs.theta)
+    np.testing.assert_allclose(own.bounds, theirs.bounds)
+    for found, expected in zip(own(X, None, True), theirs(X, None, True), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(own(X, NEW), theirs(X, NEW), rtol=1e-12)
+    np.testing.assert_allclose(own.diag(X), theirs.diag(X))
+
+
 @pytest.mark.parametrize("worth_coarse", [1000, 20])
 def test_gp_l_is_at_least_where_scikit_learn_ends(modules, worth_coarse, monkeypatch):
     monkeypatch.setattr(modules[1], "WORTH_COARSE", worth_coarse)

@@ -1,6 +1,6 @@
 """One class against the rest: kernel, start, hyperparameters, posterior."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -48,7 +48,13 @@ class BinaryFit(NamedTuple):
     fit: HyperparameterFit | None
 
 
-def fit_binary(X: FloatArray, y: Any, options: Options, seed: int) -> BinaryFit:
+def fit_binary(
+    X: FloatArray,
+    y: Any,
+    options: Options,
+    seed: int,
+    before: Mapping[str, Any] | None = None,
+) -> BinaryFit:
     """Learn hyperparameters, then condition on all labels.
 
     Parameters
@@ -57,6 +63,8 @@ def fit_binary(X: FloatArray, y: Any, options: Options, seed: int) -> BinaryFit:
     y : ndarray of bool, shape (n,)
     options : Options
     seed : int
+    before : mapping, optional
+        Hyperparameters of an earlier fit: what of them the kernel has too is gone on from.
 
     Returns
     -------
@@ -75,12 +83,16 @@ def fit_binary(X: FloatArray, y: Any, options: Options, seed: int) -> BinaryFit:
         "progressbar": False,
     }
     learnt = None
-    if gp.model.free_RVs:
-        learnt = learn(gp, X, y, start=start, n_restarts=options.n_restarts, **common)
+    kernel = {rv.name for rv in gp.model.free_RVs}
+    start |= {name: value for name, value in (before or {}).items() if name in kernel}
+    # With pseudo-points all is learnt once more, from the kernel of the GP on.
+    known = before is not None and options.n_pseudo_points > 0 and options.batch_size is None
+    if kernel and not known:
+        restarts = options.n_restarts if before is None else 0
+        learnt = learn(gp, X, y, start=start, n_restarts=restarts, **common)
+        start = {name: value for name, value in learnt.point.items() if name in kernel}
     if options.n_pseudo_points:
-        # From the kernel of the GP on, with points at rows that lie apart.
-        kernel = {rv.name for rv in gp.model.free_RVs}
-        start = {k: v for k, v in learnt.point.items() if k in kernel} if learnt else {}
+        # At rows that lie apart.
         rows = _spread_rows(X, options.n_pseudo_points, rng)
         gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
         start["pseudo_points"] = X[rows]

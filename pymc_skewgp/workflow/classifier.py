@@ -50,6 +50,9 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         beyond.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
+    warm_start : bool, default False
+        Whether another `fit` goes on from the kernel that the last one has learnt, without
+        restarts: after some more rows, say, or with pseudo-points added by `set_params`.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
     n_jobs : int or None, default None
@@ -123,6 +126,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         n_pseudo_points: int = 0,
         batch_size: int | str | None = "auto",
         n_restarts: int = 1,
+        warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -131,6 +135,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         self.n_pseudo_points = n_pseudo_points
         self.batch_size = batch_size
         self.n_restarts = n_restarts
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -153,18 +158,21 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         inputs = inputs.astype(np.float64)
         check_classification_targets(labels)
         options = self._options(inputs.shape[0])
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        n_classes = self.classes_.size
+        classes, codes = np.unique(labels, return_inverse=True)
+        n_classes = classes.size
         if n_classes < 2:
             raise ValueError(
                 f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class "
-                f"(only class {self.classes_[0]} is present)"
+                f"(only class {classes[0]} is present)"
             )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        positives = [1] if n_classes == 2 else range(n_classes)
+        positives = [1] if n_classes == 2 else list(range(n_classes))
+        before = self._before(classes) or [None] * len(positives)
         fits: list[BinaryFit] = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_binary)(inputs, codes == k, options, seed) for k in positives
+            delayed(fit_binary)(inputs, codes == k, options, seed, point)
+            for k, point in zip(positives, before, strict=True)
         )
+        self.classes_ = classes
         self._posteriors = [found.posterior for found in fits]
         reports = [found.fit for found in fits]
         evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
@@ -298,6 +306,19 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         checked = validate_data(self, X, dtype="numeric", reset=False)
         return np.asarray(checked, dtype=np.float64)
+
+    def _before(self, classes: NDArray[Any]) -> list[dict[str, NDArray[Any]] | None]:
+        """What the last fit has learnt of each class, where this one is to go on from it."""
+        if not self.warm_start or not hasattr(self, "hyperparameters_"):
+            return []
+        if not np.array_equal(self.classes_, classes):
+            raise ValueError(
+                "warm_start=True goes on from the last fit, which had the classes "
+                f"{self.classes_}, and these are {classes}: set it to False."
+            )
+        reports = self.hyperparameters_
+        listed = reports if isinstance(reports, list) else [reports]
+        return [None if report is None else report.point for report in listed]
 
     def _options(self, n: int) -> Options:
         if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):

@@ -244,6 +244,49 @@ class TestPseudoPoints:
             fast(n_pseudo_points=3).fit([[0.0], [1.0], [0.0]], [0, 1, 0])
 
 
+class TestWarmStart:
+    def test_goes_on_from_the_last_fit(self):
+        model = SkewGPClassifier(warm_start=True, random_state=0).fit(X, Y)
+        first = model.hyperparameters_
+        model.fit(X, Y)
+        again = model.hyperparameters_
+        assert set(again.runs["method"].values) == {"ep", "twisted"}
+        assert again.runs.sizes["run"] < first.runs.sizes["run"]  # no restarts
+        # At the same top, to what a search leaves undone (.02 nats).
+        assert again.log_marginal_likelihood.value == pytest.approx(
+            first.log_marginal_likelihood.value, abs=0.05
+        )
+        np.testing.assert_allclose(
+            again.path["x"].values[0], np.log([first.point[k] for k in ("eta", "ls")]), rtol=1e-6
+        )
+
+    def test_pseudo_points_from_the_kernel_of_the_gp(self):
+        model = fast(warm_start=True).fit(X, Y)
+        kernel = np.log([model.hyperparameters_.point[k] for k in ("eta", "ls")])
+        model.set_params(n_pseudo_points=2).fit(X, Y)
+        np.testing.assert_allclose(model.hyperparameters_.path["x"].values[0, :2], kernel)
+        cold = fast(n_pseudo_points=2).fit(X, Y)
+        # Other rows to begin at, the same process otherwise.
+        assert model.log_marginal_likelihood_.value == pytest.approx(
+            cold.log_marginal_likelihood_.value, abs=1.0
+        )
+
+    def test_every_class_from_its_own(self, iris):
+        data, names, _ = iris
+        model = fast(warm_start=True).fit(data, names)
+        points = [fit.point for fit in model.hyperparameters_]
+        model.fit(data, names)
+        for point, fit in zip(points, model.hyperparameters_, strict=True):
+            assert np.exp(fit.path["x"].values[0, 1]) == pytest.approx(float(point["ls"]))
+
+    def test_other_classes(self):
+        model = fast(warm_start=True).fit(X, Y)
+        with pytest.raises(
+            ValueError, match=re.escape("had the classes [0 1], and these are [1 2]")
+        ):
+            model.fit(X, Y + 1)
+
+
 class TestBatches:
     def test_batches(self, monkeypatch):
         rng = np.random.default_rng(0)
