@@ -8,8 +8,8 @@
 Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
 versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
 where it was. Work goes through joblib, to a cluster with ``--dask ADDRESS`` of its scheduler: the
-workers need this folder on their PYTHONPATH, and the data at the same place. One seed gives one
-result, whatever the number of jobs.
+workers need this folder on their PYTHONPATH, and the folders of --data and --out at the same place.
+One seed gives one result, whatever the number of jobs.
 """
 
 import argparse
@@ -62,11 +62,21 @@ def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path 
 
 def pmlb_fold(name: str, fold: int, method: str, data: Path | None) -> list[Row]:
     """One method on one fold of one set, four for SkewGP2: ARD RBF."""
+    if method != "SkewGP2":
+        return fold_rows(name, fold, (method,), data)
+    rows = fold_rows(name, fold, TOGETHER, data)
+    if "failure" in rows[0]:  # which of them?
+        parts = (("GP-EP",), ("SkewGP0", "EP@0"), ("SkewGP2",))
+        rows = [row for part in parts for row in fold_rows(name, fold, part, data)]
+    return rows
+
+
+def fold_rows(name: str, fold: int, names: tuple[str, ...], data: Path | None) -> list[Row]:
+    """A row for each of the methods; where they fail, of why."""
     X, y = pmlb(data, name)
     train, test = stratified_folds(y, SEED)[fold]
     inputs, new = standardise(X[train], X[test])
     same = {"set": name, "fold": fold, "n": len(y), "d": X.shape[1]}
-    names = TOGETHER if method == "SkewGP2" else (method,)
     try:
         with threadpool_limits(1):
             found = forecasts(names, inputs, y[train], new, seed=SEED)
@@ -137,22 +147,30 @@ EXPERIMENTS = {
 }  # fmt: skip
 
 
+def alone(work: Callable[..., list[Row]], task: tuple[Any, ...]) -> tuple[list[Row], str]:
+    """The rows of a task, and what machine they are from; its own jobs stay in its process."""
+    with joblib.parallel_config(backend="sequential"):
+        return work(*task), machine(PACKAGES)
+
+
 def run(name: str, arguments: argparse.Namespace) -> None:
     """Run what is left of an experiment, and write it as it comes."""
     tasks, work, key, fields, finish = EXPERIMENTS[name]
     path = arguments.out / f"paper_{name}.csv"
     done = {tuple(row[column] for column in key) for row in read_rows(path)}
-    left = [task for task in tasks(arguments) if tuple(map(str, task[: len(key)])) not in done]
+    asked = tasks(arguments)
     if arguments.methods:
-        left = [task for task in left if not arguments.methods.isdisjoint(task)]
-    host = machine(PACKAGES)
+        asked = [task for task in asked if not arguments.methods.isdisjoint(task)]
+        if not asked:
+            raise SystemExit(f"{name} has no task of its own for {', '.join(arguments.methods)}.")
+    left = [task for task in asked if tuple(map(str, task[: len(key)])) not in done]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     # Rows come in the order in which they are done.
     together = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator_unordered")
     with Progress(*columns) as progress:
         bar = progress.add_task(name, total=len(left))
-        for found in together(joblib.delayed(work)(*task) for task in left):
+        for found, host in together(joblib.delayed(alone)(work, task) for task in left):
             append_rows(path, found, host, (*key, *fields))
             progress.update(bar, description=" ".join(str(found[0][column]) for column in key))
             progress.advance(bar)
@@ -202,6 +220,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
     arguments = parser.parse_args()
     arguments.methods = frozenset(arguments.methods or ())
+    arguments.out = arguments.out.resolve()  # of workers as well, whatever folder they are in
+    arguments.data = arguments.data and arguments.data.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
     try:
         with workers(arguments.dask):

@@ -42,7 +42,7 @@ class ScaledRBF(StationaryKernelMixin, Kernel):
     @property
     def hyperparameter_length_scale(self) -> Hyperparameter:
         """One for each input."""
-        return Hyperparameter("length_scale", "numeric", WIDE, len(self.length_scale))
+        return Hyperparameter("length_scale", "numeric", WIDE, np.size(self.length_scale))
 
     def __call__(self, X: np.ndarray, Y: Any = None, eval_gradient: bool = False) -> Any:
         Z = X / self.length_scale

@@ -55,7 +55,10 @@ def whole_sets(results: Path) -> pd.DataFrame:
 def by_set(results: Path) -> pd.DataFrame:
     """Means over the folds: a row a set, columns (figure, method)."""
     figures = ["information", "accuracy", "log_evidence", "skewness", "seconds", "n", "d"]
-    return whole_sets(results).pivot_table(index="set", columns="method", values=figures)
+    rows = whole_sets(results)
+    timed_folds = rows.groupby(["set", "method"])["seconds"].transform("count")
+    rows = rows.assign(seconds=rows["seconds"].where(timed_folds == FOLDS))
+    return rows.pivot_table(index="set", columns="method", values=figures)
 
 
 def timed(table: pd.DataFrame) -> pd.DataFrame:

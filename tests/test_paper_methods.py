@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import pymc_skewgp as sg
 from pymc_skewgp.inference.gaussian_posterior import ep_posterior
+from pymc_skewgp.workflow import classifier
 
 ROOT = Path(__file__).resolve().parents[1]
 RNG = np.random.default_rng(5)
@@ -57,25 +58,52 @@ def test_more_draws_of_the_same_posterior(modules):
     assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
 
 
-def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules):
+@pytest.mark.parametrize("many", [1000, 30, 10])  # all at once, from part of them, in batches
+def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules, many, monkeypatch):
     methods = modules[0]
+    monkeypatch.setattr("pymc_skewgp.workflow.search._WORTH_COARSE", many)
+    monkeypatch.setattr("pymc_skewgp.workflow.search.COARSE", 15)
+    if many == 10:
+        for module, names in ((methods, ("LARGE", "BATCH")), (classifier, ("_LARGE", "_BATCH"))):
+            for name, value in zip(names, (30, 20), strict=True):
+                monkeypatch.setattr(module, name, value)
     together = methods.forecasts(("GP-EP", "SkewGP0"), X, Y, NEW, seed=3)
     alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3)["GP-EP"]
     # One search and its repetition: what is left is round-off.
     np.testing.assert_allclose(together["GP-EP"].p, alone.p, rtol=1e-6)
     assert together["GP-EP"].log_evidence == pytest.approx(alone.log_evidence, abs=1e-6)
-    assert together["SkewGP0"].log_evidence != pytest.approx(alone.log_evidence, abs=1e-6)
 
 
-def test_the_kernel_of_gp_l_is_scikit_learns(modules):
-    wide, ls = modules[1].WIDE, np.array([1.5, 0.4])
-    own, theirs = modules[1].ScaledRBF(2.5, ls), ConstantKernel(2.5, wide) * RBF(ls, wide)
+@pytest.mark.parametrize("d", [1, 2])
+def test_the_kernel_of_gp_l_is_scikit_learns(modules, d):
+    inputs, new = X[:, :d], NEW[:, :d]
+    wide, ls = modules[1].WIDE, np.array([1.5, 0.4])[:d]
+    own = modules[1].ScaledRBF(1.0, np.ones(d))
+    own = own.clone_with_theta(np.log([2.5, *ls]))
+    theirs = ConstantKernel(2.5, wide) * RBF(ls, wide)
     np.testing.assert_allclose(own.theta, theirs.theta)
     np.testing.assert_allclose(own.bounds, theirs.bounds)
-    for found, expected in zip(own(X, None, True), theirs(X, None, True), strict=True):
+    for found, expected in zip(own(inputs, None, True), theirs(inputs, None, True), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-    np.testing.assert_allclose(own(X, NEW), theirs(X, NEW), rtol=1e-12)
-    np.testing.assert_allclose(own.diag(X), theirs.diag(X))
+    np.testing.assert_allclose(own(inputs, new), theirs(inputs, new), rtol=1e-12)
+    np.testing.assert_allclose(own.diag(inputs), theirs.diag(inputs))
+
+
+def test_methods_that_share_a_search_do_not_share_a_failure(modules, monkeypatch, tmp_path):
+    import paper
+
+    def fail(names, *_, **__):
+        if "SkewGP2" in names:
+            raise ArithmeticError("no")
+        return {name: modules[0].Forecast(np.full(8, 0.5), -1.0, 2.0) for name in names}
+
+    monkeypatch.setattr(paper, "forecasts", fail)
+    (tmp_path / "pmlb").mkdir()
+    np.savez(tmp_path / "pmlb" / "made_up.npz", X=X, y=Y)
+    rows = {row["method"]: row for row in paper.pmlb_fold("made_up", 0, "SkewGP2", tmp_path)}
+    assert set(rows) == set(modules[0].TOGETHER)
+    assert [name for name, row in rows.items() if "failure" in row] == ["SkewGP2"]
+    assert rows["SkewGP2"]["failure"] == "ArithmeticError: no"
 
 
 @pytest.mark.parametrize("worth_coarse", [1000, 20])

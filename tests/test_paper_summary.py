@@ -100,6 +100,18 @@ def test_gpy_is_compared_where_it_made_something(modules, results, tmp_path):
     assert modules[0].beside_gpy(results)[0].empty
 
 
+def test_seconds_count_where_every_fold_has_them(modules, results, tmp_path):
+    rows = pd.read_csv(results / "paper_pmlb.csv")
+    shared = (rows["set"] == "set 03") & (rows["method"] == "GP-EP") & (rows["fold"] > 2)
+    rows.loc[shared, "seconds"] = np.nan
+    rows.loc[rows["set"] == "set 03", "seconds"] *= 100.0
+    rows.to_csv(tmp_path / "paper_pmlb.csv", index=False)
+    table = modules[0].by_set(tmp_path)
+    assert len(table) == N_SETS
+    assert list(modules[0].timed(table).index) == [name for name in table.index if name != "set 03"]
+    assert modules[0].averages(table).loc["SkewGP2", "seconds a fold"] == 1.0
+
+
 def test_the_tree_finds_where_the_gain_is(modules, results):
     figures = modules[1]
     tree, explained = figures.fitted_tree(figures.gain_and_skewness(results))

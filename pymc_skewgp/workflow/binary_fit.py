@@ -64,7 +64,7 @@ def fit_binary(
     options : Options
     seed : int
     before : mapping, optional
-        Hyperparameters of an earlier fit: what of them the kernel has too is gone on from.
+        Hyperparameters of an earlier fit with this kernel, to go on from.
 
     Returns
     -------

@@ -52,7 +52,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         Searches from random starts besides the first one.
     warm_start : bool, default False
         Whether another `fit` goes on from the kernel that the last one has learnt, without
-        restarts: after some more rows, say, or with pseudo-points added by `set_params`.
+        restarts: after some more rows, say, or with pseudo-points added by `set_params`. `kernel`,
+        `ard`, features and classes have to be the same.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
     n_jobs : int or None, default None
@@ -76,7 +77,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     ------
     ValueError
         From `fit`: NaN or infinite features, a single class, unknown kernels, as scikit-learn has
-        it.
+        it; other classes, features or kernels than before with `warm_start`.
 
     See Also
     --------
@@ -167,12 +168,13 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
             )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         positives = [1] if n_classes == 2 else list(range(n_classes))
-        before = self._before(classes) or [None] * len(positives)
+        process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
+        before = self._before(classes, process) or [None] * len(positives)
         fits: list[BinaryFit] = Parallel(n_jobs=self.n_jobs)(
             delayed(fit_binary)(inputs, codes == k, options, seed, point)
             for k, point in zip(positives, before, strict=True)
         )
-        self.classes_ = classes
+        self.classes_, self._process = classes, process
         self._posteriors = [found.posterior for found in fits]
         reports = [found.fit for found in fits]
         evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
@@ -307,15 +309,19 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         checked = validate_data(self, X, dtype="numeric", reset=False)
         return np.asarray(checked, dtype=np.float64)
 
-    def _before(self, classes: NDArray[Any]) -> list[dict[str, NDArray[Any]] | None]:
+    def _before(
+        self, classes: NDArray[Any], process: dict[str, Any]
+    ) -> list[dict[str, NDArray[Any]] | None]:
         """What the last fit has learnt of each class, where this one is to go on from it."""
         if not self.warm_start or not hasattr(self, "hyperparameters_"):
             return []
-        if not np.array_equal(self.classes_, classes):
-            raise ValueError(
-                "warm_start=True goes on from the last fit, which had the classes "
-                f"{self.classes_}, and these are {classes}: set it to False."
-            )
+        then, now = ({"classes": self.classes_, **self._process}, {"classes": classes, **process})
+        for name, value in now.items():
+            if not np.array_equal(then[name], value):
+                raise ValueError(
+                    f"warm_start=True goes on from the last fit, of {name} {then[name]}, and now "
+                    f"it is {value}: set warm_start=False."
+                )
         reports = self.hyperparameters_
         listed = reports if isinstance(reports, list) else [reports]
         return [None if report is None else report.point for report in listed]

@@ -82,7 +82,8 @@ def find_hyperparameters(
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels
-        of different batches count as independent. Needs a SkewGP.
+        of different batches count as independent. Needs a SkewGP. Not for pseudo-points that are
+        to be learnt: what they tell would count once for each batch.
     start : mapping, optional
         Values of random variables by name, on their own scale. Default the model's initial point.
     n_restarts : int, default 2
@@ -179,7 +180,7 @@ def learn(
 ) -> "Learnt":
     """`find_hyperparameters` for checked options, without the evidence's own estimate.
 
-    What `held` has found stays as it is.
+    The continuous variables of `held` stay as it has found them.
     """
     began = time.perf_counter()
     objective, part = _objective(model, X, y, batch_size, rng)
@@ -248,13 +249,15 @@ class Learnt:
     @property
     def flat(self) -> list[str]:
         """Coordinates that make up most of the directions in which the objective hardly bends."""
+        before = self.held.flat if self.held else []
         if self.found.curved is None:
-            return []
+            return before
         values, vectors = np.linalg.eigh(self.found.curved)
         share = (vectors[:, values < _FLAT] ** 2).sum(axis=1)
         labels = zip(self.objective.labels, share, strict=True)
         at_bound = self.at_bound
-        return [label for label, part in labels if part > 0.5 and label not in at_bound]
+        own = [label for label, part in labels if part > 0.5 and label not in at_bound]
+        return own + before
 
     @property
     def settled(self) -> bool:

@@ -266,10 +266,10 @@ class TestWarmStart:
         model.set_params(n_pseudo_points=2).fit(X, Y)
         np.testing.assert_allclose(model.hyperparameters_.path["x"].values[0, :2], kernel)
         cold = fast(n_pseudo_points=2).fit(X, Y)
-        # Other rows to begin at, the same process otherwise.
-        assert model.log_marginal_likelihood_.value == pytest.approx(
-            cold.log_marginal_likelihood_.value, abs=1.0
-        )
+        # Two points from other rows: each finds half of what there is to gain, or more.
+        plain = fast().fit(X, Y).log_marginal_likelihood_.value
+        gains = [m.log_marginal_likelihood_.value - plain for m in (model, cold)]
+        assert min(gains) > max(0.5, max(gains) / 2)
 
     def test_every_class_from_its_own(self, iris):
         data, names, _ = iris
@@ -279,12 +279,26 @@ class TestWarmStart:
         for point, fit in zip(points, model.hyperparameters_, strict=True):
             assert np.exp(fit.path["x"].values[0, 1]) == pytest.approx(float(point["ls"]))
 
-    def test_other_classes(self):
-        model = fast(warm_start=True).fit(X, Y)
-        with pytest.raises(
-            ValueError, match=re.escape("had the classes [0 1], and these are [1 2]")
-        ):
-            model.fit(X, Y + 1)
+    def test_in_batches(self):
+        model = fast(warm_start=True, batch_size=30).fit(X, Y)
+        point = model.hyperparameters_.point
+        model.set_params(n_pseudo_points=2).fit(X, Y)
+        for name in ("eta", "ls"):  # at the same top, but for what a search leaves undone
+            assert model.hyperparameters_.point[name] == pytest.approx(point[name], rel=0.02)
+
+    @pytest.mark.parametrize(
+        ("data", "options", "told"),
+        [
+            ((X, Y + 1), {}, "of classes [0 1], and now it is [1 2]"),
+            ((X[:, :1], Y), {}, "of n_features_in_ 2, and now it is 1"),
+            ((X, Y), {"kernel": "nn"}, "of kernel rbf, and now it is nn"),
+            ((X, Y), {"ard": True}, "of ard False, and now it is True"),
+        ],
+    )
+    def test_of_another_process(self, data, options, told):
+        model = fast(warm_start=True).fit(X, Y).set_params(**options)
+        with pytest.raises(ValueError, match=re.escape(told)):
+            model.fit(*data)
 
 
 class TestBatches:
@@ -312,7 +326,6 @@ class TestBatches:
             np.testing.assert_allclose(fit.point[name], plain.hyperparameters_.point[name])
         assert fit.kind == "composite"
         assert fit.std_error == {}
-        assert fit.seconds > 0.0
         prior = told.posterior_.prior
         cov = prior.phase[:, None] * prior.phase * prior.covariance("X", prior.pseudo_points)
         # p(y, signs) <= p(y), so that the evidence gains at most -log P(signs).
