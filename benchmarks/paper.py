@@ -2,6 +2,7 @@
 
     python benchmarks/paper.py pmlb [--data DIR] [--jobs 2] [--largest 1600] [--sets NAME ...]
     python benchmarks/paper.py pmlb --methods GPy-EP --largest 200
+    python benchmarks/paper.py pmlb --methods SkewGP0-P
     python benchmarks/paper.py timing
     python benchmarks/paper.py images [--data DIR] [--images 5000]
 
@@ -34,7 +35,7 @@ from datasets import (
 )
 from paper_image_tables import collect
 from paper_images import N, image_row, image_tasks
-from paper_methods import PEER, TASKS, TOGETHER, forecasts
+from paper_methods import BY_NAME, TASKS, TOGETHER, WITH_PRIORS, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from runner import append_rows, machine, read_rows
@@ -55,7 +56,7 @@ def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path 
     else:
         sizes = sorted(pmlb_sizes(arguments.data), key=lambda row: row[1] ** 2 * row[2])
         names = [name for name, n, _ in sizes if n <= arguments.largest]
-    asked = [PEER] if PEER in arguments.methods else []  # takes too long to be among the others
+    asked = [name for name in BY_NAME if name in arguments.methods]  # not among the others
     tasks = itertools.product(names, range(arguments.folds), [*TASKS, *asked])
     return [(*task, arguments.data) for task in tasks]
 
@@ -63,7 +64,8 @@ def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path 
 def pmlb_fold(name: str, fold: int, method: str, data: Path | None) -> list[Row]:
     """One method on one fold of one set, four for SkewGP2: ARD RBF."""
     if method != "SkewGP2":
-        return fold_rows(name, fold, (method,), data)
+        names = WITH_PRIORS if method == "SkewGP0-P" else (method,)
+        return fold_rows(name, fold, names, data)
     rows = fold_rows(name, fold, TOGETHER, data)
     if "failure" in rows[0]:  # which of them?
         parts = (("GP-EP",), ("SkewGP0", "EP@0"), ("SkewGP2",))
@@ -210,7 +212,7 @@ def main() -> None:
     parser.add_argument(
         "--methods",
         nargs="+",
-        choices=tuple(dict.fromkeys((*TASKS, *TOGETHER, PEER, *SAMPLERS))),
+        choices=tuple(dict.fromkeys((*TASKS, *TOGETHER, *BY_NAME, *SAMPLERS))),
         help="these only; of pmlb SkewGP2 comes with GP-EP, SkewGP0 and EP@0",
     )
     parser.add_argument("--folds", type=int, default=5, help="how many of the five")

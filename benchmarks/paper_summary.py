@@ -31,6 +31,13 @@ PAIRS = (
     ("SkewGP2", "GP-EP", "SkewGP2 less GP-EP"),
     ("SkewGP0", "GP-L", "SkewGP0 less GP-L"),
 )
+# What `paper.py pmlb --methods SkewGP0-P` is for.
+PRIOR_PAIRS = (
+    ("SkewGP0-P", "SkewGP0", "weak priors on the hyperparameters, exact posterior"),
+    ("EP@0-P", "EP@0", "weak priors on the hyperparameters, EP"),
+    ("SkewGP0-P", "EP@0-P", "the exact posterior at hyperparameters with priors"),
+    ("SkewGP0-P", "GP-L", "SkewGP0 with priors less GP-L"),
+)
 PEER = "GPy-EP"
 FOLDS = 5
 KEY = ["set", "fold", "method"]
@@ -84,10 +91,12 @@ def averages(table: pd.DataFrame) -> pd.DataFrame:
     ).T
 
 
-def differences(table: pd.DataFrame) -> pd.DataFrame:
+def differences(
+    table: pd.DataFrame, pairs: tuple[tuple[str, str, str], ...] = PAIRS
+) -> pd.DataFrame:
     """A row a pair of methods: gain in bits a label, and the signed-rank test of it."""
     rows = {}
-    for first, second, what in PAIRS:
+    for first, second, what in pairs:
         gain = table["information"][first] - table["information"][second]
         test = signed_rank(table, first, second).argmax(axis=1)
         worse, equal, better = (np.mean(test == i) for i in range(3))
@@ -100,6 +109,13 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
             "P(better)": better,
         }
     return pd.DataFrame(rows).T
+
+
+def with_priors(table: pd.DataFrame) -> pd.DataFrame:
+    """The sets on which hyperparameters with priors were learnt as well."""
+    names = {name for pair in PRIOR_PAIRS for name in pair[:2]}
+    scores = table["information"].reindex(columns=sorted(names))
+    return table[scores.notna().all(axis=1)]
 
 
 def beside_gpy(results: Path) -> tuple[pd.DataFrame, int]:
@@ -137,6 +153,10 @@ def main() -> None:
     print(averages(table).to_string(float_format="{:.3f}".format))
     print(f"\nInformation score, bits a label; equal: within {ROPE}\n")
     print(differences(table).to_string(float_format="{:.4f}".format))
+    prior = with_priors(table)
+    if len(prior):
+        print(f"\nHyperparameters with priors, {len(prior)} sets\n")
+        print(differences(prior, PRIOR_PAIRS).to_string(float_format="{:.4f}".format))
     found, failed = beside_gpy(results)
     if len(found):
         print(f"\nGP-EP less GPy's EP, medians of {len(found)} folds; of {failed} GPy made nothing")

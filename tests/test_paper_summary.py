@@ -87,6 +87,23 @@ def test_differences_are_those_that_were_planted(modules, results):
     assert found.loc["SkewGP0 less GP-L", "P(better)"] > 0.999
 
 
+def test_priors_are_compared_where_they_were_tried(modules, results, tmp_path):
+    summary = modules[0]
+    rows = pd.read_csv(results / "paper_pmlb.csv")
+    tried = rows[(rows["method"] == "GP-EP") & rows["set"].isin(["set 00", "set 01", "set 02"])]
+    for name, worth in (("SkewGP0-P", 0.2), ("EP@0-P", 0.15)):
+        extra = tried.assign(method=name, information=tried["information"] + worth)
+        rows = pd.concat([rows, extra])
+    lost = (rows["set"] == "set 02") & (rows["method"] == "EP@0-P") & (rows["fold"] == 1)
+    rows[~lost].to_csv(tmp_path / "paper_pmlb.csv", index=False)
+    table = summary.with_priors(summary.by_set(tmp_path))
+    assert list(table.index) == ["set 00", "set 01"]
+    found = summary.differences(table, summary.PRIOR_PAIRS)["mean"]
+    expected = [0.2 - GAIN / 2, 0.15, 0.05, 0.4]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert summary.with_priors(summary.by_set(results)).empty
+
+
 def test_gpy_is_compared_where_it_made_something(modules, results, tmp_path):
     rows = pd.read_csv(results / "paper_pmlb.csv")
     peer = rows[rows["method"] == "GP-EP"].head(7).assign(method="GPy-EP")
