@@ -35,7 +35,7 @@ from datasets import (
 )
 from paper_image_tables import collect
 from paper_images import N, image_row, image_tasks
-from paper_methods import BY_NAME, TASKS, TOGETHER, WITH_PRIORS, forecasts
+from paper_methods import BY_NAME, COME_WITH, TASKS, TOGETHER, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from runner import append_rows, machine, read_rows
@@ -62,12 +62,10 @@ def pmlb_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, str, Path 
 
 
 def pmlb_fold(name: str, fold: int, method: str, data: Path | None) -> list[Row]:
-    """One method on one fold of one set, four for SkewGP2: ARD RBF."""
-    if method != "SkewGP2":
-        names = WITH_PRIORS if method == "SkewGP0-P" else (method,)
-        return fold_rows(name, fold, names, data)
-    rows = fold_rows(name, fold, TOGETHER, data)
-    if "failure" in rows[0]:  # which of them?
+    """One method, and those that come with it, on one fold of one set: ARD RBF."""
+    names = COME_WITH.get(method, (method,))
+    rows = fold_rows(name, fold, names, data)
+    if names == TOGETHER and "failure" in rows[0]:  # which of them?
         parts = (("GP-EP",), ("SkewGP0", "EP@0"), ("SkewGP2",))
         rows = [row for part in parts for row in fold_rows(name, fold, part, data)]
     return rows
@@ -151,8 +149,9 @@ EXPERIMENTS = {
 
 def alone(work: Callable[..., list[Row]], task: tuple[Any, ...]) -> tuple[list[Row], str]:
     """The rows of a task, and what machine they are from; its own jobs stay in its process."""
+    host = machine(PACKAGES)
     with joblib.parallel_config(backend="sequential"):
-        return work(*task), machine(PACKAGES)
+        return work(*task), host
 
 
 def run(name: str, arguments: argparse.Namespace) -> None:

@@ -39,7 +39,7 @@ def value_and_gradient(model: Any, theta: np.ndarray) -> tuple[float, np.ndarray
     value = model.log_marginal_likelihood(theta, clone_kernel=False)
     fitted = model.base_estimator_
     X, f = fitted.X_train_, fitted.f_cached
-    K = fitted.kernel_.clone_with_theta(theta)(X)
+    K = fitted.kernel_(X)  # which has theta now
     pi = expit(f)
     weight = pi * (1.0 - pi)
     root = np.sqrt(weight)

@@ -43,9 +43,10 @@ PEER = "GPy-EP"
 SKEW = (("SkewGP0", 0), ("SkewGP2", 2))
 # One search for all of them: GP-EP's, gone on from by SkewGP0, gone on from by SkewGP2.
 TOGETHER = ("GP-EP", "SkewGP0", "EP@0", "SkewGP2")
-TASKS = ("GP-L", "EP-1", "SkewGP2")  # with it the others of TOGETHER
-WITH_PRIORS = ("SkewGP0-P", "EP@0-P")
+TASKS = ("GP-L", "EP-1", "SkewGP2")
 BY_NAME = (PEER, "SkewGP0-P")
+# The methods of a task that does more than its own.
+COME_WITH = {"SkewGP2": TOGETHER, "SkewGP0-P": ("SkewGP0-P", "EP@0-P")}
 # Rows beyond which hyperparameters are learnt from batches, as `SkewGPClassifier` does by itself.
 LARGE, BATCH = 1500, 500
 RESTARTS = 2
@@ -97,11 +98,8 @@ def forecasts(
     )
     seconds = 0.0
     for name, count in skew:
-        began = time.perf_counter()
-        model.set_params(n_pseudo_points=count).fit(X, y)
-        seconds += time.perf_counter() - began
-        evidence = model.log_marginal_likelihood_.value
-        posterior, found[name] = _exact(model.posterior_, X, y, new, evidence, seconds, seed)
+        model.set_params(n_pseudo_points=count)
+        posterior, found[name], seconds = _exact(model, X, y, new, seed, seconds)
         if name == "SkewGP0":
             if "GP-EP" in names:
                 prior = _best_by_ep(model.hyperparameters_, _gp(X.shape[1], kernel, ard), X, y)
@@ -119,26 +117,27 @@ def _with_priors(X, y, new, start, seed) -> dict[str, Forecast]:
         ls = pm.LogNormal("ls", mu=np.log(start["ls"]), sigma=1.0, shape=d)
         return eta**2 * pm.gp.cov.ExpQuad(d, ls=ls)
 
-    began = time.perf_counter()
-    model = sg.SkewGPClassifier(kernel, n_restarts=RESTARTS, random_state=seed).fit(X, y)
-    evidence, seconds = model.log_marginal_likelihood_.value, time.perf_counter() - began
-    posterior, exact = _exact(model.posterior_, X, y, new, evidence, seconds, seed)
+    model = sg.SkewGPClassifier(kernel, n_restarts=RESTARTS, random_state=seed)
+    posterior, exact, seconds = _exact(model, X, y, new, seed)
     return {
         "SkewGP0-P": exact,
         "EP@0-P": _ep_forecast(posterior.prior, X, y, new, seconds),
     }
 
 
-def _exact(posterior, X, y, new, evidence, so_far, seed) -> tuple[Any, Forecast]:
-    """The exact posterior by enough draws, and its forecast."""
+def _exact(model, X, y, new, seed, so_far=0.0) -> tuple[Any, Forecast, float]:
+    """The exact posterior by enough draws, its forecast, and the seconds of learning alone."""
     began = time.perf_counter()
-    posterior = _drawn_more(posterior, X, y, seed)
+    model.fit(X, y)
+    learning = so_far + time.perf_counter() - began
+    posterior = _drawn_more(model.posterior_, X, y, seed)
     parts = [posterior.marginals(new[i : i + 1000]) for i in range(0, len(new), 1000)]
     p = np.concatenate([at.probability().value for at in parts])
     seconds = so_far + time.perf_counter() - began
     skewness = max(float(np.abs(at.moments.skewness).max()) for at in parts)
     p_sd = np.concatenate([at.probability_sd() for at in parts])
-    return posterior, Forecast(p, evidence, seconds, skewness, p_sd)
+    evidence = model.log_marginal_likelihood_.value
+    return posterior, Forecast(p, evidence, seconds, skewness, p_sd), learning
 
 
 def _best_by_ep(fit: sg.HyperparameterFit, gp: sg.SkewGP, X: np.ndarray, y: np.ndarray) -> Any:

@@ -1,6 +1,7 @@
 """Named sections of a benchmark, run one by one and written as they go."""
 
 import csv
+import functools
 import hashlib
 import platform
 import re
@@ -14,6 +15,7 @@ import pymc_skewgp
 Section = Callable[[], Iterator[tuple[str, str, str]]]
 
 
+@functools.cache  # of what runs: the files may be edited before it ends
 def machine(packages: tuple[str, ...] = ("numpy", "scipy", "numba")) -> str:
     """Processor and versions; of this package also a digest of its code."""
     cpu = platform.processor() or platform.machine()

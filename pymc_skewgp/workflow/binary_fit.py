@@ -71,6 +71,7 @@ def fit_binary(
     BinaryFit
         Its `fit` is None where the kernel has nothing to learn.
     """
+    sign = np.where(y, 1.0, -1.0)
     gp, start = _process(X, options, None, None)
     rng = np.random.default_rng(seed)
     common: dict[str, Any] = {
@@ -94,14 +95,14 @@ def fit_binary(
     if options.n_pseudo_points:
         # At rows that lie apart.
         rows = _spread_rows(X, options.n_pseudo_points, rng)
-        gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
+        gp, _ = _process(X, options, X[rows], sign[rows])
         start["pseudo_points"] = X[rows]
         if options.batch_size is None:
             learnt = learn(gp, X, y, start=start, n_restarts=0, **common)
         else:
             # On one batch, and under that kernel: a composite likelihood would count what the
             # points tell once for each batch, and move all else to make the most of it.
-            seen = random_batches(np.where(y, 1.0, -1.0), options.batch_size, rng)[0]
+            seen = random_batches(sign, options.batch_size, rng)[0]
             common["batch_size"] = None
             learnt = learn(gp, X[seen], y[seen], start=start, n_restarts=0, held=learnt, **common)
             learnt = replace(learnt, in_batches=True)

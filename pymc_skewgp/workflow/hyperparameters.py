@@ -189,7 +189,7 @@ def learn(
     gp = model if isinstance(model, SkewGP) else None
     if gp is not None:
         origin = parted(objective, gp, origin, rng)
-    bounds = objective.bounds(origin, held.names if held else ())
+    bounds = objective.bounds(origin, held.point if held else ())
     starts = spread_out(coarse[0] if coarse else objective, origin, n_restarts, rng)
     seed = int(rng.integers(2**31))
     for pattern in objective.patterns():
@@ -224,11 +224,6 @@ class Learnt:
     seed: int
     seconds: float
     held: "Learnt | None" = None
-
-    @property
-    def names(self) -> list[str]:
-        """Of the random variables."""
-        return list(dict.fromkeys(label.partition("[")[0] for label in self.objective.labels))
 
     @property
     def point(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Log evidence plus log prior as a function of a vector of unconstrained hyperparameters."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import product
 from typing import Any, NamedTuple
@@ -190,14 +190,13 @@ class Objective:
             )
         return list(product((0, 1), repeat=n))
 
-    def bounds(self, start: FloatArray, held: Iterable[str] = ()) -> list[tuple[float, float]]:
+    def bounds(self, start: FloatArray, held: Container[str] = ()) -> list[tuple[float, float]]:
         """The box around `start`: none where a variable is not transformed, no width where held."""
-        kept = set(held)
         box: list[tuple[float, float]] = []
         for value, part in zip(self._continuous, self._split(start), strict=True):
             rv = self._model.values_to_rvs[value]
             free = self._model.rvs_to_transforms[rv] is None
-            width = 0.0 if rv.name in kept else np.inf if free else _HALF_WIDTH
+            width = 0.0 if rv.name in held else np.inf if free else _HALF_WIDTH
             box += [(x - width, x + width) for x in part.ravel().tolist()]
         return box
 
