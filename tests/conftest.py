@@ -1,6 +1,8 @@
-"""Which tests run: the option ``--runslow`` and the marker ``slow``."""
+"""Which tests run (the option ``--runslow``, the marker ``slow``), and the cluster some run on."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 # Each worker of pytest-xdist has one core: more BLAS threads would only wait for each other.
 # The libraries read these when they are loaded, so they are set before NumPy is imported.
@@ -18,6 +20,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
+
+# What tornado and dask say of ports and slow workers is no fault of ours.
+DASK_WARNINGS = ("UserWarning:distributed", "DeprecationWarning", "ResourceWarning")
+
+
+@pytest.fixture
+def dask_cluster() -> Iterator[Any]:
+    """A cluster of two processes on this machine."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        yield cluster
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +56,9 @@ def slow_kind(marker: pytest.Mark) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = config.getoption("--runslow")
     for item in items:
+        if "dask_cluster" in getattr(item, "fixturenames", ()):
+            for warning in DASK_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
         marker = item.get_closest_marker("slow")
         if marker is None:
             continue

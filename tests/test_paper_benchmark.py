@@ -66,20 +66,17 @@ def test_pmlb_goes_on_where_it_was_and_does_not_depend_on_the_jobs(data, tmp_pat
     assert figures(rows(again / "paper_pmlb.csv")) == figures(found)
 
 
+@pytest.fixture
+def benchmarks_on_path(monkeypatch):
+    """Where processes started from here on find the commands' modules."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+
 @pytest.mark.slow(ci=True)
-# What tornado and dask say of ports and slow workers is no fault of ours.
-@pytest.mark.filterwarnings("ignore::UserWarning:distributed")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_dask_cluster_does_the_same_work(data, tmp_path, monkeypatch):
-    distributed = pytest.importorskip("distributed")
+def test_a_dask_cluster_does_the_same_work(data, tmp_path, benchmarks_on_path, dask_cluster):
     common = ("pmlb", "--data", data, "--folds", 1, "--methods", "EP-1", "SkewGP2")
     run(*common, "--out", tmp_path / "here", "--jobs", 1)
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # workers inherit it
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
-    ) as cluster:
-        run(*common, "--out", tmp_path / "there", "--dask", cluster.scheduler_address)
+    run(*common, "--out", tmp_path / "there", "--dask", dask_cluster.scheduler_address)
     here, there = (figures(rows(tmp_path / at / "paper_pmlb.csv")) for at in ("here", "there"))
     assert len(here) == 5
     assert there == here

@@ -142,18 +142,10 @@ class TestManyClasses:
         )
 
     @pytest.mark.slow(ci=True)
-    # What tornado and dask say of ports and slow workers is no fault of ours.
-    @pytest.mark.filterwarnings("ignore::UserWarning:distributed")
-    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-    @pytest.mark.filterwarnings("ignore::ResourceWarning")
-    def test_on_a_dask_cluster(self, iris):
-        distributed = pytest.importorskip("distributed")
+    def test_on_a_dask_cluster(self, iris, dask_cluster):
         data, names, model = iris
         with (
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster) as client,
+            dask_cluster.get_client() as client,
             joblib.parallel_config(backend="dask"),
         ):
             spread = fast().fit(data, names)

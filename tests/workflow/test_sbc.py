@@ -187,19 +187,11 @@ class TestElsewhere:
         np.testing.assert_allclose(two, one, atol=1e-9)
 
     @pytest.mark.slow(ci=True)
-    # What tornado and dask say of ports and slow workers is no fault of ours.
-    @pytest.mark.filterwarnings("ignore::UserWarning:distributed")
-    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-    @pytest.mark.filterwarnings("ignore::ResourceWarning")
-    def test_on_a_dask_cluster(self):
-        distributed = pytest.importorskip("distributed")
+    def test_on_a_dask_cluster(self, dask_cluster):
         joblib = pytest.importorskip("joblib")
         _, here = run(process(2), n_simulations=45)
         with (
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster) as client,
+            dask_cluster.get_client() as client,
             joblib.parallel_config(backend="dask"),
         ):
             _, there = run(process(2), n_simulations=45)
