@@ -38,6 +38,7 @@ from sklearn.utils import check_random_state
 import pymc_skewgp as sg
 from pymc_skewgp.inference.probit import ProbitProblem
 from pymc_skewgp.kernels.ep import fit_ep
+from pymc_skewgp.workflow.hyperparameters import learn
 
 PEER = "GPy-EP"
 SKEW = (("SkewGP0", 0), ("SkewGP2", 2))
@@ -194,17 +195,19 @@ def _ep(X, y, new, kernel, ard, start, n_restarts, seed) -> Forecast:
     """Hyperparameters by EP's evidence, forecast by EP's Gaussian."""
     began = time.perf_counter()
     gp = _gp(X.shape[1], kernel, ard)
-    fit = sg.find_hyperparameters(
+    # What `SkewGPClassifier` makes of its random_state: the restarts begin at the same points.
+    random_seed = int(check_random_state(seed).randint(2**31 - 1))
+    fit = learn(  # as `find_hyperparameters`, without its standard errors
         gp,
         X,
         y,
         method="ep",
+        batch_size=_batch_size(y),
         start=start,
         n_restarts=n_restarts,
-        batch_size=_batch_size(y),
-        # What `SkewGPClassifier` makes of its random_state: the restarts begin at the same points.
-        random_seed=int(check_random_state(seed).randint(2**31 - 1)),
-        warnings=False,
+        n_draws=0,
+        rng=np.random.default_rng(random_seed),
+        curved=False,
         progressbar=False,
     )
     prior = gp.posterior(X, y, point=fit.point).prior
