@@ -118,6 +118,7 @@ class TestSampling:
     def test_nuts_of_pymc(self, trace, exact):
         self.check(trace, exact)
 
+    @pytest.mark.slow(ci=True)
     def test_nutpie(self, model, exact):
         with model:
             trace = pm.sample(tune=200, draws=250, nuts_sampler="nutpie", **SETTINGS)
@@ -383,6 +384,7 @@ def test_invalid_regions_turn_the_sampler_back():
     assert (trace["posterior"]["v"] > 0).all()
 
 
+@pytest.mark.slow(ci=True)
 def test_simulation_based_calibration(model):
     """simuk as it is: it draws labels, observes them in the model, and samples."""
     calibration = simuk.SBC(
