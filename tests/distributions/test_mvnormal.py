@@ -55,6 +55,7 @@ def test_batches():
     np.testing.assert_allclose(repeated, np.repeat(expected[0], 4), atol=1e-11)
 
 
+@pytest.mark.slow(ci=True)
 def test_gradient_in_mean_and_cholesky_factor():
     mu, chol = pt.dvector("mu"), pt.dmatrix("chol")
     factor = np.linalg.cholesky(COV[:2, :2])

@@ -49,14 +49,8 @@ def by_importance_sampling(log_likelihood, n=400_000):
     return mean, sd, np.sqrt(weights**2 @ (f - mean) ** 2)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Poisson",
-        pytest.param("Student-t", marks=pytest.mark.slow(ci=True)),
-        pytest.param("Bernoulli-logit", marks=pytest.mark.slow(ci=True)),
-    ],
-)
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("name", LIKELIHOODS)
 def test_nuts_finds_the_posterior_without_divergences(name):
     observe, log_likelihood = LIKELIHOODS[name]
     with pm.Model():

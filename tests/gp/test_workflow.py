@@ -133,14 +133,8 @@ class TestSampling:
         # nutpie and OpenBLAS have threads of their own by then; PyMC forks all the same.
         "ignore:.*multi-threaded, use of fork:DeprecationWarning"
     )
-    @pytest.mark.parametrize(
-        "mp_ctx",
-        [
-            "fork",
-            pytest.param("spawn", marks=pytest.mark.slow(ci=True)),
-            pytest.param("forkserver", marks=pytest.mark.slow(ci=True)),
-        ],
-    )
+    @pytest.mark.slow(ci=True)
+    @pytest.mark.parametrize("mp_ctx", ["fork", "spawn", "forkserver"])
     def test_chains_in_processes_of_their_own(self, model, trace, mp_ctx):
         settings = {**SETTINGS, "cores": 2, "mp_ctx": mp_ctx}
         with model:
