@@ -3,14 +3,18 @@
     python benchmarks/paper.py pmlb [--data DIR] [--jobs 2] [--largest 1600] [--sets NAME ...]
     python benchmarks/paper.py pmlb --methods GPy-EP --largest 200
     python benchmarks/paper.py pmlb --methods SkewGP0-P
+    python benchmarks/paper.py draws
     python benchmarks/paper.py timing
     python benchmarks/paper.py images [--data DIR] [--images 5000]
 
 Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
 versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
-where it was. Work goes through joblib, to a cluster with ``--dask ADDRESS`` of its scheduler: the
-workers need this folder on their PYTHONPATH, and the folders of --data and --out at the same place.
-One seed gives one result, whatever the number of jobs.
+where it was. "draws" forecasts again, by other draws and by more, the folds of "pmlb" on which the
+exact posterior and EP differ most.
+
+Work goes through joblib, to a cluster with ``--dask ADDRESS`` of its scheduler: the workers need
+this folder on their PYTHONPATH, and the folders of --data and --out at the same place. One seed
+gives one result, whatever the number of jobs; with another version it may give another.
 """
 
 import argparse
@@ -23,6 +27,7 @@ from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
+import pandas as pd
 from core import ROOT
 from datasets import (
     DataUnavailableError,
@@ -35,7 +40,7 @@ from datasets import (
 )
 from paper_image_tables import collect
 from paper_images import N, image_row, image_tasks
-from paper_methods import BY_NAME, COME_WITH, TASKS, TOGETHER, forecasts
+from paper_methods import BY_NAME, COME_WITH, TASKS, TOGETHER, drawn_again, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from runner import append_rows, machine, read_rows
@@ -43,6 +48,9 @@ from threadpoolctl import threadpool_limits
 
 SEED = 8927
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn")
+
+# Folds of "draws", and their rows at the most.
+MOST_DRAWN, N_DRAWN = 12, 700
 
 Row = dict[str, Any]
 
@@ -71,15 +79,22 @@ def pmlb_fold(name: str, fold: int, method: str, data: Path | None) -> list[Row]
     return rows
 
 
-def fold_rows(name: str, fold: int, names: tuple[str, ...], data: Path | None) -> list[Row]:
-    """A row for each of the methods; where they fail, of why."""
+def split(name: str, fold: int, data: Path | None) -> tuple[np.ndarray, ...]:
+    """Scaled inputs and labels of the rows to learn from, then of those to forecast."""
     X, y = pmlb(data, name)
     train, test = stratified_folds(y, SEED)[fold]
     inputs, new = standardise(X[train], X[test])
-    same = {"set": name, "fold": fold, "n": len(y), "d": X.shape[1]}
+    return inputs, y[train], new, y[test]
+
+
+def fold_rows(name: str, fold: int, names: tuple[str, ...], data: Path | None) -> list[Row]:
+    """A row for each of the methods; where they fail, of why."""
+    inputs, labels, new, truth = split(name, fold, data)
+    n, d = len(inputs) + len(new), inputs.shape[1]
+    same = {"set": name, "fold": fold, "n": n, "d": d}
     try:
         with threadpool_limits(1):
-            found = forecasts(names, inputs, y[train], new, seed=SEED)
+            found = forecasts(names, inputs, labels, new, seed=SEED)
     except Exception as error:  # a method that fails is a result
         failure = f"{type(error).__name__}: {error}"
         return [{**same, "method": method, "failure": failure} for method in names]
@@ -87,14 +102,44 @@ def fold_rows(name: str, fold: int, names: tuple[str, ...], data: Path | None) -
         {
             **same,
             "method": method,
-            "information": f"{information_score(y[test], forecast.p, y[train].mean()):.6f}",
-            "accuracy": f"{np.mean((forecast.p > 0.5) == y[test]):.6f}",
+            "information": f"{information_score(truth, forecast.p, labels.mean()):.6f}",
+            "accuracy": f"{np.mean((forecast.p > 0.5) == truth):.6f}",
             "log_evidence": f"{forecast.log_evidence:.4f}",
             "skewness": f"{forecast.skewness:.4f}",
             # Not known of GP-EP, whose search is a part of SkewGP0's.
             "seconds": "" if np.isnan(forecast.seconds) else f"{forecast.seconds:.2f}",
         }
         for method, forecast in found.items()
+    ]
+
+
+def draws_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, Path | None]]:
+    """The folds of "pmlb", of few rows, where the exact posterior differs most from EP."""
+    rows = pd.DataFrame(read_rows(arguments.out / "paper_pmlb.csv"))
+    if rows.empty:
+        raise SystemExit(f"draws needs rows of pmlb in {arguments.out}: run pmlb first.")
+    rows = rows[rows["n"].astype(int) <= N_DRAWN].replace("", np.nan)
+    scores = rows.drop_duplicates(["set", "fold", "method"], keep="last").pivot(
+        index=["set", "fold"], columns="method", values="information"
+    )
+    gaps = (scores["SkewGP0"].astype(float) - scores["EP@0"].astype(float)).abs()
+    return [(name, int(fold), arguments.data) for name, fold in gaps.nlargest(MOST_DRAWN).index]
+
+
+def draws_fold(name: str, fold: int, data: Path | None) -> list[Row]:
+    """The score of SkewGP0 on one fold by other draws, and by more."""
+    inputs, labels, new, truth = split(name, fold, data)
+    with threadpool_limits(1):
+        found = list(drawn_again(inputs, labels, new, SEED))
+    return [
+        {
+            "set": name,
+            "fold": fold,
+            "draws": draws,
+            "seed": seed,
+            "information": f"{information_score(truth, p, labels.mean()):.6f}",
+        }
+        for draws, seed, p in found
     ]
 
 
@@ -131,11 +176,12 @@ EXPERIMENTS = {
         ("n", "d", "information", "accuracy", "log_evidence", "skewness", "seconds",
          "failure"),
     ),
+    "draws": Experiment(draws_tasks, draws_fold, ("set", "fold"), ("draws", "seed", "information")),
     "timing": Experiment(
         timing_tasks,
         timing_row,
         ("sampler", "n"),
-        ("draws", "seconds", "ess", "draws_per_second", "ess_per_second"),
+        ("draws", "seconds", "ess", "ess_error", "draws_per_second", "ess_per_second"),
     ),
     "images": Experiment(
         images_tasks,

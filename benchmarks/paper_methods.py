@@ -26,6 +26,7 @@ a standard deviation and lengthscales of 1.
 """
 
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ RESTARTS = 2
 # Of the exact posterior, where they are cheap: 1024 leave a probability of .001 without a digit,
 # and it is the rare label that a score in bits is about.
 DRAWS, FEW = 8192, 2000
+MANY = 16 * DRAWS  # to see what those are off by
 
 
 class Forecast(NamedTuple):
@@ -131,7 +133,8 @@ def _exact(model, X, y, new, seed, so_far=0.0) -> tuple[Any, Forecast, float]:
     began = time.perf_counter()
     model.fit(X, y)
     learning = so_far + time.perf_counter() - began
-    posterior = _drawn_more(model.posterior_, X, y, seed)
+    # Where the rows are few.
+    posterior = model.posterior_ if len(y) > FEW else _drawn(model.posterior_.prior, X, y, seed)
     parts = [posterior.marginals(new[i : i + 1000]) for i in range(0, len(new), 1000)]
     p = np.concatenate([at.probability().value for at in parts])
     seconds = so_far + time.perf_counter() - began
@@ -152,17 +155,27 @@ def _best_by_ep(fit: sg.HyperparameterFit, gp: sg.SkewGP, X: np.ndarray, y: np.n
     return gp.posterior(X, y, point=point | ({"ls": np.array(ls)} if ls else {})).prior
 
 
-def _drawn_more(posterior: Any, X: np.ndarray, y: np.ndarray, seed: int) -> Any:
-    """The same posterior by more draws, where the rows are few."""
-    if len(y) > FEW:
-        return posterior
-    prior = posterior.prior
+def _drawn(prior: Any, X: np.ndarray, y: np.ndarray, seed: int, n_draws: int = DRAWS) -> Any:
+    """The same posterior by draws of its own."""
     signs: dict[str, Any] = {}
     if prior.n_pseudo_points:
         signs = {"pseudo_points": prior.pseudo_points, "phase": prior.phase}
     return sg.SkewGPPosterior(
-        X, y, cov_func=prior.cov_func, **signs, n_draws=DRAWS, random_seed=seed
+        X, y, cov_func=prior.cov_func, **signs, n_draws=n_draws, random_seed=seed
     )
+
+
+def drawn_again(
+    X: np.ndarray, y: np.ndarray, new: np.ndarray, seed: int
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Number of draws, seed and forecast of SkewGP0, one fit; with no draws that of EP."""
+    model = sg.SkewGPClassifier("rbf", ard=True, n_restarts=RESTARTS, random_state=seed).fit(X, y)
+    prior = model.posterior_.prior
+    yield 0, 0, _ep_forecast(prior, X, y, new, 0.0).p
+    for n_draws, repeats in ((DRAWS, 6), (MANY, 2)):
+        for i in range(repeats):
+            drawn = _drawn(prior, X, y, seed + i, n_draws)
+            yield n_draws, i, drawn.marginals(new).probability().value
 
 
 def _start(X: np.ndarray, kernel: str, ard: bool) -> dict[str, Any]:

@@ -65,6 +65,15 @@ def test_pmlb_goes_on_where_it_was_and_does_not_depend_on_the_jobs(data, tmp_pat
     run("pmlb", "--data", data, "--out", again, "--folds", 2, "--jobs", 1)
     assert figures(rows(again / "paper_pmlb.csv")) == figures(found)
 
+    run("draws", "--data", data, "--out", tmp_path)
+    drawn = rows(tmp_path / "paper_draws.csv")
+    by_draws = {(row["fold"], row["draws"], row["seed"]): row["information"] for row in drawn}
+    assert len(by_draws) == len(drawn) == 2 * (1 + 6 + 2)
+    for row in found:  # the same fit, and at first the same draws
+        if row["method"] in ("SkewGP0", "EP@0"):
+            draws = "0" if row["method"] == "EP@0" else "8192"
+            assert by_draws[row["fold"], draws, "0"] == row["information"]
+
 
 @pytest.fixture
 def benchmarks_on_path(monkeypatch):

@@ -51,7 +51,7 @@ def test_more_draws_of_the_same_posterior(modules):
     few = sg.SkewGPPosterior(
         X, Y, cov_func=rbf, pseudo_points=[[0.0, 0.0], [1.0, 0.0]], phase=[1, -1]
     )
-    many = modules[0]._drawn_more(few, X, Y, seed=1)
+    many = modules[0]._drawn(few.prior, X, Y, seed=1)
     assert many.latent.draws.shape[0] == modules[0].DRAWS
     a, b = few.probability(NEW), many.probability(NEW)
     # 5 standard errors at 12 points: false alarms 7e-6.

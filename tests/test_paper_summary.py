@@ -87,6 +87,17 @@ def test_differences_are_those_that_were_planted(modules, results):
     assert found.loc["SkewGP0 less GP-L", "P(better)"] > 0.999
 
 
+def test_sets_of_one_family_count_as_one(modules):
+    """Doubled, each set by a sister with the same gain, they tell no more than once."""
+    summary = modules[0]
+    pairs = [members[:2] for members in summary.FAMILIES]
+    gains = np.random.default_rng(4).normal(size=len(pairs))
+    once = pd.Series(gains, index=[first for first, _ in pairs])
+    twice = pd.concat([once, pd.Series(gains, index=[second for _, second in pairs])])
+    assert summary.std_error(once) == pytest.approx(gains.std(ddof=1) / np.sqrt(len(pairs)))
+    assert summary.std_error(twice) == pytest.approx(summary.std_error(once))
+
+
 def test_priors_are_compared_where_they_were_tried(modules, results, tmp_path):
     summary = modules[0]
     rows = pd.read_csv(results / "paper_pmlb.csv")
