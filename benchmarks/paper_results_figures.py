@@ -21,16 +21,20 @@ LEAF, DEPTH = 5, 2
 
 
 def timing(results: Path, small: bool = False) -> Figure:
-    """Draws, and effective draws, a second against n."""
+    """Draws a second, and the independent draws that they are worth, against n."""
     rows = pd.read_csv(results / "paper_timing.csv")
+    rows["error"] = rows["ess_per_second"] * rows["ess_error"] / rows["ess"]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharex=True)
-    titles = {"draws_per_second": "draws", "ess_per_second": "effective draws"}
-    for ax, (column, title) in zip(axes, titles.items(), strict=True):
+    columns = {
+        "draws_per_second": ("draws a second", None),
+        "ess_per_second": ("independent draws a second", "error"),
+    }
+    for ax, (column, (label, error)) in zip(axes, columns.items(), strict=True):
         for sampler, name in SAMPLERS.items():
             own = rows[rows["sampler"] == sampler]
-            ax.loglog(own["n"], own[column], "o-", label=name)
+            ax.errorbar(own["n"], own[column], error and own[error], fmt="o-", label=name)
         sizes = sorted(rows["n"].unique())
-        ax.set(xlabel="labels n", ylabel=f"{title} a second", xticks=sizes)
+        ax.set(xscale="log", yscale="log", xlabel="labels n", ylabel=label, xticks=sizes)
         ax.set_xticklabels(sizes)
         ax.minorticks_off()
     axes[0].legend()
