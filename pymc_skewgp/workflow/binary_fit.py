@@ -73,6 +73,7 @@ def fit_binary(
     """
     sign = np.where(y, 1.0, -1.0)
     gp, start = _process(X, options, None, None)
+    centre = dict(start)
     rng = np.random.default_rng(seed)
     common: dict[str, Any] = {
         # A composite likelihood is off by more than expectation propagation is.
@@ -90,15 +91,15 @@ def fit_binary(
     known = before is not None and options.n_pseudo_points > 0 and options.batch_size is None
     if kernel and not known:
         restarts = options.n_restarts if before is None else 0
-        learnt = learn(gp, X, y, start=start, n_restarts=restarts, **common)
+        learnt = learn(gp, X, y, start=start, centre=centre, n_restarts=restarts, **common)
         start = {name: value for name, value in learnt.point.items() if name in kernel}
     if options.n_pseudo_points:
         # At rows that lie apart.
         rows = _spread_rows(X, options.n_pseudo_points, rng)
         gp, _ = _process(X, options, X[rows], sign[rows])
-        start["pseudo_points"] = X[rows]
+        start["pseudo_points"] = centre["pseudo_points"] = X[rows]
         if options.batch_size is None:
-            learnt = learn(gp, X, y, start=start, n_restarts=0, **common)
+            learnt = learn(gp, X, y, start=start, centre=centre, n_restarts=0, **common)
         else:
             # On one batch, and under that kernel: a composite likelihood would count what the
             # points tell once for each batch, and move all else to make the most of it.

@@ -177,10 +177,12 @@ def learn(
     curved: bool,
     progressbar: bool,
     held: "Learnt | None" = None,
+    centre: Mapping[str, Any] | None = None,
 ) -> "Learnt":
     """`find_hyperparameters` for checked options, without the evidence's own estimate.
 
-    The continuous variables of `held` stay as it has found them.
+    The continuous variables of `held` stay as it has found them. The box lies around `centre`,
+    `start` where none is given: a search that goes on from another is not to leave its box.
     """
     began = time.perf_counter()
     objective, part = _objective(model, X, y, batch_size, rng)
@@ -189,7 +191,9 @@ def learn(
     gp = model if isinstance(model, SkewGP) else None
     if gp is not None:
         origin = parted(objective, gp, origin, rng)
-    bounds = objective.bounds(origin, held.point if held else ())
+    middle = origin if centre is None else objective.start(centre)
+    bounds = objective.bounds(middle, held.point if held else ())
+    origin = np.clip(origin, *np.transpose(bounds)) if bounds else origin
     starts = spread_out(coarse[0] if coarse else objective, origin, n_restarts, rng)
     seed = int(rng.integers(2**31))
     for pattern in objective.patterns():

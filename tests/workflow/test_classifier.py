@@ -237,6 +237,15 @@ class TestPseudoPoints:
 
 
 class TestWarmStart:
+    def test_it_does_not_leave_the_box_of_the_first_search(self):
+        """Labels that are separable would send the variance ever further, a fit at a time."""
+        X = np.random.default_rng(1).normal(size=(60, 3))
+        model = SkewGPClassifier(warm_start=True, random_state=0)
+        for n_pseudo_points in (0, 0, 1):
+            model.set_params(n_pseudo_points=n_pseudo_points).fit(X, X[:, 0] > 0)
+            # A thousand times the 2 that a search starts from; it once ended at 2834.
+            assert model.hyperparameters_.point["eta"] <= 2000 * (1 + 1e-9)
+
     def test_goes_on_from_the_last_fit(self):
         model = SkewGPClassifier(warm_start=True, random_state=0).fit(X, Y)
         first = model.hyperparameters_
