@@ -58,6 +58,7 @@ _WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
 _NEARLY_EQUAL = 0.5
 _UNRELIABLE_K = 0.7
 _MAX_BATCHES = 8  # of tempering
+_HOPELESS = 3.0  # nats: an error of one batch that seven more would not make a small one
 _MAX_DOUBLED = 64  # of plain draws
 
 
@@ -248,7 +249,10 @@ def _temper_in_batches(
     rng: np.random.Generator,
     rtol: float,
 ) -> SamplingResult:
-    """Run tempering until the standard error is `rtol`; draws are weighted by their replicate."""
+    """Run tempering until the standard error is `rtol`, or beyond hope.
+
+    Draws are weighted by their replicate.
+    """
     u: list[FloatArray] = []
     log_probs = np.empty(0)
     worst_k = -np.inf
@@ -259,7 +263,7 @@ def _temper_in_batches(
         worst_k = max(worst_k, batch.pareto_k)
         value = log_mean_exp(log_probs)
         std_error = spread_of_replicates(log_probs, value)
-        if std_error <= rtol:
+        if std_error <= rtol or std_error > _HOPELESS:
             break
     draws = np.concatenate(u, axis=1)
     replicate = np.repeat(np.arange(log_probs.size), draws.shape[1] // log_probs.size)

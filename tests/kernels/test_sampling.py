@@ -109,6 +109,16 @@ def test_tempering_gives_up_after_eight_batches(monkeypatch):
 
 
 @pytest.mark.usefixtures("last_rung")
+def test_tempering_gives_up_at_once_where_there_is_no_hope(monkeypatch):
+    """Replicates some 10 nats apart: seven more batches would leave an error of 3."""
+    apart = 20.0 * np.array([0.0, 1.0, -1.0, 0.3, -0.3, 0.6, -0.6, 0.0])
+    monkeypatch.setattr(sampling, "temper", fake_temper([apart] * 8))
+    result = sample()
+    assert result.log_prob.std_error == pytest.approx(apart.std(ddof=1))
+    assert result.u[0].max() < 10  # of the first batch
+
+
+@pytest.mark.usefixtures("last_rung")
 def test_tempered_for_real():
     result = sample(n_draws=1024)
     assert result.method == "tempered"

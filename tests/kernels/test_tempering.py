@@ -8,7 +8,7 @@ nearly all, and it is drawn from its exact conditional). Exact answers are by qu
 import numpy as np
 import pytest
 from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_moments
-from scipy import stats
+from scipy import special, stats
 
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.ep import fit_ep
@@ -103,6 +103,43 @@ def test_replicates_keep_to_themselves():
     batch = run(poor_proposal(), 0, per_replicate=16)
     assert batch.u.shape == (N, 16 * REPLICATES)
     assert np.unique(batch.log_probs).size == REPLICATES
+
+
+class Narrow:
+    """A proposal whose target is N(0, 1 / (1 + p)): log P is -N/2 log(1 + p)."""
+
+    n_dims = N
+
+    def __init__(self, precision):
+        self.precision = precision
+
+    def draw(self, points):
+        z = special.ndtri(points)
+        return z, -0.5 * self.precision * (z**2).sum(axis=0)
+
+
+def test_it_ends_where_the_target_is_out_of_reach():
+    """A target a ten thousandth as wide: 60 stages at the most, and no error that looks small."""
+    batch = run(Narrow(1e8), 0, per_replicate=128)
+    assert batch.n_stages == 60
+    assert np.isfinite(batch.log_probs).all()
+    value = log_mean_exp(batch.log_probs)
+    exact = -0.5 * N * np.log1p(1e8)
+    assert value < exact  # the particles never got there
+    assert spread_of_replicates(batch.log_probs, value) > 1e5
+    assert batch.pareto_k == np.inf
+
+
+def test_patience_is_enough_for_what_can_be_done():
+    """Targets ten times narrower: the stages that their weights ask for, and the right answer."""
+    exact = -0.5 * N * np.log1p(100.0)
+    for seed in range(3):
+        batch = run(Narrow(1e2), seed, per_replicate=512)
+        value = log_mean_exp(batch.log_probs)
+        error = spread_of_replicates(batch.log_probs, value)
+        assert batch.n_stages < 30
+        # Student t with 7 degrees of freedom: 1e-4 a run.
+        assert abs(value - exact) < 7.9 * error
 
 
 def test_next_rise():
