@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
-import pandas as pd
+import paper_summary
 from core import ROOT
 from datasets import (
     DataUnavailableError,
@@ -115,14 +115,11 @@ def fold_rows(name: str, fold: int, names: tuple[str, ...], data: Path | None) -
 
 def draws_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, Path | None]]:
     """The folds of "pmlb", of few rows, where the exact posterior differs most from EP."""
-    rows = pd.DataFrame(read_rows(arguments.out / "paper_pmlb.csv"))
-    if rows.empty:
+    if not (arguments.out / "paper_pmlb.csv").exists():
         raise SystemExit(f"draws needs rows of pmlb in {arguments.out}: run pmlb first.")
-    rows = rows[rows["n"].astype(int) <= N_DRAWN].replace("", np.nan)
-    scores = rows.drop_duplicates(["set", "fold", "method"], keep="last").pivot(
-        index=["set", "fold"], columns="method", values="information"
-    )
-    gaps = (scores["SkewGP0"].astype(float) - scores["EP@0"].astype(float)).abs()
+    rows = paper_summary.read_rows(arguments.out)
+    scores = rows[rows["n"] <= N_DRAWN].set_index(paper_summary.KEY)["information"].unstack()
+    gaps = (scores["SkewGP0"] - scores["EP@0"]).abs()
     return [(name, int(fold), arguments.data) for name, fold in gaps.nlargest(MOST_DRAWN).index]
 
 

@@ -91,7 +91,9 @@ def fit_binary(
     known = before is not None and options.n_pseudo_points > 0 and options.batch_size is None
     if kernel and not known:
         restarts = options.n_restarts if before is None else 0
-        learnt = learn(gp, X, y, start=start, centre=centre, n_restarts=restarts, **common)
+        # A first search starts at its centre: to work that out again would be a compilation.
+        box = None if before is None else centre
+        learnt = learn(gp, X, y, start=start, centre=box, n_restarts=restarts, **common)
         start = {name: value for name, value in learnt.point.items() if name in kernel}
     if options.n_pseudo_points:
         # At rows that lie apart.
