@@ -5,6 +5,7 @@ time. `sought` is the file that the data directory does not have, None if no dir
 """
 
 import functools
+from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path
 from types import ModuleType
@@ -32,8 +33,12 @@ def cache() -> Path:
 
 
 def not_there(what: str, sought: Path | None) -> str:
-    """How every refusal begins."""
-    return f"No {what}: {f'{sought} is not there' if sought else 'no --data DIR was given'}"
+    """How every refusal begins; a mistyped name may be near to one that is there."""
+    if sought is None:
+        return f"No {what}: no --data DIR was given"
+    there = [path.stem for path in sought.parent.glob(f"*{sought.suffix}")]
+    near = get_close_matches(sought.stem, there)
+    return f"No {what}: {sought} is not there" + (f" (but {', '.join(near)})" if near else "")
 
 
 def package(what: str, sought: Path | None) -> ModuleType:

@@ -7,10 +7,14 @@
     python benchmarks/paper.py timing
     python benchmarks/paper.py images [--data DIR] [--images 5000]
 
-Each experiment appends its rows to ``benchmarks/results/paper_NAME.csv`` as they are done, with
-versions, machine and seconds; what is in the file is not computed again, so a killed run goes on
-where it was. "draws" forecasts again, by other draws and by more, the folds of "pmlb" on which the
-exact posterior and EP differ most.
+Each experiment appends its rows to ``paper_NAME.csv`` in the folder ``--out``, by default
+``benchmarks/results``, as they are done, with versions, machine and seconds; what is in the file is
+not computed again, so a killed run goes on where it was, and another ``--out`` begins anew.
+
+pmlb    sets of two classes, five folds: information score and accuracy of each method
+draws   the folds of "pmlb" on which the exact posterior and EP differ most, by other draws and more
+timing  a thousand draws of the posterior of f on a line, by three samplers
+images  Fashion-MNIST, MNIST 3 against 5, German traffic signs 30 against 50
 
 Work goes through joblib, to a cluster with ``--dask ADDRESS`` of its scheduler: the workers need
 this folder on their PYTHONPATH, and the folders of --data and --out at the same place. One seed
@@ -39,7 +43,8 @@ from datasets import (
     stratified_folds,
 )
 from paper_image_tables import collect
-from paper_images import N, image_row, image_tasks
+from paper_images import CLASSES, N, image_row, image_tasks
+from paper_images import METHODS as IMAGE_METHODS
 from paper_methods import BY_NAME, COME_WITH, TASKS, TOGETHER, drawn_again, forecasts
 from paper_timing import SAMPLERS, SIZES, time_of_draws
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -119,6 +124,11 @@ def draws_tasks(arguments: argparse.Namespace) -> list[tuple[str, int, Path | No
         raise SystemExit(f"draws needs rows of pmlb in {arguments.out}: run pmlb first.")
     rows = paper_summary.read_rows(arguments.out)
     scores = rows[rows["n"] <= N_DRAWN].set_index(paper_summary.KEY)["information"].unstack()
+    if not {"SkewGP0", "EP@0"} <= set(scores):
+        raise SystemExit(
+            f"draws needs rows of SkewGP0 and EP@0 in {arguments.out}: run pmlb --methods SkewGP2, "
+            "which they come with."
+        )
     gaps = (scores["SkewGP0"] - scores["EP@0"]).abs()
     return [(name, int(fold), arguments.data) for name, fold in gaps.nlargest(MOST_DRAWN).index]
 
@@ -152,6 +162,9 @@ def timing_row(method: str, n: int) -> list[Row]:
 
 def images_tasks(arguments: argparse.Namespace) -> list[tuple[Any, ...]]:
     """One for each data set, kernel, class and method."""
+    unknown = sorted(set(arguments.sets or ()) - set(CLASSES))
+    if unknown:
+        raise SystemExit(f"No images {', '.join(unknown)}: there are {', '.join(CLASSES)}.")
     return image_tasks(arguments.data, arguments.out, arguments.images, arguments.sets)
 
 
@@ -162,6 +175,7 @@ class Experiment(NamedTuple):
     work: Callable[..., list[Row]]
     key: tuple[str, ...]  # columns that the first entries of a task are
     fields: tuple[str, ...]  # further columns
+    methods: tuple[str, ...]  # of --methods
     finish: Callable[[argparse.Namespace], None] | None = None  # what its rows, once there, make
 
 
@@ -172,19 +186,24 @@ EXPERIMENTS = {
         ("set", "fold", "method"),
         ("n", "d", "information", "accuracy", "log_evidence", "skewness", "seconds",
          "failure"),
+        (*TASKS, *BY_NAME),
     ),
-    "draws": Experiment(draws_tasks, draws_fold, ("set", "fold"), ("draws", "seed", "information")),
+    "draws": Experiment(
+        draws_tasks, draws_fold, ("set", "fold"), ("draws", "seed", "information"), ()
+    ),
     "timing": Experiment(
         timing_tasks,
         timing_row,
         ("sampler", "n"),
         ("draws", "seconds", "ess", "ess_error", "draws_per_second", "ess_per_second"),
+        SAMPLERS,
     ),
     "images": Experiment(
         images_tasks,
         image_row,
         ("problem", "kernel", "class", "method"),
         ("n", "accuracy", "information", "log_evidence", "skewness", "seconds"),
+        IMAGE_METHODS,
         lambda arguments: collect(arguments.data, arguments.out, arguments.images),
     ),
 }  # fmt: skip
@@ -199,15 +218,14 @@ def alone(work: Callable[..., list[Row]], task: tuple[Any, ...]) -> tuple[list[R
 
 def run(name: str, arguments: argparse.Namespace) -> None:
     """Run what is left of an experiment, and write it as it comes."""
-    tasks, work, key, fields, finish = EXPERIMENTS[name]
+    tasks, work, key, fields, methods, finish = EXPERIMENTS[name]
     path = arguments.out / f"paper_{name}.csv"
     done = {tuple(row[column] for column in key) for row in read_rows(path)}
     asked = tasks(arguments)
-    if arguments.methods:
+    if methods and arguments.methods:
         asked = [task for task in asked if not arguments.methods.isdisjoint(task)]
-        if not asked:
-            raise SystemExit(f"{name} has no task of its own for {', '.join(arguments.methods)}.")
     left = [task for task in asked if tuple(map(str, task[: len(key)])) not in done]
+    print(f"{name}: {len(asked) - len(left)} of {len(asked)} tasks have their rows in {path}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     # Rows come in the order in which they are done.
@@ -242,27 +260,88 @@ def workers(scheduler: str | None) -> Iterator[None]:
         yield
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def positive(number: str) -> int:
+    if not (number.isdecimal() and int(number)):
+        raise argparse.ArgumentTypeError(f"{number} is not a whole number above 0")
+    return int(number)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """What can be asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("experiments", nargs="+", choices=tuple(EXPERIMENTS))
     add_data_option(parser)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument("--jobs", type=int, default=None)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "benchmarks" / "results",
+        metavar="DIR",
+        help="where the rows go, and those that are there are not computed again; by default "
+        "benchmarks/results, which has all",
+    )
+    parser.add_argument("--jobs", type=int, help="processes, -1: as many as cores; by default one")
     parser.add_argument("--dask", metavar="ADDRESS", help="of a scheduler, as in tcp://host:8786")
-    parser.add_argument("--largest", type=int, default=1600)
-    parser.add_argument("--sets", nargs="+", help="of pmlb; fashion, mnist, gtsrb of images")
+    parser.add_argument(
+        "--largest",
+        type=positive,
+        default=1600,
+        metavar="N",
+        help="of pmlb: rows of the largest set, by default %(default)s",
+    )
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        metavar="NAME",
+        help=f"of pmlb: these, whatever --largest; of images: of {', '.join(CLASSES)}",
+    )
+    methods = (f"of {name} {', '.join(e.methods)}" for name, e in EXPERIMENTS.items() if e.methods)
     parser.add_argument(
         "--methods",
         nargs="+",
-        choices=tuple(dict.fromkeys((*TASKS, *TOGETHER, *BY_NAME, *SAMPLERS))),
-        help="these only; of pmlb SkewGP2 comes with GP-EP, SkewGP0 and EP@0",
+        metavar="NAME",
+        help=f"these only: {'; '.join(methods)}. With SkewGP2 of pmlb come "
+        f"{', '.join(TOGETHER[:-1])}; {' and '.join(BY_NAME)} are run where they are named only",
     )
-    parser.add_argument("--folds", type=int, default=5, help="how many of the five")
     parser.add_argument(
-        "--images", type=int, default=N, help="to learn from, and to forecast; not N: --out too"
+        "--folds",
+        type=int,
+        choices=range(1, paper_summary.FOLDS + 1),
+        default=paper_summary.FOLDS,
+        help=f"of pmlb: the first of the {paper_summary.FOLDS}",
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of timing")
+    parser.add_argument(
+        "--images",
+        type=positive,
+        default=N,
+        metavar="N",
+        help="to learn from, and as many to forecast, by default %(default)s; others want an --out "
+        "of their own",
+    )
+    parser.add_argument(
+        "--sizes", type=positive, nargs="+", default=SIZES, metavar="N", help="of timing: labels"
+    )
+    return parser
+
+
+def check_methods(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """An error for those that none of the experiments has."""
+    known = [method for name in arguments.experiments for method in EXPERIMENTS[name].methods]
+    for method in arguments.methods or ():
+        if method not in known:
+            tasks = [task for task in known if method in COME_WITH.get(task, ())]
+            parser.error(
+                f"--methods: {' and '.join(arguments.experiments)} can be asked for "
+                f"{', '.join(known) or 'none'}, not for {method}"
+                + "".join(f", which comes with {task}" for task in tasks)
+            )
+
+
+def main() -> None:
+    parser = command_line()
     arguments = parser.parse_args()
+    check_methods(parser, arguments)
     arguments.methods = frozenset(arguments.methods or ())
     arguments.out = arguments.out.resolve()  # of workers as well, whatever folder they are in
     arguments.data = arguments.data and arguments.data.resolve()

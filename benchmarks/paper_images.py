@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 N = 5000
 KERNELS = ("rbf", "nn")
+METHODS = ("GP-EP", "SkewGP0", "SkewGP2")  # EP@0 comes with SkewGP0
 SEED = 8927
 
 
@@ -81,11 +82,10 @@ def image_tasks(
 ) -> list[tuple[str, str, int, str, Path | None, Path, int]]:
     """Problem, kernel, class and method of each row, and where from and to."""
     problems = [(name, k) for name in available(data, wanted) for k in range(CLASSES[name])]
-    # EP@0 comes with SkewGP0. What takes longest comes last.
-    methods = (("GP-EP", "SkewGP0"), ("SkewGP2",))
+    # What takes longest comes last.
     return [
         (problem, kernel, k, method, data, out, n)
-        for group in methods
+        for group in (METHODS[:2], METHODS[2:])
         for kernel in KERNELS
         for problem, k in problems
         for method in group

@@ -197,11 +197,14 @@ def test_unknown_figures_are_told_of(tmp_path):
         ([], "no --data DIR was given, and the package pmlb"),
         (["--sets", "iris"], "No data set 'iris': no --data DIR was given"),
         (["--data", "not_there"], "not_there is not a directory"),
+        (["--data", "data", "--sets", "iriss"], "iriss.npz is not there (but iris)"),
     ],
 )
 def test_data_that_cannot_be_had_are_told_of(arguments, told, tmp_path):
     # Where the package pmlb is installed, it would fetch them.
     (tmp_path / "pmlb.py").write_text("raise ImportError('not installed')")
+    (tmp_path / "data" / "pmlb").mkdir(parents=True)
+    (tmp_path / "data" / "pmlb" / "iris.npz").touch()
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, str(ROOT / "benchmarks" / "paper.py"), "pmlb", *arguments]
     done = subprocess.run(
@@ -209,8 +212,30 @@ def test_data_that_cannot_be_had_are_told_of(arguments, told, tmp_path):
         capture_output=True,
         text=True,
         timeout=100,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pmlb", "--methods", "GP-L", "GP-EP"], "not for GP-EP, which comes with SkewGP2"),
+        (["timing", "--methods", "ess", "GP-L"], "ess, lin_ess, twisted, not for GP-L"),
+        (["draws", "--methods", "GP-L"], "can be asked for none"),
+        (["pmlb", "--folds", "6"], "choose from 1, 2, 3, 4, 5"),
+        (["timing", "--sizes", "50", "0"], "0 is not a whole number above 0"),
+    ],
+)
+def test_what_makes_no_sense_is_told_of(arguments, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import paper
+
+    monkeypatch.setattr(sys, "argv", ["paper.py", *arguments, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="2"):
+        paper.main()
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

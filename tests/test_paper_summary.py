@@ -141,6 +141,39 @@ def test_seconds_count_where_every_fold_has_them(modules, results, tmp_path):
     assert modules[0].averages(table).loc["SkewGP2", "seconds a fold"] == 1.0
 
 
+@pytest.fixture
+def command(modules, monkeypatch):
+    """Runs the command on a folder."""
+
+    def run(folder):
+        monkeypatch.setattr(sys, "argv", ["paper_summary.py", "--results", str(folder)])
+        modules[0].main()
+
+    return run
+
+
+def test_the_command_does_without_the_test_where_baycomp_is_not(
+    modules, results, command, monkeypatch, capsys
+):
+    monkeypatch.setattr(modules[0], "find_spec", lambda name: None)
+    command(results)
+    without = capsys.readouterr().out
+    assert "P(equal)" not in without
+    assert "pip install baycomp" in without
+    assert f"{GAIN / 2:.4f}" in without  # the planted mean
+
+
+def test_the_command_says_what_is_missing(results, command, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command(tmp_path)
+    assert f"no paper_pmlb.csv in {tmp_path}" in capsys.readouterr().err
+    rows = pd.read_csv(results / "paper_pmlb.csv")
+    rows[rows["fold"] < 4].to_csv(tmp_path / "paper_pmlb.csv", index=False)
+    with pytest.raises(SystemExit, match="2"):
+        command(tmp_path)
+    assert "has no set with all 5 folds" in capsys.readouterr().err
+
+
 def test_the_tree_finds_where_the_gain_is(modules, results):
     figures = modules[1]
     tree, explained = figures.fitted_tree(figures.gain_and_skewness(results))
