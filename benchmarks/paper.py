@@ -162,9 +162,6 @@ def timing_row(method: str, n: int) -> list[Row]:
 
 def images_tasks(arguments: argparse.Namespace) -> list[tuple[Any, ...]]:
     """One for each data set, kernel, class and method."""
-    unknown = sorted(set(arguments.sets or ()) - set(CLASSES))
-    if unknown:
-        raise SystemExit(f"No images {', '.join(unknown)}: there are {', '.join(CLASSES)}.")
     return image_tasks(arguments.data, arguments.out, arguments.images, arguments.sets)
 
 

@@ -42,7 +42,7 @@ def load(problem: str, target: int, data: Path | None, n: int = N) -> Images:
         (X, y), (new, y_new) = (fashion_mnist(data, part) for part in ("train", "test"))
         return Images(X[:n], (y[:n] == target) * 1, new[:n], (y_new[:n] == target) * 1)
     if problem not in PAIRS:
-        raise ValueError(f"problem has to be fashion, {' or '.join(PAIRS)}, not {problem!r}.")
+        raise DataUnavailableError(f"No images {problem!r}: there are {', '.join(CLASSES)}.")
     X, y, split = PAIRS[problem](data)
     # Spread over the file, which may have one class after the other.
     train, test = (spread(np.flatnonzero(split == side), n) for side in (0, 1))
@@ -85,10 +85,9 @@ def image_tasks(
     # What takes longest comes last.
     return [
         (problem, kernel, k, method, data, out, n)
-        for group in (METHODS[:2], METHODS[2:])
+        for method in METHODS
         for kernel in KERNELS
         for problem, k in problems
-        for method in group
     ]
 
 

@@ -187,12 +187,12 @@ def main() -> None:
     results = parser.parse_args().results
     if not (results / "paper_pmlb.csv").exists():
         parser.error(f"no paper_pmlb.csv in {results}: paper.py pmlb --out {results} makes it")
-    if whole_sets(results).empty:
+    table = by_set(results)
+    if table.empty:
         parser.error(
             f"{results / 'paper_pmlb.csv'} has no set with all {FOLDS} folds of "
             f"{', '.join(METHODS)}: paper.py pmlb --out {results} goes on with it"
         )
-    table = by_set(results)
     print(f"{len(table)} sets (the paper: 124)\n")
     print(averages(table).to_string(float_format="{:.3f}".format))
     print(f"\nInformation score, bits a label; equal: within {ROPE}\n")
@@ -203,8 +203,7 @@ def main() -> None:
     prior = with_priors(table)
     if len(prior):
         print(f"\nHyperparameters with priors, {len(prior)} sets\n")
-        found = differences(prior, PRIOR_PAIRS, tested)
-        print(found.to_string(float_format="{:.4f}".format))
+        print(differences(prior, PRIOR_PAIRS, tested).to_string(float_format="{:.4f}".format))
     found, failed = beside_gpy(results)
     if len(found):
         print(f"\nGP-EP less GPy's EP, medians of {len(found)} folds; of {failed} GPy made nothing")

@@ -230,8 +230,9 @@ def test_data_that_cannot_be_had_are_told_of(arguments, told, tmp_path):
         (["timing", "--sizes", "50", "0"], "0 is not a whole number above 0"),
     ],
 )
-def test_what_makes_no_sense_is_told_of(arguments, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+def test_what_makes_no_sense_is_told_of(
+    arguments, told, tmp_path, benchmarks_on_path, monkeypatch, capsys
+):
     import paper
 
     monkeypatch.setattr(sys, "argv", ["paper.py", *arguments, "--out", str(tmp_path / "out")])
