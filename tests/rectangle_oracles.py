@@ -20,8 +20,11 @@ _AT_ONCE = 2_000_000  # nodes times rows evaluated in one block
 _NARROW_POINTS, _NARROW_WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
-def log_interval(a: FloatArray, b: FloatArray) -> FloatArray:
-    """log(Phi(b) - Phi(a)); narrow intervals by a Gauss-Legendre rule, which does not cancel."""
+def log_interval(a: FloatArray, b: FloatArray, width: FloatArray | None = None) -> FloatArray:
+    """log(Phi(b) - Phi(a)); narrow intervals by a Gauss-Legendre rule, which does not cancel.
+
+    `width`: b - a before a and b were rounded, whose difference has few digits where it is small.
+    """
     a, b = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
     if np.all(np.isneginf(a)):
         return np.asarray(log_ndtr(b))
@@ -32,7 +35,7 @@ def log_interval(a: FloatArray, b: FloatArray) -> FloatArray:
         low, high = np.where(flip, -b, a), np.where(flip, -a, b)
         log_high = log_ndtr(high)
         result = log_high + np.log1p(-np.exp(log_ndtr(low) - log_high))
-        width = high - low
+        width = high - low if width is None else np.broadcast_to(width, low.shape)
         narrow = np.isfinite(width) & (width * (1.0 + np.abs(low)) < 1.0)
     if narrow.any():
         start, length = low[narrow][:, None], width[narrow][:, None]
@@ -61,7 +64,7 @@ def factor_log_prob(
         for start in range(0, len(t), step):
             part = t[start : start + step]
             shift = part @ B.T
-            terms = log_interval((low - shift) / d, (high - shift) / d)
+            terms = log_interval((low - shift) / d, (high - shift) / d, (high - low) / d)
             out[start : start + step] = terms.sum(axis=1) - 0.5 * (part**2).sum(axis=1)
         return out - 0.5 * r * _LOG_2PI
 
