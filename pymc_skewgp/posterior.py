@@ -44,9 +44,10 @@ _ETI_89 = (0.055, 0.5, 0.945)
 
 
 class _Regression(NamedTuple):
-    """f at t new points given u, but for the draws: f - centre = solved' u + residual."""
+    """f at t points given u, but for the draws: f - centre = solved' u + residual."""
 
     centre: FloatArray  # (t,), prior mean
+    variance: FloatArray  # (t,), prior variance
     row_cov: FloatArray  # (s + n, t), covariance of u with f
     solved: FloatArray  # G^-1 row_cov
 
@@ -287,7 +288,7 @@ class SkewGPPosterior:
         probs = as_vector("quantiles", np.atleast_1d(np.asarray(quantiles, dtype=float)))
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
         regression = self._regression(new)
-        marginals = self._marginals(new, regression)
+        marginals = self._marginals(regression)
         mean, sd, skewness = marginals.moments
         errors = marginals.moment_errors
         p_mean, p_mcse = marginals.probability()
@@ -299,10 +300,10 @@ class SkewGPPosterior:
         if draws:
             rng = np.random.default_rng(random_seed)
             drawn, chosen = self._equal_draws(draws, chains, "twisted", rng, 1)
-            centre, row_cov, solved = regression
-            residual = self._prior.covariance("Xnew", new) - row_cov.T @ solved
+            solved = regression.solved
+            residual = self._prior.covariance("Xnew", new) - regression.row_cov.T @ solved
             factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
-            f = centre[:, None] + (drawn.draws[chosen.ravel()] @ solved).T
+            f = regression.centre[:, None] + (drawn.draws[chosen.ravel()] @ solved).T
             f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
             f = f.T.reshape(chains, draws, -1)
             p = ndtr(f)
@@ -373,23 +374,28 @@ class SkewGPPosterior:
         >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
         P(f(0.5) < 0) = 0.06
         """
-        new = self._X if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
-        return self._marginals(new, self._regression(new))
+        new = None if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
+        return self._marginals(self._regression(new))
 
-    def _regression(self, new: FloatArray) -> _Regression:
+    def _regression(self, new: FloatArray | None) -> _Regression:
+        """At new points; for None at the data, which are not new points at their inputs."""
         problem = self._problem  # first, so that what is wrong at the data is told of as such
+        if new is None:
+            variance = np.einsum("ij,ij->i", problem.prior_factor, problem.prior_factor)
+            return _Regression(problem.mean, variance, *problem.regression())
         cross = self._prior.covariance("Xnew", self._points, new)
-        return _Regression(self._prior.mean("Xnew", new), *problem.regression(cross))
+        variance = self._prior.covariance("Xnew", new, diag=True)
+        return _Regression(self._prior.mean("Xnew", new), variance, *problem.regression(cross))
 
-    def _marginals(self, new: FloatArray, regression: _Regression) -> LatentMarginals:
+    def _marginals(self, regression: _Regression) -> LatentMarginals:
         latent = self.latent
         weights = np.exp(latent.log_weights - latent.log_weights.max())
         weights /= weights.sum()
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
-        prior_var = self._prior.covariance("Xnew", new, diag=True)
         known = np.einsum("ij,ij->j", regression.row_cov, regression.solved)
-        return LatentMarginals(means, np.maximum(prior_var - known, 0.0), weights, latent.replicate)
+        variance = np.maximum(regression.variance - known, 0.0)
+        return LatentMarginals(means, variance, weights, latent.replicate)
 
     @property
     def _labels(self) -> NDArray[np.int64]:

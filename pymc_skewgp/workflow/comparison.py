@@ -169,7 +169,9 @@ def compare_approximations(
         inputs, labels, point, n_draws=_REFERENCE_DRAWS,
         random_seed=np.random.SeedSequence([seed, 2]),  # [seed] alone is what the method is given
     )  # fmt: skip
-    reference = exact.marginals(np.vstack([inputs, new]))
+    reference = exact.marginals()
+    if new.shape[0]:
+        reference = reference.with_points(exact.marginals(new))
     rows: dict[str, dict[str, Any]] = {}
     trees: dict[str, DataTree] = {}
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
