@@ -75,8 +75,8 @@ class SkewGPPosterior:
     y : array_like, shape (n,)
         Labels, 0 and 1, or -1 and 1, or booleans.
     cov_func : callable
-        Kernel ``k(X, Xs=None, diag=False)`` returning arrays. `SkewGP.posterior` makes one from a
-        ``pm.gp.cov`` object.
+        Kernel ``k(X, Xs=None, diag=False)`` returning arrays; what ``k(X)`` has beyond ``k(X, X)``
+        is noise of each row (see Notes). `SkewGP.posterior` makes one from a ``pm.gp.cov`` object.
     mean_func : callable, optional
         ``m(X)`` of shape (n,). Default zero.
     pseudo_points : array_like, shape (s, d) or (s,), optional
@@ -95,6 +95,14 @@ class SkewGPPosterior:
     ValueError
         Labels of other than two classes, empty data, shapes that do not fit, NaN or infinities,
         pseudo-points that coincide, phases other than +-1.
+
+    Notes
+    -----
+    Some kernels tell the data from new points: ``pm.gp.cov.WhiteNoise`` is in ``k(X)``, and in no
+    ``k(X, Xs)``, even where Xs equals X. Each row then has noise of its own. f at *the data* (what
+    a method gives without ``Xnew``) has that of their rows. f at *new points* (``Xnew``, also one
+    that equals ``X``) and at pseudo-points has another, independent of it. For other kernels f at
+    new points with the inputs of the data is f at the data.
 
     References
     ----------
@@ -198,7 +206,7 @@ class SkewGPPosterior:
         *,
         thin: int = 1,
     ) -> DataTree:
-        """Draw the latent function at the data.
+        """Draw the latent function at the data, noise of the kernel included.
 
         Parameters
         ----------
@@ -265,7 +273,8 @@ class SkewGPPosterior:
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,)
-            New inputs.
+            New inputs. Noise of the kernel is drawn afresh for each row, also at inputs of the
+            data.
         draws, chains : int
             Draws of f, p and y. ``draws=0`` leaves
             out the group ``predictions``, whose joint draws need the covariance of all new points.
@@ -344,7 +353,8 @@ class SkewGPPosterior:
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,)
-            New inputs.
+            New inputs. For a new label at the rows of the data themselves, whose noise of the
+            kernel is theirs, ask ``marginals().probability()``.
 
         Returns
         -------
@@ -359,7 +369,8 @@ class SkewGPPosterior:
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,), optional
-            New inputs. Default the data.
+            New inputs, also where they are those of the data. Default the data: the function that
+            `sample` draws. The two differ for kernels with noise of each row.
 
         Returns
         -------

@@ -16,7 +16,13 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from approximation_oracles import ExactMarginals, exact_marginals
+from approximation_oracles import (
+    ExactMarginals,
+    continued,
+    exact_marginals,
+    numerical_laplace,
+    sequential_ep,
+)
 from oracles import probit_posterior_quadrature
 from scipy.integrate import quad
 from scipy.special import ndtr
@@ -24,9 +30,9 @@ from scipy.stats import norm, skewnorm
 
 import pymc_skewgp as sg
 from pymc_skewgp.gp.functions import ArrayCovariance
+from pymc_skewgp.gp.process import process_at
 from pymc_skewgp.inference.function_given import continue_draws
-from pymc_skewgp.inference.gaussian_posterior import ep_posterior
-from pymc_skewgp.inference.probit import Prior
+from pymc_skewgp.inference.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp.plots import plot_latent_band
 
 N_SEEDS = 16
@@ -60,7 +66,7 @@ def on_arrays(function):
 
 class Kernel(NamedTuple):
     function: object  # a pm.gp.cov object, or a function of arrays
-    own: object  # the matrix of one set of rows, from their smooth part S and I
+    own: object  # the matrix of one set of rows, from their smooth part S and the identity
     between: object  # of two sets, from S
 
     def posterior(self, x, y, **options):
@@ -80,20 +86,20 @@ class Kernel(NamedTuple):
 
 KERNELS = {
     "sum": Kernel(
-        cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(3.0), lambda S, I: S + 9.0 * I, lambda S: S
+        cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(3.0), lambda S, one: S + 9.0 * one, lambda S: S
     ),
-    "alone": Kernel(cov.WhiteNoise(1.5), lambda S, I: 2.25 * I, lambda S: 0.0 * S),
+    "alone": Kernel(cov.WhiteNoise(1.5), lambda S, one: 2.25 * one, lambda S: 0.0 * S),
     "product": Kernel(
         cov.ExpQuad(1, ls=1.0) * cov.WhiteNoise(1.5) + 2.0 * cov.ExpQuad(1, ls=1.0),
-        lambda S, I: 2.25 * I + 2.0 * S,
+        lambda S, one: 2.25 * one + 2.0 * S,
         lambda S: 2.0 * S,
     ),
     "power": Kernel(
         (cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(1.2)) ** 2,
-        lambda S, I: (S + 1.44 * I) ** 2,
+        lambda S, one: (S + 1.44 * one) ** 2,
         lambda S: S**2,
     ),
-    "function": Kernel(noisy_function, lambda S, I: S + 9.0 * I, lambda S: S),
+    "function": Kernel(noisy_function, lambda S, one: S + 9.0 * one, lambda S: S),
 }
 SUM = KERNELS["sum"]
 # Two rows with labels, apart or equal; the first of the new points is at the first row.
@@ -156,8 +162,8 @@ class TestMarginals:
         """Noise of their own, at the very inputs of the data, and no share of that of the data."""
         wanted = truth(kernel, x)
         found = [kernel.posterior(x, Y, random_seed=i).marginals(NEW) for i in range(N_SEEDS)]
-        for got, want in zip(zip(*(at.moments for at in found)), wanted.moments(), strict=True):  # noqa: B905
-            agree(got, want[2:])
+        for name, want in zip(("mean", "sd", "skewness"), wanted.moments(), strict=True):
+            agree([getattr(at.moments, name) for at in found], want[2:])
         agree([at.cdf(np.zeros(3)).value for at in found], wanted.cdf(np.zeros(5))[2:])
 
     def test_probability_is_that_of_new_labels_at_new_points(self, kernel, x):
@@ -299,22 +305,27 @@ class TestDraws:
 
 
 class TestApproximations:
-    def test_one_site_of_ep_is_exact(self):
-        """Mean and variance at the row are the posterior's; a new point at its input has f's own.
+    @pytest.fixture
+    def prior(self, kernel):
+        return kernel.posterior(ROWS["tied"], Y).prior
 
-        In u = f + e > 0 the row has variance 11, f with u covariance 10 there, and 1 at the new
-        point; u has mean sqrt(2/pi) sd and loses 2/pi of its variance.
-        """
-        prior = Prior(
-            noisy_function, lambda X: np.zeros(len(X)), np.zeros((0, 1)), np.zeros(0), np.zeros(0)
-        )
-        row = np.array([[0.3]])
-        found = ep_posterior(prior, row, np.ones(1), row)
-        cross = np.array([10.0, 1.0])
-        # EP stops at 1e-6 deviations.
-        np.testing.assert_allclose(found.mean, cross * np.sqrt(2 / np.pi / 11.0), rtol=1e-5)
-        variance = 10.0 - 2.0 / np.pi * cross**2 / 11.0
-        np.testing.assert_allclose(found.cov.diagonal(), variance, rtol=1e-5)
+    def test_ep(self, kernel, prior, x):
+        """EP of f at the data, site by site, and GP regression on it at new points."""
+        K = kernel.joint(x, NEW)
+        found = ep_posterior(prior, x, SIGN, NEW)
+        there = sequential_ep(np.zeros(2), K[:2, :2], SIGN, np.zeros(2), np.ones(2))
+        wanted = continued(there, np.zeros(5), K, 2)
+        # EP stops at 1e-6 deviations, and its sites are off by a few times that.
+        np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.cov, wanted.cov, rtol=1e-5, atol=1e-5)
+
+    def test_laplace(self, kernel, prior, x):
+        K = kernel.joint(x, NEW)
+        found = laplace_posterior(prior, x, SIGN, NEW)
+        wanted = continued(numerical_laplace(np.zeros(2), K[:2, :2], SIGN), np.zeros(5), K, 2)
+        # The oracle's second derivatives are finite differences.
+        np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-5)
+        np.testing.assert_allclose(found.cov, wanted.cov, rtol=1e-5, atol=1e-5)
 
     def test_draws_continued_to_the_inputs_of_the_data(self):
         """Weighted prior draws at two rows, carried to new points, by quadrature.
@@ -372,6 +383,14 @@ class TestApproximations:
 
 
 class TestOfAModel:
+    def test_graphs(self, x):
+        """Pseudo-points, rows and new points of the prior that `conditional` conditions."""
+        gp = sg.SkewGP(cov_func=SUM.function, pseudo_points=[[0.3]], phase=[-1.0])
+        graph = process_at(gp, [x, NEW], 0.0)
+        K = SUM.joint(np.array([[0.3]]), x, NEW)
+        np.testing.assert_allclose(graph.scale.eval(), K[1:, 1:], atol=1e-11)
+        np.testing.assert_allclose(graph.cross_cov.eval(), -K[1:, :1] / np.sqrt(10.0), atol=1e-11)
+
     def test_latent_draws(self):
         """f at two equal rows and at new points for each draw of a trace, by quadrature.
 

@@ -81,8 +81,9 @@ def compare_approximations(
         Values, by name, of random variables among the hyperparameters; for instance ``fit.point``
         of `find_hyperparameters`.
     Xnew, ynew : array_like, optional
-        Test inputs, shape (t, d), and their labels. Latent marginals are compared at `X` and
-        `Xnew`, predictive probabilities at `Xnew` (without it at `X`); scores need `ynew`.
+        Test inputs, shape (t, d), and their labels. Latent marginals are compared at the data and
+        at `Xnew` (new points, with noise of the kernel of their own), predictive probabilities at
+        `Xnew` (without it at the data); scores need `ynew`.
     methods : sequence of str, optional
         Of "exact" (twisted sampler), "lin_ess", "ep" (expectation propagation), "laplace", "advi",
         "fullrank_advi" (``pm.fit``), "latent_nuts" (``pm.gp.Latent``), "hsgp_nuts"
