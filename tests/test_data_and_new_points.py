@@ -44,7 +44,7 @@ def smooth(A, B):
 
 
 def noisy_function(X, Xs=None, diag=False):
-    """A kernel on arrays whose noise is told by the missing Xs, as PyMC's."""
+    """A kernel on arrays with noise where Xs is missing, as PyMC's."""
     if diag:
         return np.full(len(X), 1.0 + 9.0)
     return smooth(X, X) + 9.0 * np.eye(len(X)) if Xs is None else smooth(X, Xs)
@@ -238,9 +238,9 @@ MANY = np.linspace(-2.0, 2.0, 12)[:, None]
 
 @pytest.fixture(scope="module", params=["sum", "function", "with a pseudo-point"])
 def posterior(request):
-    told = {"pseudo_points": [[-2.0]], "phase": [-1]} if "point" in request.param else {}
+    points = {"pseudo_points": [[-2.0]], "phase": [-1]} if "point" in request.param else {}
     kernel = KERNELS.get(request.param, SUM)
-    return kernel.posterior(MANY, np.ones(12, dtype=int), n_draws=16384, **told)
+    return kernel.posterior(MANY, np.ones(12, dtype=int), n_draws=16384, **points)
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +252,7 @@ class TestDraws:
     def test_marginals_are_those_of_the_draws(self, posterior, draws):
         """Shares of 20000 draws below quantiles, each within 5 standard errors of its nominal one.
 
-        Draws are worth 4 in 5 of their number at least; 36 shares: false alarms 2e-5.
+        The effective sample size is 4 in 5 of their number at least; 36 shares: false alarms 2e-5.
         """
         assert draws["sample_stats"].attrs["ess_fraction"] > 0.8
         f = draws["posterior"]["f"].values.reshape(-1, 12)
@@ -330,7 +330,7 @@ class TestApproximations:
     def test_draws_continued_to_the_inputs_of_the_data(self):
         """Weighted prior draws at two rows, carried to new points, by quadrature.
 
-        100000 draws worth a quarter: .006 of a deviation; 5 of these.
+        An effective sample size of a quarter of 100000: .006 of a deviation; 5 of these.
         """
         x = ROWS["apart"]
         rng = np.random.default_rng(3)
