@@ -44,9 +44,10 @@ _ETI_89 = (0.055, 0.5, 0.945)
 
 
 class _Regression(NamedTuple):
-    """f at t new points given u, but for the draws: f - centre = solved' u + residual."""
+    """f at t points given u, but for the draws: f - centre = solved' u + residual."""
 
     centre: FloatArray  # (t,), prior mean
+    variance: FloatArray  # (t,), prior variance
     row_cov: FloatArray  # (s + n, t), covariance of u with f
     solved: FloatArray  # G^-1 row_cov
 
@@ -74,8 +75,8 @@ class SkewGPPosterior:
     y : array_like, shape (n,)
         Labels, 0 and 1, or -1 and 1, or booleans.
     cov_func : callable
-        Kernel ``k(X, Xs=None, diag=False)`` returning arrays. `SkewGP.posterior` makes one from a
-        ``pm.gp.cov`` object.
+        Kernel ``k(X, Xs=None, diag=False)`` returning arrays; what ``k(X)`` has beyond ``k(X, X)``
+        is noise of each row (see Notes). `SkewGP.posterior` makes one from a ``pm.gp.cov`` object.
     mean_func : callable, optional
         ``m(X)`` of shape (n,). Default zero.
     pseudo_points : array_like, shape (s, d) or (s,), optional
@@ -94,6 +95,14 @@ class SkewGPPosterior:
     ValueError
         Labels of other than two classes, empty data, shapes that do not fit, NaN or infinities,
         pseudo-points that coincide, phases other than +-1.
+
+    Notes
+    -----
+    Some kernels tell the data from new points: ``pm.gp.cov.WhiteNoise`` is in ``k(X)``, and in no
+    ``k(X, Xs)``, even where Xs equals X. Each row then has noise of its own. f at *the data* (what
+    a method gives without ``Xnew``) has that of their rows. f at *new points* (``Xnew``, also one
+    that equals ``X``) and at pseudo-points has another, independent of it. For other kernels f at
+    new points with the inputs of the data is f at the data.
 
     References
     ----------
@@ -197,7 +206,7 @@ class SkewGPPosterior:
         *,
         thin: int = 1,
     ) -> DataTree:
-        """Draw the latent function at the data.
+        """Draw the latent function at the data, noise of the kernel included.
 
         Parameters
         ----------
@@ -264,7 +273,8 @@ class SkewGPPosterior:
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,)
-            New inputs.
+            New inputs. Noise of the kernel is drawn afresh for each row, also at inputs of the
+            data.
         draws, chains : int
             Draws of f, p and y. ``draws=0`` leaves
             out the group ``predictions``, whose joint draws need the covariance of all new points.
@@ -287,7 +297,7 @@ class SkewGPPosterior:
         probs = as_vector("quantiles", np.atleast_1d(np.asarray(quantiles, dtype=float)))
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
         regression = self._regression(new)
-        marginals = self._marginals(new, regression)
+        marginals = self._marginals(regression)
         mean, sd, skewness = marginals.moments
         errors = marginals.moment_errors
         p_mean, p_mcse = marginals.probability()
@@ -299,10 +309,10 @@ class SkewGPPosterior:
         if draws:
             rng = np.random.default_rng(random_seed)
             drawn, chosen = self._equal_draws(draws, chains, "twisted", rng, 1)
-            centre, row_cov, solved = regression
-            residual = self._prior.covariance("Xnew", new) - row_cov.T @ solved
+            solved = regression.solved
+            residual = self._prior.covariance("Xnew", new) - regression.row_cov.T @ solved
             factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
-            f = centre[:, None] + (drawn.draws[chosen.ravel()] @ solved).T
+            f = regression.centre[:, None] + (drawn.draws[chosen.ravel()] @ solved).T
             f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
             f = f.T.reshape(chains, draws, -1)
             p = ndtr(f)
@@ -343,7 +353,8 @@ class SkewGPPosterior:
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,)
-            New inputs.
+            New inputs. For a new label at the rows of the data themselves, whose noise of the
+            kernel is theirs, ask ``marginals().probability()``.
 
         Returns
         -------
@@ -358,7 +369,8 @@ class SkewGPPosterior:
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,), optional
-            New inputs. Default the data.
+            New inputs, also where they are those of the data. Default the data: the function that
+            `sample` draws. The two differ for kernels with noise of each row.
 
         Returns
         -------
@@ -373,23 +385,28 @@ class SkewGPPosterior:
         >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
         P(f(0.5) < 0) = 0.06
         """
-        new = self._X if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
-        return self._marginals(new, self._regression(new))
+        new = None if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
+        return self._marginals(self._regression(new))
 
-    def _regression(self, new: FloatArray) -> _Regression:
+    def _regression(self, new: FloatArray | None) -> _Regression:
+        """At new points; for None at the data, which are not new points at their inputs."""
         problem = self._problem  # first, so that what is wrong at the data is told of as such
+        if new is None:
+            variance = np.einsum("ij,ij->i", problem.prior_factor, problem.prior_factor)
+            return _Regression(problem.mean, variance, *problem.regression())
         cross = self._prior.covariance("Xnew", self._points, new)
-        return _Regression(self._prior.mean("Xnew", new), *problem.regression(cross))
+        variance = self._prior.covariance("Xnew", new, diag=True)
+        return _Regression(self._prior.mean("Xnew", new), variance, *problem.regression(cross))
 
-    def _marginals(self, new: FloatArray, regression: _Regression) -> LatentMarginals:
+    def _marginals(self, regression: _Regression) -> LatentMarginals:
         latent = self.latent
         weights = np.exp(latent.log_weights - latent.log_weights.max())
         weights /= weights.sum()
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
-        prior_var = self._prior.covariance("Xnew", new, diag=True)
         known = np.einsum("ij,ij->j", regression.row_cov, regression.solved)
-        return LatentMarginals(means, np.maximum(prior_var - known, 0.0), weights, latent.replicate)
+        variance = np.maximum(regression.variance - known, 0.0)
+        return LatentMarginals(means, variance, weights, latent.replicate)
 
     @property
     def _labels(self) -> NDArray[np.int64]:

@@ -126,7 +126,8 @@ def joint_covariance(
     """Covariance of f at the pseudo-points and the blocks of inputs, in one evaluation.
 
     One evaluation, because a kernel may be more than a function of two inputs: white noise at
-    equal inputs is independent between rows, and 0 between two matrices of inputs.
+    equal inputs is independent between rows, and 0 between two matrices of inputs. So each block
+    has what the kernel gives for it alone, and between two of them nothing is shared but k(X, Xs).
     """
     parts = blocks if pseudo_points is None else [pseudo_points, *blocks]
     points = parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=0)

@@ -63,6 +63,9 @@ class SkewGP:
     All three may be random variables of the model, to be sampled or optimised with the kernel's; a
     phase is ``2 * pm.Bernoulli("positive", 0.5, shape=s) - 1``.
 
+    ``pm.gp.cov.WhiteNoise`` in the kernel is noise of f that each row has for itself, as PyMC has
+    it: a row of the data, a new point and a pseudo-point share none, even at equal inputs.
+
     Raises
     ------
     TypeError
@@ -239,7 +242,7 @@ class SkewGP:
         name : str
             Name of the variable.
         Xnew : array_like or tensor, shape (t, d)
-            New inputs.
+            New inputs, with white noise of their own, also where they equal those of `prior`.
         given : mapping, optional
             ``{"X": ..., "f": ...}`` in place of those of `prior`.
         jitter : float, default 1e-6
@@ -437,7 +440,7 @@ class SkewGP:
         idata : DataTree
             Result of ``pm.sample`` on a model with `marginal_likelihood`.
         Xnew : array_like, shape (t, d), optional
-            New inputs to predict at.
+            New inputs to predict at, with white noise of their own, also where they equal `X`.
         X, y : array_like, optional
             Data, default those of `marginal_likelihood`.
         name : str, default "f"

@@ -49,6 +49,7 @@ def continue_draws(prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray) 
     prior : Prior
         Without pseudo-points, whose signs the draws do not tell.
     X, new : ndarray, shape (n, d) and (t, d)
+        The data, and new points, whose noise of the kernel is their own.
     f : ndarray, shape (S, n)
 
     Returns

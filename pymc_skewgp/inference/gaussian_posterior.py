@@ -65,7 +65,7 @@ def ep_posterior(
     ----------
     prior : Prior
     X, new : ndarray, shape (n, d) and (t, d)
-        Inputs with labels, and others.
+        Inputs with labels, and new points, whose noise of the kernel is their own.
     sign : ndarray, shape (n,)
         Labels as +-1.
 

@@ -1,6 +1,6 @@
 """What is known of f at each point by itself: a mixture of Gaussians over draws of u."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -141,6 +141,14 @@ class LatentMarginals:
         between = (p - (p @ self.weights)[:, None]) ** 2
         sd: FloatArray = np.sqrt((within + between) @ self.weights)
         return sd
+
+    def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
+        """These points, then those of `other`, a mixture over the same draws."""
+        return replace(
+            self,
+            means=np.vstack([self.means, other.means]),
+            variance=np.concatenate([self.variance, other.variance]),
+        )
 
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
         array = as_columns(values, self.size)

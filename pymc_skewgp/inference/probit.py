@@ -21,7 +21,11 @@ LOW_RANK_SHARE = 0.5
 
 
 class CovarianceFunction(Protocol):
-    """A kernel on arrays: ``k(X, Xs)`` of shape (n, m), ``k(X, diag=True)`` of shape (n,)."""
+    """A kernel on arrays: ``k(X, Xs)`` of shape (n, m), ``k(X, diag=True)`` of shape (n,).
+
+    ``k(X)`` is the covariance of one set of rows, with ``k(X, diag=True)`` on its diagonal. What it
+    has beyond ``k(X, X)`` is noise of each row, which no other row shares: a diagonal matrix.
+    """
 
     def __call__(
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
@@ -217,12 +221,17 @@ class ProbitProblem:
         chosen = systematic_resample(latent.log_weights, 1, rng)
         return self.function_given(latent.draws[chosen], rng)[0], latent.ess_fraction
 
-    def regression(self, cross: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Covariance of u with f at new points, shape (s + n, t), and G^-1 times it.
+    def regression(self, cross: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Covariance of u with f, shape (s + n, t), and G^-1 times it.
 
-        `cross` is the prior covariance of f at the pseudo-points and the data with f there.
+        `cross` is the prior covariance of f at the pseudo-points and the data with f at new points.
+        Without it, f is that of the problem itself: the kernel evaluated between its rows once more
+        would lack the noise that they have of their own.
         """
-        row_cov = self._scale[:, None] * cross
+        if cross is None:
+            row_cov = self.row_factor @ self.prior_factor.T
+        else:
+            row_cov = self._scale[:, None] * cross
         return row_cov, cho_solve((self._chol, True), row_cov)
 
 

@@ -41,7 +41,7 @@ def plot_latent_band(
     X : array_like, shape (t,) or (t, 1)
         Inputs, in any order.
     exact : SkewGPPosterior, LatentMarginals or DataTree
-        Marginal distributions of f at `X`. A posterior stands for its data: for other inputs give
+        Marginal distributions of f at `X`. A posterior stands for its data: for new points give
         ``posterior.marginals(X)``.
     approximation : SkewGPPosterior, LatentMarginals or DataTree, optional
         What to compare with it, at the same inputs.

@@ -99,6 +99,9 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
             return 4.0 * pm.gp.cov.Matern52(d, ls=ls)
 
+    Forecasts are for new rows, also at the features of training rows: with white noise in the
+    kernel their latent function has noise of its own. `to_datatree` has it at the training rows.
+
     From 450 rows on the search first climbs on 300 of them, and ``hyperparameters_.std_error`` is
     left out.
 

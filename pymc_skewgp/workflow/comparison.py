@@ -81,8 +81,9 @@ def compare_approximations(
         Values, by name, of random variables among the hyperparameters; for instance ``fit.point``
         of `find_hyperparameters`.
     Xnew, ynew : array_like, optional
-        Test inputs, shape (t, d), and their labels. Latent marginals are compared at `X` and
-        `Xnew`, predictive probabilities at `Xnew` (without it at `X`); scores need `ynew`.
+        Test inputs, shape (t, d), and their labels. Latent marginals are compared at the data and
+        at `Xnew` (new points, with noise of the kernel of their own), predictive probabilities at
+        `Xnew` (without it at the data); scores need `ynew`.
     methods : sequence of str, optional
         Of "exact" (twisted sampler), "lin_ess", "ep" (expectation propagation), "laplace", "advi",
         "fullrank_advi" (``pm.fit``), "latent_nuts" (``pm.gp.Latent``), "hsgp_nuts"
@@ -169,7 +170,9 @@ def compare_approximations(
         inputs, labels, point, n_draws=_REFERENCE_DRAWS,
         random_seed=np.random.SeedSequence([seed, 2]),  # [seed] alone is what the method is given
     )  # fmt: skip
-    reference = exact.marginals(np.vstack([inputs, new]))
+    reference = exact.marginals()
+    if new.shape[0]:
+        reference = reference.with_points(exact.marginals(new))
     rows: dict[str, dict[str, Any]] = {}
     trees: dict[str, DataTree] = {}
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())

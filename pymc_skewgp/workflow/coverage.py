@@ -44,7 +44,8 @@ def coverage(
     source : DataTree, LatentMarginals or SkewGPPosterior
         The approximation; or the result of `sbc`.
     exact : SkewGPPosterior, LatentMarginals or DataTree, optional
-        The exact posterior at the same points, for the first kind.
+        The exact posterior at the same points, for the first kind. A SkewGPPosterior stands for its
+        data, noise of the kernel included.
     probs : sequence of float, default (0.5, 0.8, 0.89, 0.95)
         Nominal probabilities of the intervals.
     var, group : str

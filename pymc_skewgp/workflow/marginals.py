@@ -212,7 +212,7 @@ def as_marginals(source: Any, *, var: str = "f", group: str = "posterior") -> Ma
     Parameters
     ----------
     source : SkewGPPosterior, LatentMarginals or DataTree
-        A posterior stands for its data; a DataTree for its draws.
+        A posterior stands for its data, noise of the kernel included; a DataTree for its draws.
     var, group : str
         Where the draws are, in a DataTree.
 

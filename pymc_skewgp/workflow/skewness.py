@@ -20,8 +20,8 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
     Parameters
     ----------
     source : DataTree, SkewGPPosterior or LatentMarginals
-        Draws, as ``pm.sample`` or ``posterior.sample`` return them; a posterior, at its data; or
-        ``posterior.marginals(Xnew)``, at other points.
+        Draws, as ``pm.sample`` or ``posterior.sample`` return them; a posterior, at its data (noise
+        of the kernel included); or ``posterior.marginals(Xnew)``, at new points.
     var : str, default "f"
         The latent variable of a DataTree.
     group : str, default "posterior"
