@@ -34,7 +34,7 @@ def log_interval(a: FloatArray, b: FloatArray, width: FloatArray | None = None) 
         flip = a + b > 0
         low, high = np.where(flip, -b, a), np.where(flip, -a, b)
         log_high = log_ndtr(high)
-        result = log_high + np.log1p(-np.exp(log_ndtr(low) - log_high))
+        result = np.array(log_high + np.log1p(-np.exp(log_ndtr(low) - log_high)))
         width = high - low if width is None else np.broadcast_to(width, low.shape)
         narrow = np.isfinite(width) & (width * (1.0 + np.abs(low)) < 1.0)
     if narrow.any():

@@ -15,21 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.sparse.linalg import eigsh
-from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult
-from pymc_skewgp.kernels.univariate import (
-    draw_truncated,
-    log_ndtr_interval,
-    truncated_third_moment,
-)
+from pymc_skewgp.kernels.leading import LeadingDirection, SiteGaussian, leading_direction
+from pymc_skewgp.kernels.tabulated import TabulatedDensity
+from pymc_skewgp.kernels.univariate import draw_truncated, log_ndtr_interval
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
 _BLOCK = 32  # rows drawn between two matrix products
+_LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,12 @@ class TwistedProposal:
         leading directions.
     mean, tau, nu, lower, upper : ndarray, shape (n + q,)
         Mean of the twisting Gaussian, sites and limits, in that order.
-    widening, wide_share : float
-        The leading direction is drawn from its Gaussian with probability 1 - wide_share, and with
-        its standard deviation multiplied by `widening` otherwise (1 and 1 without one).
     log_constant : float
         log Z.
+    first : TabulatedDensity or None
+        What the standardised leading direction is drawn from; None without one.
+    direction : LeadingDirection or None
+        What is known of that direction, also where it is not drawn; None where nobody asked.
     """
 
     order: IntArray
@@ -59,9 +57,9 @@ class TwistedProposal:
     nu: FloatArray
     lower: FloatArray
     upper: FloatArray
-    widening: float
-    wide_share: float
     log_constant: float
+    first: TabulatedDensity | None = None
+    direction: LeadingDirection | None = None
 
     @property
     def n_dims(self) -> int:
@@ -94,9 +92,10 @@ class TwistedProposal:
         noise = points if overwrite_points else np.empty((n_dims, n_draws))
         u = np.empty((self.order.size, n_draws))
         log_weights = np.full(n_draws, self.log_constant)
-        if n_latent:
-            noise[0] = _widened_quantile(points[0], self.widening, self.wide_share)
-            log_weights -= _log_widening(noise[0], self.widening, self.wide_share)
+        if self.first is not None:
+            drawn = self.first.quantile(points[0])
+            log_weights -= 0.5 * drawn**2 + _LOG_SQRT_2PI + self.first.log_pdf(drawn)
+            noise[0] = drawn
         scale = self.chol.diagonal()
         precision = 1.0 / scale**2 - self.tau
         sd = 1.0 / np.sqrt(precision)
@@ -105,6 +104,7 @@ class TwistedProposal:
         gain, shift = 1.0 / (scale**2 * precision), self.nu / precision
         slope, low = gain / sd, (self.lower - self.mean + shift) / sd
         high = (self.upper - self.mean + shift) / sd
+        width = (self.upper - self.lower) / sd  # narrow ones have no digits in high - low
         # The normaliser of step k is exp(quadratic in c_k) times a Gaussian mass. It is p m^2 -
         # c^2/s^2 of the cavity's mean m, written without its cancellation for weak sites.
         square, linear = 0.5 * gain * self.tau, gain * self.nu
@@ -118,7 +118,7 @@ class TwistedProposal:
                     centre += self.chol[k, start:k] @ noise[start:k]
                 shifted = slope[k] * centre
                 above = high[k] if high[k] == np.inf else high[k] - shifted
-                z, log_mass = draw_truncated(points[k], low[k] - shifted, above)
+                z, log_mass = draw_truncated(points[k], low[k] - shifted, above, width[k])
                 value = sd[k] * (z + shifted) - shift[k]
                 # The sum may round to the far side of a limit.
                 row = u[self.order[k - n_latent]]
@@ -155,7 +155,7 @@ class TwistedProposal:
         if self.n_dims != self.order.size:
             raise ValueError(
                 "the weight of a point needs a proposal without a leading direction: build it "
-                "with twist(..., widening=None)."
+                "with twist(..., power=None)."
             )
         columns = (self.mean, self.lower, self.upper, self.chol.diagonal(), self.tau, self.nu)
         mean, lower, upper, scale, tau, nu = (x[:, None] for x in columns)
@@ -168,7 +168,7 @@ class TwistedProposal:
         precision = 1.0 / var - tau
         sd = 1.0 / np.sqrt(precision)
         cavity = (centre / var - nu) / precision
-        log_mass = log_ndtr_interval((low - cavity) / sd, (high - cavity) / sd)
+        log_mass = log_ndtr_interval((low - cavity) / sd, (high - cavity) / sd, (high - low) / sd)
         quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
         steps = log_mass + (0.5 / (precision * var)) * quadratic - 0.5 * np.log(var * precision)
         return np.where(outside, -np.inf, self.log_constant + steps.sum(axis=0))
@@ -181,9 +181,8 @@ def twist(
     upper: FloatArray,
     *,
     relax: float = 1.0,
-    widening: float | None = None,
-    wide_share: float = 1.0,
-    least_skewness: float = 0.0,
+    power: float | None = None,
+    least_divergence: float = 0.0,
 ) -> TwistedProposal:
     """Build the twisted proposal from EP's sites.
 
@@ -198,19 +197,15 @@ def twist(
     relax : float in (0, 1], default 1
         Power to which the sites are raised. Below 1 the proposal is wider than EP's Gaussian:
         fewer effective draws where EP is accurate, a bounded tail of weights where it is not.
-    widening : float, optional
-        Draw the direction that moves most sites at once before all coordinates, from its
-        Gaussian with the standard deviation multiplied by this. The first point coordinate then
-        carries what all the weights have in common, and quasi-Monte Carlo integrates it nearly
-        exactly. None: no such direction.
-    wide_share : float in (0, 1], default 1
-        Share of the draws whose leading direction is widened; the others keep its Gaussian. A
-        small share costs few effective draws and still bounds the weights in that direction, which
-        is where the target is most skewed (a defensive mixture, Hesterberg 1995,
-        doi:10.1080/00401706.1995.10484303).
-    least_skewness : float, default 0
-        No leading direction where the target is predicted to be less skewed than this along it:
-        there the direction only keeps the first coordinates from their exact conditionals.
+    power : float in (0, 1], optional
+        Draw the direction that moves most sites at once before all coordinates, from its density
+        under the target (`LeadingDirection`) to this power. Below 1 both tails are heavier than
+        the target's, and the weights that this costs are a smooth function of the first point
+        coordinate, which quasi-Monte Carlo integrates nearly exactly. None: no such direction.
+    least_divergence : float, default 0
+        No leading direction where its density is nearer than this to EP's Gaussian
+        (`LeadingDirection.divergence`): there it only keeps the first coordinates from their exact
+        conditionals.
 
     Returns
     -------
@@ -229,16 +224,17 @@ def twist(
     mean, tau, nu = mean[order], tau[order], nu[order]
     low, high = lower[order], upper[order]
     posterior = posterior[np.ix_(order, order)]
-    if not ep.tau.any():  # nothing is restricted: no direction matters
-        widening = None
-    if widening is not None:
-        row, variance, centre = _leading_direction(cov, ep, order, posterior, mean)
-        loading = row / np.sqrt(variance) / posterior.diagonal()
-        if _skewness_bound(ep, lower, upper, order, loading) < least_skewness:
-            widening = None
-    if widening is not None:
-        posterior = np.block([[np.array([[variance]]), row[None]], [row[:, None], posterior]])
-        mean = np.append(centre, mean)
+    direction = first = None
+    if power is not None:
+        gaussian = SiteGaussian(order, mean, posterior, tau, nu, low, high)
+        direction = leading_direction(cov, gaussian)
+    if direction is not None and direction.divergence >= least_divergence:
+        first = direction.density.flattened(power) if power != 1.0 else direction.density
+        row = direction.row
+        posterior = np.block(
+            [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]
+        )
+        mean = np.append(direction.mean, mean)
         tau, nu = np.append(0.0, tau), np.append(0.0, nu)
         low, high = np.append(-np.inf, low), np.append(np.inf, high)
     chol, _ = linalg.cholesky("the posterior covariance", posterior)
@@ -250,78 +246,7 @@ def twist(
         nu,
         low,
         high,
-        1.0 if widening is None else widening,
-        wide_share,
         log_constant,
+        first,
+        direction,
     )
-
-
-def _widened_quantile(u: FloatArray, widening: float, share: float) -> FloatArray:
-    """Quantile of (1 - share) N(0, 1) + share N(0, widening^2)."""
-    inner = np.asarray(ndtri(u))
-    if share == 1.0:
-        return widening * inner
-    # Between the quantiles of the two; Newton steps where they stay between, else halving.
-    low, high = np.sort([inner, widening * inner], axis=0)
-    x = inner.copy()
-    for _ in range(40):
-        surplus = (1.0 - share) * ndtr(x) + share * ndtr(x / widening) - u
-        low, high = np.where(surplus < 0, x, low), np.where(surplus < 0, high, x)
-        step = x - surplus / np.exp(_log_widening(x, widening, share) + _log_normal(x))
-        inside = (step > low) & (step < high)
-        new = np.where(inside, step, 0.5 * (low + high))
-        moved = np.abs(new - x).max()
-        x = new
-        if moved < 1e-12:
-            break
-    return x
-
-
-def _log_widening(x: FloatArray, widening: float, share: float) -> FloatArray:
-    """Log of the density of `_widened_quantile` over the standard normal's."""
-    wide = 0.5 * x**2 * (1.0 - 1.0 / widening**2) + np.log(share / widening)
-    return wide if share == 1.0 else np.logaddexp(np.log1p(-share), wide)
-
-
-def _log_normal(x: FloatArray) -> FloatArray:
-    return -0.5 * x**2 - 0.5 * np.log(2.0 * np.pi)
-
-
-def _skewness_bound(
-    ep: EPResult, lower: FloatArray, upper: FloatArray, order: IntArray, loading: FloatArray
-) -> float:
-    """Skewness of a direction under the target, to first order, without its cancellations.
-
-    Each site lends its tilted marginal's third cumulant times the cube of the direction's
-    regression on it; in absolute values, for rows that cancel here need not in the tails.
-    """
-    variance = 1.0 / (1.0 / ep.variance - ep.tau)
-    mean = variance * (ep.mean / ep.variance - ep.nu)
-    sd = np.sqrt(variance)
-    third = sd**3 * truncated_third_moment((lower - mean) / sd, (upper - mean) / sd)
-    return float(np.abs(loading) ** 3 @ np.abs(third[order]))
-
-
-def _leading_direction(
-    cov: Covariance, ep: EPResult, order: IntArray, posterior: FloatArray, mean: FloatArray
-) -> tuple[FloatArray, float, float]:
-    """Covariance with u, variance and mean of a = rho w'u / sd(w'u) + (1 - rho^2)^.5 e.
-
-    w is the leading eigenvector of T^.5 S T^.5 scaled by T^.5. The independent part e keeps what
-    the coordinates do not share, without which u given a would be degenerate.
-    """
-    root = np.sqrt(ep.tau[order])
-    scaled = posterior * root * root[:, None]
-    if root.size < 3:
-        vector = np.linalg.eigh(scaled)[1][:, -1:]
-    else:
-        _, vector = eigsh(scaled, k=1, v0=np.ones(root.size), tol=1e-3)
-    w = root * vector[:, 0]
-    unordered = np.empty_like(w)
-    unordered[order] = w
-    prior = float(unordered @ cov.multiply(unordered))
-    own = float(unordered**2 @ cov.conditional_variances()) / prior
-    shared = 1.0 - min(max(own, 1e-6), 0.5)
-    row = np.sqrt(shared / prior) * (posterior @ w)
-    variance = shared / prior * float(w @ posterior @ w) + 1.0 - shared
-    return row, variance, float(np.sqrt(shared / prior) * (w @ mean))

@@ -45,7 +45,7 @@ _TIERS = ((1.0, 9), (8.0, 16), (_INVISIBLE, 32))
 _CHUNK = 16384  # elements whose nodes still fit the cache
 
 
-def log_ndtr_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
+def log_ndtr_interval(a: ArrayLike, b: ArrayLike, width: ArrayLike | None = None) -> FloatArray:
     r"""Logarithm of the standard normal mass of an interval.
 
     .. math:: \log\{\Phi(b) - \Phi(a)\}
@@ -59,6 +59,9 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
     ----------
     a, b : array_like
         Bounds, broadcast together; ``a < b``, infinities allowed.
+    width : array_like, optional
+        b - a, where it is known better than from the rounded bounds: the mass of a narrow interval
+        goes with its width, and a difference of bounds has eps / width of it wrong.
 
     Returns
     -------
@@ -87,9 +90,10 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
     if not two_sided.any():
         return log_mass
     p, q = p[two_sided], q[two_sided]
+    gap = q - p if width is None else np.broadcast_to(width, two_sided.shape)[two_sided]
     result = log_mass[two_sided]
-    decay = 0.5 * (q - p) * (p + q)
-    narrow = (q - p < 1.0) & (decay < 1.0)
+    decay = 0.5 * gap * (p + q)
+    narrow = (gap < 1.0) & (decay < 1.0)
     tail = ~narrow & (p > 0)
     straddling = ~narrow & ~tail
     # A ratio of tails and a sum of tails: both far enough below 1 here.
@@ -97,7 +101,7 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
     ratio = np.exp(-decay[tail]) * erfcx(q[tail] * _SQRT_HALF) / erfcx(x * _SQRT_HALF)
     result[tail] += np.log1p(-ratio)
     result[straddling] = np.log1p(-(_survival(q[straddling]) + _survival(-p[straddling])))
-    result[narrow] = _integrate(p[narrow], q[narrow], _TIERS[0][1])[0]
+    result[narrow] = _integrate(p[narrow], gap[narrow], _TIERS[0][1])[0]
     log_mass[two_sided] = result
     return log_mass
 
@@ -178,7 +182,9 @@ def truncated_third_moment(a: ArrayLike, b: ArrayLike) -> FloatArray:
     return _central_moments(a, b)[2]
 
 
-def draw_truncated(u: ArrayLike, a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def draw_truncated(
+    u: ArrayLike, a: ArrayLike, b: ArrayLike, width: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray]:
     r"""Draws of a standard normal restricted to an interval, by inversion, with its log mass.
 
     .. math:: \Phi(z) = (1 - u)\Phi(a) + u\Phi(b)
@@ -193,6 +199,8 @@ def draw_truncated(u: ArrayLike, a: ArrayLike, b: ArrayLike) -> tuple[FloatArray
         Uniforms in (0, 1).
     a, b : array_like
         Bounds; ``a < b``, infinities allowed. `u`, `a` and `b` broadcast together.
+    width : array_like, optional
+        b - a, where it is known better than from the rounded bounds (see `log_ndtr_interval`).
 
     Returns
     -------
@@ -222,7 +230,7 @@ def draw_truncated(u: ArrayLike, a: ArrayLike, b: ArrayLike) -> tuple[FloatArray
     if np.all(a == -np.inf):
         z, log_mass = _draw_above(1.0 - u, u, -b)
         return -z, log_mass if a.ndim == 0 else log_mass + np.zeros(a.shape)
-    return _draw_between(u, a, b), log_ndtr_interval(a, b)
+    return _draw_between(u, a, b, width), log_ndtr_interval(a, b, width)
 
 
 def _reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -241,9 +249,11 @@ def _survival(x: FloatArray) -> FloatArray:
 
 
 def _integrate(
-    p: FloatArray, q: FloatArray, count: int
+    p: FloatArray, width: FloatArray, count: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Log mass, mean, variance, third central moment by `count` Gauss-Legendre nodes; p + q >= 0.
+    """Log mass and moments of (p, p + width) by `count` Gauss-Legendre nodes; its middle is >= 0.
+
+    Mean, variance and third central moment.
 
     The density is taken relative to its value at p, exp(-p t - t^2/2) at p + t: no cancellation.
     """
@@ -252,17 +262,17 @@ def _integrate(
     out = np.empty((4, p.size))
     for start in range(0, p.size, _CHUNK):
         block = slice(start, start + _CHUNK)
-        low, width = p[block], q[block] - p[block]
-        t = s * width
+        low, gap = p[block], width[block]
+        t = s * gap
         mass = weights * np.exp(-t * (low + 0.5 * t))
         total = mass.sum(axis=0)
         mean = (mass * s).sum(axis=0) / total
         off = s - mean
         squares = mass * off * off
-        out[0, block] = np.log(width) + np.log(total) - 0.5 * low * low - _LOG_SQRT_2PI
-        out[1, block] = low + width * mean
-        out[2, block] = width**2 * squares.sum(axis=0) / total
-        out[3, block] = width**3 * (squares * off).sum(axis=0) / total
+        out[0, block] = np.log(gap) + np.log(total) - 0.5 * low * low - _LOG_SQRT_2PI
+        out[1, block] = low + gap * mean
+        out[2, block] = gap**2 * squares.sum(axis=0) / total
+        out[3, block] = gap**3 * (squares * off).sum(axis=0) / total
     return out[0], out[1], out[2], out[3]
 
 
@@ -287,7 +297,7 @@ def _central_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray
     for largest, count in _TIERS:
         rows = left & (decay < largest)
         if rows.any():
-            moments[:, rows] = _integrate(p[rows], q[rows], count)[1:]
+            moments[:, rows] = _integrate(p[rows], (q - p)[rows], count)[1:]
             left &= ~rows
     sign = np.where(flip, -1.0, 1.0)
     mean, variance, third = moments.reshape((3, *shape))
@@ -345,22 +355,24 @@ def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray
     return z, log_mass
 
 
-def _draw_between(u: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:
+def _draw_between(
+    u: FloatArray, a: FloatArray, b: FloatArray, width: ArrayLike | None
+) -> FloatArray:
     p, q, flip = _reflect(a, b)
-    u, p, q, flip = np.broadcast_arrays(u, p, q, flip)
+    gap = q - p if width is None else np.asarray(width, dtype=np.float64)
+    u, p, q, flip, gap = np.broadcast_arrays(u, p, q, flip, gap)
     u, v = np.where(flip, 1.0 - u, u), np.where(flip, u, 1.0 - u)
     survival = v * _survival(p) + u * _survival(q)
     z = np.asarray(-ndtri(np.maximum(survival, 1e-300)))
-    width = q - p
-    narrow = width * np.maximum(p, 1.0) < _NARROW_DRAW
+    narrow = gap * np.maximum(p, 1.0) < _NARROW_DRAW
     tail = ~narrow & (p > _TAIL_DRAW)
     left = ~narrow & (z < _LEFT_DRAW)
     if tail.any():
         low = p[tail]
-        inside = -np.expm1(-_log_survival_drop(low, width[tail]))
+        inside = -np.expm1(-_log_survival_drop(low, gap[tail]))
         z[tail] = low + _excess(-np.log1p(-np.minimum(u[tail] * inside, 1.0 - 1e-16)), low)
     if narrow.any():
-        low, share, wide = p[narrow], u[narrow], width[narrow]
+        low, share, wide = p[narrow], u[narrow], gap[narrow]
         tilt = wide * (low + 0.5 * wide)
         z[narrow] = low + wide * share * (1.0 - 0.5 * tilt * (1.0 - share))
     if left.any():
