@@ -11,13 +11,16 @@ from scipy.linalg import cho_solve, solve_triangular
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.linalg import symmetric
+from pymc_skewgp.kernels.memory import refuse_too_many_draws
 from pymc_skewgp.kernels.truncated import Seed, log_orthant, twisted_draws
 from pymc_skewgp.kernels.truncated_moments import LatentMoments, latent_moments
 from pymc_skewgp.kernels.validation import (
     FloatArray,
     as_count,
     as_covariance,
+    as_generator,
     as_matrix,
+    as_real_array,
     as_vector,
 )
 from pymc_skewgp.kernels.weights import Estimate, add_estimates, systematic_resample
@@ -210,7 +213,7 @@ class SUN:
         float or ndarray, shape (k,)
             Log density; its error is that of `logpdf_estimate`.
         """
-        points = np.asarray(z, dtype=np.float64)
+        points = as_real_array("z", z)
         if points.ndim == 1:
             return self.logpdf_estimate(points, n_draws=n_draws, random_seed=random_seed).value
         points = as_matrix("z", points, (None, self.n_dims))
@@ -280,7 +283,8 @@ class SUN:
         ndarray, shape (n, p)
         """
         count = as_count("n", n)
-        rng = np.random.default_rng(random_seed)
+        refuse_too_many_draws("n", count, max(self.n_dims, 4 * self.n_latent))
+        rng = as_generator(random_seed)
         if self.n_latent == 0:
             noise = rng.standard_normal((count, self.n_dims))
             return self._mu + noise @ self._scale_chol.T

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, refuse_masked, refuse_other_kinds
 from pymc_skewgp.symbolic.plain_mode import PLAIN
 
 Point = Mapping[str, Any]
@@ -139,6 +139,9 @@ def is_random(node: Any) -> bool:
 
 def as_value(node: Any, value: Any) -> Any:
     """`value` as a constant that can stand for `node`; ValueError when it does not fit."""
+    name = f"point[{node.name!r}]"
+    refuse_masked(name, value)
+    refuse_other_kinds(name, np.asarray(value), "cMm")
     try:
         array = np.asarray(value, dtype=node.dtype)
     except (TypeError, ValueError) as error:

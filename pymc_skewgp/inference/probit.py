@@ -13,7 +13,7 @@ from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 from pymc_skewgp.kernels.truncated import twisted_draws
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, as_real_array, refuse_extreme_variances
 from pymc_skewgp.kernels.weights import IntArray, systematic_resample
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
@@ -75,7 +75,7 @@ class Prior:
 
     def mean(self, name: str, points: FloatArray) -> FloatArray:
         """Mean at `points`, which the caller knows as `name`."""
-        value = np.asarray(self.mean_func(points), dtype=np.float64)
+        value = as_real_array(f"mean_func at {name}", self.mean_func(points))
         if value.shape != points.shape[:1]:
             raise ValueError(
                 f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
@@ -88,7 +88,7 @@ class Prior:
         self, name: str, a: FloatArray, b: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance of f at `a`, which the caller knows as `name`, with f at `b`."""
-        value = np.asarray(self.cov_func(a, b, diag), dtype=np.float64)
+        value = as_real_array(f"cov_func at {name}", self.cov_func(a, b, diag))
         wanted = (a.shape[0],) if diag else (a.shape[0], (a if b is None else b).shape[0])
         if value.shape != wanted:
             raise ValueError(f"cov_func gave shape {value.shape} at {name}, expected {wanted}.")
@@ -97,6 +97,8 @@ class Prior:
                 f"cov_func gave NaN or infinite covariances at {name}: check its hyperparameters "
                 "and the scale of the inputs."
             )
+        if diag or b is None:
+            refuse_extreme_variances(f"cov_func at {name}", value if diag else value.diagonal())
         return value
 
 

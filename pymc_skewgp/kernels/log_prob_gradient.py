@@ -19,6 +19,7 @@ from pymc_skewgp.kernels.ep import fit_ep
 from pymc_skewgp.kernels.ep_gradient import ep_gradient
 from pymc_skewgp.kernels.errors import no_warnings
 from pymc_skewgp.kernels.linalg import mirrored, symmetric
+from pymc_skewgp.kernels.memory import refuse_too_many_draws
 from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
 from pymc_skewgp.kernels.threads import few_blas_threads
@@ -144,6 +145,8 @@ def log_prob_and_gradient(
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
     count = as_count("n_draws", n_draws)
+    if method == "twisted" and n > 2:
+        refuse_too_many_draws("n_draws", count, n)
     nothing = LogProbGradient(-np.inf, np.zeros(n), np.zeros(n), np.zeros((n, n)))
     if not ((low < high).all() and np.isfinite(matrix).all() and (matrix.diagonal() > 0).all()):
         return nothing

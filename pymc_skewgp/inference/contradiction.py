@@ -1,0 +1,175 @@
+"""Signs so improbable that round-off in their covariance decides their probability.
+
+A smooth function has one sign over a lengthscale. Told others at points close by, it has to pass
+through 0 between them again and again: its values there are of the size of the smallest
+eigenvalues of their covariance, and once these are round-off, so is the probability.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf
+
+from pymc_skewgp.kernels.covariance import DenseCovariance
+from pymc_skewgp.kernels.ep import fit_ep
+from pymc_skewgp.kernels.ep_gradient import ep_gradient
+from pymc_skewgp.kernels.errors import (
+    ContradictoryPseudoPointsError,
+    DoublePrecisionError,
+    no_warnings,
+)
+from pymc_skewgp.kernels.log_prob_gradient import log_prob_and_gradient
+from pymc_skewgp.kernels.validation import FloatArray
+
+# Of a variance: what the entries of a kernel's matrix and its factorisation are off by, at most, as
+# long as the inputs are not many lengthscales away from 0.
+ROUND_OFF = 1e-13
+# Nats by which round-off may move a log probability; the samplers warn of a standard error above.
+LARGEST_EFFECT = 0.1
+# Smallest squared pivot of a correlation matrix from which round-off has no say.
+_SAFE_PIVOT = 1e-6
+_EP_TOLERANCE = 1e-3
+# Added to the variances until a probability can be computed, which is then too large.
+_COARSE = (1e-12, 1e-10, 1e-8)
+
+
+class RoundOffEffect(NamedTuple):
+    """What double precision leaves of a log probability.
+
+    Attributes
+    ----------
+    nats : float
+        What the log probability changes by when round-off is added to the variances; infinite
+        where it cannot be computed at all.
+    log_prob : float
+        The log probability, roughly; where `nats` is large, what it is below. NaN: not known.
+    """
+
+    nats: float
+    log_prob: float
+
+
+def round_off_effect(
+    latent_cov: FloatArray, truncation: FloatArray, added: float = 0.0
+) -> RoundOffEffect:
+    r"""What round-off does to the log probability that u + truncation > 0, u ~ N(0, latent_cov).
+
+    .. math:: \delta \left| \mathrm{tr}\, \frac{\partial \log P}{\partial \Gamma} \right|,
+        \qquad \delta = \max(10^{-13}, \text{what was added})
+
+    for a covariance scaled to unit variances. By expectation propagation; where that does not
+    converge, by the sampler.
+
+    Parameters
+    ----------
+    latent_cov : ndarray, shape (s, s)
+    truncation : ndarray, shape (s,)
+    added : float, default 0
+        What has been added to the variances already, a jitter, in units of the smallest.
+
+    Returns
+    -------
+    RoundOffEffect
+
+    Examples
+    --------
+    Three signs that alternate within a thousandth of a lengthscale:
+
+    >>> import numpy as np
+    >>> from pymc_skewgp.inference.contradiction import round_off_effect
+    >>> x, phase = np.array([0.0, 0.5, 1.0]), np.array([1.0, -1.0, 1.0])
+    >>> for spacing in (1e-1, 1e-3):
+    ...     cov = np.exp(-0.5 * (spacing * (x - x[:, None])) ** 2) * phase * phase[:, None]
+    ...     print(f"{round_off_effect(cov, np.zeros(3)).nats:.1f}")
+    0.0
+    0.6
+    """
+    s = truncation.size
+    if s <= 2:  # in closed form, and coincident points are refused by themselves
+        return RoundOffEffect(0.0, np.nan)
+    sd = np.sqrt(latent_cov.diagonal())
+    correlation = latent_cov / sd / sd[:, None]
+    factor, info = dpotrf(correlation, lower=1, clean=1)
+    if info == 0 and factor.diagonal().min() ** 2 > _SAFE_PIVOT and added < ROUND_OFF:
+        return RoundOffEffect(0.0, np.nan)
+    delta = max(ROUND_OFF, added)
+    found = _effect(correlation, truncation / sd, delta)
+    if np.isfinite(found.log_prob):
+        return found
+    for coarse in _COARSE:
+        log_prob = _effect(correlation, truncation / sd, coarse).log_prob
+        if np.isfinite(log_prob):
+            return RoundOffEffect(found.nats, log_prob)
+    return found
+
+
+def refuse_contradictory_points(
+    latent_cov: FloatArray, truncation: FloatArray, added: float = 0.0
+) -> None:
+    """Refuse pseudo-points whose signs have a probability that double precision cannot hold.
+
+    Raises
+    ------
+    ContradictoryPseudoPointsError
+        It says how improbable they are.
+    """
+    effect = round_off_effect(latent_cov, truncation, added)
+    if not effect.nats <= LARGEST_EFFECT:
+        raise contradictory_points(effect)
+
+
+def contradictory_points(effect: RoundOffEffect) -> ContradictoryPseudoPointsError:
+    """The error for signs with this effect of round-off."""
+    return ContradictoryPseudoPointsError(
+        "pseudo_points and phase contradict each other: f changes its sign between points too "
+        f"close together for its kernel. {_how_improbable(effect)} Take fewer pseudo_points, a "
+        "shorter lengthscale, or phases that agree between neighbours."
+    )
+
+
+def refuse_contradictory_latent(latent_cov: FloatArray, truncation: FloatArray) -> None:
+    """The same for a unified skew-normal distribution, with its own names.
+
+    Raises
+    ------
+    DoublePrecisionError
+        It says how improbable the orthant is.
+    """
+    effect = round_off_effect(latent_cov, truncation)
+    if not effect.nats <= LARGEST_EFFECT:
+        raise DoublePrecisionError(
+            "latent_cov is singular to round-off, and truncation asks for an orthant that it "
+            f"hardly allows. {_how_improbable(effect)} Drop latent dimensions that are nearly "
+            "functions of the others, or raise truncation."
+        )
+
+
+def _how_improbable(effect: RoundOffEffect) -> str:
+    known = ""
+    if np.isfinite(effect.log_prob):
+        known = f" (it is below about {effect.log_prob:.0f})"
+    return (
+        f"The log prior probability of that cannot be computed in double precision{known}: "
+        "round-off in the covariance decides it."
+    )
+
+
+def _effect(correlation: FloatArray, truncation: FloatArray, delta: float) -> RoundOffEffect:
+    """The effect of `delta` on the variances, where `delta` has been added to them."""
+    matrix = correlation.copy()
+    matrix[np.diag_indices_from(matrix)] += delta
+    lower, upper = -truncation, np.full(truncation.size, np.inf)
+    with no_warnings(), np.errstate(all="ignore"):
+        try:
+            cov = DenseCovariance(matrix)
+            ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
+            trace = float(np.trace(ep_gradient(cov, ep, lower, upper).cov))
+            log_prob, converged = ep.log_prob, ep.residual < _EP_TOLERANCE
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            converged = False
+        if not converged:
+            sampled = log_prob_and_gradient(lower, upper, matrix)
+            log_prob, trace = sampled.value, float(np.trace(sampled.cov))
+    if not (np.isfinite(log_prob) and np.isfinite(trace)):
+        return RoundOffEffect(np.inf, np.nan)
+    return RoundOffEffect(delta * abs(trace), log_prob)
