@@ -16,6 +16,7 @@ from scipy.special import log_ndtr, ndtr
 from xarray import DataTree
 
 from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
+from pymc_skewgp.inference.contradiction import naming_the_labels
 from pymc_skewgp.inference.datatree import as_datatree
 from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
 from pymc_skewgp.inference.probit import CovarianceFunction, MeanFunction, Prior, ProbitProblem
@@ -101,6 +102,8 @@ class SkewGPPosterior:
     ValueError
         Labels of other than two classes, empty data, shapes that do not fit, NaN or infinities,
         pseudo-points that coincide, phases other than +-1.
+    ContradictoryPseudoPointsError
+        Signs at the pseudo-points so improbable that their probability is lost in round-off.
 
     References
     ----------
@@ -443,10 +446,11 @@ class SkewGPPosterior:
         cov, lower = self._problem.cov, self._problem.lower
         upper = np.full(lower.size, np.inf)
         rng = as_generator(seed)
-        if method == "twisted":
-            return twisted_draws(cov, lower, upper, n, rng)
-        if method == "lin_ess":
-            return lin_ess_draws(cov, lower, upper, n, rng, n_chains=chains, thin=thin)
+        with naming_the_labels(self._prior.n_pseudo_points):
+            if method == "twisted":
+                return twisted_draws(cov, lower, upper, n, rng)
+            if method == "lin_ess":
+                return lin_ess_draws(cov, lower, upper, n, rng, n_chains=chains, thin=thin)
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
 
     def _equal_draws(

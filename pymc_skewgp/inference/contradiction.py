@@ -5,30 +5,36 @@ through 0 between them again and again: its values there are of the size of the 
 eigenvalues of their covariance, and once these are round-off, so is the probability.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotri
 
+from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.ep import fit_ep
 from pymc_skewgp.kernels.ep_gradient import ep_gradient
 from pymc_skewgp.kernels.errors import (
     ContradictoryPseudoPointsError,
     DoublePrecisionError,
+    NotPositiveDefiniteError,
     no_warnings,
 )
-from pymc_skewgp.kernels.log_prob_gradient import log_prob_and_gradient
+from pymc_skewgp.kernels.log_prob_gradient import (
+    LARGEST_EFFECT,
+    ROUND_OFF,
+    log_prob_and_gradient,
+)
 from pymc_skewgp.kernels.validation import FloatArray
 
-# Of a variance: what the entries of a kernel's matrix and its factorisation are off by, at most, as
-# long as the inputs are not many lengthscales away from 0.
-ROUND_OFF = 1e-13
-# Nats by which round-off may move a log probability; the samplers warn of a standard error above.
-LARGEST_EFFECT = 0.1
-# Smallest squared pivot of a correlation matrix from which round-off has no say.
-_SAFE_PIVOT = 1e-6
+# Trace of the inverse of a correlation matrix up to which round-off has no say: the derivative of a
+# log probability in the variances is half of E|v|^2, v = Gamma^-1 u, and that at most this trace
+# times the squared length of white noise, s plus twice the log probability or so.
+_SAFE_INVERSE = 1e8
 _EP_TOLERANCE = 1e-3
+_CERTAIN = 10.0 * LARGEST_EFFECT
 # Added to the variances until a probability can be computed, which is then too large.
 _COARSE = (1e-12, 1e-10, 1e-8)
 
@@ -55,17 +61,17 @@ def round_off_effect(
     r"""What round-off does to the log probability that u + truncation > 0, u ~ N(0, latent_cov).
 
     .. math:: \delta \left| \mathrm{tr}\, \frac{\partial \log P}{\partial \Gamma} \right|,
-        \qquad \delta = \max(10^{-13}, \text{what was added})
+        \qquad \delta = \max(10^{-13}, \text{jitter})
 
-    for a covariance scaled to unit variances. By expectation propagation; where that does not
-    converge, by the sampler.
+    for a covariance scaled to unit variances, with the jitter that its factorisation takes. By
+    expectation propagation; where that does not converge, by the sampler.
 
     Parameters
     ----------
     latent_cov : ndarray, shape (s, s)
     truncation : ndarray, shape (s,)
     added : float, default 0
-        What has been added to the variances already, a jitter, in units of the smallest.
+        A larger jitter that the variances get elsewhere, in units of the smallest.
 
     Returns
     -------
@@ -89,18 +95,15 @@ def round_off_effect(
         return RoundOffEffect(0.0, np.nan)
     sd = np.sqrt(latent_cov.diagonal())
     correlation = latent_cov / sd / sd[:, None]
-    factor, info = dpotrf(correlation, lower=1, clean=1)
-    if info == 0 and factor.diagonal().min() ** 2 > _SAFE_PIVOT and added < ROUND_OFF:
+    try:
+        with no_warnings():
+            chol, jitter = linalg.cholesky("latent_cov", correlation)
+    except NotPositiveDefiniteError:  # no round-off, and refused where it is used
         return RoundOffEffect(0.0, np.nan)
-    delta = max(ROUND_OFF, added)
-    found = _effect(correlation, truncation / sd, delta)
-    if np.isfinite(found.log_prob):
-        return found
-    for coarse in _COARSE:
-        log_prob = _effect(correlation, truncation / sd, coarse).log_prob
-        if np.isfinite(log_prob):
-            return RoundOffEffect(found.nats, log_prob)
-    return found
+    delta = max(ROUND_OFF, jitter, added)
+    if delta * np.trace(dpotri(chol, lower=1)[0]) < ROUND_OFF * _SAFE_INVERSE:
+        return RoundOffEffect(0.0, np.nan)
+    return _effect(correlation, truncation / sd, delta)
 
 
 def refuse_contradictory_points(
@@ -115,16 +118,12 @@ def refuse_contradictory_points(
     """
     effect = round_off_effect(latent_cov, truncation, added)
     if not effect.nats <= LARGEST_EFFECT:
-        raise contradictory_points(effect)
-
-
-def contradictory_points(effect: RoundOffEffect) -> ContradictoryPseudoPointsError:
-    """The error for signs with this effect of round-off."""
-    return ContradictoryPseudoPointsError(
-        "pseudo_points and phase contradict each other: f changes its sign between points too "
-        f"close together for its kernel. {_how_improbable(effect)} Take fewer pseudo_points, a "
-        "shorter lengthscale, or phases that agree between neighbours."
-    )
+        known = _how_improbable(effect, latent_cov, truncation)
+        raise ContradictoryPseudoPointsError(
+            "pseudo_points and phase contradict each other: f changes its sign between points too "
+            f"close together for its kernel. {known} Take fewer pseudo_points, a shorter "
+            "lengthscale, or phases that agree between neighbours."
+        )
 
 
 def refuse_contradictory_latent(latent_cov: FloatArray, truncation: FloatArray) -> None:
@@ -137,17 +136,45 @@ def refuse_contradictory_latent(latent_cov: FloatArray, truncation: FloatArray) 
     """
     effect = round_off_effect(latent_cov, truncation)
     if not effect.nats <= LARGEST_EFFECT:
+        known = _how_improbable(effect, latent_cov, truncation)
         raise DoublePrecisionError(
             "latent_cov is singular to round-off, and truncation asks for an orthant that it "
-            f"hardly allows. {_how_improbable(effect)} Drop latent dimensions that are nearly "
+            f"hardly allows. {known} Drop latent dimensions that are nearly "
             "functions of the others, or raise truncation."
         )
 
 
-def _how_improbable(effect: RoundOffEffect) -> str:
-    known = ""
-    if np.isfinite(effect.log_prob):
-        known = f" (it is below about {effect.log_prob:.0f})"
+@contextmanager
+def naming_the_labels(n_pseudo_points: int) -> Iterator[None]:
+    """Say of a sampler's failure that labels and pseudo-points are what it failed at.
+
+    For pseudo-points that have passed `refuse_contradictory_points`.
+
+    Raises
+    ------
+    DoublePrecisionError
+        In place of what was raised, where there are pseudo-points.
+    """
+    try:
+        yield
+    except NotPositiveDefiniteError:
+        raise
+    except (FloatingPointError, np.linalg.LinAlgError) as error:
+        if not n_pseudo_points:
+            raise
+        raise DoublePrecisionError(
+            "the labels y contradict pseudo_points and phase: that both hold is so improbable that "
+            f"it is beyond double precision ({error}) Lower the kernel's variance, or move "
+            "pseudo_points away from labels of the other sign."
+        ) from error
+
+
+def _how_improbable(effect: RoundOffEffect, latent_cov: FloatArray, truncation: FloatArray) -> str:
+    log_probs = [effect.log_prob]
+    for coarse in _COARSE:
+        if not np.isfinite(log_probs[-1]):
+            log_probs.append(round_off_effect(latent_cov, truncation, coarse).log_prob)
+    known = f" (it is below about {log_probs[-1]:.0f})" if np.isfinite(log_probs[-1]) else ""
     return (
         f"The log prior probability of that cannot be computed in double precision{known}: "
         "round-off in the covariance decides it."
@@ -164,7 +191,9 @@ def _effect(correlation: FloatArray, truncation: FloatArray, delta: float) -> Ro
             cov = DenseCovariance(matrix)
             ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
             trace = float(np.trace(ep_gradient(cov, ep, lower, upper).cov))
-            log_prob, converged = ep.log_prob, ep.residual < _EP_TOLERANCE
+            log_prob = ep.log_prob
+            # Where it has not converged, a large effect is one all the same, a small one may not.
+            converged = ep.residual < _EP_TOLERANCE or delta * abs(trace) > _CERTAIN
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             converged = False
         if not converged:

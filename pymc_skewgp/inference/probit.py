@@ -9,8 +9,9 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp.inference.arguments import refuse_coincident
+from pymc_skewgp.inference.contradiction import naming_the_labels, refuse_contradictory_points
 from pymc_skewgp.kernels import linalg
-from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
+from pymc_skewgp.kernels.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 from pymc_skewgp.kernels.truncated import twisted_draws
 from pymc_skewgp.kernels.validation import FloatArray, as_real_array, refuse_extreme_variances
@@ -71,7 +72,9 @@ class Prior:
         cov = self.covariance("pseudo_points", self.pseudo_points)
         refuse_coincident(cov, self.phase, self.truncation)
         scale = self.phase / np.sqrt(cov.diagonal())
-        return scale[:, None] * cov * scale
+        latent_cov = scale[:, None] * cov * scale
+        refuse_contradictory_points(latent_cov, self.truncation)
+        return latent_cov
 
     def mean(self, name: str, points: FloatArray) -> FloatArray:
         """Mean at `points`, which the caller knows as `name`."""
@@ -140,7 +143,7 @@ class ProbitProblem:
         self.row_factor = self._scale[:, None] * factor[: s + n]
         self.noise = np.concatenate([np.zeros(s), np.ones(n)])
         self.lower = -np.concatenate([truncation, sign * mean[:n]])
-        self.cov: Covariance
+        self.cov: DenseCovariance | LowRankCovariance
         if factor.shape[1] < LOW_RANK_SHARE * self.noise.size:
             self.cov = LowRankCovariance(self.noise, self.row_factor)
         else:
@@ -148,6 +151,8 @@ class ProbitProblem:
             matrix *= self._scale[:, None]
             matrix[np.diag_indices_from(matrix)] += self.noise
             self.cov = DenseCovariance(matrix, "the covariance of the observations")
+        latent_cov = scale[:, None] * cov[:s, :s] * scale
+        refuse_contradictory_points(latent_cov, truncation, self.cov.jitter)
 
     @cached_property
     def _chol(self) -> FloatArray:
@@ -215,7 +220,8 @@ class ProbitProblem:
     ) -> tuple[FloatArray, float]:
         """One draw of f, and the effective fraction of the candidates it was picked from."""
         upper = np.full(self.lower.size, np.inf)
-        latent = twisted_draws(self.cov, self.lower, upper, n_candidates, rng)
+        with naming_the_labels(int((self.noise == 0).sum())):
+            latent = twisted_draws(self.cov, self.lower, upper, n_candidates, rng)
         chosen = systematic_resample(latent.log_weights, 1, rng)
         return self.function_given(latent.draws[chosen], rng)[0], latent.ess_fraction
 
