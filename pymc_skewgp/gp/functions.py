@@ -141,11 +141,13 @@ def as_value(node: Any, value: Any) -> Any:
     """`value` as a constant that can stand for `node`; ValueError when it does not fit."""
     name = f"point[{node.name!r}]"
     refuse_masked(name, value)
-    refuse_other_kinds(name, np.asarray(value), "cMm")
     try:
-        array = np.asarray(value, dtype=node.dtype)
+        found = np.asarray(value)
+        # Others would become floats, and lose what they are.
+        array = found if found.dtype.kind in "cMm" else found.astype(node.dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"point[{node.name!r}] must be numeric, got {value!r}.") from error
+        raise ValueError(f"{name} must be numeric, got {value!r}.") from error
+    refuse_other_kinds(name, array, "cMm")
     fits = zip(node.type.shape, array.shape, strict=False)
     if array.ndim != node.ndim or any(n is not None and n != m for n, m in fits):
         raise ValueError(
