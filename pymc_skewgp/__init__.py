@@ -12,6 +12,8 @@ from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.inference.latent_marginals import LatentMarginals
 from pymc_skewgp.kernels.errors import (
     BoundaryOptimumWarning,
+    ContradictoryPseudoPointsError,
+    DoublePrecisionError,
     EPConvergenceWarning,
     FlatOptimumWarning,
     InexactStepWarning,
@@ -20,6 +22,7 @@ from pymc_skewgp.kernels.errors import (
     NotPositiveDefiniteError,
     SkewGPWarning,
     StuckChainWarning,
+    TooManyDrawsError,
     UnsettledOptimumWarning,
 )
 from pymc_skewgp.kernels.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
@@ -53,6 +56,8 @@ __all__ = [
     "BoundaryOptimumWarning",
     "Comparison",
     "ConjugateStep",
+    "ContradictoryPseudoPointsError",
+    "DoublePrecisionError",
     "EPConvergenceWarning",
     "Estimate",
     "FlatOptimumWarning",
@@ -70,6 +75,7 @@ __all__ = [
     "SkewGPPosterior",
     "SkewGPWarning",
     "StuckChainWarning",
+    "TooManyDrawsError",
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",

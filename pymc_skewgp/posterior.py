@@ -16,10 +16,12 @@ from scipy.special import log_ndtr, ndtr
 from xarray import DataTree
 
 from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
+from pymc_skewgp.inference.contradiction import naming_the_labels
 from pymc_skewgp.inference.datatree import as_datatree
 from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
 from pymc_skewgp.inference.probit import CovarianceFunction, MeanFunction, Prior, ProbitProblem
 from pymc_skewgp.kernels import linalg
+from pymc_skewgp.kernels.memory import FUNCTION_BUFFERS, refuse_too_many_draws
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.truncated import (
     Seed,
@@ -28,7 +30,13 @@ from pymc_skewgp.kernels.truncated import (
     log_orthant,
     twisted_draws,
 )
-from pymc_skewgp.kernels.validation import FloatArray, as_count, as_vector
+from pymc_skewgp.kernels.validation import (
+    FloatArray,
+    as_count,
+    as_generator,
+    as_real_array,
+    as_vector,
+)
 from pymc_skewgp.kernels.weights import (
     Estimate,
     add_estimates,
@@ -95,6 +103,8 @@ class SkewGPPosterior:
     ValueError
         Labels of other than two classes, empty data, shapes that do not fit, NaN or infinities,
         pseudo-points that coincide, phases other than +-1.
+    ContradictoryPseudoPointsError
+        Signs at the pseudo-points so improbable that their probability is lost in round-off.
 
     Notes
     -----
@@ -157,8 +167,10 @@ class SkewGPPosterior:
             as_vector("truncation", truncation, s),
         )
         self._n_draws = as_count("n_draws", n_draws)
+        as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
         self._points = np.vstack([points, self._X])
+        refuse_too_many_draws("n_draws", self._n_draws, s + n)
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
 
     def __repr__(self) -> str:
@@ -231,7 +243,8 @@ class SkewGPPosterior:
             ``observed_data``, ``constant_data``.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        rng = np.random.default_rng(random_seed)
+        _refuse_too_many(draws, chains, self._X.shape[0])
+        rng = as_generator(random_seed)
         started = time.perf_counter()
         with few_blas_threads(self._sign.size):
             latent, chosen = self._equal_draws(draws, chains, method, rng, as_count("thin", thin))
@@ -294,8 +307,10 @@ class SkewGPPosterior:
             ``p_mcse``. Group ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._X.shape[1])
-        probs = as_vector("quantiles", np.atleast_1d(np.asarray(quantiles, dtype=float)))
+        probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
+        _refuse_too_many(draws, chains, new.shape[0])
+        rng = as_generator(random_seed)
         regression = self._regression(new)
         marginals = self._marginals(regression)
         mean, sd, skewness = marginals.moments
@@ -307,7 +322,6 @@ class SkewGPPosterior:
         if probs.size:
             quantile_group["f_quantile"] = marginals.quantile(probs)
         if draws:
-            rng = np.random.default_rng(random_seed)
             drawn, chosen = self._equal_draws(draws, chains, "twisted", rng, 1)
             solved = regression.solved
             residual = self._prior.covariance("Xnew", new) - regression.row_cov.T @ solved
@@ -448,11 +462,12 @@ class SkewGPPosterior:
     ) -> TruncatedDraws:
         cov, lower = self._problem.cov, self._problem.lower
         upper = np.full(lower.size, np.inf)
-        rng = np.random.default_rng(seed)
-        if method == "twisted":
-            return twisted_draws(cov, lower, upper, n, rng)
-        if method == "lin_ess":
-            return lin_ess_draws(cov, lower, upper, n, rng, n_chains=chains, thin=thin)
+        rng = as_generator(seed)
+        with naming_the_labels(self._prior.n_pseudo_points):
+            if method == "twisted":
+                return twisted_draws(cov, lower, upper, n, rng)
+            if method == "lin_ess":
+                return lin_ess_draws(cov, lower, upper, n, rng, n_chains=chains, thin=thin)
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
 
     def _equal_draws(
@@ -472,6 +487,11 @@ class SkewGPPosterior:
 
 _MOMENT_ERRORS = ("f_mean_mcse", "f_sd_mcse", "f_skewness_mcse")
 _PER_POINT = ("f", "p", "y", "f_mean", "f_sd", "f_skewness", *_MOMENT_ERRORS, "p_mean", "p_mcse")
+
+
+def _refuse_too_many(draws: int, chains: int, n_points: int) -> None:
+    what = f"draws={draws}, chains={chains}"
+    refuse_too_many_draws(what, draws * chains, n_points, FUNCTION_BUFFERS)
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

@@ -8,16 +8,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
+from pymc_skewgp.inference.contradiction import refuse_contradictory_latent
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.linalg import symmetric
+from pymc_skewgp.kernels.memory import refuse_too_many_draws
 from pymc_skewgp.kernels.truncated import Seed, log_orthant, twisted_draws
 from pymc_skewgp.kernels.truncated_moments import LatentMoments, latent_moments
 from pymc_skewgp.kernels.validation import (
     FloatArray,
     as_count,
     as_covariance,
+    as_generator,
     as_matrix,
+    as_real_array,
     as_vector,
 )
 from pymc_skewgp.kernels.weights import Estimate, add_estimates, systematic_resample
@@ -65,6 +69,9 @@ class SUN:
         NaN, infinities or shapes that do not fit.
     NotPositiveDefiniteError
         When :math:`[[\Gamma, C^\top], [C, \Omega]]` is not positive definite.
+    DoublePrecisionError
+        From methods, when the orthant of the latent variable is so improbable, its covariance so
+        nearly singular, that round-off decides its probability.
 
     References
     ----------
@@ -189,6 +196,7 @@ class SUN:
     @cached_property
     def log_normalizer(self) -> Estimate:
         """Log Phi_s(gamma; Gamma) with its error: log P(x_0 + gamma > 0)."""
+        self.refuse_contradiction()
         return log_orthant(self._truncation, self._latent_cov, 1024, 0)
 
     def logpdf(
@@ -210,7 +218,7 @@ class SUN:
         float or ndarray, shape (k,)
             Log density; its error is that of `logpdf_estimate`.
         """
-        points = np.asarray(z, dtype=np.float64)
+        points = as_real_array("z", z)
         if points.ndim == 1:
             return self.logpdf_estimate(points, n_draws=n_draws, random_seed=random_seed).value
         points = as_matrix("z", points, (None, self.n_dims))
@@ -224,6 +232,7 @@ class SUN:
     ) -> Estimate:
         """Log density at one point, shape (p,), with its Monte Carlo error."""
         point = as_vector("z", z, self.n_dims) - self._mu
+        normalizer = self.log_normalizer  # first: it refuses what could not be computed
         chol = self._scale_chol
         white = solve_triangular(chol, point, lower=True)
         normal = -0.5 * (white @ white + self.n_dims * _LOG_2PI) - np.log(chol.diagonal()).sum()
@@ -234,7 +243,7 @@ class SUN:
             as_count("n_draws", n_draws),
             random_seed,
         )
-        return add_estimates(normal, inside, self.log_normalizer)
+        return add_estimates(normal, inside, normalizer)
 
     def logcdf(self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0) -> Estimate:
         r"""Log distribution function, log P(Z <= z), with its error.
@@ -259,8 +268,9 @@ class SUN:
         limits = np.concatenate([point - self._mu, self._truncation])
         if (limits == -np.inf).any():
             return Estimate(-np.inf, 0.0, 1.0, -np.inf)
+        normalizer = self.log_normalizer  # first: it refuses what could not be computed
         below = log_orthant(limits, joint, as_count("n_draws", n_draws), random_seed)
-        return add_estimates(0.0, below, self.log_normalizer)
+        return add_estimates(0.0, below, normalizer)
 
     def sample(self, n: int, random_seed: Seed = None) -> FloatArray:
         """Draw from the distribution.
@@ -280,10 +290,12 @@ class SUN:
         ndarray, shape (n, p)
         """
         count = as_count("n", n)
-        rng = np.random.default_rng(random_seed)
+        refuse_too_many_draws("n", count, max(self.n_dims, 4 * self.n_latent))
+        rng = as_generator(random_seed)
         if self.n_latent == 0:
             noise = rng.standard_normal((count, self.n_dims))
             return self._mu + noise @ self._scale_chol.T
+        self.refuse_contradiction()
         latent = twisted_draws(
             DenseCovariance(self._latent_cov, "latent_cov"),
             -self._truncation,
@@ -444,8 +456,13 @@ class SUN:
         chol, _ = linalg.cholesky("latent_cov", self._latent_cov)
         return cho_solve((chol, True), self._cross_cov.T)
 
+    def refuse_contradiction(self) -> None:
+        """Raise `DoublePrecisionError` where round-off decides the latent orthant's probability."""
+        refuse_contradictory_latent(self._latent_cov, self._truncation)
+
     def _moments(self, n_draws: int, random_seed: Seed) -> LatentMoments:
         count = as_count("n_draws", n_draws)
+        self.refuse_contradiction()
         return latent_moments(self._latent_cov, -self._truncation, count, random_seed)
 
     def _rows(self, idx: ArrayLike | slice) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, refuse_masked, refuse_other_kinds
 from pymc_skewgp.symbolic.plain_mode import PLAIN
 
 Point = Mapping[str, Any]
@@ -139,10 +139,15 @@ def is_random(node: Any) -> bool:
 
 def as_value(node: Any, value: Any) -> Any:
     """`value` as a constant that can stand for `node`; ValueError when it does not fit."""
+    name = f"point[{node.name!r}]"
+    refuse_masked(name, value)
     try:
-        array = np.asarray(value, dtype=node.dtype)
+        found = np.asarray(value)
+        # Others would become floats, and lose what they are.
+        array = found if found.dtype.kind in "cMm" else found.astype(node.dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"point[{node.name!r}] must be numeric, got {value!r}.") from error
+        raise ValueError(f"{name} must be numeric, got {value!r}.") from error
+    refuse_other_kinds(name, array, "cMm")
     fits = zip(node.type.shape, array.shape, strict=False)
     if array.ndim != node.ndim or any(n is not None and n != m for n, m in fits):
         raise ValueError(

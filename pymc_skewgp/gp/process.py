@@ -14,6 +14,7 @@ from pymc_skewgp.gp.functions import compile_at
 from pymc_skewgp.inference.arguments import as_inputs, as_signs, refuse_coincident
 from pymc_skewgp.kernels.errors import no_warnings
 from pymc_skewgp.kernels.linalg import cholesky
+from pymc_skewgp.kernels.validation import as_positive
 from pymc_skewgp.symbolic.skew_normal import SunGraph, sun_of_process
 
 # What a variable of a model takes besides its parameters. PyMC ignores any other name.
@@ -137,8 +138,7 @@ def joint_covariance(
 
 def process_at(gp: Any, blocks: list[Any], jitter: float) -> SunGraph:
     """The unified skew-normal marginal of a SkewGP at the blocks of inputs together."""
-    if not jitter >= 0:
-        raise ValueError(f"jitter must not be negative, got {jitter}.")
+    jitter = as_positive("jitter", jitter, or_zero=True)
     cov = joint_covariance(gp.cov_func, gp.pseudo_points, blocks, jitter)
     mean = mean_at(gp.mean_func, blocks)
     _check_constants(gp, mean, cov, jitter)

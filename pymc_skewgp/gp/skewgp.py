@@ -28,7 +28,7 @@ from pymc_skewgp.gp.process import (
 )
 from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
 from pymc_skewgp.kernels.truncated import Seed
-from pymc_skewgp.kernels.validation import as_vector
+from pymc_skewgp.kernels.validation import as_generator, as_vector
 from pymc_skewgp.posterior import SkewGPPosterior
 from pymc_skewgp.symbolic.skew_normal import sun_from_white, sun_given
 
@@ -472,7 +472,7 @@ class SkewGP:
         """
         if (X is None) != (y is None):
             raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
-        if X is None:
+        if X is None or y is None:
             if self._labelled is None:
                 raise ValueError(
                     "sample_latent needs data: call marginal_likelihood(name, X, y) first, or pass "
@@ -487,10 +487,10 @@ class SkewGP:
             self,
             idata,
             inputs,
-            as_signs(np.asarray(y), inputs.shape[0]),
+            as_signs(y, inputs.shape[0]),
             new,
             name=name,
             n_candidates=n_candidates,
-            rng=np.random.default_rng(random_seed),
+            rng=as_generator(random_seed),
             progressbar=progressbar,
         )

@@ -3,7 +3,13 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp.kernels.validation import FloatArray, as_matrix, as_vector
+from pymc_skewgp.kernels.validation import (
+    FloatArray,
+    as_matrix,
+    as_vector,
+    refuse_masked,
+    refuse_other_kinds,
+)
 
 # Correlation at which two pseudo-points are one: beyond it their difference is round-off.
 _COINCIDENT = 1.0 - 1e-9
@@ -11,7 +17,7 @@ _COINCIDENT = 1.0 - 1e-9
 
 def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
     """`value` as a matrix of inputs; a vector is a column."""
-    _refuse_masked(name, value)
+    refuse_masked(name, value)
     array = np.asarray(value)
     if array.ndim == 1:
         array = array[:, None]
@@ -23,8 +29,9 @@ def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> Flo
 
 def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArray:
     """Labels of two classes as +1 and -1; the caller knows them as `name`, one a row of `rows`."""
-    _refuse_masked(name, y)
+    refuse_masked(name, y)
     labels = np.asarray(y)
+    refuse_other_kinds(name, labels, "cMm")
     if labels.ndim != 1 or labels.size != n:
         raise ValueError(
             f"{name} must have shape ({n},), one label for each row of {rows}; got {labels.shape}."
@@ -72,9 +79,3 @@ def refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray
         f"pseudo_points {i} and {j} coincide (correlation 1 within 1e-9), so their latent "
         "covariance is singular: remove one of them."
     )
-
-
-def _refuse_masked(name: str, value: ArrayLike) -> None:
-    # As a plain array it would lose its mask, and hidden values would count.
-    if np.ma.is_masked(value):
-        raise ValueError(f"{name} has masked values: drop those rows of X and y.")

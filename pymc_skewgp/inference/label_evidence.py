@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_skewgp.inference.contradiction import round_off_effect
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp.kernels.ep import EPResult, fit_ep
 from pymc_skewgp.kernels.ep_gradient import ep_gradient
 from pymc_skewgp.kernels.errors import no_warnings
-from pymc_skewgp.kernels.log_prob_gradient import log_prob_and_gradient
+from pymc_skewgp.kernels.log_prob_gradient import LARGEST_EFFECT, log_prob_and_gradient
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.truncated import log_orthant
 from pymc_skewgp.kernels.validation import FloatArray
@@ -106,7 +107,13 @@ def evidence_by_twisting(
 
 
 def evidence_estimate(orthants: Orthants, n_draws: int, random_seed: int = 0) -> Estimate:
-    """Log evidence with its standard error, no gradient."""
+    """Log evidence with its standard error, no gradient.
+
+    Minus infinity where the signs at pseudo-points have a probability that round-off decides.
+    """
+    nothing = Estimate(-np.inf, 0.0, 1.0, -np.inf)
+    if not round_off_effect(orthants.latent_cov, orthants.truncation).nats <= LARGEST_EFFECT:
+        return nothing
     joint = log_orthant(orthants.limits, orthants.cov, n_draws, random_seed)
     if not orthants.truncation.size:
         return joint
@@ -123,6 +130,10 @@ def _covariance(orthants: Orthants) -> Covariance:
         raise ArithmeticError("the covariance is not finite.")
     noise = np.ones(n)
     noise[:s] = 0.0
+    # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.
+    left_over = round_off_effect(orthants.latent_cov, orthants.truncation, _LEFT_OVER)
+    if not left_over.nats <= LARGEST_EFFECT:
+        return DenseCovariance(matrix)
     # A part of the rows shows at an eighth of the cost that there are too many columns.
     half = slice(None, None, 2)
     if _factor(matrix[half, half], noise[half]).shape[1] <= _LOW_RANK_SHARE * n:

@@ -16,7 +16,7 @@ from pymc_skewgp.kernels.mixture import (
     mixture_moments,
     mixture_quantiles,
 )
-from pymc_skewgp.kernels.validation import FloatArray, as_vector
+from pymc_skewgp.kernels.validation import FloatArray, as_real_array, as_vector
 from pymc_skewgp.kernels.weights import IntArray, weighted_error
 
 
@@ -79,7 +79,7 @@ class LatentMarginals:
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
         """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
-        p = as_vector("probs", np.atleast_1d(np.asarray(probs, dtype=float)))
+        p = as_vector("probs", np.atleast_1d(as_real_array("probs", probs)))
         if (p <= 0).any() or (p >= 1).any():
             raise ValueError(
                 f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
@@ -172,7 +172,7 @@ def _probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
 
 def as_columns(values: ArrayLike, size: int) -> FloatArray:
     """`values` as an array with a column for each of so many points."""
-    array = np.asarray(values, dtype=float)
+    array = as_real_array("values", values)
     if not array.ndim or array.shape[-1] != size:
         raise ValueError(
             f"values must have a column for each of the {size} points, got shape {array.shape}."

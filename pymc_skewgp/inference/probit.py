@@ -9,11 +9,12 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp.inference.arguments import refuse_coincident
+from pymc_skewgp.inference.contradiction import naming_the_labels, refuse_contradictory_points
 from pymc_skewgp.kernels import linalg
-from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance, LowRankCovariance
+from pymc_skewgp.kernels.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp.kernels.errors import NotPositiveDefiniteError
 from pymc_skewgp.kernels.truncated import twisted_draws
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, as_real_array, refuse_extreme_variances
 from pymc_skewgp.kernels.weights import IntArray, systematic_resample
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
@@ -75,11 +76,13 @@ class Prior:
         cov = self.covariance("pseudo_points", self.pseudo_points)
         refuse_coincident(cov, self.phase, self.truncation)
         scale = self.phase / np.sqrt(cov.diagonal())
-        return scale[:, None] * cov * scale
+        latent_cov = scale[:, None] * cov * scale
+        refuse_contradictory_points(latent_cov, self.truncation)
+        return latent_cov
 
     def mean(self, name: str, points: FloatArray) -> FloatArray:
         """Mean at `points`, which the caller knows as `name`."""
-        value = np.asarray(self.mean_func(points), dtype=np.float64)
+        value = as_real_array(f"mean_func at {name}", self.mean_func(points))
         if value.shape != points.shape[:1]:
             raise ValueError(
                 f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
@@ -92,7 +95,7 @@ class Prior:
         self, name: str, a: FloatArray, b: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance of f at `a`, which the caller knows as `name`, with f at `b`."""
-        value = np.asarray(self.cov_func(a, b, diag), dtype=np.float64)
+        value = as_real_array(f"cov_func at {name}", self.cov_func(a, b, diag))
         wanted = (a.shape[0],) if diag else (a.shape[0], (a if b is None else b).shape[0])
         if value.shape != wanted:
             raise ValueError(f"cov_func gave shape {value.shape} at {name}, expected {wanted}.")
@@ -101,6 +104,8 @@ class Prior:
                 f"cov_func gave NaN or infinite covariances at {name}: check its hyperparameters "
                 "and the scale of the inputs."
             )
+        if diag or b is None:
+            refuse_extreme_variances(f"cov_func at {name}", value if diag else value.diagonal())
         return value
 
 
@@ -142,7 +147,7 @@ class ProbitProblem:
         self.row_factor = self._scale[:, None] * factor[: s + n]
         self.noise = np.concatenate([np.zeros(s), np.ones(n)])
         self.lower = -np.concatenate([truncation, sign * mean[:n]])
-        self.cov: Covariance
+        self.cov: DenseCovariance | LowRankCovariance
         if factor.shape[1] < LOW_RANK_SHARE * self.noise.size:
             self.cov = LowRankCovariance(self.noise, self.row_factor)
         else:
@@ -150,6 +155,8 @@ class ProbitProblem:
             matrix *= self._scale[:, None]
             matrix[np.diag_indices_from(matrix)] += self.noise
             self.cov = DenseCovariance(matrix, "the covariance of the observations")
+        latent_cov = scale[:, None] * cov[:s, :s] * scale
+        refuse_contradictory_points(latent_cov, truncation, self.cov.jitter)
 
     @cached_property
     def _chol(self) -> FloatArray:
@@ -217,7 +224,8 @@ class ProbitProblem:
     ) -> tuple[FloatArray, float]:
         """One draw of f, and the effective fraction of the candidates it was picked from."""
         upper = np.full(self.lower.size, np.inf)
-        latent = twisted_draws(self.cov, self.lower, upper, n_candidates, rng)
+        with naming_the_labels(int((self.noise == 0).sum())):
+            latent = twisted_draws(self.cov, self.lower, upper, n_candidates, rng)
         chosen = systematic_resample(latent.log_weights, 1, rng)
         return self.function_given(latent.draws[chosen], rng)[0], latent.ess_fraction
 

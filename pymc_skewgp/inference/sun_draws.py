@@ -43,6 +43,7 @@ def independent_sun_draws(sun: SUN, n_draws: int, rng: np.random.Generator) -> F
     """
     if sun.n_latent == 0:
         return sun.sample(n_draws, rng)
+    sun.refuse_contradiction()
     latent = DenseCovariance(sun.latent_cov, "latent_cov")
     upper = np.full(sun.n_latent, np.inf)
     u = independent_draws(latent, -sun.truncation, upper, n_draws, rng)

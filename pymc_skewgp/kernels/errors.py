@@ -12,6 +12,18 @@ class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):
     """A covariance matrix is not positive definite, beyond what the jitter policy mends."""
 
 
+class TooManyDrawsError(MemoryError, ValueError):
+    """The draws asked for would not fit into memory."""
+
+
+class DoublePrecisionError(FloatingPointError, ValueError):
+    """A probability, or draws under a condition, are beyond what double precision can hold."""
+
+
+class ContradictoryPseudoPointsError(DoublePrecisionError):
+    """Signs at pseudo-points so improbable that round-off in the covariance decides the answer."""
+
+
 class SkewGPWarning(UserWarning):
     """Base of every warning this package gives, so that one filter reaches them all."""
 

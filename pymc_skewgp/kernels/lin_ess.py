@@ -10,7 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dtrmm
 
 from pymc_skewgp.kernels.errors import StuckChainWarning, warn
-from pymc_skewgp.kernels.validation import FloatArray, as_bounds, as_count, as_matrix, as_vector
+from pymc_skewgp.kernels.validation import (
+    FloatArray,
+    as_bounds,
+    as_count,
+    as_generator,
+    as_matrix,
+    as_vector,
+)
 
 __all__ = ["LinESSResult", "lin_ess"]
 
@@ -282,7 +289,7 @@ def lin_ess(
     mu = as_vector("mean", 0.0 if mean is None else mean, size)
     n_draws, thin = as_count("n_draws", n_draws), as_count("thin", thin)
     n_burn = as_count("n_burn", n_burn, 0)
-    rng = np.random.default_rng(random_seed)
+    rng = as_generator(random_seed)
     a = None if constraints is None else as_matrix("constraints", constraints, (None, size))
     low, high = as_bounds(lower, upper, size if a is None else a.shape[0])
 

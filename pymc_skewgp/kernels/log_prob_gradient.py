@@ -17,8 +17,9 @@ from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.edges import Edges
 from pymc_skewgp.kernels.ep import fit_ep
 from pymc_skewgp.kernels.ep_gradient import ep_gradient
-from pymc_skewgp.kernels.errors import no_warnings
+from pymc_skewgp.kernels.errors import DoublePrecisionError, no_warnings
 from pymc_skewgp.kernels.linalg import mirrored, symmetric
+from pymc_skewgp.kernels.memory import refuse_too_many_draws
 from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.sampling import SamplingResult, sample_rectangle
 from pymc_skewgp.kernels.threads import few_blas_threads
@@ -39,6 +40,12 @@ _EP_TOLERANCE = {"twisted": 1e-3, "ep": 1e-8}
 # of the arguments, and where they pass from one to the next the value jumps by its own standard
 # error, a few hundredths of a nat at 256 draws.
 _RUNGS = ((1.0, 0.7), (0.6, 0.5), (0.35, 0.1))
+
+# Of a variance: what the entries of a kernel's matrix and its factorisation are off by, at most.
+ROUND_OFF = 1e-13
+# Nats by which round-off may move a log probability; the samplers warn of a standard error above.
+LARGEST_EFFECT = 0.1
+_RELATIVE_EFFECT = 1e-6  # of log probabilities that are large themselves
 
 
 class LogProbGradient(NamedTuple):
@@ -108,7 +115,8 @@ def log_prob_and_gradient(
         ``value``, ``lower``, ``upper``, ``cov``, ``noise``. Where a limit or the covariance is not
         a number, ``lower >= upper`` in a row or the covariance of the rows with limits is not
         positive definite (from three rows on: beyond what a jitter of round-off's size mends), the
-        value is minus infinity and the gradient 0.
+        value is minus infinity and the gradient 0; and so from three rows on where the value moves
+        by more than a tenth of a nat when round-off is added to the variances.
 
     Raises
     ------
@@ -144,6 +152,8 @@ def log_prob_and_gradient(
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
     count = as_count("n_draws", n_draws)
+    if method == "twisted" and n > 2:
+        refuse_too_many_draws("n_draws", count, n)
     nothing = LogProbGradient(-np.inf, np.zeros(n), np.zeros(n), np.zeros((n, n)))
     if not ((low < high).all() and np.isfinite(matrix).all() and (matrix.diagonal() > 0).all()):
         return nothing
@@ -183,8 +193,14 @@ def _bounded(
         return _bivariate(lower, upper, cov)
     dense = DenseCovariance(cov)
     if method == "ep":
-        return _by_ep(dense, lower, upper)
-    return _by_twisted(dense, lower, upper, n_draws, random_seed)
+        result = _by_ep(dense, lower, upper)
+    else:
+        result = _by_twisted(dense, lower, upper, n_draws, random_seed)
+    added = np.maximum(ROUND_OFF * dense.diagonal(), dense.jitter)
+    effect = abs(float(added @ result.cov.diagonal()))
+    if not effect <= LARGEST_EFFECT + _RELATIVE_EFFECT * abs(result.value):
+        raise DoublePrecisionError("round-off in the covariance decides the log probability.")
+    return result
 
 
 def _univariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProbGradient:

@@ -11,6 +11,7 @@ from pymc_skewgp.kernels.bivariate import bivariate_log_prob
 from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance
 from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp.kernels.linalg import symmetric
+from pymc_skewgp.kernels.memory import refuse_too_many_draws
 from pymc_skewgp.kernels.sampling import SamplingResult, heavy_tailed, sample_rectangle
 from pymc_skewgp.kernels.univariate import log_ndtr_interval
 from pymc_skewgp.kernels.validation import (
@@ -18,8 +19,11 @@ from pymc_skewgp.kernels.validation import (
     as_bounds,
     as_count,
     as_covariance,
+    as_generator,
+    as_positive,
     as_vector,
 )
+from pymc_skewgp.kernels.validation import Seed as Seed
 from pymc_skewgp.kernels.weights import (
     Estimate,
     IntArray,
@@ -27,8 +31,6 @@ from pymc_skewgp.kernels.weights import (
     metropolis_resample,
     systematic_resample,
 )
-
-Seed = int | np.random.Generator | np.random.SeedSequence | None
 
 _WORST_ERROR = 0.1  # nats
 _LEAST_FRACTION = 0.1
@@ -106,7 +108,8 @@ class TruncatedDraws:
         ndarray, shape (n, N)
         """
         count = as_count("n", self.log_weights.size if n is None else n)
-        rng = np.random.default_rng(random_seed)
+        refuse_too_many_draws("n", count, self.draws.shape[1], buffers=1)
+        rng = as_generator(random_seed)
         return self.draws[equal_weight_indices(self.log_weights, count, scheme, rng)]
 
 
@@ -206,8 +209,9 @@ def mvn_logcdf(
     size = matrix.shape[0]
     high = as_vector("x", x, size, allow_inf=True)
     count = as_count("n_draws", n_draws)
-    if rtol is not None and not rtol > 0:
-        raise ValueError(f"rtol must be positive, got {rtol}.")
+    if rtol is not None:
+        rtol = as_positive("rtol", rtol)
+    rng = as_generator(random_seed)
     low = as_vector("lower", -np.inf if lower is None else lower, size, allow_inf=True)
     if (high == -np.inf).any():
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
@@ -217,7 +221,7 @@ def mvn_logcdf(
         matrix, low, high = matrix[np.ix_(kept, kept)], low[kept], high[kept]
     if low.size == 0:
         return Estimate(0.0, 0.0, 1.0, -np.inf)
-    return log_prob_rectangle(matrix, low, high, count, rtol, np.random.default_rng(random_seed))
+    return log_prob_rectangle(matrix, low, high, count, rtol, rng)
 
 
 def log_prob_rectangle(
@@ -232,6 +236,7 @@ def log_prob_rectangle(
     exact = exact_log_prob(matrix, lower, upper)
     if exact is not None:
         return Estimate(exact, 0.0, 1.0, -np.inf)
+    refuse_too_many_draws("n_draws", n_draws, lower.size)
     result = sample_rectangle(
         DenseCovariance(matrix), lower, upper, n_draws, rng, goal="probability", rtol=rtol
     )
@@ -251,7 +256,7 @@ def log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: 
         high,
         n_draws,
         None,
-        np.random.default_rng(random_seed),
+        as_generator(random_seed),
     )
 
 
@@ -347,7 +352,7 @@ def truncated_mvn(
     matrix = as_covariance("cov", cov)
     low, high = as_bounds(lower, upper, matrix.shape[0])
     count = as_count("n_draws", n_draws)
-    rng = np.random.default_rng(random_seed)
+    rng = as_generator(random_seed)
     if method == "twisted":
         return twisted_draws(DenseCovariance(matrix), low, high, count, rng)
     if method == "lin_ess":
@@ -372,6 +377,7 @@ def twisted_draws(
     rtol: float | None = None,
 ) -> TruncatedDraws:
     """`truncated_mvn` by the twisted sampler, for checked arguments."""
+    refuse_too_many_draws("the number of draws", n_draws, lower.size)
     result = sample_rectangle(cov, lower, upper, n_draws, rng, goal="draws", rtol=rtol)
     _warn_if_few(result)
     estimate = result.log_prob
@@ -413,6 +419,7 @@ def lin_ess_draws(
     thin: int = 1,
 ) -> TruncatedDraws:
     """`truncated_mvn` by lin-ess, for checked arguments."""
+    refuse_too_many_draws("the number of draws", n_draws, lower.size, buffers=1)
     from pymc_skewgp.kernels.lin_ess import lin_ess  # numba: half a second of import
 
     # Chains of equal length: the largest number up to the one asked for that divides the draws.

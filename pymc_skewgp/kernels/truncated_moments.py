@@ -8,7 +8,7 @@ from pymc_skewgp.kernels.bivariate import bivariate_truncated_moments
 from pymc_skewgp.kernels.covariance import DenseCovariance
 from pymc_skewgp.kernels.truncated import Seed, twisted_draws
 from pymc_skewgp.kernels.univariate import truncated_moments, truncated_third_moment
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, as_generator
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def latent_moments(
         lower,
         np.full(s, np.inf),
         n_draws,
-        np.random.default_rng(random_seed),
+        as_generator(random_seed),
     )
     weights = np.exp(result.log_weights - result.log_weights.max())
     weights /= weights.sum()

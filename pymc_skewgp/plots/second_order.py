@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp.inference.arguments import as_signs
-from pymc_skewgp.kernels.validation import FloatArray, as_vector
+from pymc_skewgp.kernels.validation import FloatArray, as_real_array, as_vector
 from pymc_skewgp.plots.axes import REFERENCE, axes_for, colours, legend_on_top
 from pymc_skewgp.workflow.marginals import as_marginals
 
@@ -131,7 +131,7 @@ def _moments(
         )
     else:
         mean = as_vector("p_mean", p_mean)
-        sd = as_vector("p_sd", np.atleast_1d(np.asarray(p_sd)), mean.size)
+        sd = as_vector("p_sd", np.atleast_1d(as_real_array("p_sd", p_sd)), mean.size)
     if not mean.size:
         raise ValueError("p_mean is empty: there is nothing to plot.")
     if (mean < 0).any() or (mean > 1).any() or (sd < 0).any():

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from xarray import Dataset, DataTree
 
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, as_real_array
 from pymc_skewgp.workflow.distances import parts
 from pymc_skewgp.workflow.marginals import (
     DrawnMarginals,
@@ -229,7 +229,7 @@ def _found(tree: Any) -> str:
 
 
 def _levels(probs: Sequence[float]) -> FloatArray:
-    levels = np.atleast_1d(np.asarray(probs, dtype=float))
+    levels = np.atleast_1d(as_real_array("probs", probs))
     if levels.ndim != 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
         raise ValueError(f"probs must be probabilities strictly between 0 and 1, got {probs!r}.")
     return levels

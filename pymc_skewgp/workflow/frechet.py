@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp.gp.skewgp import SkewGP
 from pymc_skewgp.kernels.truncated import Seed
-from pymc_skewgp.kernels.validation import FloatArray, as_count
+from pymc_skewgp.kernels.validation import FloatArray, as_count, as_generator
 from pymc_skewgp.workflow.climb import Bounds, Top
 from pymc_skewgp.workflow.fit_report import HyperparameterFit, Journal
 from pymc_skewgp.workflow.hyperparameters import objective_of_process
@@ -169,7 +169,7 @@ def maximize_frechet_bound(
     .. [1] A. Benavoli, D. Azzimonti & D. Piga (2020), arXiv:2005.12987.
     """
     began = time.perf_counter()
-    rng = np.random.default_rng(random_seed)
+    rng = as_generator(random_seed)
     objective, everything = objective_of_process(gp, X, y, as_count("batch_size", batch_size), rng)
     origin = objective.start(start)
     if objective.binary:

@@ -20,7 +20,7 @@ from pymc_skewgp.kernels.errors import (
     warn,
 )
 from pymc_skewgp.kernels.truncated import Seed
-from pymc_skewgp.kernels.validation import FloatArray, as_count
+from pymc_skewgp.kernels.validation import FloatArray, as_count, as_generator
 from pymc_skewgp.kernels.weights import Estimate
 from pymc_skewgp.workflow.batches import random_batches
 from pymc_skewgp.workflow.climb import Bounds
@@ -154,7 +154,7 @@ def find_hyperparameters(
         start=start,
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=n_draws,
-        rng=np.random.default_rng(random_seed),
+        rng=as_generator(random_seed),
         curved=True,
         progressbar=progressbar,
     )
@@ -330,7 +330,7 @@ def objective_of_process(
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
     inputs = as_input_graph("X", as_inputs("X", X), gp.n_columns)
-    sign = as_signs(np.asarray(y), inputs.shape[0])
+    sign = as_signs(y, inputs.shape[0])
     batches = [(inputs, sign)]
     if batch_size is not None:
         parts = random_batches(sign, as_count("batch_size", batch_size), rng)

@@ -16,7 +16,7 @@ from pymc_skewgp.inference.latent_marginals import (
     Probability,
     as_columns,
 )
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, as_real_array
 from pymc_skewgp.posterior import SkewGPPosterior
 
 _SAMPLE_DIMS = ("chain", "draw")
@@ -111,7 +111,7 @@ class DrawnMarginals:
         By Weibull's rule: P(f < quantile) is the probability asked for on average over the draws,
         where NumPy's own rule makes intervals of few draws too short.
         """
-        p = np.atleast_1d(np.asarray(probs, dtype=float))
+        p = np.atleast_1d(as_real_array("probs", probs))
         return np.quantile(self.draws, p, axis=(0, 1), method="weibull")
 
     def cdf(self, values: ArrayLike) -> Probability:

@@ -25,7 +25,7 @@ from pymc_skewgp.inference.label_evidence import (
 )
 from pymc_skewgp.kernels.points import uniform_points
 from pymc_skewgp.kernels.threads import few_blas_threads
-from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.validation import FloatArray, refuse_masked, refuse_other_kinds
 from pymc_skewgp.kernels.weights import Estimate
 from pymc_skewgp.symbolic.plain_mode import PLAIN
 from pymc_skewgp.workflow.collapsed import Collapsed, OrthantGraph
@@ -340,13 +340,16 @@ class _CompiledEvidence:
 
 def _of_shape(rv: Any, value: Any) -> NDArray[Any]:
     """`value` broadcast to the shape of `rv`, as far as that is known."""
+    name = f"start[{rv.name!r}]"
+    refuse_masked(name, value)
     array, shape = np.asarray(value), rv.type.shape
+    refuse_other_kinds(name, array)
     fits = array.ndim <= len(shape) and all(
         want in (None, have) or have == 1
         for want, have in zip(shape[::-1], array.shape[::-1], strict=False)
     )
     if not fits:
-        raise ValueError(f"start[{rv.name!r}] must have shape {shape}, got {array.shape}.")
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
     return array if None in shape else np.broadcast_to(array, shape).copy()
 
 

@@ -191,7 +191,8 @@ def _climb_all(
     if not found:
         raise ValueError(
             "the marginal likelihood has no value at any start: check the priors, the scale of the "
-            "inputs and start."
+            "inputs and start; and, where there are pseudo-points, whether their phases contradict "
+            "each other (SkewGP.posterior says so)."
         )
     return found
 

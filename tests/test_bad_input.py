@@ -1,0 +1,410 @@
+"""What no public function takes: refused by name, before anything is computed or allocated."""
+
+import inspect
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+from oracles import equicorrelated_moments
+
+import pymc_skewgp as sg
+from pymc_skewgp.kernels import memory
+from pymc_skewgp.kernels.memory import available_bytes, refuse_too_many_draws
+from pymc_skewgp.kernels.validation import as_generator
+
+X = np.linspace(-1.0, 1.0, 4)[:, None]
+Y = np.array([0, 1, 0, 1])
+COV = 0.5 * np.eye(3) + 0.5
+MASKED = np.ma.masked_array([0.5, 0.2, 0.1], mask=[False, True, False])
+
+
+def kernel(X, Xs=None, diag=False):
+    if diag:
+        return np.ones(len(X))
+    Xs = X if Xs is None else Xs
+    return np.exp(-0.5 * ((X[:, None] - Xs) ** 2).sum(axis=-1))
+
+
+def posterior(**kwargs):
+    return sg.SkewGPPosterior(X, Y, cov_func=kernel, **kwargs)
+
+
+def sun():
+    return sg.SUN(np.zeros(2), np.eye(2), [[0.5], [0.1]], [0.0], [[1.0]])
+
+
+def process():
+    return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+
+
+def learnable():
+    with pm.Model():
+        return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
+
+
+# Each takes one array and hands it to a public function, with the name it has there.
+ARRAYS = {
+    "x of mvn_logcdf": ("x", lambda v: sg.mvn_logcdf(v, COV)),
+    "lower of mvn_logcdf": ("lower", lambda v: sg.mvn_logcdf(np.ones(3), COV, lower=v)),
+    "upper of truncated_mvn": ("upper", lambda v: sg.truncated_mvn(COV, None, v)),
+    "mu of SUN": ("mu", lambda v: sg.SUN(v, COV, np.zeros((3, 1)), [0.0], [[1.0]])),
+    "truncation of SUN": (
+        "truncation",
+        lambda v: sg.SUN([0.0], [[1.0]], np.zeros((1, 3)), v, COV),
+    ),
+    "z of SUN.logpdf": (
+        "z",
+        lambda v: sg.SUN(np.zeros(3), COV, np.zeros((3, 1)), [0.0], [[1.0]]).logpdf(v),
+    ),
+    "X of SkewGPPosterior": (
+        "X",
+        lambda v: sg.SkewGPPosterior(v, [0, 1, 1], cov_func=kernel),
+    ),
+    "y of SkewGPPosterior": ("y", lambda v: sg.SkewGPPosterior(X[:3], v, cov_func=kernel)),
+    "pseudo_points": ("pseudo_points", lambda v: posterior(pseudo_points=v)),
+    "truncation": (
+        "truncation",
+        lambda v: posterior(pseudo_points=[-1.0, 0.0, 1.0], truncation=v),
+    ),
+    "Xnew of predict": ("Xnew", lambda v: posterior().predict(v)),
+    "quantiles of predict": ("quantiles", lambda v: posterior().predict(X, quantiles=v)),
+    "values of cdf": ("values", lambda v: posterior().marginals(X[:3]).cdf(v)),
+    "X of SkewGP.posterior": ("X", lambda v: process().posterior(v, [0, 1, 1])),
+    "y of find_hyperparameters": (
+        "y",
+        lambda v: sg.find_hyperparameters(learnable(), X[:3], v, progressbar=False),
+    ),
+}
+COVARIANCES = {
+    "cov of mvn_logcdf": ("cov", lambda v: sg.mvn_logcdf(np.zeros(3), v)),
+    "cov of truncated_mvn": ("cov", lambda v: sg.truncated_mvn(v, 0.0, None)),
+    "scale of SUN": ("scale", lambda v: sg.SUN(np.zeros(3), v, np.zeros((3, 1)), [0.0], [[1.0]])),
+    "latent_cov of SUN": (
+        "latent_cov",
+        lambda v: sg.SUN([0.0], [[1.0]], np.zeros((1, 3)), np.zeros(3), v),
+    ),
+}
+
+
+def each(cases):
+    return pytest.mark.parametrize(("name", "call"), cases.values(), ids=cases.keys())
+
+
+@each(ARRAYS)
+@pytest.mark.parametrize(
+    ("value", "error", "match"),
+    [
+        (MASKED, ValueError, r"has masked values \(1 of 3\)"),
+        (np.array([0.0, 1.0, 1.0 + 1e-3j]), TypeError, "must be numeric, got complex128"),
+        (np.array(["2024-01-01", "2024-01-02", "2024-02-01"], "M8[D]"), TypeError, "datetime64"),
+        (np.array([1, 2, 3], "m8[ns]"), TypeError, "must be numeric, got timedelta64"),
+    ],
+    ids=["masked", "complex", "date", "duration"],
+)
+def test_arrays_of_no_real_numbers(name, call, value, error, match):
+    with pytest.raises(error, match=rf"^{name} .*{match}"):
+        call(value)
+
+
+@each(COVARIANCES)
+@pytest.mark.parametrize(
+    ("value", "error", "match"),
+    [
+        (np.ma.masked_array(COV, mask=np.eye(3) == 1), ValueError, "has masked values"),
+        (COV.astype(complex), TypeError, "must be numeric, got complex128"),
+        (np.diag([1.0, 1.0, 1e-300]), ValueError, r"has the variance 1e-300 .*entry 2"),
+        (np.diag([1.0, 1e300, 1.0]), ValueError, r"has the variance 1e\+300 .*entry 1"),
+    ],
+    ids=["masked", "complex", "tiny", "huge"],
+)
+def test_covariances_that_are_none(name, call, value, error, match):
+    with pytest.raises(error, match=rf"^{name} .*{match}"):
+        call(value)
+
+
+@pytest.mark.parametrize("scale", [1e-199, 1e199])
+def test_variances_within_the_limits_are_a_change_of_units(scale):
+    exact = -np.log(4.0)  # of three variables with correlation 1/2, all positive
+    assert sg.mvn_logcdf(np.zeros(3), scale * COV).value == pytest.approx(exact, abs=1e-3)
+    drawn = sg.truncated_mvn(scale * COV, 0.0, None, n_draws=1024, random_seed=1)
+    weights = np.exp(drawn.log_weights - drawn.log_weights.max())
+    mean = (weights / weights.sum()) @ drawn.draws / np.sqrt(scale)
+    wanted = equicorrelated_moments(np.zeros(3), np.full(3, np.inf), 0.5).first
+    # Deviations of 0.6 over 32: less than three standard errors of plain Monte Carlo, and the
+    # points are quasi-random. The seed is fixed.
+    np.testing.assert_allclose(mean, wanted, atol=0.05)
+
+
+@pytest.mark.parametrize("variance", [1e-300, 1e300])
+def test_a_kernel_of_extreme_variance_is_refused(variance):
+    given = sg.SkewGPPosterior(X, Y, cov_func=lambda *args: variance * kernel(*args))
+    with pytest.raises(ValueError, match="cov_func at X has the variance 1e"):
+        _ = given.latent
+
+
+def test_a_kernel_of_complex_values_is_refused():
+    given = sg.SkewGPPosterior(X, Y, cov_func=lambda *args: kernel(*args) + 0j)
+    with pytest.raises(TypeError, match="cov_func at X must be numeric, got complex128"):
+        _ = given.latent
+
+
+def test_dates_as_objects_are_refused():
+    value = np.array([np.datetime64("2024-01-01")] * 3, dtype=object)
+    with pytest.raises(TypeError, match="x must be numeric"):
+        sg.mvn_logcdf(value, COV)
+
+
+def test_objects_that_are_numbers_are_taken():
+    plain = sg.mvn_logcdf(np.ones(3), COV).value
+    assert sg.mvn_logcdf(np.ones(3, dtype=object), COV.astype(object)).value == plain
+
+
+def test_masked_arrays_without_masked_entries_are_taken():
+    plain = sg.mvn_logcdf(np.ones(3), COV).value
+    assert sg.mvn_logcdf(np.ma.masked_array(np.ones(3)), COV).value == plain
+
+
+def test_data_frames_are_taken():
+    pd = pytest.importorskip("pandas")
+    plain = posterior().log_marginal_likelihood
+    frame = pd.DataFrame({"x": X[:, 0]})
+    found = sg.SkewGPPosterior(frame, pd.Series(Y), cov_func=kernel).log_marginal_likelihood
+    assert found == plain
+    series = sg.mvn_logcdf(pd.Series(np.ones(3)), pd.DataFrame(COV))
+    assert series == sg.mvn_logcdf(np.ones(3), COV)
+
+
+@pytest.mark.parametrize("value", [1j, np.datetime64("2024-01-01"), np.ma.masked], ids=str)
+def test_values_of_hyperparameters_are_real_numbers(value):
+    with pm.Model():
+        ls = pm.HalfNormal("ls")
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+    with pytest.raises((TypeError, ValueError), match=r"point\['ls'\]"):
+        gp.posterior(X, Y, point={"ls": value})
+    with pytest.raises((TypeError, ValueError), match=r"start\['ls'\]"):
+        sg.find_hyperparameters(gp, X, Y, start={"ls": value}, progressbar=False)
+
+
+COUNTS = {
+    "mvn_logcdf": ("n_draws", lambda v: sg.mvn_logcdf(np.zeros(3), COV, n_draws=v)),
+    "truncated_mvn": ("n_draws", lambda v: sg.truncated_mvn(COV, 0.0, None, n_draws=v)),
+    "SkewGPPosterior": ("n_draws", lambda v: posterior(n_draws=v)),
+    "sample": ("draws", lambda v: posterior().sample(draws=v)),
+    "chains": ("chains", lambda v: posterior().sample(draws=2, chains=v)),
+    "predict": ("draws", lambda v: posterior().predict(X, draws=v)),
+    "SUN.sample": ("n", lambda v: sun().sample(v)),
+    "SUN.mean": ("n_draws", lambda v: sun().mean(n_draws=v)),
+    "pt_mvn_logcdf": ("n_draws", lambda v: sg.pt_mvn_logcdf(np.zeros(3), COV, n_draws=v)),
+    "find_hyperparameters": (
+        "n_restarts",
+        lambda v: sg.find_hyperparameters(process(), X, Y, n_restarts=v),
+    ),
+    "equally_weighted": (
+        "n",
+        lambda v: sg.truncated_mvn(COV, 0.0, None, n_draws=64).equally_weighted(v),
+    ),
+}
+
+
+@each(COUNTS)
+@pytest.mark.parametrize("value", [True, False, np.True_])
+def test_booleans_are_no_counts(name, call, value):
+    with pytest.raises(TypeError, match=rf"^{name} must be an integer, got (True|False)"):
+        call(value)
+
+
+SEEDS = {
+    "mvn_logcdf": lambda v: sg.mvn_logcdf(np.zeros(3), COV, random_seed=v),
+    "truncated_mvn": lambda v: sg.truncated_mvn(COV, 0.0, None, random_seed=v),
+    "equally_weighted": lambda v: sg.truncated_mvn(COV, 0.0, None).equally_weighted(random_seed=v),
+    "SUN.sample": lambda v: sun().sample(2, random_seed=v),
+    "SUN.logpdf": lambda v: _sun_of_three().logpdf(np.zeros(3), random_seed=v),
+    "SUN.mean": lambda v: _sun_of_three().mean(random_seed=v),
+    "SkewGPPosterior": lambda v: posterior(random_seed=v),
+    "sample": lambda v: posterior().sample(2, 1, random_seed=v),
+    "predict": lambda v: posterior().predict(X, draws=2, random_seed=v),
+    "predict without draws": lambda v: posterior().predict(X, draws=0, random_seed=v),
+    "SkewGP.posterior": lambda v: process().posterior(X, Y, random_seed=v),
+    "find_hyperparameters": lambda v: sg.find_hyperparameters(learnable(), X, Y, random_seed=v),
+    "maximize_frechet_bound": lambda v: sg.maximize_frechet_bound(learnable(), X, Y, random_seed=v),
+}
+
+
+def _sun_of_three():
+    return sg.SUN(np.zeros(3), np.eye(3), 0.1 * np.eye(3), np.zeros(3), COV)
+
+
+@pytest.mark.parametrize("call", SEEDS.values(), ids=SEEDS.keys())
+@pytest.mark.parametrize(
+    ("seed", "error", "match"),
+    [
+        (np.random.RandomState(1), TypeError, "got a RandomState: pass an integer"),
+        ("1", TypeError, "got str"),
+        (1.0, TypeError, "got float"),
+        (True, TypeError, "got True"),
+        (-1, ValueError, "got -1"),
+    ],
+    ids=["RandomState", "str", "float", "bool", "negative"],
+)
+def test_seeds_of_other_kinds(call, seed, error, match):
+    accepted = "None, an integer .*SeedSequence .*Generator"
+    with pytest.raises(error, match=f"^random_seed must be {accepted}, {match}"):
+        call(seed)
+
+
+def test_seeds_that_are_taken():
+    generator = np.random.default_rng(3)
+    assert as_generator(generator) is generator
+    for seed in (3, np.int64(3), np.random.SeedSequence(3)):
+        assert as_generator(seed).random() == np.random.default_rng(3).random()
+    assert isinstance(as_generator(None), np.random.Generator)
+
+
+def test_no_other_function_makes_a_generator_of_a_seed():
+    package = Path(inspect.getfile(sg)).parent
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in package.rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "default_rng(random_seed)" in line
+    ]
+    # The last two take the integers of an Op's properties, checked when it is made.
+    assert sorted({line.split(":")[0] for line in found}) == [
+        "jax.py",
+        "log_prob_gradient.py",
+        "validation.py",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "match"),
+    [
+        ("0.1", TypeError, "rtol must be a number, got str"),
+        (True, TypeError, "rtol must be a number, got bool"),
+        (np.array([0.1]), TypeError, "rtol must be a number, got ndarray"),
+        (np.nan, ValueError, "rtol must be positive, got nan"),
+        (np.inf, ValueError, "rtol must be finite, got inf"),
+        (-0.1, ValueError, r"rtol must be positive, got -0\.1"),
+        (0, ValueError, "rtol must be positive, got 0"),
+    ],
+)
+def test_tolerances(value, error, match):
+    with pytest.raises(error, match=match):
+        sg.mvn_logcdf(np.zeros(3), COV, rtol=value)
+
+
+@pytest.mark.parametrize("value", ["1e-6", np.nan, -1e-6, True])
+def test_jitter(value):
+    with pm.Model(), pytest.raises((TypeError, ValueError), match="jitter must"):
+        process().prior("f", X, jitter=value)
+
+
+FAR_TOO_MANY = 10**13  # 1e13 numbers of 8 bytes: 73 TiB a row
+DRAWS = {
+    "mvn_logcdf": lambda n: sg.mvn_logcdf(np.zeros(3), COV, n_draws=n),
+    "truncated_mvn": lambda n: sg.truncated_mvn(COV, 0.0, None, n_draws=n),
+    "lin_ess": lambda n: sg.truncated_mvn(COV, 0.0, None, n_draws=n, method="lin_ess"),
+    "equally_weighted": lambda n: sg.truncated_mvn(COV, 0.0, None).equally_weighted(n),
+    "SUN.sample": lambda n: sun().sample(n),
+    "SUN.mean": lambda n: _sun_of_three().mean(n_draws=n),
+    "SUN.logpdf": lambda n: _sun_of_three().logpdf(np.zeros(3), n_draws=n),
+    "SkewGPPosterior": lambda n: posterior(n_draws=n),
+    "SkewGP.posterior": lambda n: process().posterior(X, Y, n_draws=n),
+    "sample": lambda n: posterior().sample(draws=n),
+    "chains": lambda n: posterior().sample(draws=10, chains=n),
+    "predict": lambda n: posterior().predict(X, draws=n),
+    "pt_mvn_logcdf": lambda n: sg.pt_mvn_logcdf(np.zeros(3), COV, n_draws=n).eval(),
+}
+
+
+@pytest.mark.parametrize("call", DRAWS.values(), ids=DRAWS.keys())
+def test_draws_beyond_memory(call, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    with pytest.raises(sg.TooManyDrawsError, match=r"at least [0-9.e+]+ GiB .* 1 GiB of memory"):
+        call(FAR_TOO_MANY)
+
+
+def test_draws_beyond_memory_are_of_both_kinds_of_error():
+    assert issubclass(sg.TooManyDrawsError, MemoryError)
+    assert issubclass(sg.TooManyDrawsError, ValueError)
+
+
+def test_where_memory_is_not_known_nothing_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    refuse_too_many_draws("n_draws", FAR_TOO_MANY, 10)
+
+
+def test_what_fits_is_not_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    refuse_too_many_draws("n_draws", 2**20, 64, buffers=2)  # 1 GiB
+    with pytest.raises(sg.TooManyDrawsError, match="n_draws asks for 1048577 draws of 64"):
+        refuse_too_many_draws("n_draws", 2**20 + 1, 64, buffers=2)
+
+
+def _machine(root, available=None, groups="", **files):
+    (root / "proc" / "self").mkdir(parents=True)
+    if available is not None:
+        text = f"MemTotal: 99 kB\nMemAvailable:    {available} kB\n"
+        (root / "proc" / "meminfo").write_text(text)
+    (root / "proc" / "self" / "cgroup").write_text(groups)
+    for name, content in files.items():
+        path = root / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return available_bytes(root / "proc", root / "cgroup")
+
+
+def test_memory_of_a_machine_without_groups(tmp_path):
+    assert _machine(tmp_path, 1000) == 1000 * 1024
+
+
+def test_memory_of_a_system_that_does_not_tell(tmp_path):
+    assert available_bytes(tmp_path / "proc", tmp_path / "cgroup") is None
+    assert _machine(tmp_path, groups="0::/\n") is None
+
+
+@pytest.mark.parametrize("outer", ["max\n", "900000\n"])
+def test_memory_of_a_group_of_version_2(tmp_path, outer):
+    found = _machine(
+        tmp_path,
+        1000,
+        "0::/user/job\n",
+        **{
+            "user/job/memory.max": "500000\n",
+            "user/job/memory.current": "300000\n",
+            "user/job/memory.stat": "anon 200000\ninactive_file 100000\n",
+            "user/memory.max": outer,
+            "user/memory.current": "300000\n",
+        },
+    )
+    assert found == 500_000 - (300_000 - 100_000)
+
+
+def test_memory_of_a_group_of_version_1_seen_from_a_container(tmp_path):
+    found = _machine(
+        tmp_path,
+        1000,
+        "8:pids:/x\n4:memory:/docker/abc\n0::/\n",
+        **{
+            "memory/memory.limit_in_bytes": "400000\n",
+            "memory/memory.usage_in_bytes": "100000\n",
+        },
+    )
+    assert found == 300_000
+
+
+def test_this_machine_tells_what_it_has_or_nothing():
+    found = available_bytes()
+    assert found is None or found > 0
+
+
+def test_ordinary_input_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isfinite(sg.mvn_logcdf([1, 2, 3], COV.tolist()).value)
+        assert sg.SkewGPPosterior(X.tolist(), Y == 1, cov_func=kernel).latent.draws.shape == (
+            1024,
+            4,
+        )
