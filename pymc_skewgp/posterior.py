@@ -22,13 +22,14 @@ from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
 from pymc_skewgp.inference.probit import CovarianceFunction, MeanFunction, Prior, ProbitProblem
 from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.memory import FUNCTION_BUFFERS, refuse_too_many_draws
+from pymc_skewgp.kernels.sampling import RectangleSampler
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.truncated import (
     Seed,
     TruncatedDraws,
+    draws_by,
     lin_ess_draws,
     log_orthant,
-    twisted_draws,
 )
 from pymc_skewgp.kernels.validation import (
     FloatArray,
@@ -176,8 +177,13 @@ class SkewGPPosterior:
     def __repr__(self) -> str:
         return (
             f"SkewGPPosterior(n={self._X.shape[0]}, n_features={self._X.shape[1]}, "
-            f"n_pseudo_points={self._prior.n_pseudo_points})"
+            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={self._fitted})"
         )
+
+    @property
+    def _fitted(self) -> bool:
+        """Whether EP and its proposal are there: what is asked next only draws from them."""
+        return "_sampler" in self.__dict__ and self._sampler.fitted
 
     @property
     def prior(self) -> Prior:
@@ -437,6 +443,12 @@ class SkewGPPosterior:
         )
 
     @cached_property
+    def _sampler(self) -> RectangleSampler:
+        """Fitted once: the evidence, predictions and every call of `sample` draw from it."""
+        lower = self._problem.lower
+        return RectangleSampler(self._problem.cov, lower, np.full(lower.size, np.inf))
+
+    @cached_property
     def _prior_log_prob(self) -> Estimate:
         """Log probability of the signs that the prior was told."""
         return log_orthant(self._prior.truncation, self._prior.latent_cov, self._n_draws, 0)
@@ -460,14 +472,13 @@ class SkewGPPosterior:
     def _draw_latent(
         self, n: int, method: str, seed: Seed, chains: int, thin: int
     ) -> TruncatedDraws:
-        cov, lower = self._problem.cov, self._problem.lower
-        upper = np.full(lower.size, np.inf)
-        rng = as_generator(seed)
+        sampler, rng = self._sampler, as_generator(seed)
         with naming_the_labels(self._prior.n_pseudo_points):
             if method == "twisted":
-                return twisted_draws(cov, lower, upper, n, rng)
+                return draws_by(sampler, n, rng)
             if method == "lin_ess":
-                return lin_ess_draws(cov, lower, upper, n, rng, n_chains=chains, thin=thin)
+                limits = sampler.lower, sampler.upper
+                return lin_ess_draws(sampler.cov, *limits, n, rng, n_chains=chains, thin=thin)
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
 
     def _equal_draws(

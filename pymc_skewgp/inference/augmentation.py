@@ -138,7 +138,7 @@ class Augmentation:
         half = solve_triangular(self._chol, self.model.cross_cov, lower=True)
         cov = symmetric(self._latent_cov - half.T @ half)
         factor, jitter = linalg.cholesky("the latent covariance given f", cov)
-        cov[np.diag_indices_from(cov)] += jitter
+        cov[np.diag_indices_from(cov)] *= 1.0 + jitter
         return half.T, cov, factor
 
     def is_regular(self) -> bool:

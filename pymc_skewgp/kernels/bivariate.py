@@ -206,7 +206,7 @@ def _standardise(
     left = _relative_determinant(matrix)
     if left <= 0:
         factor, jitter = cholesky("cov", matrix)  # jitter comes with its warning
-        matrix = matrix + jitter * np.eye(2)
+        matrix = matrix + jitter * np.diag(matrix.diagonal())
         left = float(factor[1, 1] ** 2 / matrix[1, 1])
     sd = np.sqrt(matrix.diagonal())
     # Near 1 the quotient may round to 1 or above; s, which matters, is exact.

@@ -20,7 +20,7 @@ from pymc_skewgp.kernels.validation import FloatArray
 
 # S_ii = (1 - (B^-1)_ii) / tau_i loses -log10(tau_i G_ii) digits; below this the row is solved for.
 _WEAK_SITE = 1e-6
-# Of the largest variance: a squared pivot of G below this leaves too few digits in I - B^-1.
+# Of a row's variance: a squared pivot of G below this leaves too few digits in I - B^-1.
 _SMALL_PIVOT = 1e-6
 
 
@@ -36,6 +36,8 @@ class SiteProduct(NamedTuple):
 
 class Covariance(Protocol):
     """What the samplers need to know of a covariance matrix."""
+
+    jitter: float  # share by which each variance was raised to make it definite
 
     @property
     def size(self) -> int:
@@ -92,7 +94,7 @@ class DenseCovariance:
         self._chol, self.jitter = linalg.cholesky(name, matrix)
         if self.jitter:
             matrix = matrix.copy()
-            matrix[np.diag_indices_from(matrix)] += self.jitter
+            matrix[np.diag_indices_from(matrix)] *= 1.0 + self.jitter
         self.matrix = matrix
 
     @property
@@ -159,8 +161,7 @@ class DenseCovariance:
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""
-        pivots = self._chol.diagonal() ** 2
-        regular = pivots.min() > _SMALL_PIVOT * self.matrix.diagonal().max()
+        regular = (self._chol.diagonal() ** 2 > _SMALL_PIVOT * self.matrix.diagonal()).all()
         if regular and (tau * self.matrix.diagonal()).min() > _WEAK_SITE:
             # T^-.5 (I - B^-1) T^-.5, a quarter of the operations.
             root = np.sqrt(tau)

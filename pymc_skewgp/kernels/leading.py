@@ -19,7 +19,7 @@ B. Cseke & T. Heskes (2011), Approximate marginals in latent Gaussian models, JM
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.tabulated import TabulatedDensity, tabulate
-from pymc_skewgp.kernels.univariate import log_ndtr_interval
+from pymc_skewgp.kernels.univariate import BoolArray, log_ndtr_interval
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
@@ -132,7 +132,7 @@ def _density(gaussian: SiteGaussian, loading: FloatArray) -> TabulatedDensity:
     seen = np.abs(loading) > _LEAST_CORRELATION * np.sqrt(variance)
     correction = _correction(gaussian, loading, variance, seen)
     for power in _POWERS:
-        table = tabulate(lambda x, power=power: power * correction(x))
+        table = tabulate(partial(_scaled, correction, power))
         x = table.quantile(_LEVELS)
         near = abs(x.mean()) < _MOST_SHIFT
         if near and 1.0 / _MOST_SPREAD < x.var() < _MOST_SPREAD:
@@ -140,8 +140,14 @@ def _density(gaussian: SiteGaussian, loading: FloatArray) -> TabulatedDensity:
     return tabulate(np.zeros_like)
 
 
+def _scaled(
+    function: Callable[[FloatArray], FloatArray], factor: float, x: FloatArray
+) -> FloatArray:
+    return factor * function(x)
+
+
 def _correction(
-    gaussian: SiteGaussian, loading: FloatArray, variance: FloatArray, rows: FloatArray
+    gaussian: SiteGaussian, loading: FloatArray, variance: FloatArray, rows: BoolArray
 ) -> Callable[[FloatArray], FloatArray]:
     """Sum over rows of the log mean of limits over site, given the direction's value."""
     loading, tau, nu = (x[rows, None] for x in (loading, gaussian.tau, gaussian.nu))
@@ -159,7 +165,7 @@ def _correction(
         cavity = (centre - nu * left) / (kept * sd)
         terms = log_ndtr_interval(low - cavity, high - cavity, width)
         terms += 0.5 * ((tau * centre - 2.0 * nu) * centre) / kept
-        total_: FloatArray = terms.sum(axis=0)
-        return total_
+        whole: FloatArray = terms.sum(axis=0)
+        return whole
 
     return correction

@@ -7,14 +7,14 @@ from scipy.linalg.lapack import dpotrf, dpstrf
 from pymc_skewgp.kernels.errors import JitterWarning, NotPositiveDefiniteError, warn
 from pymc_skewgp.kernels.validation import FloatArray
 
-# The jitter policy: a covariance whose Cholesky factorisation fails gets these multiples of its
-# mean variance on the diagonal, smallest first. Round-off in a kernel matrix is of the first kind;
-# a matrix that needs more than the last is not a covariance, and is refused.
+# The jitter policy: where a Cholesky factorisation fails each variance is raised by this share of
+# itself, smallest first, so that the units of the rows do not matter. Round-off in a kernel matrix
+# is of the first kind; a matrix that needs more than the last is not a covariance, and is refused.
 JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
 def cholesky(name: str, matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Lower Cholesky factor of `matrix`, and the jitter that it took (0 as a rule).
+    """Lower Cholesky factor of `matrix`, and the share added to its variances (0 as a rule).
 
     Raises
     ------
@@ -30,20 +30,21 @@ def cholesky(name: str, matrix: FloatArray) -> tuple[FloatArray, float]:
     factor, info = dpotrf(matrix, lower=1, clean=1)
     if info == 0:
         return factor, 0.0
-    scale = float(np.mean(matrix.diagonal()))
+    variances = matrix.diagonal()
     for relative in JITTER_LADDER:
         shifted = matrix.copy(order="F")
-        shifted[np.diag_indices_from(shifted)] += relative * scale
+        shifted[np.diag_indices_from(shifted)] += relative * np.abs(variances)
         factor, info = dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
         if info == 0:
             warn(
-                f"{name} is numerically singular: jitter {relative * scale:.3g} "
-                f"({relative:.0e} of its mean variance) was added to its diagonal.",
+                f"{name} is numerically singular: jitter, {relative:.0e} of its variances "
+                f"({variances.min():.3g} to {variances.max():.3g}), was added to its diagonal.",
                 JitterWarning,
                 stacklevel=3,
             )
-            return factor, relative * scale
+            return factor, relative
     smallest = float(eigvalsh(matrix, subset_by_index=[0, 0])[0])
+    scale = float(np.mean(variances))
     raise NotPositiveDefiniteError(
         f"{name} is not positive definite: its smallest eigenvalue is {smallest:.3g} "
         f"(mean variance {scale:.3g}). Check how it was built; to accept it as it is, "

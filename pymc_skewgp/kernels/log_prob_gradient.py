@@ -196,7 +196,7 @@ def _bounded(
         result = _by_ep(dense, lower, upper)
     else:
         result = _by_twisted(dense, lower, upper, n_draws, random_seed)
-    added = np.maximum(ROUND_OFF * dense.diagonal(), dense.jitter)
+    added = max(ROUND_OFF, dense.jitter) * dense.diagonal()
     effect = abs(float(added @ result.cov.diagonal()))
     if not effect <= LARGEST_EFFECT + _RELATIVE_EFFECT * abs(result.value):
         raise DoublePrecisionError("round-off in the covariance decides the log probability.")

@@ -2,18 +2,24 @@
 
 The ladder, each rung only when the one before is not good enough:
 
-1. the twisted sampler with EP's own sites;
-2. a wider proposal (relaxed sites, a widened leading direction), picked by short pilot runs;
+1. the twisted sampler with EP's own sites, and a leading direction where the target is skewed;
+2. a wider proposal (relaxed sites, a flatter leading direction), picked by short pilot runs;
 3. tempering from that proposal, in as many batches as the standard error asks for.
+
+What is fitted (EP, proposals) depends on the problem alone, never on draws: it is fitted once, and
+serves the probability and all draws that follow.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult, fit_ep
+from pymc_skewgp.kernels.ep_gradient import ep_gradient
+from pymc_skewgp.kernels.errors import DoublePrecisionError
 from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.tempering import temper
 from pymc_skewgp.kernels.threads import few_blas_threads
@@ -30,27 +36,32 @@ from pymc_skewgp.kernels.weights import (
 
 Goal = Literal["draws", "probability"]
 
-N_REPLICATES = 8
+# Sixteen, for the yardstick of an error is then Student's t with 15 degrees of freedom: 6 % beyond
+# two standard errors and .1 % beyond four, where 7 degrees have 9 % and .5 %.
+N_REPLICATES = 16
 # Of a standard deviation. Thousands of sites err together: ten times this shows in the weights.
 _EP_TOLERANCE = 1e-3
 _MIN_DRAWS = 8 * N_REPLICATES  # fewer would leave nothing to estimate an error from
-_PILOT_DRAWS = 128 * N_REPLICATES
-# Widening of the leading direction on the first rung for draws, and the share of draws that have
-# it: it costs a few hundredths of the effective fraction, and no run misses a skewed target's tail.
-# Where the predicted skewness is below a tenth (a usual classification has hundredths, a steep one
-# with a single class more than 1) there is no such tail. The rule must not look at the draws.
-DEFENCE = {"widening": 2.5, "wide_share": 0.05, "least_skewness": 0.1}
-# (relaxation of the sites, widening of the leading direction) to choose from on the second rung.
-_WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
+# From a thousand draws on each replicate has as many points as even spacing asks for, where rows
+# are few enough that drawing is a small part of the time.
+_EVEN_DRAWS, _FROM_DRAWS, _FEW_ROWS = 128 * N_REPLICATES, 1000, 512
+_PILOT_DRAWS, _PILOT_SEED = 64 * N_REPLICATES, 0
+# On the first rung the leading direction is drawn from its density to this power, where it is
+# farther than this from EP's Gaussian: heavier tails than the target's cost two hundredths of the
+# effective fraction, and the error is that of the draws, not of a tail that all of them missed. The
+# rule must not look at the draws.
+DEFENCE = {"power": 0.8, "least_divergence": 1e-3}
+# (relaxation of the sites, power of the leading direction's density) to choose from on the second.
+_WIDER = ((1.0, 0.64), (0.6, 0.64), (0.35, 0.64), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough
 # for them, while for a probability quasi-Monte Carlo gains more on the second rung.
-_ENOUGH = {"draws": 0.5, "probability": 0.95}
+_ENOUGH = {"draws": 0.5, "probability": 0.9}
 # Rows above which to twist anew takes longer than thrice as many draws would, and the fraction that
 # is enough for draws then. Below it draws temper from the first proposal, whose defensive share has
 # bounded its tail: at N = 5000 two stages and 9 s, where a wider one took three, 22 s and its own
 # factorisation. A probability, whose first proposal has no defence, tries this wider one.
 _LARGE, _ENOUGH_OF_LARGE = 2000, 0.2
-_WIDER_OF_LARGE = ((0.6, 1.5),)
+_WIDER_OF_LARGE = ((0.6, 0.64),)
 _COLLAPSED = {"draws": 0.3, "probability": 0.1}  # below: temper
 _SURE_ENOUGH = 0.003  # nats: no need to climb for less
 _WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
@@ -90,6 +101,123 @@ class SamplingResult:
     replicate: IntArray
 
 
+class RectangleSampler:
+    """N(0, cov) within limits: proposals fitted once, draws as often as wanted.
+
+    Parameters
+    ----------
+    cov : Covariance
+        Covariance of the untruncated Gaussian.
+    lower, upper : ndarray, shape (n,)
+        Limits, infinities allowed, ``lower < upper``.
+    """
+
+    def __init__(self, cov: Covariance, lower: FloatArray, upper: FloatArray) -> None:
+        self.cov, self.lower, self.upper = cov, lower, upper
+        self._wider: dict[Goal, tuple[TwistedProposal, Estimate]] = {}
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.lower.size
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the first proposal has been made."""
+        return "first" in self.__dict__
+
+    @cached_property
+    def ep(self) -> EPResult:
+        """EP's fixed point."""
+        return fit_ep(self.cov, self.lower, self.upper, tol=_EP_TOLERANCE)
+
+    @cached_property
+    def first(self) -> TwistedProposal:
+        """The first rung's proposal."""
+        return twist(self.cov, self.ep, self.lower, self.upper, **DEFENCE)
+
+    def sample(
+        self,
+        n_draws: int,
+        rng: np.random.Generator,
+        *,
+        goal: Goal,
+        rtol: float | None = None,
+    ) -> SamplingResult:
+        """Draw, and estimate the probability of the limits.
+
+        Parameters
+        ----------
+        n_draws : int
+            Weighted draws wanted.
+        rng : numpy.random.Generator
+            Source of the randomisation.
+        goal : {"draws", "probability"}
+            What to spend effort on where the two differ.
+        rtol : float, optional
+            Standard error of the log probability to reach, by more batches of draws. Default 0.1.
+
+        Returns
+        -------
+        SamplingResult
+            Its ``log_prob.std_error`` may exceed `rtol`: 64 batches of draws, or 8 of tempering,
+            are the most it spends.
+        """
+        wanted = rtol or _WORST_ERROR
+        with few_blas_threads(self.size):
+            result = self._climb(n_draws, rng, goal, wanted)
+        if not self.cov.jitter:
+            return result
+        error = float(np.hypot(result.log_prob.std_error, self._jitter_effect))
+        return replace(result, log_prob=result.log_prob._replace(std_error=error))
+
+    def _climb(
+        self, n_draws: int, rng: np.random.Generator, goal: Goal, wanted: float
+    ) -> SamplingResult:
+        """The ladder."""
+        proposal = self.first
+        result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted")
+        if not _good(result.log_prob, goal, self.size):
+            if goal == "draws" and self.size > _LARGE:
+                return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
+            proposal, pilot = self._pick_wider(goal)
+            # By the pilot alone: to drop a run because it met the tail would be a bias.
+            if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
+                return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
+            result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted (relaxed)")
+        return _more_batches(result, log_weights, proposal, n_draws, rng, wanted)
+
+    @cached_property
+    def _jitter_effect(self) -> float:
+        """What the log probability changes by, by EP's gradient, where jitter was added."""
+        slope = ep_gradient(self.cov, self.ep, self.lower, self.upper).cov.diagonal()
+        return float(abs(self.cov.jitter * (slope @ self.cov.diagonal())))
+
+    def _pick_wider(self, goal: Goal) -> tuple[TwistedProposal, Estimate]:
+        """The wider proposal whose pilot run does best, and that run, which is not used again.
+
+        Among light tails the largest effective fraction or the smallest error; else the lightest
+        tail. The pilots have a seed of their own: the choice is the problem's, not the caller's.
+        """
+        if goal in self._wider:
+            return self._wider[goal]
+        rng = np.random.default_rng(_PILOT_SEED)
+        pilots = []
+        for relax, power in _WIDER if self.size <= _LARGE else _WIDER_OF_LARGE:
+            proposal = twist(self.cov, self.ep, self.lower, self.upper, relax=relax, power=power)
+            pilot, _ = _run(proposal, self.ep, _PILOT_DRAWS, rng, "pilot")
+            pilots.append((proposal, pilot.log_prob))
+
+        def score(pilot: tuple[TwistedProposal, Estimate]) -> tuple[bool, float]:
+            estimate = pilot[1]
+            if heavy_tailed(estimate):
+                return False, -estimate.pareto_k
+            return True, estimate.ess_fraction if goal == "draws" else -estimate.std_error
+
+        self._wider[goal] = max(pilots, key=score)
+        return self._wider[goal]
+
+
 def sample_rectangle(
     cov: Covariance,
     lower: FloatArray,
@@ -100,44 +228,9 @@ def sample_rectangle(
     goal: Goal,
     rtol: float | None = None,
 ) -> SamplingResult:
-    """Draw from N(0, cov) within limits and estimate the probability of the limits.
-
-    Parameters
-    ----------
-    cov : Covariance
-        Covariance of the untruncated Gaussian.
-    lower, upper : ndarray, shape (n,)
-        Limits, infinities allowed, ``lower < upper``.
-    n_draws : int
-        Weighted draws wanted.
-    rng : numpy.random.Generator
-        Source of the randomisation.
-    goal : {"draws", "probability"}
-        What to spend effort on where the two differ.
-    rtol : float, optional
-        Standard error of the log probability to reach, by more batches of draws. Default 0.1.
-
-    Returns
-    -------
-    SamplingResult
-        Its ``log_prob.std_error`` may exceed `rtol`: 64 batches of draws, or 8 of tempering, are
-        the most it spends.
-    """
-    with few_blas_threads(lower.size):
-        ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
-        proposal = twist(cov, ep, lower, upper, **(DEFENCE if goal == "draws" else {}))
-        points = _points(proposal, n_draws, rng, mirrored=goal == "probability")
-        result, log_weights = _run(proposal, ep, points, n_draws, "twisted")
-        if not _good(result.log_prob, goal, lower.size):
-            if goal == "draws" and lower.size > _LARGE:
-                return _temper_in_batches(proposal, ep, n_draws, rng, rtol or _WORST_ERROR)
-            proposal, pilot = _pick_wider(cov, ep, lower, upper, rng, goal)
-            # Decided by the pilot alone: to drop a run because it met the tail would be a bias.
-            if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
-                return _temper_in_batches(proposal, ep, n_draws, rng, rtol or _WORST_ERROR)
-            points = _points(proposal, n_draws, rng)
-            result, log_weights = _run(proposal, ep, points, n_draws, "twisted (relaxed)")
-        return _more_batches(result, log_weights, proposal, n_draws, rng, rtol or _WORST_ERROR)
+    """Draw once from N(0, cov) within limits: see `RectangleSampler.sample`."""
+    sampler = RectangleSampler(cov, lower, upper)
+    return sampler.sample(n_draws, rng, goal=goal, rtol=rtol)
 
 
 def heavy_tailed(estimate: Estimate) -> bool:
@@ -159,67 +252,45 @@ def _good(estimate: Estimate, goal: Goal, size: int) -> bool:
     return enough or sure
 
 
-def _points(
-    proposal: TwistedProposal, n_draws: int, rng: np.random.Generator, *, mirrored: bool = False
-) -> FloatArray:
+def _points(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Points for `n_draws` draws or a few more, in replicates of equal, even size.
 
-    `mirrored`: half of each replicate mirrors the other half. What EP's Gaussian lacks first is
-    skewness, whose effect on the weights is odd and cancels within a pair. Not for a proposal with
-    a leading direction, whose evenly spaced points do better alone, nor for tempering, where
-    resampling parts the pairs.
+    Without a leading direction half of each replicate mirrors the other half: what EP's Gaussian
+    lacks first is skewness, whose effect on the weights is odd and cancels within a pair. The
+    evenly spaced points of a leading direction do better alone.
     """
     half = -(-max(n_draws, _MIN_DRAWS) // (2 * N_REPLICATES))
-    if mirrored:
+    if proposal.first is None:
         return mirrored_points(proposal.n_dims, half, N_REPLICATES, rng)
     return uniform_points(proposal.n_dims, 2 * half, N_REPLICATES, rng)
 
 
 def _run(
-    proposal: TwistedProposal, ep: EPResult, points: FloatArray, n_draws: int, method: str
+    proposal: TwistedProposal, ep: EPResult, n_draws: int, rng: np.random.Generator, method: str
 ) -> tuple[SamplingResult, FloatArray]:
-    """A run, which uses the points up, and the log weights of all its draws.
-
-    There may be a few more than were asked for.
-    """
+    """A run, and the log weights of all its draws: there may be more than asked for."""
+    few_rows = proposal.order.size <= _FEW_ROWS
+    even = n_draws >= _FROM_DRAWS and few_rows and method != "pilot"
+    points = _points(proposal, max(n_draws, _EVEN_DRAWS) if even else n_draws, rng)
     u, log_weights = proposal.draw(points, overwrite_points=True)
     if not np.isfinite(log_weights).all():
-        raise FloatingPointError(
+        raise DoublePrecisionError(
             "the importance weights are not finite: limits and covariance are too far apart for "
             "double precision. Check their units, and drop limits that are out of all reach."
         )
-    estimate = replicate_estimate(log_weights, N_REPLICATES)
+    estimate = _estimate(proposal, log_weights, N_REPLICATES)
     replicate = np.repeat(np.arange(N_REPLICATES), log_weights.size // N_REPLICATES)[:n_draws]
     result = SamplingResult(u[:, :n_draws], log_weights[:n_draws], estimate, method, ep, replicate)
     return result, log_weights
 
 
-def _pick_wider(
-    cov: Covariance,
-    ep: EPResult,
-    lower: FloatArray,
-    upper: FloatArray,
-    rng: np.random.Generator,
-    goal: Goal,
-) -> tuple[TwistedProposal, Estimate]:
-    """The wider proposal whose pilot run does best, and that run, which is not used again.
-
-    Among light tails the largest effective fraction or the smallest error; else the lightest tail.
-    """
-    pilots = []
-    for relax, widening in _WIDER if lower.size <= _LARGE else _WIDER_OF_LARGE:
-        proposal = twist(cov, ep, lower, upper, relax=relax, widening=widening)
-        points = _points(proposal, _PILOT_DRAWS, rng)
-        pilot, _ = _run(proposal, ep, points, _PILOT_DRAWS, "pilot")
-        pilots.append((proposal, pilot.log_prob))
-
-    def score(pilot: tuple[TwistedProposal, Estimate]) -> tuple[bool, float]:
-        estimate = pilot[1]
-        if heavy_tailed(estimate):
-            return False, -estimate.pareto_k
-        return True, estimate.ess_fraction if goal == "draws" else -estimate.std_error
-
-    return max(pilots, key=score)
+def _estimate(proposal: TwistedProposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
+    """Log of the mean weight; its error allows for what no draw of EP's Gaussian would meet."""
+    estimate = replicate_estimate(log_weights, n_replicates)
+    if proposal.first is not None or proposal.direction is None:
+        return estimate
+    unseen = proposal.direction.unseen(log_weights.size)
+    return estimate._replace(std_error=float(np.hypot(estimate.std_error, unseen)))
 
 
 def _more_batches(
@@ -237,7 +308,7 @@ def _more_batches(
             proposal.draw(_points(proposal, n_draws, rng), overwrite_points=True)[1]
             for _ in batches
         ]
-        estimate = replicate_estimate(np.concatenate(batches), N_REPLICATES * len(batches))
+        estimate = _estimate(proposal, np.concatenate(batches), N_REPLICATES * len(batches))
         result = replace(result, log_prob=estimate)
     return result
 
@@ -257,7 +328,10 @@ def _temper_in_batches(
     log_probs = np.empty(0)
     worst_k = -np.inf
     for _ in range(_MAX_BATCHES):
-        batch = temper(proposal, _points(proposal, n_draws, rng), N_REPLICATES, rng)
+        # Resampling parts pairs: no mirrored points here.
+        size = N_REPLICATES * (-(-max(n_draws, _MIN_DRAWS) // N_REPLICATES))
+        points = uniform_points(proposal.n_dims, size // N_REPLICATES, N_REPLICATES, rng)
+        batch = temper(proposal, points, N_REPLICATES, rng)
         u.append(batch.u)
         log_probs = np.append(log_probs, batch.log_probs)
         worst_k = max(worst_k, batch.pareto_k)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.weights import IntArray
 
 # Points at which a density is first looked at, in its units, either side of 0: it may be as wide as
 # a prior that no limit restricts.
@@ -91,7 +92,7 @@ class TabulatedDensity:
         result: FloatArray = np.clip(base + inside, 0.0, 1.0)
         return result
 
-    def _cells(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _cells(self, x: FloatArray) -> tuple[IntArray, IntArray]:
         cell = np.searchsorted(self.nodes, x, side="right")
         return cell, np.maximum(cell - 1, 0)
 
@@ -99,8 +100,8 @@ class TabulatedDensity:
 def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity:
     """The table of exp{correction(x) - x^2 / 2}, up to a constant.
 
-    The correction takes nearly all of the time: its nodes are where it is not straight, from a few dozen on;
-    the square is added on a finer grid.
+    The correction takes nearly all of the time: it is known at the nodes where it is not straight,
+    and the square is added on a finer grid.
     """
     x = np.concatenate([-_FIRST_LOOK[:0:-1], _FIRST_LOOK])
     extra = correction(x)

@@ -12,7 +12,12 @@ from pymc_skewgp.kernels.covariance import Covariance, DenseCovariance
 from pymc_skewgp.kernels.errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.memory import refuse_too_many_draws
-from pymc_skewgp.kernels.sampling import SamplingResult, heavy_tailed, sample_rectangle
+from pymc_skewgp.kernels.sampling import (
+    RectangleSampler,
+    SamplingResult,
+    heavy_tailed,
+    sample_rectangle,
+)
 from pymc_skewgp.kernels.univariate import log_ndtr_interval
 from pymc_skewgp.kernels.validation import (
     FloatArray,
@@ -167,7 +172,7 @@ def mvn_logcdf(
     Returns
     -------
     Estimate
-        ``value``, ``std_error`` (from 8 independent randomisations; 0 where exact),
+        ``value``, ``std_error`` (from 16 independent randomisations; 0 where exact),
         ``ess_fraction``, ``pareto_k``.
 
     Raises
@@ -377,11 +382,19 @@ def twisted_draws(
     rtol: float | None = None,
 ) -> TruncatedDraws:
     """`truncated_mvn` by the twisted sampler, for checked arguments."""
-    refuse_too_many_draws("the number of draws", n_draws, lower.size)
-    result = sample_rectangle(cov, lower, upper, n_draws, rng, goal="draws", rtol=rtol)
+    return draws_by(RectangleSampler(cov, lower, upper), n_draws, rng, rtol)
+
+
+def draws_by(
+    sampler: RectangleSampler, n_draws: int, rng: np.random.Generator, rtol: float | None = None
+) -> TruncatedDraws:
+    """The same by a sampler, which is fitted once for all calls."""
+    refuse_too_many_draws("the number of draws", n_draws, sampler.size)
+    result = sampler.sample(n_draws, rng, goal="draws", rtol=rtol)
     _warn_if_few(result)
-    estimate = result.log_prob
-    exact = exact_log_prob(cov.dense(), lower, upper) if lower.size <= 2 else None
+    estimate, exact = result.log_prob, None
+    if sampler.size <= 2:
+        exact = exact_log_prob(sampler.cov.dense(), sampler.lower, sampler.upper)
     if exact is not None:
         estimate = estimate._replace(value=exact, std_error=0.0)
     return TruncatedDraws(
@@ -404,7 +417,7 @@ def _warn_if_few(result: SamplingResult) -> None:
             f"{estimate.pareto_k:.2f}, above 0.7 a tail is missing): ask for more draws, or "
             "lower the kernel's variance.",
             LowEffectiveSampleWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -228,8 +228,8 @@ def twist(
     if power is not None:
         gaussian = SiteGaussian(order, mean, posterior, tau, nu, low, high)
         direction = leading_direction(cov, gaussian)
-    if direction is not None and direction.divergence >= least_divergence:
-        first = direction.density.flattened(power) if power != 1.0 else direction.density
+    if power is not None and direction is not None and direction.divergence >= least_divergence:
+        first = direction.density.flattened(power)
         row = direction.row
         posterior = np.block(
             [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]

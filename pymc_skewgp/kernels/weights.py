@@ -11,7 +11,7 @@ from pymc_skewgp.kernels.validation import FloatArray
 IntArray = NDArray[np.intp]
 
 
-_LEAST_SHARE = 0.1  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
+_LEAST_SHARE = 0.2  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
 _ROUND_OFF = 2e-14  # relative, of a log probability summed from well-conditioned steps
 _LARGE_ERROR = 0.5
 
@@ -92,7 +92,7 @@ def pareto_k(log_weights: FloatArray) -> float:
 def replicate_estimate(log_weights: FloatArray, n_replicates: int) -> Estimate:
     """Log of the mean weight, its standard error from `n_replicates` equal, independent blocks.
 
-    The standard error is never less than a tenth of plain Monte Carlo's, because a part of the
+    The standard error is never less than a fifth of plain Monte Carlo's, because a part of the
     space that no point set reaches is seen by no replicate, nor less than round-off.
     """
     value = log_mean_exp(log_weights)
