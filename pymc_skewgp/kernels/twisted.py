@@ -184,6 +184,7 @@ def twist(
     widening: float | None = None,
     wide_share: float = 1.0,
     least_skewness: float = 0.0,
+    order: IntArray | None = None,
 ) -> TwistedProposal:
     """Build the twisted proposal from EP's sites.
 
@@ -211,6 +212,9 @@ def twist(
     least_skewness : float, default 0
         No leading direction where the target is predicted to be less skewed than this along it:
         there the direction only keeps the first coordinates from their exact conditionals.
+    order : ndarray of int, shape (n,), optional
+        Rows in the order in which to draw them. Default: the most informative first, which changes
+        with the covariance and the limits.
 
     Returns
     -------
@@ -219,8 +223,9 @@ def twist(
     tau, nu = relax * ep.tau, relax * ep.nu
     product = cov.site_product(tau, nu)
     posterior = cov.site_covariance(tau)
-    # The share of a row's variance that its own site takes: how much the restriction says.
-    order = np.argsort(-ep.tau * ep.variance, kind="stable")
+    if order is None:
+        # The share of a row's variance that its own site takes: how much the restriction says.
+        order = np.argsort(-ep.tau * ep.variance, kind="stable")
     # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
     # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S). Sites
     # in u would bring terms in tau m^2, whose cancellation costs nats where m is many deviations.
