@@ -8,7 +8,7 @@ The ladder, each rung only when the one before is not good enough:
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,7 +39,7 @@ _PILOT_DRAWS = 128 * N_REPLICATES
 # it: it costs a few hundredths of the effective fraction, and no run misses a skewed target's tail.
 # Where the predicted skewness is below a tenth (a usual classification has hundredths, a steep one
 # with a single class more than 1) there is no such tail. The rule must not look at the draws.
-DEFENCE = {"widening": 2.5, "wide_share": 0.05, "least_skewness": 0.1}
+DEFENCE: dict[str, Any] = {"widening": 2.5, "wide_share": 0.05, "least_skewness": 0.1}
 # (relaxation of the sites, widening of the leading direction) to choose from on the second rung.
 _WIDER = ((1.0, 1.5), (0.6, 1.5), (0.35, 1.5), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough

@@ -39,7 +39,7 @@ class TwistedProposal:
     Attributes
     ----------
     order : ndarray of int, shape (n,)
-        Rows of u in the order in which they are drawn, the most informative first.
+        Rows of u in the order in which they are drawn.
     chol : ndarray, shape (n + q, n + q)
         Cholesky factor of the twisting Gaussian's covariance in that order, after the q = 0 or 1
         leading directions.
