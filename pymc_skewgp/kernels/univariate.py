@@ -12,6 +12,7 @@ Two devices remove every cancellation:
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -274,15 +275,19 @@ def _survival(x: FloatArray) -> FloatArray:
     return 0.5 * np.asarray(erfc(x * _SQRT_HALF))
 
 
-def _integrate(
-    p: FloatArray, q: FloatArray, count: int
-) -> tuple[FloatArray, ...]:
+@lru_cache
+def _unit_rule(count: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights of (0, 1), as columns."""
+    points, weights = np.polynomial.legendre.leggauss(count)
+    return 0.5 * (points + 1.0)[:, None], 0.5 * weights[:, None]
+
+
+def _integrate(p: FloatArray, q: FloatArray, count: int) -> tuple[FloatArray, ...]:
     """Log mass, mean, central moments 2 to 4 by `count` Gauss-Legendre nodes; p + q >= 0.
 
     The density is taken relative to its value at p, exp(-p t - t^2/2) at p + t: no cancellation.
     """
-    points, weights = np.polynomial.legendre.leggauss(count)
-    s, weights = 0.5 * (points + 1.0)[:, None], 0.5 * weights[:, None]
+    s, weights = _unit_rule(count)
     out = np.empty((5, p.size))
     for start in range(0, p.size, _CHUNK):
         block = slice(start, start + _CHUNK)
