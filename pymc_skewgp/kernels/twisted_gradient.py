@@ -22,6 +22,9 @@ from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray, log_mean_exp
 
 _BLOCK = 64  # rows between two matrix products
+# Nats. EP's residual leaves a thousandth of this; more, or what is not a number, is the round-off
+# of a covariance that has next to no digits, and the sites are held.
+_LARGEST_CORRECTION = 0.01
 
 
 class WeightGradient(NamedTuple):
@@ -100,10 +103,10 @@ def weight_gradient(
             inverse = cho_solve((cov.chol, True), posterior, check_finite=False)
         limits = _unordered(proposal.lower, order), _unordered(proposal.upper, order)
         motion = site_motion(ep, posterior, *limits, by_nu, by_tau)
-        gradient += np.outer(inverse @ motion.mean, ep.weights)
-        gradient += (inverse * motion.variance) @ inverse.T
-        lower, upper = lower + motion.lower, upper + motion.upper
-        value += motion.value
+        if abs(motion.value) < _LARGEST_CORRECTION:
+            gradient += np.outer(inverse @ motion.mean, ep.weights)
+            gradient += (inverse * motion.variance) @ inverse.T
+            lower, upper, value = lower + motion.lower, upper + motion.upper, value + motion.value
     return WeightGradient(value, lower, upper, symmetric(gradient))
 
 
