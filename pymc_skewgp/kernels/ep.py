@@ -17,7 +17,7 @@ from pymc_skewgp.kernels.univariate import truncated_moments
 from pymc_skewgp.kernels.validation import FloatArray
 
 # Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
-_SHRINKAGE = (1e-12, 1.0 - 1e-12)
+SHRINKAGE = (1e-12, 1.0 - 1e-12)
 _LEAST_DAMPING = 0.1
 # Share of its precision, old or new, below which mixing never takes a site: it must stay proper.
 _LEAST_KEPT = 0.1
@@ -133,7 +133,7 @@ def fit_ep(
             (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
         )
         # A site never says more than this: stronger ones would leave no digits of the cavity.
-        spread = np.maximum(spread, _SHRINKAGE[0])
+        spread = np.maximum(spread, SHRINKAGE[0])
         tilted_mean = cavity_mean + cavity_sd * shift
         gap = np.abs(tilted_mean - product.mean) / np.sqrt(variance)
         gap += np.abs(np.log(cavity_var * spread / variance))
@@ -144,7 +144,7 @@ def fit_ep(
             damping = max(_LEAST_DAMPING, 0.7 * damping)
             mixing.forget()
         previous = residual
-        taken = np.clip(1.0 - spread, *_SHRINKAGE)
+        taken = np.clip(1.0 - spread, *SHRINKAGE)
         kept = cavity_var * np.where(spread < 0.5, spread, 1.0 - taken)
         new_tau = np.where(bounded, taken / kept, 0.0)
         new_nu = np.where(bounded, (cavity_mean * taken + cavity_sd * shift) / kept, 0.0)

@@ -12,7 +12,7 @@ serves the probability and all draws that follow.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,7 +50,7 @@ _PILOT_DRAWS, _PILOT_SEED = 64 * N_REPLICATES, 0
 # farther than this from EP's Gaussian: heavier tails than the target's cost two hundredths of the
 # effective fraction, and the error is that of the draws, not of a tail that all of them missed. The
 # rule must not look at the draws.
-DEFENCE = {"power": 0.8, "least_divergence": 1e-3}
+DEFENCE: dict[str, Any] = {"power": 0.8, "least_divergence": 1e-3}
 # (relaxation of the sites, power of the leading direction's density) to choose from on the second.
 _WIDER = ((1.0, 0.64), (0.6, 0.64), (0.35, 0.64), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough

@@ -36,7 +36,7 @@ class TwistedProposal:
     Attributes
     ----------
     order : ndarray of int, shape (n,)
-        Rows of u in the order in which they are drawn, the most informative first.
+        Rows of u in the order in which they are drawn.
     chol : ndarray, shape (n + q, n + q)
         Cholesky factor of the twisting Gaussian's covariance in that order, after the q = 0 or 1
         leading directions.
@@ -183,6 +183,7 @@ def twist(
     relax: float = 1.0,
     power: float | None = None,
     least_divergence: float = 0.0,
+    order: IntArray | None = None,
 ) -> TwistedProposal:
     """Build the twisted proposal from EP's sites.
 
@@ -206,6 +207,9 @@ def twist(
         No leading direction where its density is nearer than this to EP's Gaussian
         (`LeadingDirection.divergence`): there it only keeps the first coordinates from their exact
         conditionals.
+    order : ndarray of int, shape (n,), optional
+        Rows in the order in which to draw them. Default: the most informative first, which changes
+        with the covariance and the limits.
 
     Returns
     -------
@@ -214,8 +218,9 @@ def twist(
     tau, nu = relax * ep.tau, relax * ep.nu
     product = cov.site_product(tau, nu)
     posterior = cov.site_covariance(tau)
-    # The share of a row's variance that its own site takes: how much the restriction says.
-    order = np.argsort(-ep.tau * ep.variance, kind="stable")
+    if order is None:
+        # The share of a row's variance that its own site takes: how much the restriction says.
+        order = np.argsort(-ep.tau * ep.variance, kind="stable")
     # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
     # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S). Sites
     # in u would bring terms in tau m^2, whose cancellation costs nats where m is many deviations.

@@ -1,10 +1,10 @@
 r"""The twisted sampler's log probability, differentiated along its own draws.
 
 The log of the mean weight is a smooth function of the limits and of the covariance G when its
-points and its sites are held fixed, and any sites give an unbiased weight: what the sites' own
-motion would add has mean zero. The derivative of that function is the reverse of the recursion by
-which the draws were made. Its noise is that of the *value*, which is small because the weights are
-nearly equal; averages of scores over the draws (Fisher's identity) have the noise of the draws.
+points are held fixed: directly, and through EP's sites. The derivative of that function is the
+reverse of the recursion by which the draws were made, and of EP's fixed point. Its noise is that of
+the *value*, which is small because the weights are nearly equal; averages of scores over the draws
+(Fisher's identity) have the noise of the draws.
 """
 
 from typing import NamedTuple
@@ -13,17 +13,24 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp.kernels.covariance import DenseCovariance
+from pymc_skewgp.kernels.ep import EPResult
+from pymc_skewgp.kernels.ep_adjoint import site_motion
 from pymc_skewgp.kernels.linalg import symmetric
 from pymc_skewgp.kernels.twisted import TwistedProposal
 from pymc_skewgp.kernels.univariate import BoolArray, edge_densities
 from pymc_skewgp.kernels.validation import FloatArray
+from pymc_skewgp.kernels.weights import IntArray, log_mean_exp
 
 _BLOCK = 64  # rows between two matrix products
+# Nats. EP's residual leaves a thousandth of this; more, or what is not a number, is the round-off
+# of a covariance that has next to no digits, and the sites are held.
+_LARGEST_CORRECTION = 0.01
 
 
 class WeightGradient(NamedTuple):
-    """Derivatives of the log of the mean weight, at fixed points and sites."""
+    """The log of the mean weight and its derivatives, at fixed points."""
 
+    value: float  # where EP's sites count, as they are at the fixed point
     lower: FloatArray  # (n,)
     upper: FloatArray  # (n,)
     cov: FloatArray  # (n, n), symmetric
@@ -35,6 +42,9 @@ def weight_gradient(
     points: FloatArray,
     u: FloatArray,
     log_weights: FloatArray,
+    *,
+    ep: EPResult | None = None,
+    relax: float = 1.0,
 ) -> WeightGradient:
     r"""Derivative of ``log_mean_exp(log_weights)`` in the limits and the covariance.
 
@@ -42,7 +52,8 @@ def weight_gradient(
     :math:`C_{kk}`: its noise :math:`e_k` and its term of the log weight. Backwards from the last
     step, the adjoint of :math:`e_k` collects :math:`C_{jk} \bar c_j` from the later steps j and
     gives :math:`\bar c_k`; then :math:`\bar C = \bar c e'`, through :math:`C C' = S`, and
-    :math:`\mathrm dS = S G^{-1}\, \mathrm dG\, G^{-1} S`.
+    :math:`\mathrm dS = S (G^{-1}\, \mathrm dG\, G^{-1} - \mathrm dT)\, S`, T being the sites'
+    precisions.
 
     Parameters
     ----------
@@ -51,6 +62,11 @@ def weight_gradient(
         Without a leading direction.
     points, u, log_weights : ndarray
         What ``u, log_weights = proposal.draw(points)`` took and gave.
+    ep : EPResult, optional
+        The fixed point behind the proposal: its sites are functions of the limits and the
+        covariance, and count as such. None: the sites are held.
+    relax : float, default 1
+        Power of EP's sites that the proposal was made with.
 
     Returns
     -------
@@ -61,6 +77,53 @@ def weight_gradient(
     .. [1] S. P. Smith (1995), Differentiation of the Cholesky algorithm,
        doi:10.1080/10618600.1995.10474671.
     """
+    order, chol = proposal.order, proposal.chol
+    steps = _reverse_steps(proposal, points, u, log_weights)
+    # S S_bar S = C phi C', phi the lower triangle of C' C_bar with half its diagonal.
+    phi = np.tril(chol.T @ steps.chol)
+    phi[np.diag_indices_from(phi)] *= 0.5
+    half = cho_solve((cov.chol, True), _unordered(chol, order), check_finite=False)  # G^-1 C
+    inverse = np.empty_like(chol)
+    inverse[:, order] = half @ chol.T  # G^-1 S
+    tau, alpha = _unordered(proposal.tau, order), _unordered(proposal.nu, order)
+    by_mean = np.outer(half @ (chol.T @ steps.mean), alpha)
+    gradient = half @ phi @ half.T + by_mean - 0.5 * inverse * tau
+    value = log_mean_exp(log_weights)
+    lower, upper = _unordered(steps.lower, order), _unordered(steps.upper, order)
+    if ep is not None:
+        by_nu, by_tau = (_unordered(x, order) for x in _by_sites(proposal, steps, phi))
+        if relax == 1.0:
+            posterior = np.empty_like(chol)
+            posterior[np.ix_(order, order)] = chol @ chol.T
+        else:
+            # By EP's sites, not their power, and about EP's mean, not the proposal's.
+            by_tau = relax * (by_tau + (ep.mean - _unordered(proposal.mean, order)) * by_nu)
+            by_nu = relax * by_nu
+            posterior = cov.site_covariance(ep.tau)
+            inverse = cho_solve((cov.chol, True), posterior, check_finite=False)
+        limits = _unordered(proposal.lower, order), _unordered(proposal.upper, order)
+        motion = site_motion(ep, posterior, *limits, by_nu, by_tau)
+        if abs(motion.value) < _LARGEST_CORRECTION:
+            gradient += np.outer(inverse @ motion.mean, ep.weights)
+            gradient += (inverse * motion.variance) @ inverse.T
+            lower, upper, value = lower + motion.lower, upper + motion.upper, value + motion.value
+    return WeightGradient(value, lower, upper, symmetric(gradient))
+
+
+class _Steps(NamedTuple):
+    """Derivatives in what the steps are made of, in the order of the steps."""
+
+    lower: FloatArray
+    upper: FloatArray
+    mean: FloatArray  # at fixed nu, that is with alpha = nu - tau mean
+    alpha: FloatArray  # G^-1 mean: what the proposal calls nu
+    tau: FloatArray  # at fixed alpha, mean and chol
+    chol: FloatArray
+
+
+def _reverse_steps(
+    proposal: TwistedProposal, points: FloatArray, u: FloatArray, log_weights: FloatArray
+) -> _Steps:
     order, chol, mean = proposal.order, proposal.chol, proposal.mean
     tau, nu, scale = proposal.tau, proposal.nu, chol.diagonal()
     weights = np.exp(log_weights - log_weights.max())
@@ -98,22 +161,40 @@ def weight_gradient(
         sd_bar[rows] -= _dots(side.density, side.limit * weights) / sd[rows]
 
     first, second = centre @ weights, _dots(centre, centre * weights)
-    total = cavity_bar.sum(axis=1)
-    quadratic = tau * second - 2.0 * nu * first + nu**2 * var
-    var_bar = nu**2 + quadratic * tau / left + tau + sd_bar / (sd * left)
-    var_bar += 2.0 * (tau * _dots(cavity_bar, cavity) - nu * total)
+    total, product = cavity_bar.sum(axis=1), _dots(cavity_bar, cavity)
+    quadratic = (tau * second - 2.0 * nu * first + nu**2 * var) / left
+    var_bar = nu**2 + quadratic * tau + tau + sd_bar / (sd * left)
+    var_bar += 2.0 * (tau * product - nu * total)
     var_bar /= 2.0 * left
+    tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
     nu_bar = (nu * var - first - var * total) / left
 
     chol_bar = np.tril(centre_bar @ noise.T, -1)
     chol_bar[np.diag_indices_from(chol_bar)] = (
         2.0 * scale * var_bar - _dots(noise_bar, noise) / scale
     )
-    mean_bar = tau * (0.5 * mean - nu_bar) - 0.5 * nu - limits_bar.sum(axis=0)
-    gradient = _through_covariance(cov, proposal, chol_bar, mean_bar)
-    unordered = np.empty_like(limits_bar)
-    unordered[:, order] = limits_bar
-    return WeightGradient(unordered[0], unordered[1], gradient)
+    # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
+    alpha_bar = nu_bar - 0.5 * mean
+    mean_bar = -tau * alpha_bar - 0.5 * nu - limits_bar.sum(axis=0)
+    return _Steps(limits_bar[0], limits_bar[1], mean_bar, alpha_bar, tau_bar, chol_bar)
+
+
+def _by_sites(
+    proposal: TwistedProposal, steps: _Steps, phi: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean held."""
+    chol = proposal.chol
+    by_nu = steps.alpha + chol @ (chol.T @ steps.mean)
+    # dS = -S dT S, and d log det(I + G T) = tr(S dT).
+    by_tau = steps.tau - _dots(chol @ phi, chol) - 0.5 * _dots(chol, chol)
+    return by_nu, by_tau
+
+
+def _unordered(x: FloatArray, order: IntArray) -> FloatArray:
+    """Rows put back where the caller has them."""
+    result = np.empty_like(x)
+    result[order] = x
+    return result
 
 
 class _Side(NamedTuple):
@@ -170,24 +251,3 @@ def _reverse(chol: FloatArray, slope: FloatArray, own: FloatArray) -> tuple[Floa
         if start:
             noise_bar[:start] += chol[start:stop, :start].T @ centre_bar[start:stop]
     return noise_bar, centre_bar
-
-
-def _through_covariance(
-    cov: DenseCovariance, proposal: TwistedProposal, chol_bar: FloatArray, mean_bar: FloatArray
-) -> FloatArray:
-    """Derivative in G, from those in C and in m, at fixed sites."""
-    order, chol = proposal.order, proposal.chol
-    half = np.empty_like(chol)
-    half[order] = chol
-    half = cho_solve((cov.chol, True), half, check_finite=False)  # G^-1 C
-    # S S_bar S = C phi C', phi the lower triangle of C' C_bar with half its diagonal.
-    inner = np.tril(chol.T @ chol_bar)
-    inner[np.diag_indices_from(inner)] *= 0.5
-    alpha = np.empty_like(mean_bar)
-    alpha[order] = proposal.nu
-    tau = np.empty_like(mean_bar)
-    tau[order] = proposal.tau
-    gradient = half @ inner @ half.T + np.outer(half @ (chol.T @ mean_bar), alpha)
-    inverse = np.empty_like(chol)  # G^-1 S
-    inverse[:, order] = half @ chol.T
-    return symmetric(gradient - 0.5 * inverse * tau)

@@ -12,6 +12,7 @@ Two devices remove every cancellation:
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -149,7 +150,7 @@ def truncated_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArra
     >>> print(f"{mean:.6f} {variance:.6f}")
     0.797885 0.363380
     """
-    mean, variance, _ = _central_moments(a, b)
+    mean, variance, *_ = _central_moments(a, b)
     return log_ndtr_interval(a, b), mean, variance
 
 
@@ -180,6 +181,40 @@ def truncated_third_moment(a: ArrayLike, b: ArrayLike) -> FloatArray:
     0.218014
     """
     return _central_moments(a, b)[2]
+
+
+def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    r"""Skewness and excess kurtosis of a standard normal restricted to an interval.
+
+    .. math:: \mathrm E[(x - \mathrm E x)^3] / \mathrm{var}[x]^{3/2}, \quad
+        \mathrm E[(x - \mathrm E x)^4] / \mathrm{var}[x]^2 - 3
+
+    Parameters
+    ----------
+    a, b : array_like
+        Bounds, broadcast together; ``a < b``, infinities allowed.
+
+    Returns
+    -------
+    skewness, excess_kurtosis : ndarray
+        Of the broadcast shape: 0 and 0 for the whole line, 0 and -1.2 for a narrow interval, 2 and
+        6 in a far tail.
+
+    References
+    ----------
+    .. [1] See `truncated_moments`; in a tail with fourth moment r_1 r_2 r_3 r_4 of the excess.
+
+    Examples
+    --------
+    >>> from pymc_skewgp.kernels.univariate import truncated_shape
+    >>> skewness, excess_kurtosis = truncated_shape(0.0, float("inf"))
+    >>> print(f"{skewness:.6f} {excess_kurtosis:.6f}")
+    0.995272 0.869177
+    """
+    _, variance, third, fourth = _central_moments(a, b)
+    sd = np.sqrt(variance)
+    # One division after another: in a far tail the powers themselves would underflow.
+    return third / variance / sd, fourth / variance / variance - 3.0
 
 
 def draw_truncated(
@@ -248,18 +283,22 @@ def _survival(x: FloatArray) -> FloatArray:
     return 0.5 * np.asarray(erfc(x * _SQRT_HALF))
 
 
-def _integrate(
-    p: FloatArray, width: FloatArray, count: int
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Log mass and moments of (p, p + width) by `count` Gauss-Legendre nodes; its middle is >= 0.
+@lru_cache
+def _unit_rule(count: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights of (0, 1), as columns."""
+    points, weights = np.polynomial.legendre.leggauss(count)
+    return 0.5 * (points + 1.0)[:, None], 0.5 * weights[:, None]
 
-    Mean, variance and third central moment.
+
+def _integrate(p: FloatArray, width: FloatArray, count: int) -> tuple[FloatArray, ...]:
+    """Log mass, mean, central moments 2 to 4 of (p, p + width), by Gauss-Legendre nodes.
+
+    The middle of the interval is not below 0.
 
     The density is taken relative to its value at p, exp(-p t - t^2/2) at p + t: no cancellation.
     """
-    points, weights = np.polynomial.legendre.leggauss(count)
-    s, weights = 0.5 * (points + 1.0)[:, None], 0.5 * weights[:, None]
-    out = np.empty((4, p.size))
+    s, weights = _unit_rule(count)
+    out = np.empty((5, p.size))
     for start in range(0, p.size, _CHUNK):
         block = slice(start, start + _CHUNK)
         low, gap = p[block], width[block]
@@ -272,17 +311,22 @@ def _integrate(
         out[0, block] = np.log(gap) + np.log(total) - 0.5 * low * low - _LOG_SQRT_2PI
         out[1, block] = low + gap * mean
         out[2, block] = gap**2 * squares.sum(axis=0) / total
-        out[3, block] = gap**3 * (squares * off).sum(axis=0) / total
-    return out[0], out[1], out[2], out[3]
+        squares *= off
+        out[3, block] = gap**3 * squares.sum(axis=0) / total
+        squares *= off
+        out[4, block] = gap**4 * squares.sum(axis=0) / total
+    return tuple(out)
 
 
-def _central_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, variance and third central moment."""
+def _central_moments(
+    a: ArrayLike, b: ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Mean and central moments 2 to 4."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     p, q, flip = _reflect(a, b)
     shape = p.shape
     p, q = p.ravel(), q.ravel()
-    moments = np.empty((3, p.size))
+    moments = np.empty((4, p.size))
     with np.errstate(invalid="ignore"):  # the whole line again
         decay = 0.5 * (q - p) * (p + q)
     one_sided = (q == np.inf) | ((decay >= _INVISIBLE) & (p > 0))
@@ -300,29 +344,36 @@ def _central_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray
             moments[:, rows] = _integrate(p[rows], (q - p)[rows], count)[1:]
             left &= ~rows
     sign = np.where(flip, -1.0, 1.0)
-    mean, variance, third = moments.reshape((3, *shape))
-    return sign * mean, np.minimum(variance, 1.0), sign * third
+    mean, variance, third, fourth = moments.reshape((4, *shape))
+    return sign * mean, np.minimum(variance, 1.0), sign * third, fourth
 
 
-def _hazard_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _hazard_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     p = np.maximum(p, -40.0)  # the hazard is zero there, and -inf * 0 is avoided
     hazard = _HAZARD_SCALE / erfcx(p * _SQRT_HALF)
     excess = hazard - p
-    return hazard, 1.0 - hazard * excess, hazard * (excess * (hazard + excess) - 1.0)
+    variance = 1.0 - hazard * excess
+    third = hazard * (excess * (hazard + excess) - 1.0)
+    # Integration by parts: E[x (x - r)^3] = 3 var + r (p - r)^3 at the bound.
+    return hazard, variance, third, 3.0 * variance - hazard * (third + excess**3)
 
 
-def _fraction_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _fraction_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     # Start at the fixed point of the recursion; backward it contracts.
     ratio = 2.0 * _FRACTION_TERMS / (p + np.sqrt(p * p + 4.0 * _FRACTION_TERMS))
-    first = second = third = ratio
+    first = second = third = fourth = ratio
     for k in range(_FRACTION_TERMS, 0, -1):
         ratio = k / (p + ratio)
-        first, second, third = ratio, first, second
+        first, second, third, fourth = ratio, first, second, third
     variance = first * (second - first)
-    return p + first, variance, first * (second * third - first * (3.0 * second - 2.0 * first))
+    cube = second * third - first * (3.0 * second - 2.0 * first)
+    quartic = second * third * (fourth - 4.0 * first) + 3.0 * first**2 * (2.0 * second - first)
+    return p + first, variance, first * cube, first * quartic
 
 
-def _closed_moments(p: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _closed_moments(
+    p: FloatArray, q: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     p, q = np.maximum(p, -40.0), np.minimum(q, 40.0)  # the density underflows: 0 * inf avoided
     mass = _survival(p) - _survival(q)
     at_p = np.exp(-0.5 * p * p - _LOG_SQRT_2PI) / mass
@@ -330,7 +381,10 @@ def _closed_moments(p: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArra
     mean = at_p - at_q
     second = 1.0 + p * at_p - q * at_q
     cube = 2.0 * mean + p * p * at_p - q * q * at_q
-    return mean, second - mean * mean, cube - 3.0 * mean * second + 2.0 * mean**3
+    variance = second - mean * mean
+    third = cube - 3.0 * mean * second + 2.0 * mean**3
+    fourth = 3.0 * variance - mean * third + (p - mean) ** 3 * at_p - (q - mean) ** 3 * at_q
+    return mean, variance, third, fourth
 
 
 def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray, FloatArray]:

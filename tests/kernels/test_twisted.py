@@ -5,6 +5,8 @@ replicates, a Student t with 15 degrees of freedom: false-alarm rate 1.6e-4 a st
 Monte Carlo on its own; seeds are fixed, so an alarm is a change of the code.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracles import (
@@ -193,6 +195,26 @@ def test_permuting_the_rows():
     # EP stops at another round-off; nothing else differs, the points least of all.
     np.testing.assert_allclose(v, u[p], atol=1e-8)
     np.testing.assert_allclose(permuted, log_weights, atol=1e-8)
+
+
+def test_a_given_order():
+    """Rows drawn in a given order are permuted rows drawn as they come."""
+    n = 12
+    lower, upper = limits("mixed", n)
+    factor = np.random.default_rng(3).normal(size=(n, n))
+    cov = factor @ factor.T + np.eye(n)
+    ep = fit_ep(DenseCovariance(cov), lower, upper)
+    p = np.random.default_rng(4).permutation(n)
+    points = uniform_points(n, 64, 1, np.random.default_rng(5))
+    given = twist(DenseCovariance(cov), ep, lower, upper, order=p)
+    u, log_weights = given.draw(points)
+    np.testing.assert_array_equal(given.order, p)
+    sites = replace(ep, tau=ep.tau[p], nu=ep.nu[p], mean=ep.mean[p], variance=ep.variance[p])
+    permuted = DenseCovariance(cov[np.ix_(p, p)])
+    v, others = twist(permuted, sites, lower[p], upper[p], order=np.arange(n)).draw(points)
+    # Round-off, over a condition number of a few hundred.
+    np.testing.assert_allclose(u[p], v, atol=1e-10)
+    np.testing.assert_allclose(log_weights, others, atol=1e-10)
 
 
 @pytest.mark.parametrize(("relax", "widening"), [(1.0, None), (0.6, 1.5)])

@@ -1,4 +1,4 @@
-"""The gradient along the draws is that of the value, points and sites held fixed."""
+"""The gradient along the draws is that of the value, points held fixed, sites held or not."""
 
 import numpy as np
 import pytest
@@ -38,11 +38,13 @@ def shifted(limits, step):
 
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("relax", [1.0, 0.5])
+@pytest.mark.parametrize("moving", [False, True], ids=["fixed sites", "sites of their own"])
 # 70 rows: more than one block of the recursion.
 @pytest.mark.parametrize("n", [3, 70])
-def test_gradient_is_that_of_the_value_at_fixed_sites(n, sides, relax):
+def test_gradient_is_that_of_the_value(n, sides, relax, moving):
     low, high, cov = problem(n, sides)
-    ep = fit_ep(DenseCovariance(cov), low, high)
+    ep = fit_ep(DenseCovariance(cov), low, high, tol=1e-11)
+    order = np.random.default_rng(2).permutation(n)
     points = uniform_points(n, 32, 1, np.random.default_rng(0))
     rng = np.random.default_rng(1)
     step_low, step_high = rng.normal(size=(2, n))
@@ -51,12 +53,22 @@ def test_gradient_is_that_of_the_value_at_fixed_sites(n, sides, relax):
 
     def draw(t):
         lower, upper = shifted(low, t[0] * step_low), shifted(high, t[1] * step_high)
-        proposal = twist(DenseCovariance(cov + t[2] * step_cov), ep, lower, upper, relax=relax)
+        there = DenseCovariance(cov + t[2] * step_cov)
+        sites = fit_ep(there, lower, upper, tol=1e-11, start=ep) if moving else ep
+        proposal = twist(there, sites, lower, upper, relax=relax, order=order)
         return proposal, *proposal.draw(points)
 
+    proposal, u, log_weights = draw(np.zeros(3))
     gradient = weight_gradient(
-        DenseCovariance(cov), draw(np.zeros(3))[0], points, *draw(np.zeros(3))[1:]
+        DenseCovariance(cov),
+        proposal,
+        points,
+        u,
+        log_weights,
+        ep=ep if moving else None,
+        relax=relax,
     )
+    assert gradient.value == pytest.approx(log_mean_exp(log_weights), abs=1e-9)
     along = [gradient.lower @ step_low, gradient.upper @ step_high, (gradient.cov * step_cov).sum()]
     # The difference quotient: h^4 times a fifth derivative, and 1e-12 of round-off over h.
     expected = finite_difference(lambda t: log_mean_exp(draw(t)[2]), np.zeros(3), 1e-4)

@@ -11,6 +11,7 @@ from pymc_skewgp.kernels.univariate import (
     draw_truncated,
     log_ndtr_interval,
     truncated_moments,
+    truncated_shape,
     truncated_third_moment,
 )
 
@@ -32,23 +33,25 @@ def _survival(x):
 
 
 def _exact(a, b):
-    """Log mass, mean, variance and third central moment."""
-    # The closed forms cancel up to width^-4 at relative width 1e-14, and p^6 far out: 120 digits.
+    """Log mass, mean, and central moments 2 to 4."""
+    # The closed forms cancel up to width^-5 at relative width 1e-14, and p^8 far out: 120 digits.
     with mpmath.workdps(120):
         a, b = mpmath.mpf(a), mpmath.mpf(b)
         mass = _survival(a) - _survival(b) if a + b > 0 else _survival(-b) - _survival(-a)
         powers = [
-            [0 if mpmath.isinf(x) else x**k * mpmath.npdf(x) / mass for k in range(3)]
+            [0 if mpmath.isinf(x) else x**k * mpmath.npdf(x) / mass for k in range(4)]
             for x in (a, b)
         ]
-        d = [powers[0][k] - powers[1][k] for k in range(3)]
+        d = [powers[0][k] - powers[1][k] for k in range(4)]
         first, second = d[0], 1 + d[1]
         third = 2 * first + d[2]
+        fourth = 3 * second + d[3]
         return (
             mpmath.log(mass),
             first,
             second - first**2,
             third - 3 * first * second + 2 * first**3,
+            fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4,
         )
 
 
@@ -79,6 +82,27 @@ def test_moments(reference):
     # In units of sd^3, the scale on which a skewness is read; p^6 eps is lost at p = 3.
     np.testing.assert_array_less(np.abs(truncated_third_moment(a, b) - third) / sd**3, 1e-12)
     assert ((variance > 0) & (variance <= 1)).all()
+
+
+def test_skewness_and_kurtosis(reference):
+    a, b, exact = reference
+    skewness, excess_kurtosis = truncated_shape(a, b)
+    with mpmath.workdps(120):
+        expected = [(e[3] / e[2] ** 1.5, e[4] / e[2] ** 2 - 3) for e in exact]
+    expected = np.array(expected, dtype=float)
+    # Where a closed form hands over, at p = 3, the fourth moment has lost p^8 eps.
+    np.testing.assert_allclose(skewness, expected[:, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(excess_kurtosis, expected[:, 1], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    # A normal, a uniform and an exponential distribution.
+    ("a", "b", "skewness", "excess_kurtosis"),
+    [(-INF, INF, 0.0, 0.0), (1.0, 1.0 + 1e-9, 0.0, -1.2), (1e8, INF, 2.0, 6.0)],
+)
+def test_shapes_of_the_limits(a, b, skewness, excess_kurtosis):
+    found = truncated_shape(a, b)
+    np.testing.assert_allclose(found, (skewness, excess_kurtosis), atol=1e-8)
 
 
 def test_moments_against_scipy_where_it_is_accurate():
