@@ -562,7 +562,7 @@ class TestMethods:
         make = sampling.twist
         monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
         monkeypatch.setattr(
-            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, widening=1.5)
+            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, power=0.64)
         )
         x, y = problem(30, seed=14)
         truth = ou_probit_marginals(x, y, 3.0, 16.0)
@@ -580,7 +580,7 @@ class TestMethods:
         make = sampling.twist
         monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
         monkeypatch.setattr(
-            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, widening=1.5)
+            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, power=0.64)
         )
         x, y = problem(30, seed=14)
         posterior = SkewGPPosterior(x, y, cov_func=ou(3.0, 16.0), n_draws=2**15)

@@ -19,7 +19,7 @@ B. Cseke & T. Heskes (2011), Approximate marginals in latent Gaussian models, JM
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +34,6 @@ from pymc_skewgp.kernels.weights import IntArray
 
 # Rows whose correlation with the direction is below this say nothing about it.
 _LEAST_CORRELATION = 1e-3
-# Powers of the correction, the largest first, until the density's moments are near EP's: where rows
-# depend on each other given the direction, the product counts what they share more than once.
-_POWERS = (1.0, 0.5, 0.25)
-_MOST_SHIFT, _MOST_SPREAD = 0.5, 2.5  # standard deviations; ratio of variances
 # Quantiles of either density at which the two are compared.
 _LEVELS = (np.arange(256) + 0.5) / 256
 
@@ -127,23 +123,14 @@ def leading_direction(cov: Covariance, gaussian: SiteGaussian) -> LeadingDirecti
 
 
 def _density(gaussian: SiteGaussian, loading: FloatArray) -> TabulatedDensity:
-    """Density of the standardised direction, whose covariance with each row is `loading`."""
+    """Density of the standardised direction, whose covariance with each row is `loading`.
+
+    Marginals of a Gaussian within limits are log-concave, and so is the table: far out the product
+    may rise again, where it counts what dependent rows share more than once.
+    """
     variance = gaussian.covariance.diagonal()
     seen = np.abs(loading) > _LEAST_CORRELATION * np.sqrt(variance)
-    correction = _correction(gaussian, loading, variance, seen)
-    for power in _POWERS:
-        table = tabulate(partial(_scaled, correction, power))
-        x = table.quantile(_LEVELS)
-        near = abs(x.mean()) < _MOST_SHIFT
-        if near and 1.0 / _MOST_SPREAD < x.var() < _MOST_SPREAD:
-            return table
-    return tabulate(np.zeros_like)
-
-
-def _scaled(
-    function: Callable[[FloatArray], FloatArray], factor: float, x: FloatArray
-) -> FloatArray:
-    return factor * function(x)
+    return tabulate(_correction(gaussian, loading, variance, seen))
 
 
 def _correction(

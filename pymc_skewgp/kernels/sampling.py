@@ -24,6 +24,7 @@ from pymc_skewgp.kernels.points import mirrored_points, uniform_points
 from pymc_skewgp.kernels.tempering import temper
 from pymc_skewgp.kernels.threads import few_blas_threads
 from pymc_skewgp.kernels.twisted import TwistedProposal, twist
+from pymc_skewgp.kernels.unseen import unseen_share
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import (
     Estimate,
@@ -55,7 +56,7 @@ DEFENCE: dict[str, Any] = {"power": 0.8, "least_divergence": 1e-3}
 _WIDER = ((1.0, 0.64), (0.6, 0.64), (0.35, 0.64), (0.6, None), (0.35, None))
 # Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough
 # for them, while for a probability quasi-Monte Carlo gains more on the second rung.
-_ENOUGH = {"draws": 0.5, "probability": 0.9}
+_ENOUGH = {"draws": 0.5, "probability": 0.95}
 # Rows above which to twist anew takes longer than thrice as many draws would, and the fraction that
 # is enough for draws then. Below it draws temper from the first proposal, whose defensive share has
 # bounded its tail: at N = 5000 two stages and 9 s, where a wider one took three, 22 s and its own
@@ -285,11 +286,9 @@ def _run(
 
 
 def _estimate(proposal: TwistedProposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
-    """Log of the mean weight; its error allows for what no draw of EP's Gaussian would meet."""
+    """Log of the mean weight; its error allows for what all replicates may have missed."""
     estimate = replicate_estimate(log_weights, n_replicates)
-    if proposal.first is not None or proposal.direction is None:
-        return estimate
-    unseen = proposal.direction.unseen(log_weights.size)
+    unseen = unseen_share(proposal, log_weights.size)
     return estimate._replace(std_error=float(np.hypot(estimate.std_error, unseen)))
 
 

@@ -98,7 +98,7 @@ class TabulatedDensity:
 
 
 def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity:
-    """The table of exp{correction(x) - x^2 / 2}, up to a constant.
+    """The table of exp{correction(x) - x^2 / 2}, up to a constant, made log-concave.
 
     The correction takes nearly all of the time: it is known at the nodes where it is not straight,
     and the square is added on a finer grid.
@@ -107,7 +107,7 @@ def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity
     extra = correction(x)
     unknown = np.ones(x.size - 1, dtype=bool)  # cells whose middle has not been looked at
     for _ in range(_ROUNDS):
-        values = extra - 0.5 * x**2
+        values = _log_concave(x, extra - 0.5 * x**2)
         top = np.maximum(values[:-1], values[1:])
         cells = np.flatnonzero(unknown & (top > values.max() - _MATTERS))
         if not cells.size or x.size > _MOST_NODES:
@@ -119,14 +119,36 @@ def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity
         where = cells + 1
         x, extra = np.insert(x, where, middle), np.insert(extra, where, found)
         unknown = np.insert(unknown, where, curved)
-    values = extra - 0.5 * x**2
+    values = _log_concave(x, extra - 0.5 * x**2)
+    extra = values + 0.5 * x**2
     peak = values.max()
     high = np.flatnonzero(values > peak - _CUT)
     ends = slice(max(high[0] - 1, 0), high[-1] + 2)
     first, last = x[ends][[0, -1]]
     nodes = np.union1d(x[ends], np.linspace(first, last, max(2, int((last - first) / _STEP))))
-    values = np.interp(nodes, x, extra) - 0.5 * nodes**2
+    values = _log_concave(nodes, np.interp(nodes, x, extra) - 0.5 * nodes**2)
     return TabulatedDensity.of(nodes, np.maximum(values, peak - 2.0 * _CUT))
+
+
+def _log_concave(x: FloatArray, values: FloatArray) -> FloatArray:
+    """`values` with slopes that only fall, outwards from the mode nearest to 0.
+
+    Where they would rise the last slope goes on.
+    """
+    gaps, slope = np.diff(x), np.diff(values) / np.diff(x)
+    start = int(np.argmin(np.abs(x)))
+    up = start
+    while up < slope.size and slope[up] > 0.0:
+        up += 1
+    while up == start and start > 0 and slope[start - 1] < 0.0:
+        start -= 1
+        up = start
+    right = np.minimum.accumulate(slope[up:])
+    left = np.maximum.accumulate(slope[:up][::-1])[::-1]
+    rises = np.concatenate([left, right]) * gaps
+    whole = np.append(0.0, np.cumsum(rises))
+    result: FloatArray = whole - whole[up] + values[up]
+    return result
 
 
 def _relative_expm1(x: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ Seed = int | np.random.Generator | np.random.SeedSequence | None
 # above this relative size is a mistake in the matrix, not round-off.
 SYMMETRY_RTOL = 1e-7
 # Outside of these third moments, and products of variances with others, over- or underflow.
-LEAST_VARIANCE, LARGEST_VARIANCE = 1e-200, 1e200
+LEAST_VARIANCE, LARGEST_VARIANCE = 1e-290, 1e290
 # Kinds of array that NumPy would turn into floats, or try to, without a word of what it lost.
 _TIMES = (np.datetime64, np.timedelta64)
 _NO_NUMBERS = {

@@ -1,0 +1,80 @@
+"""What the draws of a proposal leave out: regions that a run of this size does not meet.
+
+Replicates that all miss a region agree with each other, and their spread says nothing of it. What
+is known without draws is what each coordinate alone would add: its conditional centre is Gaussian
+under the proposal, and where that Gaussian's tail of probability 1 / n_draws begins, the weight is
+a known function of it.
+"""
+
+import numpy as np
+from scipy.special import ndtri
+
+from pymc_skewgp.kernels.twisted import TwistedProposal
+from pymc_skewgp.kernels.univariate import log_ndtr_interval
+from pymc_skewgp.kernels.validation import FloatArray
+
+# Gauss-Legendre rule for a tail, over so many deviations: beyond them nothing is left of it.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_LENGTH = 5.0
+_LARGEST = 20.0  # nats: weights beyond are the first tail's own alarm
+# A row whose deviation given the earlier ones is below this share of its own has a hard edge: it is
+# met or not, and a corner that two such edges cut off may hold as much as a draw does.
+_HARD, _CORNER = 0.02, 0.5
+
+
+def unseen_share(proposal: TwistedProposal, n_draws: int) -> float:
+    r"""Relative error of the probability from tails that `n_draws` draws hardly meet.
+
+    For each coordinate, with the weight :math:`w(c)` of its own step as a function of its centre
+    :math:`c \sim N(0, V)`,
+
+    .. math:: \int_{|c| > c_n} \left\{\frac{w(c)}{\mathrm E\, w} - 1\right\} N(c; 0, V)\, dc,
+        \qquad P(c > c_n) = 1 / n,
+
+    and the same for a leading direction that is known but not drawn; their root sum of squares.
+    Rows that the earlier ones nearly determine add half a draw, 1 / (2 n).
+
+    Parameters
+    ----------
+    proposal : TwistedProposal
+    n_draws : int
+        Draws of the run.
+
+    Returns
+    -------
+    float
+    """
+    n_latent = proposal.n_dims - proposal.order.size
+    chol = proposal.chol[n_latent:, n_latent:]
+    var = chol.diagonal() ** 2
+    earlier = np.maximum(np.einsum("ij,ij->i", chol, chol) - var, 0.0)
+    start = -float(ndtri(1.0 / n_draws))
+    z = start + 0.5 * _LENGTH * (1.0 + _NODES)
+    mass = 0.5 * _LENGTH * _WEIGHTS * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    centre = np.sqrt(earlier)[:, None] * np.concatenate([-z, z])
+    total = _log_step(proposal, n_latent, np.zeros((var.size, 1)), var + earlier)
+    ratio = _log_step(proposal, n_latent, centre, var) - total
+    missing = np.expm1(np.minimum(ratio, _LARGEST)) @ np.tile(mass, 2)
+    known = proposal.direction if proposal.first is None else None
+    shared = 0.0 if known is None else known.unseen(n_draws)
+    hard = (var < _HARD**2 * earlier).any()
+    corner = _CORNER / n_draws if hard else 0.0
+    return float(np.sqrt(missing @ missing + shared**2 + corner**2))
+
+
+def _log_step(
+    proposal: TwistedProposal, first: int, centre: FloatArray, variance: FloatArray
+) -> FloatArray:
+    """Log of the mean of limits over site for rows with centres (n, k) and variances (n,)."""
+    tau, nu, mean, lower, upper = (
+        x[first:, None]
+        for x in (proposal.tau, proposal.nu, proposal.mean, proposal.lower, proposal.upper)
+    )
+    var = variance[:, None]
+    kept = np.maximum(1.0 - tau * var, 1e-12)
+    sd = np.sqrt(var / kept)
+    cavity = (centre - nu * var) / kept
+    low, high = (lower - mean - cavity) / sd, (upper - mean - cavity) / sd
+    step = log_ndtr_interval(low, high, (upper - lower) / sd) - 0.5 * np.log(kept)
+    step += 0.5 * ((tau * centre - 2.0 * nu) * centre + nu**2 * var) / kept
+    return step
