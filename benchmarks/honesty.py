@@ -1,6 +1,6 @@
 """Are the stated errors right? Thousands of random log probabilities with known answers.
 
-    python benchmarks/honesty.py [--count 170] [--families ...] [--out DIR] [--against CSV]
+    python benchmarks/honesty.py [--count 340] [--families ...] [--out DIR] [--against CSV]
 
 For each problem both goals: a probability (`mvn_logcdf`, or the evidence of a SkewGP) and draws
 (`truncated_mvn`, whose evidence comes from the draws). The error over the stated standard error has
@@ -114,7 +114,7 @@ def errors(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=170, help="problems in each family")
+    parser.add_argument("--count", type=int, default=340, help="problems in each family")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--against", type=Path, help="honesty_rows.csv of another state")

@@ -17,7 +17,7 @@ from xarray import DataTree
 
 from pymc_skewgp.inference.arguments import as_inputs, as_phase, as_signs
 from pymc_skewgp.inference.contradiction import naming_the_labels
-from pymc_skewgp.inference.datatree import as_datatree
+from pymc_skewgp.inference.datatree import as_datatree, sampling_attributes
 from pymc_skewgp.inference.latent_marginals import LatentMarginals, Probability
 from pymc_skewgp.inference.probit import CovarianceFunction, MeanFunction, Prior, ProbitProblem
 from pymc_skewgp.kernels import linalg
@@ -458,16 +458,8 @@ class SkewGPPosterior:
         return joint._replace(value=value, std_error=std_error)
 
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
-        attributes: dict[str, Any] = {
-            "method": latent.method,
-            "ess_fraction": latent.ess_fraction,
-            "pareto_k": latent.pareto_k,
-        }
-        if latent.log_prob is not None:
-            evidence = self._evidence(latent.log_prob)
-            attributes["log_marginal_likelihood"] = evidence.value
-            attributes["log_marginal_likelihood_se"] = evidence.std_error
-        return attributes
+        known = latent.log_prob
+        return sampling_attributes(latent, None if known is None else self._evidence(known))
 
     def _draw_latent(
         self, n: int, method: str, seed: Seed, chains: int, thin: int

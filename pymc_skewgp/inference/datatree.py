@@ -4,6 +4,9 @@ from typing import Any
 
 from xarray import DataTree
 
+from pymc_skewgp.kernels.truncated import TruncatedDraws
+from pymc_skewgp.kernels.weights import Estimate
+
 
 def as_datatree(
     groups: dict[str, dict[str, Any]],
@@ -56,3 +59,16 @@ def as_datatree(
         for name in summaries:
             tree[name] = extra[name]
     return tree
+
+
+def sampling_attributes(latent: TruncatedDraws, evidence: Estimate | None) -> dict[str, Any]:
+    """How draws were made and how good they are: attributes of a group."""
+    attributes: dict[str, Any] = {
+        "method": latent.method,
+        "ess_fraction": latent.ess_fraction,
+        "pareto_k": latent.pareto_k,
+    }
+    if evidence is not None:
+        attributes["log_marginal_likelihood"] = evidence.value
+        attributes["log_marginal_likelihood_se"] = evidence.std_error
+    return attributes

@@ -34,6 +34,7 @@ from pymc_skewgp.kernels.weights import IntArray
 
 # Rows whose correlation with the direction is below this say nothing about it.
 _LEAST_CORRELATION = 1e-3
+_MOST_OWN = 0.5  # share of the direction's prior variance that may be private to its rows
 # Quantiles of either density at which the two are compared.
 _LEVELS = (np.arange(256) + 0.5) / 256
 
@@ -99,7 +100,7 @@ def leading_direction(cov: Covariance, gaussian: SiteGaussian) -> LeadingDirecti
 
     w is the leading eigenvector of T^.5 S T^.5 scaled by T^.5. The independent part e keeps what
     the coordinates do not share, without which u given a would be degenerate. None where no row is
-    restricted.
+    restricted, or where most of it would be the rows' own: each row is drawn exactly by itself.
     """
     order, tau, posterior = gaussian.order, gaussian.tau, gaussian.covariance
     if not tau.any():
@@ -115,7 +116,9 @@ def leading_direction(cov: Covariance, gaussian: SiteGaussian) -> LeadingDirecti
     unordered[order] = w
     prior = float(unordered @ cov.multiply(unordered))
     own = float(unordered**2 @ cov.conditional_variances()) / prior
-    shared = 1.0 - min(max(own, 1e-6), 0.5)
+    if own > _MOST_OWN:
+        return None
+    shared = 1.0 - max(own, 1e-6)
     row = np.sqrt(shared / prior) * (posterior @ w)
     variance = shared / prior * float(w @ posterior @ w) + 1.0 - shared
     centre = float(np.sqrt(shared / prior) * (w @ gaussian.mean))

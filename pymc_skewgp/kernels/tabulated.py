@@ -120,14 +120,17 @@ def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity
         x, extra = np.insert(x, where, middle), np.insert(extra, where, found)
         unknown = np.insert(unknown, where, curved)
     values = _log_concave(x, extra - 0.5 * x**2)
-    extra = values + 0.5 * x**2
     peak = values.max()
     high = np.flatnonzero(values > peak - _CUT)
     ends = slice(max(high[0] - 1, 0), high[-1] + 2)
     first, last = x[ends][[0, -1]]
     nodes = np.union1d(x[ends], np.linspace(first, last, max(2, int((last - first) / _STEP))))
-    values = _log_concave(nodes, np.interp(nodes, x, extra) - 0.5 * nodes**2)
-    return TabulatedDensity.of(nodes, np.maximum(values, peak - 2.0 * _CUT))
+    # The square between nodes, where the correction is straight there; elsewhere a straight line.
+    resolved = np.append(np.maximum(values[:-1], values[1:]) > peak - _MATTERS, False)
+    fine = np.interp(nodes, x, values + 0.5 * x**2) - 0.5 * nodes**2
+    inside = resolved[np.searchsorted(x, nodes, side="right") - 1]
+    table = np.where(inside, fine, np.interp(nodes, x, values))
+    return TabulatedDensity.of(nodes, np.maximum(table, peak - 2.0 * _CUT))
 
 
 def _log_concave(x: FloatArray, values: FloatArray) -> FloatArray:

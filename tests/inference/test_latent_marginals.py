@@ -69,7 +69,10 @@ class TestOneLabel:
 
 
 def test_a_mean_and_a_label_0():
-    """Density N(f; m, v) Phi(-f) / Phi(-m / (1 + v)^.5) by quadrature to 1e-10; as above."""
+    """Density N(f; m, v) Phi(-f) / Phi(-m / (1 + v)^.5) by quadrature to 1e-10; as above.
+
+    Over 30 seeds the skewness has a root mean square error of 2.2e-3: four of them.
+    """
     m, v = 0.8, 2.0
     posterior = SkewGPPosterior(
         [0.0], [0], cov_func=rbf(v), mean_func=lambda X: np.full(len(X), m), n_draws=2**14
@@ -87,7 +90,7 @@ def test_a_mean_and_a_label_0():
     np.testing.assert_allclose(at.moments.mean, mean, atol=1e-3)
     np.testing.assert_allclose(at.moments.sd, np.sqrt(variance), atol=1e-3)
     third = integral(lambda f: (f - mean) ** 3)
-    np.testing.assert_allclose(at.moments.skewness, third / variance**1.5, atol=2e-3)
+    np.testing.assert_allclose(at.moments.skewness, third / variance**1.5, atol=9e-3)
     below = quad(density, -15.0, -1.0)[0]
     np.testing.assert_allclose(at.cdf([-1.0]).value, [below], atol=1e-3)
 

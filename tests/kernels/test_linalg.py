@@ -23,20 +23,32 @@ def test_definite_matrix_needs_no_jitter():
 
 def test_singular_matrix_gets_the_smallest_jitter_that_works():
     matrix = np.full((4, 4), 2.0)
-    with pytest.warns(JitterWarning, match=r"^G is numerically singular: jitter 2e-12 \(1e-12"):
+    with pytest.warns(JitterWarning, match="^G is numerically singular: jitter, 1e-12 of its"):
         factor, jitter = cholesky("G", matrix)
-    assert jitter == 2.0 * JITTER_LADDER[0]
-    np.testing.assert_allclose(factor @ factor.T, matrix + jitter * np.eye(4), atol=1e-14)
+    assert jitter == JITTER_LADDER[0]
+    np.testing.assert_allclose(factor @ factor.T, matrix + 2.0 * jitter * np.eye(4), atol=1e-14)
     assert np.array_equal(matrix, np.full((4, 4), 2.0))
 
 
 @pytest.mark.parametrize(("smallest", "rung"), [(-5e-12, 1e-10), (-1e-9, 1e-8), (-1e-7, 1e-6)])
 def test_the_ladder_climbs_only_as_far_as_needed(smallest, rung):
-    # Eigenvalues sum to 4 over 4 rows: mean variance 1.
+    # Variances of .17 to 1.8: each rung is a share of them.
     matrix = with_eigenvalues([smallest, 1.0, 1.0, 2.0])
-    with pytest.warns(JitterWarning, match=f"{rung:.0e} of its mean variance"):
+    with pytest.warns(JitterWarning, match=f"{rung:.0e} of its variances"):
         _, jitter = cholesky("G", matrix)
     assert jitter == pytest.approx(rung)
+
+
+def test_jitter_does_not_mind_the_units_of_the_rows():
+    """The factor of D M D is D times that of M; powers of two, so that nothing rounds."""
+    scale = 2.0 ** np.array([-40.0, 40.0, 0.0, -7.0])
+    matrix = np.full((4, 4), 2.0)
+    with pytest.warns(JitterWarning):
+        plain, jitter = cholesky("G", matrix)
+    with pytest.warns(JitterWarning):
+        scaled, same = cholesky("G", scale[:, None] * matrix * scale)
+    assert same == jitter
+    assert np.array_equal(scaled, scale[:, None] * plain)
 
 
 @pytest.mark.parametrize("smallest", [-1e-5, -0.25, -1.0])

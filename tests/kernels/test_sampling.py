@@ -50,13 +50,13 @@ def test_the_second_rung(monkeypatch, goal):
 
 
 def fake_temper(log_probs):
-    """Tempering whose replicates are told apart: draws of replicate r of batch b are 10 b + r."""
+    """Tempering whose replicates are told apart: draws of replicate r of batch b are 100 b + r."""
     batches = iter(range(100))
 
     def temper(proposal, points, n_replicates, rng):
         batch = next(batches)
         per_replicate = points.shape[1] // n_replicates
-        names = 10 * batch + np.repeat(np.arange(n_replicates), per_replicate)
+        names = 100 * batch + np.repeat(np.arange(n_replicates), per_replicate)
         return TemperedDraws(np.tile(names, (N, 1)), log_probs[batch], 0.1, 2, 5, 0.4)
 
     return temper
@@ -70,8 +70,8 @@ def last_rung(monkeypatch):
 
 @pytest.mark.usefixtures("last_rung")
 def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
-    """The standard error is that of the mean of 8 numbers; draws are weighted by their own one."""
-    log_probs = np.log(np.array([1.0, 1.2, 0.9, 1.1, 0.8, 1.0, 1.1, 0.9]))
+    """The standard error is that of the mean of 16 numbers; draws are weighted by their own one."""
+    log_probs = np.log(np.tile([1.0, 1.2, 0.9, 1.1, 0.8, 1.0, 1.1, 0.9], 2))
     monkeypatch.setattr(sampling, "temper", fake_temper([log_probs]))
     result = sample()
     probs = np.exp(log_probs)
@@ -81,41 +81,43 @@ def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
     assert result.log_prob.std_error == pytest.approx(error)
     replicate = result.u[0].astype(int)
     np.testing.assert_allclose(result.log_weights, log_probs[replicate])
-    assert set(replicate) == set(range(8))
+    assert set(replicate) == set(range(N_REPLICATES))
     assert result.log_prob.ess_fraction == pytest.approx(1 / (1 + 256 * error**2))
 
 
 @pytest.mark.usefixtures("last_rung")
 def test_tempering_goes_on_until_the_error_is_small(monkeypatch):
     """Batches are pooled: with a spread of one nat, one batch is not enough and two are."""
-    rough = np.array([0.0, 0.5, -0.5, 0.3, -0.3, 0.2, -0.2, 0.0])
+    rough = np.tile([0.0, 0.7, -0.7, 0.45, -0.45, 0.3, -0.3, 0.0], 2)
     monkeypatch.setattr(sampling, "temper", fake_temper([rough, 0.1 * rough, rough]))
     result = sample()
-    assert set(result.u[0].astype(int) // 10) == {0, 1}
+    assert set(result.u[0].astype(int) // 100) == {0, 1}
     assert result.log_prob.std_error <= 0.1
     pooled = np.concatenate([rough, 0.1 * rough])
     assert result.log_prob.value == pytest.approx(np.log(np.exp(pooled).mean()))
-    batch, replicate = np.divmod(result.u[0].astype(int), 10)
-    np.testing.assert_allclose(result.log_weights, pooled.reshape(2, 8)[batch, replicate])
+    batch, replicate = np.divmod(result.u[0].astype(int), 100)
+    np.testing.assert_allclose(
+        result.log_weights, pooled.reshape(2, N_REPLICATES)[batch, replicate]
+    )
 
 
 @pytest.mark.usefixtures("last_rung")
 def test_tempering_gives_up_after_eight_batches(monkeypatch):
-    wild = np.array([0.0, 3.0, -3.0, 1.0, -1.0, 2.0, -2.0, 0.0])
+    wild = np.tile([0.0, 4.0, -4.0, 1.0, -1.0, 2.0, -2.0, 0.0], 2)
     monkeypatch.setattr(sampling, "temper", fake_temper([wild] * 20))
     result = sample()
     assert result.log_prob.std_error > 0.1
-    assert result.u[0].max() < 80
+    assert result.u[0].max() < 800
 
 
 @pytest.mark.usefixtures("last_rung")
 def test_tempering_gives_up_at_once_where_there_is_no_hope(monkeypatch):
     """Replicates some 10 nats apart: seven more batches would leave an error of 3."""
-    apart = 20.0 * np.array([0.0, 1.0, -1.0, 0.3, -0.3, 0.6, -0.6, 0.0])
+    apart = 20.0 * np.tile([0.0, 1.0, -1.0, 0.3, -0.3, 0.6, -0.6, 0.0], 2)
     monkeypatch.setattr(sampling, "temper", fake_temper([apart] * 8))
     result = sample()
     assert result.log_prob.std_error == pytest.approx(apart.std(ddof=1))
-    assert result.u[0].max() < 10  # of the first batch
+    assert result.u[0].max() < 100  # of the first batch
 
 
 @pytest.mark.usefixtures("last_rung")
@@ -159,13 +161,13 @@ def test_more_batches_reach_the_error_asked_for():
     assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error + 1e-4
 
 
-@pytest.mark.parametrize(("variance", "n"), [(9.0, 30), (9.0, 60), (30.0, 60)])
+@pytest.mark.parametrize(("variance", "n"), [(9.0, 30), (9.0, 60), (30.0, 60), (100.0, 100)])
 def test_errors_of_draws_are_honest_where_the_target_is_skewed(variance, n):
     """One class only, one long lengthscale: beyond the data's reach the tail is the prior's.
 
     Evidence and mean over 16 seeds against quadrature. Errors over stated errors have Student's t
-    with 7 degrees of freedom: a mean square of 7/5, which the mean of 16 exceeds 4 of with
-    probability under 1e-3. EP's Gaussian alone, unwidened, gives 8 to 18.
+    with 15 degrees of freedom at most: a mean square of 15/13, which the mean of 16 exceeds 3 of
+    with probability under 1e-3. EP's Gaussian alone, unwidened, gives 8 to 18.
     """
     rho = variance / (1.0 + variance)
     lower, upper = np.zeros(n), np.full(n, np.inf)
@@ -179,7 +181,7 @@ def test_errors_of_draws_are_honest_where_the_target_is_skewed(variance, n):
         ratios.append((result.log_prob.value - exact) / result.log_prob.std_error)
         weights = np.exp(result.log_weights - result.log_weights.max())
         means.append(weights @ result.u.mean(axis=0) / weights.sum())
-    assert np.mean(np.square(ratios)) < 4.0
+    assert np.mean(np.square(ratios)) < 3.0
     # The mean of 16 runs, by its own spread; floor .1 % for what all runs lack.
     error = np.std(means, ddof=1) / 4.0
     assert abs(np.mean(means) - mean) < 5.0 * error + 1e-3 * mean
