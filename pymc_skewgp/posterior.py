@@ -38,11 +38,7 @@ from pymc_skewgp.kernels.validation import (
     as_real_array,
     as_vector,
 )
-from pymc_skewgp.kernels.weights import (
-    Estimate,
-    add_estimates,
-    systematic_resample,
-)
+from pymc_skewgp.kernels.weights import Estimate, add_estimates, systematic_resample
 from pymc_skewgp.sun import SUN
 
 Method = Literal["twisted", "lin_ess"]
@@ -183,7 +179,7 @@ class SkewGPPosterior:
     @property
     def _fitted(self) -> bool:
         """Whether EP and its proposal are there: what is asked next only draws from them."""
-        return "_sampler" in self.__dict__ and self._sampler.fitted
+        return "_sampler" in vars(self) and self._sampler.fitted
 
     @property
     def prior(self) -> Prior:
@@ -469,8 +465,8 @@ class SkewGPPosterior:
             if method == "twisted":
                 return draws_by(sampler, n, rng)
             if method == "lin_ess":
-                limits = sampler.lower, sampler.upper
-                return lin_ess_draws(sampler.cov, *limits, n, rng, n_chains=chains, thin=thin)
+                problem = sampler.cov, sampler.lower, sampler.upper
+                return lin_ess_draws(*problem, n, rng, n_chains=chains, thin=thin)
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
 
     def _equal_draws(
@@ -493,8 +489,8 @@ _PER_POINT = ("f", "p", "y", "f_mean", "f_sd", "f_skewness", *_MOMENT_ERRORS, "p
 
 
 def _refuse_too_many(draws: int, chains: int, n_points: int) -> None:
-    what = f"draws={draws}, chains={chains}"
-    refuse_too_many_draws(what, draws * chains, n_points, FUNCTION_BUFFERS)
+    name = f"draws={draws}, chains={chains}"
+    refuse_too_many_draws(name, draws * chains, n_points, FUNCTION_BUFFERS)
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ class SkewGPWarning(UserWarning):
 
 
 class JitterWarning(SkewGPWarning):
-    """A covariance was numerically singular; the stated multiple of the identity was added."""
+    """A covariance was numerically singular; each variance was raised by the stated share."""
 
 
 class EPConvergenceWarning(SkewGPWarning):
