@@ -27,8 +27,9 @@ from scipy.sparse.linalg import eigsh
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp.kernels.covariance import Covariance
+from pymc_skewgp.kernels.site_ratio import log_site_ratio
 from pymc_skewgp.kernels.tabulated import TabulatedDensity, tabulate
-from pymc_skewgp.kernels.univariate import BoolArray, log_ndtr_interval
+from pymc_skewgp.kernels.univariate import BoolArray
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
@@ -140,21 +141,14 @@ def _correction(
     gaussian: SiteGaussian, loading: FloatArray, variance: FloatArray, rows: BoolArray
 ) -> Callable[[FloatArray], FloatArray]:
     """Sum over rows of the log mean of limits over site, given the direction's value."""
-    loading, tau, nu = (x[rows, None] for x in (loading, gaussian.tau, gaussian.nu))
-    total = variance[rows, None]
-    left = np.maximum(total - loading**2, 1e-14 * total)
-    kept = 1.0 - tau * left  # of the precision, without the row's own site
-    sd = np.sqrt(left / kept)
-    low, high = (
-        (limit - gaussian.mean)[rows, None] / sd for limit in (gaussian.lower, gaussian.upper)
+    direction, total, tau, nu = (
+        x[rows, None] for x in (loading, variance, gaussian.tau, gaussian.nu)
     )
-    width = (gaussian.upper - gaussian.lower)[rows, None] / sd
+    left = np.maximum(total - direction**2, 1e-14 * total)
+    low, high = ((x - gaussian.mean)[rows, None] for x in (gaussian.lower, gaussian.upper))
 
     def correction(x: FloatArray) -> FloatArray:
-        centre = loading * x
-        cavity = (centre - nu * left) / (kept * sd)
-        terms = log_ndtr_interval(low - cavity, high - cavity, width)
-        terms += 0.5 * ((tau * centre - 2.0 * nu) * centre) / kept
+        terms = log_site_ratio(direction * x, left, tau, nu, low, high)
         whole: FloatArray = terms.sum(axis=0)
         return whole
 

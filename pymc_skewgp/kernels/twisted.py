@@ -20,8 +20,9 @@ from pymc_skewgp.kernels import linalg
 from pymc_skewgp.kernels.covariance import Covariance
 from pymc_skewgp.kernels.ep import EPResult
 from pymc_skewgp.kernels.leading import LeadingDirection, SiteGaussian, leading_direction
+from pymc_skewgp.kernels.site_ratio import log_site_ratio
 from pymc_skewgp.kernels.tabulated import TabulatedDensity
-from pymc_skewgp.kernels.univariate import draw_truncated, log_ndtr_interval
+from pymc_skewgp.kernels.univariate import draw_truncated
 from pymc_skewgp.kernels.validation import FloatArray
 from pymc_skewgp.kernels.weights import IntArray
 
@@ -164,13 +165,7 @@ class TwistedProposal:
         value, low, high = points - mean, lower - mean, upper - mean
         noise = solve_triangular(self.chol, value, lower=True, check_finite=False)
         centre = value - scale * noise
-        var = scale**2
-        precision = 1.0 / var - tau
-        sd = 1.0 / np.sqrt(precision)
-        cavity = (centre / var - nu) / precision
-        log_mass = log_ndtr_interval((low - cavity) / sd, (high - cavity) / sd, (high - low) / sd)
-        quadratic = (tau * centre - 2.0 * nu) * centre + nu**2 * var
-        steps = log_mass + (0.5 / (precision * var)) * quadratic - 0.5 * np.log(var * precision)
+        steps = log_site_ratio(centre, scale**2, tau, nu, low, high)
         return np.where(outside, -np.inf, self.log_constant + steps.sum(axis=0))
 
 

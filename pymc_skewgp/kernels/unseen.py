@@ -9,9 +9,8 @@ a known function of it.
 import numpy as np
 from scipy.special import ndtri
 
+from pymc_skewgp.kernels.site_ratio import log_site_ratio
 from pymc_skewgp.kernels.twisted import TwistedProposal
-from pymc_skewgp.kernels.univariate import log_ndtr_interval
-from pymc_skewgp.kernels.validation import FloatArray
 
 # Gauss-Legendre rule for a tail, over so many deviations: beyond them nothing is left of it.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -52,29 +51,13 @@ def unseen_share(proposal: TwistedProposal, n_draws: int) -> float:
     z = start + 0.5 * _LENGTH * (1.0 + _NODES)
     mass = 0.5 * _LENGTH * _WEIGHTS * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     centre = np.sqrt(earlier)[:, None] * np.concatenate([-z, z])
-    total = _log_step(proposal, n_latent, np.zeros((var.size, 1)), var + earlier)
-    ratio = _log_step(proposal, n_latent, centre, var) - total
+    sites = proposal.tau[n_latent:, None], proposal.nu[n_latent:, None]
+    limits = [(x - proposal.mean)[n_latent:, None] for x in (proposal.lower, proposal.upper)]
+    total = log_site_ratio(np.zeros((var.size, 1)), (var + earlier)[:, None], *sites, *limits)
+    ratio = log_site_ratio(centre, var[:, None], *sites, *limits) - total
     missing = np.expm1(np.minimum(ratio, _LARGEST)) @ np.tile(mass, 2)
     known = proposal.direction if proposal.first is None else None
     shared = 0.0 if known is None else known.unseen(n_draws)
     hard = (var < _HARD**2 * earlier).any()
     corner = _CORNER / n_draws if hard else 0.0
     return float(np.sqrt(missing @ missing + shared**2 + corner**2))
-
-
-def _log_step(
-    proposal: TwistedProposal, first: int, centre: FloatArray, variance: FloatArray
-) -> FloatArray:
-    """Log of the mean of limits over site for rows with centres (n, k) and variances (n,)."""
-    tau, nu, mean, lower, upper = (
-        x[first:, None]
-        for x in (proposal.tau, proposal.nu, proposal.mean, proposal.lower, proposal.upper)
-    )
-    var = variance[:, None]
-    kept = np.maximum(1.0 - tau * var, 1e-12)
-    sd = np.sqrt(var / kept)
-    cavity = (centre - nu * var) / kept
-    low, high = (lower - mean - cavity) / sd, (upper - mean - cavity) / sd
-    step = log_ndtr_interval(low, high, (upper - lower) / sd) - 0.5 * np.log(kept)
-    step += 0.5 * ((tau * centre - 2.0 * nu) * centre + nu**2 * var) / kept
-    return step
