@@ -188,6 +188,6 @@ def _is_covariance(matrix: Any) -> Any:
     """
     matrix = disconnected_grad(matrix)  # zeros sent back through the factor would come out as NaN
     diagonal = pt.diagonal(matrix, axis1=-2, axis2=-1)
-    jitter = JITTER_LADDER[-1] * diagonal.mean(axis=-1)[..., None, None]
+    jitter = JITTER_LADDER[-1] * pt.abs(diagonal)[..., None]
     chol = pt.linalg.cholesky(matrix + jitter * pt.eye(matrix.shape[-1]))
     return pt.invert(pt.isnan(pt.diagonal(chol, axis1=-2, axis2=-1)).any(axis=-1))

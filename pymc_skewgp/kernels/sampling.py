@@ -69,6 +69,10 @@ _WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
 # Effective fraction from which a heavy tail of the weights, if there is one, moves few draws.
 _NEARLY_EQUAL = 0.5
 _UNRELIABLE_K = 0.7
+_TOO_FAR = (
+    "{}: limits and covariance are too far apart for double precision. Check their units, and drop "
+    "limits that are out of all reach."
+)
 _MAX_BATCHES = 8  # of tempering
 _HOPELESS = 3.0  # nats: an error of one batch that seven more would not make a small one
 _MAX_DOUBLED = 64  # of plain draws
@@ -186,13 +190,17 @@ class RectangleSampler:
             if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
                 return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
             result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted (relaxed)")
-        return _more_batches(result, log_weights, proposal, n_draws, rng, wanted)
+        return _more_batches(result, log_weights, proposal, rng, wanted)
 
     @cached_property
     def _jitter_effect(self) -> float:
-        """What the log probability changes by, by EP's gradient, where jitter was added."""
+        """What the log probability changes by, by EP's gradient, where jitter was added.
+
+        Twice the first order: of a singular matrix the probability goes with the root of the
+        jitter, whose slope at what was added is half of what it did.
+        """
         slope = ep_gradient(self.cov, self.ep, self.lower, self.upper).cov.diagonal()
-        return float(abs(self.cov.jitter * (slope @ self.cov.diagonal())))
+        return float(2.0 * abs(self.cov.jitter * (slope @ self.cov.diagonal())))
 
     def _pick_wider(self, goal: Goal) -> tuple[TwistedProposal, Estimate]:
         """The wider proposal whose pilot run does best, and that run, which is not used again.
@@ -275,11 +283,12 @@ def _run(
     points = _points(proposal, max(n_draws, _EVEN_DRAWS) if even else n_draws, rng)
     u, log_weights = proposal.draw(points, overwrite_points=True)
     if not np.isfinite(log_weights).all():
-        raise DoublePrecisionError(
-            "the importance weights are not finite: limits and covariance are too far apart for "
-            "double precision. Check their units, and drop limits that are out of all reach."
-        )
+        raise DoublePrecisionError(_TOO_FAR.format("the importance weights are not finite"))
     estimate = _estimate(proposal, log_weights, N_REPLICATES)
+    # A mean weight is a probability: above 1 beyond its error it is round-off.
+    if not estimate.value <= 1.0 + 10.0 * estimate.std_error:
+        found = f"the log probability came out as {estimate.value:.3g}, above 0"
+        raise DoublePrecisionError(_TOO_FAR.format(found))
     replicate = np.repeat(np.arange(N_REPLICATES), log_weights.size // N_REPLICATES)[:n_draws]
     result = SamplingResult(u[:, :n_draws], log_weights[:n_draws], estimate, method, ep, replicate)
     return result, log_weights
@@ -296,7 +305,6 @@ def _more_batches(
     result: SamplingResult,
     log_weights: FloatArray,
     proposal: TwistedProposal,
-    n_draws: int,
     rng: np.random.Generator,
     wanted: float,
 ) -> SamplingResult:
@@ -304,7 +312,7 @@ def _more_batches(
     batches = [log_weights]
     while not result.log_prob.std_error <= wanted and len(batches) < _MAX_DOUBLED:
         batches += [
-            proposal.draw(_points(proposal, n_draws, rng), overwrite_points=True)[1]
+            proposal.draw(_points(proposal, log_weights.size, rng), overwrite_points=True)[1]
             for _ in batches
         ]
         estimate = _estimate(proposal, np.concatenate(batches), N_REPLICATES * len(batches))

@@ -19,6 +19,7 @@ _CUT = 60.0  # nats below the peak at which a table ends
 _MATTERS = 25.0  # nats below the peak down to which cells are halved
 _FLAT = 0.01  # nats by which the middle of a cell may leave the straight line
 _ROUNDS, _MOST_NODES = 14, 300
+_FLOOR = 1e12  # nats
 _STEP = 0.125  # of the grid on which -x^2 / 2 is a polygon: off by .002 nat
 
 
@@ -56,7 +57,7 @@ class TabulatedDensity:
         mass[0], mass[-1] = height[0] / slope[0], -height[-1] / slope[-1]
         mass[1:-1] = height[:-1] * gaps * _relative_expm1(inner * gaps)
         total = mass.sum()
-        cumulative = np.append(0.0, np.cumsum(mass / total))
+        cumulative = np.append(0.0, np.minimum(np.cumsum(mass / total), 1.0))
         cumulative[-1] = 1.0
         return cls(nodes, log_values - peak - np.log(total), slope, cumulative)
 
@@ -104,7 +105,7 @@ def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity
     and the square is added on a finer grid.
     """
     x = np.concatenate([-_FIRST_LOOK[:0:-1], _FIRST_LOOK])
-    extra = correction(x)
+    extra = _bounded(correction(x))
     unknown = np.ones(x.size - 1, dtype=bool)  # cells whose middle has not been looked at
     for _ in range(_ROUNDS):
         values = _log_concave(x, extra - 0.5 * x**2)
@@ -113,7 +114,7 @@ def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity
         if not cells.size or x.size > _MOST_NODES:
             break
         middle = 0.5 * (x[cells] + x[cells + 1])
-        found = correction(middle)
+        found = _bounded(correction(middle))
         curved = np.abs(found - 0.5 * (extra[cells] + extra[cells + 1])) > _FLAT
         unknown[cells] = curved
         where = cells + 1
@@ -131,6 +132,11 @@ def tabulate(correction: Callable[[FloatArray], FloatArray]) -> TabulatedDensity
     inside = resolved[np.searchsorted(x, nodes, side="right") - 1]
     table = np.where(inside, fine, np.interp(nodes, x, values))
     return TabulatedDensity.of(nodes, np.maximum(table, peak - 2.0 * _CUT))
+
+
+def _bounded(values: FloatArray) -> FloatArray:
+    """Finite: what overflows, or is no number, is as good as impossible."""
+    return np.clip(np.nan_to_num(values, nan=-_FLOOR), -_FLOOR, _FLOOR)
 
 
 def _log_concave(x: FloatArray, values: FloatArray) -> FloatArray:

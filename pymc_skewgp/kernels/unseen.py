@@ -19,6 +19,7 @@ _LARGEST = 20.0  # nats: weights beyond are the first tail's own alarm
 # A row whose deviation given the earlier ones is below this share of its own has a hard edge: it is
 # met or not, and a corner that two such edges cut off may hold as much as a draw does.
 _HARD, _CORNER = 0.02, 0.5
+_IDLE = 0.05  # share of its variance that the site of a limit takes, below which it hardly matters
 
 
 def unseen_share(proposal: TwistedProposal, n_draws: int) -> float:
@@ -30,8 +31,10 @@ def unseen_share(proposal: TwistedProposal, n_draws: int) -> float:
     .. math:: \int_{|c| > c_n} \left\{\frac{w(c)}{\mathrm E\, w} - 1\right\} N(c; 0, V)\, dc,
         \qquad P(c > c_n) = 1 / n,
 
-    and the same for a leading direction that is known but not drawn; their root sum of squares.
-    Rows that the earlier ones nearly determine add half a draw, 1 / (2 n).
+    given a leading direction at its mean; and the same for a direction that is known but not
+    drawn. Rows whose limits hardly matter all miss mass, and their shares are summed; those of the
+    others have either sign, and their squares are. Rows that the earlier ones nearly determine add
+    half a draw, 1 / (2 n).
 
     Parameters
     ----------
@@ -60,4 +63,6 @@ def unseen_share(proposal: TwistedProposal, n_draws: int) -> float:
     shared = 0.0 if known is None else known.unseen(n_draws)
     hard = (var < _HARD**2 * earlier).any()
     corner = _CORNER / n_draws if hard else 0.0
-    return float(np.sqrt(missing @ missing + shared**2 + corner**2))
+    idle = proposal.tau[n_latent:] * (var + earlier) < _IDLE
+    together, apart = missing[idle].sum(), missing[~idle]
+    return float(np.sqrt(together**2 + apart @ apart + shared**2 + corner**2))

@@ -10,6 +10,7 @@ from oracles import (
 
 from pymc_skewgp.kernels import sampling
 from pymc_skewgp.kernels.covariance import DenseCovariance
+from pymc_skewgp.kernels.errors import DoublePrecisionError, no_warnings
 from pymc_skewgp.kernels.sampling import N_REPLICATES, sample_rectangle
 from pymc_skewgp.kernels.tempering import TemperedDraws
 from pymc_skewgp.kernels.twisted import twist
@@ -159,6 +160,30 @@ def test_more_batches_reach_the_error_asked_for():
     precise = sample("probability", n_draws=100, rtol=0.3 * plain.log_prob.std_error)
     assert precise.log_prob.std_error <= 0.3 * plain.log_prob.std_error
     assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error + 1e-4
+
+
+@pytest.mark.parametrize("n_draws", [1000, 1024, 1500, 2048])
+def test_batches_are_of_one_size(n_draws):
+    """The first one is made up to 2048 draws; those that follow have as many."""
+    precise = sample("probability", n_draws=n_draws, rtol=2e-5)
+    assert precise.u.shape[1] == n_draws
+    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error
+
+
+@pytest.mark.parametrize(("hair", "width"), [(1e-7, 1e-8), (1e-8, 1e-12), (1e-8, 1e-7)])
+def test_limits_beyond_double_precision_are_refused_by_name(hair, width):
+    """Slabs about a point of a singular covariance: log probabilities of 1e13 came out."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(30, 3))
+    cov = root @ root.T + hair * np.eye(30)
+    centre = np.linalg.cholesky(cov) @ rng.normal(size=30)
+    low, high = centre - width, centre + width
+    with (
+        no_warnings(),
+        np.errstate(all="ignore"),
+        pytest.raises(DoublePrecisionError, match="double precision"),
+    ):
+        sample_rectangle(DenseCovariance(cov), low, high, 256, rng, goal="draws")
 
 
 @pytest.mark.parametrize(("variance", "n"), [(9.0, 30), (9.0, 60), (30.0, 60), (100.0, 100)])
