@@ -259,6 +259,11 @@ def test_seeds_that_are_taken():
     assert as_generator(generator) is generator
     for seed in (3, np.int64(3), np.random.SeedSequence(3)):
         assert as_generator(seed).random() == np.random.default_rng(3).random()
+    for seed in ([3, 1], (3, 1), np.array([3, 1])):
+        assert as_generator(seed).random() == np.random.default_rng([3, 1]).random()
+    for seed in ([3, -1], [3, 0.5], [3, "1"]):
+        with pytest.raises((TypeError, ValueError), match=r"^each entry of random_seed must be"):
+            as_generator(seed)
     assert isinstance(as_generator(None), np.random.Generator)
 
 

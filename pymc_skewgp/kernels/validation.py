@@ -196,7 +196,7 @@ def as_positive(name: str, value: Any, *, or_zero: bool = False) -> float:
 def as_generator(random_seed: Any, name: str = "random_seed") -> np.random.Generator:
     """A generator from what every `random_seed` may be: None, int, SeedSequence or Generator.
 
-    A Generator is used as it is, so that it moves on.
+    A Generator is used as it is, so that it moves on. Several integers are one seed, as in NumPy.
     """
     accepted = (
         "None, an integer of at least 0, a numpy.random.SeedSequence or a numpy.random.Generator"
@@ -210,6 +210,10 @@ def as_generator(random_seed: Any, name: str = "random_seed") -> np.random.Gener
         )
     if isinstance(random_seed, bool | np.bool_):
         raise TypeError(f"{name} must be {accepted}, got {random_seed} (a boolean).")
+    if isinstance(random_seed, list | tuple | np.ndarray) and np.ndim(random_seed) == 1:
+        for entry in random_seed:
+            as_generator(entry, f"each entry of {name}")
+        return np.random.default_rng([operator.index(entry) for entry in random_seed])
     try:
         number = operator.index(random_seed)
     except TypeError as error:
