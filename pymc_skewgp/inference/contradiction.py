@@ -1,6 +1,6 @@
 """Signs so improbable that round-off in their covariance decides their probability.
 
-A smooth function has one sign over a lengthscale. Told others at points close by, it has to pass
+A smooth function has one sign over a lengthscale. Given others at points close by, it has to pass
 through 0 between them again and again: its values there are of the size of the smallest
 eigenvalues of their covariance, and once these are round-off, so is the probability.
 """

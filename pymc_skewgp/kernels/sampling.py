@@ -58,9 +58,9 @@ _WIDER = ((1.0, 0.64), (0.6, 0.64), (0.35, 0.64), (0.6, None), (0.35, None))
 # for them, while for a probability quasi-Monte Carlo gains more on the second rung.
 _ENOUGH = {"draws": 0.5, "probability": 0.95}
 # Rows above which to twist anew takes longer than thrice as many draws would, and the fraction that
-# is enough for draws then. Below it draws temper from the first proposal, whose defensive share has
-# bounded its tail: at N = 5000 two stages and 9 s, where a wider one took three, 22 s and its own
-# factorisation. A probability, whose first proposal has no defence, tries this wider one.
+# is enough for draws then. Below it draws temper from the first proposal, whose leading direction
+# has bounded its tail: at N = 5000 two stages and 9 s, where a wider one took three, 22 s and its
+# own factorisation. A probability tries this wider one.
 _LARGE, _ENOUGH_OF_LARGE = 2000, 0.2
 _WIDER_OF_LARGE = ((0.6, 0.64),)
 _COLLAPSED = {"draws": 0.3, "probability": 0.1}  # below: temper
@@ -180,8 +180,9 @@ class RectangleSampler:
         self, n_draws: int, rng: np.random.Generator, goal: Goal, wanted: float
     ) -> SamplingResult:
         """The ladder."""
+        least = _EVEN_DRAWS if n_draws >= _FROM_DRAWS and self.size <= _FEW_ROWS else 0
         proposal = self.first
-        result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted")
+        result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted", least)
         if not _good(result.log_prob, goal, self.size):
             if goal == "draws" and self.size > _LARGE:
                 return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
@@ -189,7 +190,7 @@ class RectangleSampler:
             # By the pilot alone: to drop a run because it met the tail would be a bias.
             if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
                 return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
-            result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted (relaxed)")
+            result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted (relaxed)", least)
         return _more_batches(result, log_weights, proposal, rng, wanted)
 
     @cached_property
@@ -251,7 +252,7 @@ def _good(estimate: Estimate, goal: Goal, size: int) -> bool:
     """Whether the first rung will do.
 
     The Pareto shape is noisy, and runs that met the tail are the ones it would drop: for draws the
-    defensive share bounds the weights instead.
+    heavier tails of the leading direction bound the weights instead.
     """
     enough = estimate.ess_fraction >= _ENOUGH[goal]
     if goal == "draws":
@@ -275,12 +276,15 @@ def _points(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) -
 
 
 def _run(
-    proposal: TwistedProposal, ep: EPResult, n_draws: int, rng: np.random.Generator, method: str
+    proposal: TwistedProposal,
+    ep: EPResult,
+    n_draws: int,
+    rng: np.random.Generator,
+    method: str,
+    least: int = 0,
 ) -> tuple[SamplingResult, FloatArray]:
-    """A run, and the log weights of all its draws: there may be more than asked for."""
-    few_rows = proposal.order.size <= _FEW_ROWS
-    even = n_draws >= _FROM_DRAWS and few_rows and method != "pilot"
-    points = _points(proposal, max(n_draws, _EVEN_DRAWS) if even else n_draws, rng)
+    """A run, and the log weights of all its draws: `least` or more, of which `n_draws` are kept."""
+    points = _points(proposal, max(n_draws, least), rng)
     u, log_weights = proposal.draw(points, overwrite_points=True)
     if not np.isfinite(log_weights).all():
         raise DoublePrecisionError(_TOO_FAR.format("the importance weights are not finite"))

@@ -51,7 +51,7 @@ def test_the_second_rung(monkeypatch, goal):
 
 
 def fake_temper(log_probs):
-    """Tempering whose replicates are told apart: draws of replicate r of batch b are 100 b + r."""
+    """Tempering whose replicates are named: draws of replicate r of batch b are 100 b + r."""
     batches = iter(range(100))
 
     def temper(proposal, points, n_replicates, rng):
