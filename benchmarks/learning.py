@@ -32,7 +32,7 @@ from runner import run_sections
 from threadpoolctl import threadpool_limits
 
 import pymc_skewgp as sg
-from pymc_skewgp.inference.label_evidence import EvidenceByEP, Orthants, evidence_estimate
+from pymc_skewgp._posterior.label_evidence import EvidenceByEP, Orthants, evidence_estimate
 
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn", "GPy")
 SEED = 8927

@@ -18,9 +18,9 @@ from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from pymc_skewgp.workflow.batches import random_batches
+from pymc_skewgp._learn.batches import random_batches
 
-# As in pymc_skewgp.workflow.search and .objective.
+# As in pymc_skewgp._learn.search and .objective.
 COARSE, WORTH_COARSE = 300, 450
 TRIED, APART = 16, 1.0
 SPREAD, SCATTER = 3.0, 0.3

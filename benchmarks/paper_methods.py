@@ -37,9 +37,9 @@ from scipy.special import ndtr
 from sklearn.utils import check_random_state
 
 import pymc_skewgp as sg
-from pymc_skewgp.inference.probit import ProbitProblem
-from pymc_skewgp.kernels.ep import fit_ep
-from pymc_skewgp.workflow.hyperparameters import learn
+from pymc_skewgp._gaussian.proposals.ep import fit_ep
+from pymc_skewgp._learn.hyperparameters import learn
+from pymc_skewgp._posterior.probit import ProbitProblem
 
 PEER = "GPy-EP"
 SKEW = (("SkewGP0", 0), ("SkewGP2", 2))

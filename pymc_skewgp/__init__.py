@@ -3,14 +3,11 @@
 from typing import Any
 
 from pymc_skewgp import cov
-from pymc_skewgp._version import __version__
-from pymc_skewgp.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp.distributions.marginal_probit import MarginalProbit
-from pymc_skewgp.distributions.truncated_mvnormal import TruncatedMvNormal
-from pymc_skewgp.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp.gp.skewgp import SkewGP
-from pymc_skewgp.inference.latent_marginals import LatentMarginals
-from pymc_skewgp.kernels.errors import (
+from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
+from pymc_skewgp._diagnostics.coverage import coverage
+from pymc_skewgp._diagnostics.sbc import sbc
+from pymc_skewgp._diagnostics.skewness import posterior_skewness
+from pymc_skewgp._errors import (
     BoundaryOptimumWarning,
     ContradictoryPseudoPointsError,
     DoublePrecisionError,
@@ -25,9 +22,21 @@ from pymc_skewgp.kernels.errors import (
     TooManyDrawsError,
     UnsettledOptimumWarning,
 )
-from pymc_skewgp.kernels.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
-from pymc_skewgp.kernels.weights import Estimate
-from pymc_skewgp.plots import (
+from pymc_skewgp._gaussian.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.fit_report import HyperparameterFit
+from pymc_skewgp._learn.frechet import maximize_frechet_bound
+from pymc_skewgp._learn.hyperparameters import find_hyperparameters
+from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.graph.probit_model import NotConjugateError
+from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._plots import (
     plot_coverage,
     plot_latent_band,
     plot_prior_draws,
@@ -36,19 +45,10 @@ from pymc_skewgp.plots import (
     plot_slice_density,
     plot_sun_density,
 )
-from pymc_skewgp.posterior import SkewGPPosterior
-from pymc_skewgp.steps.conjugate import ConjugateStep
-from pymc_skewgp.steps.lin_ess import LinESS
-from pymc_skewgp.steps.probit_model import NotConjugateError
-from pymc_skewgp.sun import SUN
-from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
-from pymc_skewgp.workflow.comparison import Comparison, compare_approximations
-from pymc_skewgp.workflow.coverage import coverage
-from pymc_skewgp.workflow.fit_report import HyperparameterFit
-from pymc_skewgp.workflow.frechet import maximize_frechet_bound
-from pymc_skewgp.workflow.hyperparameters import find_hyperparameters
-from pymc_skewgp.workflow.sbc import sbc
-from pymc_skewgp.workflow.skewness import posterior_skewness
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._sun.sun import SUN
+from pymc_skewgp._version import __version__
 
 __all__ = [
     "SUN",
@@ -106,7 +106,7 @@ def __getattr__(name: str) -> Any:
     if name != "SkewGPClassifier":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from pymc_skewgp.workflow.classifier import SkewGPClassifier
+        from pymc_skewgp._learn.classifier import SkewGPClassifier
     except ModuleNotFoundError as error:
         if error.name not in ("sklearn", "joblib"):
             raise

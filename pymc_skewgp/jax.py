@@ -15,10 +15,10 @@ from jax.scipy.special import log_ndtr, logsumexp, ndtri
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch.basic import jax_funcify
 
-from pymc_skewgp.kernels.points import uniform_points
-from pymc_skewgp.kernels.validation import FloatArray
-from pymc_skewgp.symbolic.mvn_logcdf import MvnLogProb
-from pymc_skewgp.symbolic.skew_normal_density import LogDensityAndOrthant
+from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb
+from pymc_skewgp._model.ops.skew_normal_density import LogDensityAndOrthant
+from pymc_skewgp._validation import FloatArray
 
 __all__ = ["MAX_DIMS", "mvn_log_prob"]
 

@@ -10,9 +10,9 @@ import pytest
 from oracles import equicorrelated_moments
 
 import pymc_skewgp as sg
-from pymc_skewgp.kernels import memory
-from pymc_skewgp.kernels.memory import available_bytes, refuse_too_many_draws
-from pymc_skewgp.kernels.validation import as_generator
+from pymc_skewgp import _memory as memory
+from pymc_skewgp._memory import available_bytes, refuse_too_many_draws
+from pymc_skewgp._validation import as_generator
 
 X = np.linspace(-1.0, 1.0, 4)[:, None]
 Y = np.array([0, 1, 0, 1])

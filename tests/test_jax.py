@@ -16,7 +16,7 @@ from oracles import (
 )
 from scipy.special import log_ndtr
 
-from pymc_skewgp.kernels.log_prob_gradient import log_prob_and_gradient
+from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="the extra jax is not installed"
@@ -52,7 +52,7 @@ SCRIPT = """
 import json, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, pytensor, pytensor.tensor as pt
-from pymc_skewgp.symbolic.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 lower, upper, cov = pt.dvector("lower"), pt.dvector("upper"), pt.dmatrix("cov")
 value = pt_mvn_logcdf(upper, cov, lower=lower)
 inputs = [lower, upper, cov]

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pymc_skewgp.kernels.density_and_orthant import density_and_orthant
+from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="the extra jax is not installed"
@@ -20,7 +20,7 @@ import json, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, pytensor, pytensor.tensor as pt
 import pymc_skewgp.jax
-from pymc_skewgp.symbolic.skew_normal_density import pt_log_density_and_orthant
+from pymc_skewgp._model.ops.skew_normal_density import pt_log_density_and_orthant
 inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in (1, 2, 2, 1, 2)]
 value = pt_log_density_and_orthant(*inputs)
 f = pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode="JAX")

@@ -9,8 +9,8 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import pymc_skewgp as sg
-from pymc_skewgp.inference.gaussian_posterior import ep_posterior
-from pymc_skewgp.workflow import classifier
+from pymc_skewgp._learn import classifier
+from pymc_skewgp._posterior.gaussian_posterior import ep_posterior
 
 ROOT = Path(__file__).resolve().parents[1]
 RNG = np.random.default_rng(5)
@@ -61,8 +61,8 @@ def test_more_draws_of_the_same_posterior(modules):
 @pytest.mark.parametrize("many", [1000, 30, 10])  # all at once, from part of them, in batches
 def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules, many, monkeypatch):
     methods = modules[0]
-    monkeypatch.setattr("pymc_skewgp.workflow.search._WORTH_COARSE", many)
-    monkeypatch.setattr("pymc_skewgp.workflow.search.COARSE", 15)
+    monkeypatch.setattr("pymc_skewgp._learn.search._WORTH_COARSE", many)
+    monkeypatch.setattr("pymc_skewgp._learn.search.COARSE", 15)
     if many == 10:
         for module, names in ((methods, ("LARGE", "BATCH")), (classifier, ("_LARGE", "_BATCH"))):
             for name, value in zip(names, (30, 20), strict=True):

@@ -13,12 +13,12 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from xarray import Dataset, DataTree
 
-from pymc_skewgp.plots.arguments import as_line, as_named, as_names, as_plane
-from pymc_skewgp.plots.axes import axes_for, colours, legend_on_top, legend_with_frame
+from pymc_skewgp._plots.arguments import as_line, as_named, as_names, as_plane
+from pymc_skewgp._plots.axes import axes_for, colours, legend_on_top, legend_with_frame
 
 
 def test_importing_the_plots_does_not_import_matplotlib():
-    code = "import sys, pymc_skewgp.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, pymc_skewgp._plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
 
 

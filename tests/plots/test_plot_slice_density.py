@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde, norm
 
-from pymc_skewgp.inference.latent_marginals import LatentMarginals
-from pymc_skewgp.plots import plot_slice_density
+from pymc_skewgp._plots import plot_slice_density
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 
 # Two points; at the second a skewed mixture of two normal distributions.
 MEANS = np.array([[0.0, 0.0], [-1.0, 2.0]])

@@ -1,0 +1,1 @@
+"""What is right and wrong with a posterior: skewness, coverage, distances, calibration."""

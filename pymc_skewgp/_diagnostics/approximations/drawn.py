@@ -1,0 +1,55 @@
+"""From draws of f at the data to an `Approximation`."""
+
+from typing import Any
+
+import numpy as np
+
+from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem, function_tree
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals
+from pymc_skewgp._posterior.function_given import continue_draws
+from pymc_skewgp._validation import FloatArray
+
+_BLOCKS_A_CHAIN = 4
+
+
+def from_draws(
+    problem: Problem,
+    f: FloatArray,
+    new: FloatArray | None = None,
+    *,
+    attrs: dict[str, Any] | None = None,
+    **known: float | None,
+) -> Approximation:
+    """What draws of f say, at the data and at the new points.
+
+    Parameters
+    ----------
+    problem : Problem
+    f : ndarray, shape (n_chains, n_draws, n)
+        At the data.
+    new : ndarray, shape (n_chains, n_draws, t), optional
+        At the new points; default GP regression on `f`, which also averages their noise out of the
+        probabilities.
+    attrs : dict, optional
+        Of the DataTree.
+    **known
+        Other fields of `Approximation`.
+    """
+    n_chains, n_draws, n = f.shape
+    if not problem.new.shape[0]:
+        probability = DrawnMarginals(f).probability()
+        new = np.zeros((n_chains, n_draws, 0))
+    elif new is None:
+        rng = np.random.default_rng([problem.seed, 1])
+        flat = f.reshape(-1, n)
+        further = continue_draws(problem.prior, problem.X, flat, problem.new)
+        # Draws depend on their neighbours in a chain; stretches of it hardly do.
+        stretch = np.arange(n_draws) * min(_BLOCKS_A_CHAIN, n_draws) // n_draws
+        replicate = (np.arange(n_chains)[:, None] * _BLOCKS_A_CHAIN + stretch).ravel()
+        probability = further.marginals(replicate).probability()
+        new = further.sample(rng).reshape(n_chains, n_draws, -1)
+    else:
+        probability = DrawnMarginals(new).probability()
+    tree = function_tree(f, new, attrs or {})
+    marginals = DrawnMarginals(np.concatenate([f, new], axis=2))
+    return Approximation(marginals, probability, tree, **known)  # type: ignore[arg-type]

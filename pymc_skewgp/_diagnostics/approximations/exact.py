@@ -1,0 +1,85 @@
+"""The exact posterior by its two samplers, and the two Gaussians that approximate it."""
+
+from functools import cache
+
+import numpy as np
+from scipy.special import ndtr
+
+from pymc_skewgp._diagnostics.approximations.drawn import from_draws
+from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem, function_tree
+from pymc_skewgp._gaussian.truncated import truncated_mvn
+from pymc_skewgp._posterior.gaussian_posterior import (
+    GaussianPosterior,
+    ep_posterior,
+    laplace_posterior,
+)
+from pymc_skewgp._posterior.latent_marginals import Probability
+
+
+def exact(problem: Problem) -> Approximation:
+    """Near-independent draws by the twisted sampler."""
+    return _sampled(problem, "twisted")
+
+
+def lin_ess(problem: Problem) -> Approximation:
+    """A Markov chain by linear elliptical slice sampling."""
+    _compile_lin_ess()
+    return _sampled(problem, "lin_ess")
+
+
+@cache
+def _compile_lin_ess() -> None:
+    """Let numba do its work before the seconds of drawing are counted."""
+    truncated_mvn(np.eye(4), -0.5, None, n_draws=8, method="lin_ess")
+    truncated_mvn(np.eye(4), 0.0, None, n_draws=8, method="lin_ess")
+
+
+def _sampled(problem: Problem, method: str) -> Approximation:
+    tree = problem.posterior.sample(
+        problem.draws,
+        problem.chains,
+        method,  # type: ignore[arg-type]
+        problem.seed,
+        **problem.options,
+    )
+    attrs = dict(tree["sample_stats"].attrs)
+    evidence = attrs.get("log_marginal_likelihood", np.nan)
+    return from_draws(
+        problem,
+        np.asarray(tree["posterior"].dataset["f"].values),
+        attrs=attrs,
+        evidence=evidence,
+        evidence_se=attrs.get("log_marginal_likelihood_se", np.nan),
+        drawing=attrs["sampling_time"],
+    )
+
+
+def ep(problem: Problem) -> Approximation:
+    """Expectation propagation."""
+    found = ep_posterior(problem.prior, problem.X, problem.sign, problem.new, **problem.options)
+    return _gaussian(problem, found)
+
+
+def laplace(problem: Problem) -> Approximation:
+    """Laplace's approximation at the mode of f."""
+    found = laplace_posterior(
+        problem.prior, problem.X, problem.sign, problem.new, **problem.options
+    )
+    return _gaussian(problem, found)
+
+
+def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
+    n = problem.X.shape[0]
+    rng = np.random.default_rng(problem.seed)
+    f = found.sample(problem.draws * problem.chains, rng)
+    f = f.reshape(problem.chains, problem.draws, -1)
+    start = n if problem.new.shape[0] else 0
+    marginals = found.marginals()
+    variance = marginals.variance[start:]
+    p = Probability(ndtr(found.mean[start:] / np.sqrt(1.0 + variance)), np.zeros(variance.size))
+    return Approximation(
+        marginals,
+        p,
+        function_tree(f[..., :n], f[..., n:], {"log_marginal_likelihood": found.log_evidence}),
+        evidence=found.log_evidence,
+    )

@@ -1,0 +1,134 @@
+"""What every approximation is given, and what it gives back."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+from xarray import DataTree
+
+from pymc_skewgp._diagnostics.marginals import Marginals
+from pymc_skewgp._model.gp.at_point import CovarianceAtPoint, MeanAtPoint
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._posterior.datatree import as_datatree
+from pymc_skewgp._posterior.latent_marginals import Probability
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.probit import Prior
+from pymc_skewgp._validation import FloatArray
+
+_TOLD = ("pseudo_points", "phase", "truncation")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Labels, a prior, and how hard to work.
+
+    Attributes
+    ----------
+    gp : SkewGP
+        The prior as a model has it.
+    point : mapping
+        Values of the random variables among its hyperparameters.
+    prior : Prior
+        The same on arrays.
+    X, new : ndarray, shape (n, d) and (t, d)
+        Inputs with labels, and those to predict at.
+    labels : ndarray of int, shape (n,)
+        0 and 1.
+    draws, chains, tune : int
+        For each chain; of methods that draw.
+    seed : int
+    options : dict
+        More arguments for the method.
+    """
+
+    gp: SkewGP
+    point: dict[str, Any]
+    prior: Prior
+    X: FloatArray
+    labels: Any
+    new: FloatArray
+    draws: int = 1000
+    chains: int = 4
+    tune: int = 1000
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sign(self) -> FloatArray:
+        """Labels as +-1."""
+        return 2.0 * self.labels - 1.0
+
+    @cached_property
+    def posterior(self) -> SkewGPPosterior:
+        """The exact posterior; its draws are not made before they are asked for."""
+        prior = self.prior
+        told = {}
+        if prior.n_pseudo_points:
+            told = {name: getattr(prior, name) for name in _TOLD}
+        return SkewGPPosterior(
+            self.X,
+            self.labels,
+            cov_func=prior.cov_func,
+            mean_func=prior.mean_func,
+            random_seed=self.seed,
+            **told,
+        )
+
+    def cov_func(self) -> Any:
+        """Covariance function for a model in PyMC, which has no place for pseudo-points."""
+        if self.prior.n_pseudo_points:
+            raise ValueError(
+                "a pm.gp process cannot be told its sign at pseudo_points: of the methods "
+                "'exact', 'lin_ess' and 'ep' take them."
+            )
+        cov = self.gp.cov_func
+        return CovarianceAtPoint(cov, self.point) if self.point else cov
+
+    def mean_func(self) -> Any:
+        """Mean function for a model in PyMC."""
+        mean = self.gp.mean_func
+        return MeanAtPoint(mean, self.point) if self.point else mean
+
+
+class Approximation(NamedTuple):
+    """What a method says of f and of labels.
+
+    Attributes
+    ----------
+    marginals : Marginals
+        Of f at the data and then at the new points.
+    probability : Probability
+        P(y = 1) at the new points; without any, at the data.
+    tree : DataTree
+        Draws: ``posterior`` with f at the data, and with new points ``predictions`` with f and p
+        there.
+    evidence, evidence_se : float
+        Log evidence and its Monte Carlo standard error; for variational methods its lower bound.
+        NaN where a method has none.
+    drawing : float or None
+        Seconds that the draws took, tuning included and compilation left out; None where draws are
+        independent of each other and cost nothing next to the rest.
+    """
+
+    marginals: Marginals
+    probability: Probability
+    tree: DataTree
+    evidence: float = np.nan
+    evidence_se: float = np.nan
+    drawing: float | None = None
+
+
+def function_tree(f: FloatArray, new: FloatArray, attrs: dict[str, Any]) -> DataTree:
+    """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t)."""
+    groups = {"posterior": {"f": f}}
+    if new.shape[-1]:
+        groups["predictions"] = {"f": new, "p": ndtr(new)}
+    return as_datatree(
+        groups,
+        dims={"f": ["obs_id"]},
+        pred_dims={"f": ["pred_id"], "p": ["pred_id"]},
+        coords={"obs_id": np.arange(f.shape[-1]), "pred_id": np.arange(new.shape[-1])},
+        attrs=attrs,
+    )

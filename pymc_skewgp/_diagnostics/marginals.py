@@ -1,0 +1,292 @@
+"""Marginal distributions of a latent function, whoever they come from, behind one interface."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+from xarray import DataArray, Dataset, DataTree
+
+from pymc_skewgp._posterior.latent_marginals import (
+    LatentMarginals,
+    Moments,
+    Probability,
+    as_columns,
+)
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._validation import FloatArray, as_real_array
+
+_SAMPLE_DIMS = ("chain", "draw")
+
+
+class Marginals(Protocol):
+    """What is known of f at each of t points by itself."""
+
+    @property
+    def size(self) -> int:
+        """Number t of points."""
+        ...
+
+    @property
+    def moments(self) -> Moments:
+        """Mean, standard deviation and skewness, shape (t,) each."""
+        ...
+
+    @property
+    def moment_errors(self) -> Moments:
+        """Monte Carlo standard errors of `moments`."""
+        ...
+
+    def quantile(self, probs: ArrayLike) -> FloatArray:
+        """Quantiles, shape (n_probs, t)."""
+        ...
+
+    def cdf(self, values: ArrayLike) -> Probability:
+        """P(f <= value), for values of shape (..., t)."""
+        ...
+
+    def cdf_values(self, values: ArrayLike) -> FloatArray:
+        """Values of `cdf` alone, which are had for less."""
+        ...
+
+    def density(self, values: ArrayLike) -> FloatArray:
+        """Density of f at values of shape (..., t)."""
+        ...
+
+    def probability(self) -> Probability:
+        """P(y = 1) under a probit link."""
+        ...
+
+
+@dataclass(frozen=True)
+class DrawnMarginals:
+    """Marginals as draws say them, with errors that know of their autocorrelation.
+
+    Attributes
+    ----------
+    draws : ndarray, shape (n_chains, n_draws, t)
+    """
+
+    draws: FloatArray
+
+    @property
+    def size(self) -> int:
+        """Number t of points."""
+        return self.draws.shape[-1]
+
+    @cached_property
+    def ess(self) -> FloatArray:
+        """Bulk effective sample size of each point."""
+        return self._ess(self.draws, "bulk")
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean, standard deviation and skewness, shape (t,) each."""
+        mean, second, third = self._central_moments
+        sd = np.sqrt(second)
+        return Moments(mean, sd, third / np.where(second > 0, sd, 1.0) ** 3)
+
+    @cached_property
+    def moment_errors(self) -> Moments:
+        r"""Monte Carlo standard errors of `moments`, by their influence functions.
+
+        With d a draw less the mean, and S the variance: d, :math:`(d^2 - S) / (2 S^{1/2})` and
+        :math:`(d^3 - \mu_3 - 3 S d) / S^{3/2} - \tfrac32 \mathrm{skew}\,(d^2 - S) / S`.
+        """
+        mean, second, third = self._central_moments
+        _, sd, skewness = self.moments
+        sd = np.where(sd > 0, sd, 1.0)
+        away = self.draws - mean
+        on_sd = (away**2 - second) / (2.0 * sd)
+        on_skewness = (away**3 - third - 3.0 * second * away) / sd**3
+        on_skewness -= 3.0 * skewness * on_sd / sd
+        return Moments(*(self._mean_error(x) for x in (away, on_sd, on_skewness)))
+
+    def quantile(self, probs: ArrayLike) -> FloatArray:
+        """Quantiles, shape (n_probs, t).
+
+        By Weibull's rule: P(f < quantile) is the probability asked for on average over the draws,
+        where NumPy's own rule makes intervals of few draws too short.
+        """
+        p = np.atleast_1d(as_real_array("probs", probs))
+        return np.quantile(self.draws, p, axis=(0, 1), method="weibull")
+
+    def cdf(self, values: ArrayLike) -> Probability:
+        """P(f <= value), for values of shape (..., t)."""
+        at, rows = self._rows(values)
+        found = [self._share(self.draws <= row) for row in rows]
+        value, error = (np.array(part).reshape(at.shape) for part in zip(*found, strict=True))
+        return Probability(value, error)
+
+    def cdf_values(self, values: ArrayLike) -> FloatArray:
+        """Values of `cdf` alone: the errors are what takes time."""
+        at, rows = self._rows(values)
+        ordered = np.sort(self.draws.reshape(-1, self.size), axis=0)
+        columns = [np.searchsorted(ordered[:, i], rows[:, i], "right") for i in range(self.size)]
+        return np.stack(columns, axis=-1).reshape(at.shape) / ordered.shape[0]
+
+    def density(self, values: ArrayLike) -> FloatArray:
+        """Density of f at values of shape (..., t), by a Gaussian kernel estimate."""
+        from scipy.stats import gaussian_kde  # slow to import
+
+        at, rows = self._rows(values)
+        flat = self.draws.reshape(-1, self.size)
+        columns = [gaussian_kde(flat[:, i])(rows[:, i]) for i in range(self.size)]
+        return np.stack(columns, axis=-1).reshape(at.shape)
+
+    def probability(self) -> Probability:
+        """P(y = 1) under a probit link: the mean of Phi(f)."""
+        return self._share(ndtr(self.draws))
+
+    def _rows(self, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        array = as_columns(values, self.size)
+        return array, array.reshape(-1, self.size)
+
+    @cached_property
+    def _central_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean = self.draws.mean(axis=(0, 1))
+        away = self.draws - mean
+        # Equal draws differ from their mean by its round-off, which is no deviation.
+        away[..., np.ptp(self.draws, axis=(0, 1)) == 0] = 0.0
+        return mean, (away**2).mean(axis=(0, 1)), (away**3).mean(axis=(0, 1))
+
+    def _share(self, values: Any) -> Probability:
+        values = np.asarray(values, dtype=float)
+        return Probability(values.mean(axis=(0, 1)), self._mean_error(values))
+
+    def _mean_error(self, values: FloatArray) -> FloatArray:
+        if values.shape[0] * values.shape[1] == 1:  # tells of no spread
+            return np.full(self.size, np.inf)
+        # Constants have no effective sample size, and no error.
+        varies = np.ptp(values, axis=(0, 1)) > 0
+        sd = np.where(varies, values.std(axis=(0, 1)), 0.0)
+        ess = np.where(varies, self._ess(values, "mean"), 1.0)
+        return np.asarray(sd / np.sqrt(ess))
+
+    def _ess(self, values: FloatArray, method: str) -> FloatArray:
+        n_chains, n_draws, _ = values.shape
+        if n_draws < 4:  # too few to tell autocorrelation
+            return np.full(self.size, float(n_chains * n_draws))
+        from arviz_stats.base import array_stats  # a second of import
+
+        with np.errstate(all="ignore"):
+            found = array_stats.ess(values, chain_axis=0, draw_axis=1, method=method)
+        return np.asarray(found, dtype=float)
+
+
+class Labelled(NamedTuple):
+    """Marginals, and the names of their points.
+
+    Attributes
+    ----------
+    marginals : Marginals
+    dims : tuple of str
+        Dimensions of the latent variable, without chain and draw.
+    shape : tuple of int
+        Their sizes; the product is the number of points.
+    coords : mapping
+        Their coordinates.
+    """
+
+    marginals: Marginals
+    dims: tuple[Hashable, ...]
+    shape: tuple[int, ...]
+    coords: Mapping[Any, Any]
+
+    def dataset(self, first: Mapping[str, Any] | None = None, **arrays: FloatArray) -> Dataset:
+        """Arrays with points last, and before them the dimensions and coordinates of `first`."""
+        first = dict(first or {})
+        variables = {
+            name: ((*first, *self.dims), array.reshape((*array.shape[:-1], *self.shape)))
+            for name, array in arrays.items()
+        }
+        return Dataset(variables, coords={**self.coords, **first})
+
+
+def as_marginals(source: Any, *, var: str = "f", group: str = "posterior") -> Marginals:
+    """Marginal distributions of a latent function.
+
+    Parameters
+    ----------
+    source : SkewGPPosterior, LatentMarginals or DataTree
+        A posterior stands for its data, noise of the kernel included; a DataTree for its draws.
+    var, group : str
+        Where the draws are, in a DataTree.
+
+    Returns
+    -------
+    LatentMarginals or DrawnMarginals
+
+    Raises
+    ------
+    TypeError
+        For other objects.
+    KeyError
+        When the DataTree has not the group, or the group not the variable.
+    ValueError
+        Without draws, or for draws that are not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import arviz as az
+    >>> from pymc_skewgp._diagnostics.marginals import as_marginals
+    >>> draws = np.random.default_rng(1).normal(size=(4, 500, 2))
+    >>> at = as_marginals(az.from_dict({"posterior": {"f": draws}}))
+    >>> bool((abs(at.moments.skewness) < 4 * at.moment_errors.skewness).all())
+    True
+    """
+    return labelled_marginals(source, var=var, group=group).marginals
+
+
+def labelled_marginals(source: Any, *, var: str = "f", group: str = "posterior") -> Labelled:
+    """As `as_marginals`, with the names of the points: without any, obs_id or pred_id."""
+    if not isinstance(var, str):
+        raise TypeError(
+            f"var must be the name of a variable, got {type(var).__name__}: for new points give "
+            "posterior.marginals(Xnew) instead of the posterior."
+        )
+    name = "pred_id"
+    if isinstance(source, SkewGPPosterior):
+        source, name = source.marginals(), "obs_id"
+    if isinstance(source, LatentMarginals | DrawnMarginals):
+        return Labelled(source, (name,), (source.size,), {name: np.arange(source.size)})
+    if not isinstance(source, DataTree):
+        raise TypeError(
+            "expected a SkewGPPosterior, LatentMarginals or a DataTree of draws, got "
+            f"{type(source).__name__}."
+        )
+    array = drawn_variable(source, var, group)
+    points = array.isel(chain=0, draw=0, drop=True)
+    draws = np.asarray(array.values, dtype=float).reshape(*array.shape[:2], -1)
+    return Labelled(DrawnMarginals(draws), points.dims, points.shape, points.coords)
+
+
+def drawn_variable(tree: DataTree, var: str, group: str) -> DataArray:
+    """A variable of a DataTree with chain and draw first; errors list what there is."""
+    if group not in tree.children:
+        hint = ": give the whole tree, not one group" if not tree.children else ""
+        raise KeyError(
+            f"the DataTree has no group {group!r}; it has {sorted(tree.children)}{hint}."
+        )
+    dataset = tree[group].dataset
+    if var not in dataset:
+        found = sorted(map(str, dataset.data_vars))
+        raise KeyError(f"group {group!r} has no variable {var!r}; it has {found}.")
+    array = dataset[var]
+    missing = [name for name in _SAMPLE_DIMS if name not in array.dims]
+    if missing:
+        raise ValueError(
+            f"{var!r} of group {group!r} needs the dimensions chain and draw, got {array.dims}."
+        )
+    array = array.transpose(*_SAMPLE_DIMS, ...)
+    if not array.size:
+        raise ValueError(
+            f"{var!r} of group {group!r} holds no draws: its sizes are {dict(array.sizes)}."
+        )
+    if not np.isfinite(array.values).all():
+        raise ValueError(f"{var!r} of group {group!r} holds draws that are NaN or infinite.")
+    return array

@@ -1,0 +1,1 @@
+"""Truncated Gaussians: probabilities of rectangles and draws within them; no labels, no f."""

@@ -1,0 +1,86 @@
+"""Factorisations and the one jitter policy."""
+
+import numpy as np
+from scipy.linalg import eigvalsh
+from scipy.linalg.lapack import dpotrf, dpstrf
+
+from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError, warn
+from pymc_skewgp._validation import FloatArray
+
+# The jitter policy: where a Cholesky factorisation fails each variance is raised by this share of
+# itself, smallest first, so that the units of the rows do not matter. Round-off in a kernel matrix
+# is of the first kind; a matrix that needs more than the last is not a covariance, and is refused.
+JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6)
+
+
+def cholesky(name: str, matrix: FloatArray) -> tuple[FloatArray, float]:
+    """Lower Cholesky factor of `matrix`, and the share added to its variances (0 as a rule).
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        When the largest jitter of the ladder is not enough; the message gives the smallest
+        eigenvalue.
+
+    Warns
+    -----
+    JitterWarning
+        When jitter was added; the message says how much.
+    """
+    factor, info = dpotrf(matrix, lower=1, clean=1)
+    if info == 0:
+        return factor, 0.0
+    variances = matrix.diagonal()
+    for relative in JITTER_LADDER:
+        shifted = matrix.copy(order="F")
+        shifted[np.diag_indices_from(shifted)] += relative * np.abs(variances)
+        factor, info = dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
+        if info == 0:
+            warn(
+                f"{name} is numerically singular: jitter, {relative:.0e} of its variances "
+                f"({variances.min():.3g} to {variances.max():.3g}), was added to its diagonal.",
+                JitterWarning,
+                stacklevel=3,
+            )
+            return factor, relative
+    smallest = float(eigvalsh(matrix, subset_by_index=[0, 0])[0])
+    scale = float(np.mean(variances))
+    raise NotPositiveDefiniteError(
+        f"{name} is not positive definite: its smallest eigenvalue is {smallest:.3g} "
+        f"(mean variance {scale:.3g}). Check how it was built; to accept it as it is, "
+        f"add at least {max(-smallest, JITTER_LADDER[-1] * scale) * 1.01:.3g} to its diagonal."
+    )
+
+
+def low_rank_factor(matrix: FloatArray, rtol: float = 1e-13) -> FloatArray:
+    """Factor F (n, r) with F F' = `matrix` up to `rtol` of its largest variance.
+
+    Pivoted Cholesky (LAPACK ``dpstrf``) stops at the numerical rank r, in O(n^2 r); a positive
+    semidefinite matrix is factored without jitter. A smooth kernel on n points has r << n.
+    """
+    n, tol = matrix.shape[0], rtol * float(matrix.diagonal().max())
+    # Of full rank plain Cholesky is several times faster; of low rank it fails soon.
+    factor, info = dpotrf(matrix, lower=1, clean=1)
+    if info == 0 and factor.diagonal().min() ** 2 > tol:
+        return factor
+    factor, pivots, rank, _ = dpstrf(matrix, tol=tol, lower=1)
+    lower = np.tril(factor)[:, :rank]
+    result = np.empty((n, rank))
+    result[pivots - 1] = lower
+    return result
+
+
+def mirrored(lower: FloatArray) -> FloatArray:
+    """The symmetric matrix with this lower triangle, in place: what LAPACK leaves above is lost."""
+    n = lower.shape[0]
+    for start in range(0, n, 256):  # no temporary of the whole size
+        stop = min(start + 256, n)
+        block = lower[start:stop, start:stop]
+        block[:] = np.tril(block) + np.tril(block, -1).T
+        lower[start:stop, stop:] = lower[stop:, start:stop].T
+    return lower
+
+
+def symmetric(matrix: FloatArray) -> FloatArray:
+    """`matrix`, symmetric by construction, without the asymmetry of its round-off."""
+    return 0.5 * (matrix + matrix.T)

@@ -1,0 +1,1 @@
+"""Covariances by their structure: products, factors, and their products with Gaussian sites."""

@@ -1,0 +1,1 @@
+"""From expectation propagation to weighted draws: proposals, and which of them, when."""

@@ -1,0 +1,172 @@
+"""Expectation propagation for a Gaussian restricted to a rectangle.
+
+One Gaussian site exp(-tau u^2/2 + nu u) stands in for each row's indicator, on u itself: the
+rectangular case, in which EP is accurate (Cunningham, Hennig & Lacoste-Julien 2011,
+arXiv:1111.6832; Minka 2001). Its Gaussian is the twist of the sequential sampler; its evidence is
+an approximation with a gradient.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_skewgp._errors import EPConvergenceWarning, warn
+from pymc_skewgp._gaussian.anderson import AndersonMixing
+from pymc_skewgp._gaussian.operators.covariance import Covariance
+from pymc_skewgp._gaussian.univariate import truncated_moments
+from pymc_skewgp._validation import FloatArray
+
+# Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
+SHRINKAGE = (1e-12, 1.0 - 1e-12)
+_LEAST_DAMPING = 0.1
+# Share of its precision, old or new, below which mixing never takes a site: it must stay proper.
+_LEAST_KEPT = 0.1
+
+
+@dataclass(frozen=True)
+class EPResult:
+    """Fixed point of expectation propagation.
+
+    Attributes
+    ----------
+    tau, nu : ndarray, shape (n,)
+        Precision and precision times mean of each site; zero for unbounded rows.
+    mean, variance : ndarray, shape (n,)
+        Marginals of the Gaussian approximation.
+    weights : ndarray, shape (n,)
+        G^-1 mean.
+    log_prob : float
+        EP's approximation of log P(lower < u < upper).
+    n_sweeps : int
+        Sweeps over all sites.
+    residual : float
+        Largest disagreement between a site's tilted moments and the Gaussian's, in standard
+        deviations of the mean plus log variance.
+    """
+
+    tau: FloatArray
+    nu: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    weights: FloatArray
+    log_prob: float
+    n_sweeps: int
+    residual: float
+
+
+def fit_ep(
+    cov: Covariance,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    tol: float = 1e-3,
+    max_sweeps: int = 200,
+    start: EPResult | None = None,
+) -> EPResult:
+    r"""Parallel EP, damped and accelerated.
+
+    With cavity :math:`N(c_i, v_i)` (the Gaussian without site i) and tilted moments
+    :math:`\hat m_i, \hat v_i` of the cavity restricted to :math:`(l_i, u_i)`,
+
+    .. math:: \tau_i = \frac{1}{\hat v_i} - \frac{1}{v_i} = \frac{k_i}{v_i (1 - k_i)}, \qquad
+        \nu_i = \frac{\hat m_i}{\hat v_i} - \frac{c_i}{v_i}, \qquad k_i = 1 - \hat v_i / v_i,
+
+    all sites at once. For large prior variances the parallel form oscillates: when the residual
+    grows, Anderson's acceleration begins anew and steps that it does not take are damped. Where
+    classes are separable it needs half the sweeps or fewer.
+
+    Parameters
+    ----------
+    cov : Covariance
+        Covariance of the untruncated Gaussian, which has mean zero.
+    lower, upper : ndarray, shape (n,)
+        Limits, infinities allowed, ``lower < upper``.
+    tol : float, default 1e-3
+        Residual at which to stop. As a twist 1e-3 is more than enough; for gradients ask 1e-8.
+    max_sweeps : int, default 200
+        Sweeps after which to stop all the same.
+    start : EPResult, optional
+        Of a similar problem, whose sites to begin with: a half or a third of the sweeps.
+
+    Returns
+    -------
+    EPResult
+
+    Warns
+    -----
+    EPConvergenceWarning
+        When `max_sweeps` was not enough.
+
+    References
+    ----------
+    .. [1] T. P. Minka (2001), Expectation propagation for approximate Bayesian inference,
+       arXiv:1301.2294.
+    .. [2] J. P. Cunningham, P. Hennig & S. Lacoste-Julien (2011), Gaussian probabilities and
+       expectation propagation, arXiv:1111.6832.
+    .. [3] D. G. Anderson (1965), doi:10.1145/321296.321305.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+    >>> from pymc_skewgp._gaussian.proposals.ep import fit_ep
+    >>> cov = DenseCovariance(np.full((3, 3), 0.5) + 0.5 * np.eye(3))
+    >>> result = fit_ep(cov, np.zeros(3), np.full(3, np.inf), tol=1e-8)
+    >>> print(f"{result.log_prob:.3f} (exact {-np.log(4):.3f})")
+    -1.390 (exact -1.386)
+    """
+    prior = cov.diagonal()
+    bounded = np.isfinite(lower) | np.isfinite(upper)
+    tau, nu = (np.zeros(cov.size), np.zeros(cov.size)) if start is None else (start.tau, start.nu)
+    damping, previous, mixing = 1.0, np.inf, AndersonMixing()
+    work = cov.workspace()
+    product = cov.site_product(tau, nu, work)
+    residual = np.inf
+    for sweep in range(1, max_sweeps + 1):
+        # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
+        variance = np.clip(product.variance, 1e-14 * prior, prior)
+        cavity_precision = np.maximum(1.0 / variance - tau, 1e-10 / prior)
+        cavity_var = 1.0 / cavity_precision
+        cavity_mean = cavity_var * (product.mean / variance - nu)
+        cavity_sd = np.sqrt(cavity_var)
+        log_mass, shift, spread = truncated_moments(
+            (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
+        )
+        # A site never says more than this: stronger ones would leave no digits of the cavity.
+        spread = np.maximum(spread, SHRINKAGE[0])
+        tilted_mean = cavity_mean + cavity_sd * shift
+        gap = np.abs(tilted_mean - product.mean) / np.sqrt(variance)
+        gap += np.abs(np.log(cavity_var * spread / variance))
+        residual = float(gap[bounded].max(initial=0.0))
+        if residual < tol or sweep == max_sweeps:
+            break
+        if residual > previous:
+            damping = max(_LEAST_DAMPING, 0.7 * damping)
+            mixing.forget()
+        previous = residual
+        taken = np.clip(1.0 - spread, *SHRINKAGE)
+        kept = cavity_var * np.where(spread < 0.5, spread, 1.0 - taken)
+        new_tau = np.where(bounded, taken / kept, 0.0)
+        new_nu = np.where(bounded, (cavity_mean * taken + cavity_sd * shift) / kept, 0.0)
+        sites, new = np.concatenate([tau, nu]), np.concatenate([new_tau, new_nu])
+        mixed = mixing(sites, new, np.concatenate([variance, np.sqrt(variance)]))
+        proper = mixed[: tau.size] >= _LEAST_KEPT * np.minimum(tau, new_tau)
+        if mixed is new or not proper.all():
+            mixed = (1.0 - damping) * sites + damping * new
+        tau, nu = np.split(mixed, 2)
+        product = cov.site_product(tau, nu, work)
+    if residual >= tol:
+        warn(
+            f"EP stopped after {max_sweeps} sweeps with residual {residual:.2g}, above {tol:.2g}: "
+            "its evidence is rough; sampling from it stays exact, with fewer effective draws.",
+            EPConvergenceWarning,
+            stacklevel=2,
+        )
+    # Each site's scale: mass of the tilted over that of cavity times unscaled site.
+    ratio = 1.0 + tau * cavity_var
+    quadratic = (cavity_mean**2 * tau - 2.0 * cavity_mean * nu - cavity_var * nu**2) / ratio
+    site_scale = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
+    log_prob = float(site_scale[bounded].sum()) + product.log_constant
+    return EPResult(
+        tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual
+    )

@@ -1,0 +1,1 @@
+"""Draws of truncated Gaussians that need no weights."""

@@ -1,0 +1,157 @@
+r"""Exact draws of a small truncated Gaussian, by accepting and rejecting.
+
+With the Cholesky factor L of the covariance, x = L z meets its limits one coordinate after another
+(the separation of variables of Genz 1992): z_k is drawn from a normal restricted to the interval
+that the earlier ones leave. Such a draw has weight prod_k P_k, whose first factor is a constant and
+whose others are at most 1, so it is accepted with probability prod_{k>1} P_k: exact, and enough for
+a few coordinates. Where that is too rare, each z_k is drawn around a tilt mu_k; the log weight is
+then bounded by the value of a saddle point, which Newton's method finds (Botev 2017).
+"""
+
+import numpy as np
+from scipy.linalg import solve
+
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval, truncated_moments
+from pymc_skewgp._validation import FloatArray
+
+# Sizes of the batches tried: most calls end with the first, and two untilted ones decide whether a
+# saddle point is worth its while.
+_PLAIN = (16, 256)
+_TILTED = (64, 1024, 4096, 16384, 65536)
+_NEWTON_STEPS = 100
+_CONVERGED = 1e-8
+
+
+def draw_by_rejection(
+    mean: FloatArray,
+    cov: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray | None:
+    r"""One exact draw of :math:`N(m, \Sigma)` restricted to a rectangle.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (s,)
+    cov : ndarray, shape (s, s)
+        Positive definite.
+    lower, upper : ndarray, shape (s,)
+        Limits, infinities allowed, ``lower < upper``.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray, shape (s,), or None
+        None when some 87 000 proposals were rejected, or no tilt was found: dozens of dimensions
+        with limits that nearly contradict each other.
+
+    References
+    ----------
+    .. [1] Z. I. Botev (2017), The normal law under linear restrictions: simulation and estimation
+       via minimax tilting, arXiv:1603.04166.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
+    >>> cov = 0.5 * np.eye(10) + 0.5
+    >>> limits = np.full(10, 2.0), np.full(10, np.inf)
+    >>> x = draw_by_rejection(np.zeros(10), cov, *limits, np.random.default_rng(1))
+    >>> bool((x > 2.0).all())
+    True
+    """
+    size = mean.size
+    sd = np.sqrt(cov.diagonal())
+    log_mass = log_ndtr_interval((lower - mean) / sd, (upper - mean) / sd)
+    order = np.argsort(log_mass, kind="stable")  # the least likely first: its mass costs nothing
+    chol, _ = linalg.cholesky("cov", cov[np.ix_(order, order)])
+    scale = chol.diagonal()
+    low, high = (lower - mean)[order] / scale, (upper - mean)[order] / scale
+    mixing = np.tril(chol, -1) / scale[:, None]
+    z = _accept(np.zeros(size), log_mass[order[0]], _PLAIN, mixing, low, high, rng)
+    if z is None:
+        saddle = _saddle_point(mixing, low, high)
+        if saddle is None:
+            return None
+        z = _accept(*saddle, _TILTED, mixing, low, high, rng)
+        if z is None:
+            return None
+    x = np.empty(size)
+    x[order] = mean[order] + chol @ z
+    return np.minimum(np.maximum(x, lower), upper)  # the sum may round to the far side of a limit
+
+
+def _accept(
+    tilt: FloatArray,
+    log_bound: float,
+    batches: tuple[int, ...],
+    mixing: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray | None:
+    """First z whose log weight beats a uniform's log times the bound; None if none does."""
+    for count in batches:
+        uniforms = rng.random((tilt.size + 1, count))
+        z = np.empty((tilt.size, count))
+        log_weight = np.full(count, -log_bound)
+        for k in range(tilt.size):
+            shift = mixing[k, :k] @ z[:k] + tilt[k]
+            draw, log_mass = draw_truncated(uniforms[k], low[k] - shift, high[k] - shift)
+            z[k] = draw + tilt[k]
+            log_weight += log_mass - tilt[k] * (z[k] - 0.5 * tilt[k])
+        accepted = np.flatnonzero(np.log(uniforms[-1]) < log_weight)
+        if accepted.size:
+            return np.asarray(z[:, accepted[0]])
+    return None
+
+
+def _saddle_point(
+    mixing: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, float] | None:
+    """Tilt and bound: the minimum over mu of the maximum over z of the log weight psi(z, mu).
+
+    psi = sum_k mu_k^2/2 - mu_k z_k + log P_k is convex in mu and concave in z. With m_k and v_k
+    the moments of the standard normal on the k-th interval, shifted by (B z + mu)_k, its gradient
+    is mu - z + m and B'm - mu, and dm = -(1 - v)(B dz + dmu). The last tilt is zero.
+    """
+    free = mixing.shape[0] - 1
+    z, tilt = np.zeros(free + 1), np.zeros(free + 1)
+    identity = np.eye(free)
+    log_mass, gradient, taken = _gradient(z, tilt, mixing, low, high)
+    for _ in range(_NEWTON_STEPS):
+        size = np.abs(gradient).max(initial=0.0)
+        if size < _CONVERGED:
+            return tilt, float((0.5 * tilt - z) @ tilt + log_mass.sum())
+        scaled = taken[:, None] * mixing[:, :free]
+        jacobian = np.block(
+            [
+                [-identity - scaled[:free], identity - np.diag(taken[:free])],
+                [-mixing[:, :free].T @ scaled, -identity - scaled[:free].T],
+            ]
+        )
+        step = solve(jacobian, gradient, check_finite=False)
+        for halving in 0.5 ** np.arange(20):
+            new_z, new_tilt = z.copy(), tilt.copy()
+            new_z[:free] -= halving * step[:free]
+            new_tilt[:free] -= halving * step[free:]
+            trial = _gradient(new_z, new_tilt, mixing, low, high)
+            if np.linalg.norm(trial[1]) < np.linalg.norm(gradient):
+                break
+        else:
+            return None
+        z, tilt = new_z, new_tilt
+        log_mass, gradient, taken = trial
+    return None
+
+
+def _gradient(
+    z: FloatArray, tilt: FloatArray, mixing: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Log masses P_k, gradient in the free tilts and then z, and 1 - v_k."""
+    shift = mixing @ z + tilt
+    log_mass, mean, variance = truncated_moments(low - shift, high - shift)
+    gradient = np.concatenate([(tilt - z + mean)[:-1], (mixing.T @ mean - tilt)[:-1]])
+    return log_mass, gradient, 1.0 - variance

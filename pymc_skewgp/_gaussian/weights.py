@@ -1,0 +1,178 @@
+"""Importance weights: what they are worth, and how to make them equal."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from pymc_skewgp._validation import FloatArray
+
+IntArray = NDArray[np.intp]
+
+
+_LEAST_SHARE = 0.2  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
+_ROUND_OFF = 2e-14  # relative, of a log probability summed from well-conditioned steps
+_LARGE_ERROR = 0.5
+
+
+class Estimate(NamedTuple):
+    """A Monte Carlo estimate with what is known of its error.
+
+    Attributes
+    ----------
+    value : float
+        The estimate (for log probabilities: in nats).
+    std_error : float
+        Standard error of `value`, from independent randomisations; 0 for exact values and
+        infinite when there was only one randomisation.
+    ess_fraction : float
+        Effective sample size of the weights over the number of draws, in (0, 1].
+    pareto_k : float
+        Shape of the generalised Pareto tail of the weights (Vehtari et al. 2024,
+        arXiv:1507.02646); above 0.7 the standard error is itself unreliable, unless `ess_fraction`
+        is so near 1 (from a half on) that the tail, heavy in shape, holds next to nothing: then no
+        warning is given.
+    """
+
+    value: float
+    std_error: float
+    ess_fraction: float
+    pareto_k: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.value:.4f} +- {self.std_error:.2g} (effective fraction "
+            f"{self.ess_fraction:.2f}, Pareto k {self.pareto_k:.2f})"
+        )
+
+
+def add_estimates(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
+    """Estimate of constant + plus - minus, for independent estimates."""
+    return Estimate(
+        float(constant + plus.value - minus.value),
+        float(np.hypot(plus.std_error, minus.std_error)),
+        min(plus.ess_fraction, minus.ess_fraction),
+        max(plus.pareto_k, minus.pareto_k),
+    )
+
+
+def log_mean_exp(log_weights: FloatArray) -> float:
+    """Log of the mean weight."""
+    return float(logsumexp(log_weights) - np.log(log_weights.size))
+
+
+def ess_fraction(log_weights: FloatArray) -> float:
+    """Kish's effective sample size over the number of draws."""
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights @ weights) / weights.size)
+
+
+def pareto_k(log_weights: FloatArray) -> float:
+    """Pareto shape of the right tail of the weights; -inf where there is no tail to speak of.
+
+    That is, where the largest weight is within a tenth of the mean one, or where too few weights
+    differ. Copies of a draw count once: they are the work of resampling, not of the tail.
+    """
+    if log_weights.max() - log_mean_exp(log_weights) < np.log(1.1):
+        return -np.inf
+    distinct = np.unique(log_weights)
+    if distinct.size < 25:
+        return -np.inf
+    # Here and not at the top: a second of import that only sampling needs.
+    from arviz_stats.base import array_stats
+
+    # psislw asks for log likelihoods to be divided out: the negative log weights. Weights many
+    # orders apart overflow in its search; what it then returns is not a number.
+    with np.errstate(all="ignore"):
+        shape = float(array_stats.psislw(distinct[-1] - distinct)[1])
+    return np.inf if np.isnan(shape) else shape
+
+
+def replicate_estimate(log_weights: FloatArray, n_replicates: int) -> Estimate:
+    """Log of the mean weight, its standard error from `n_replicates` equal, independent blocks.
+
+    The standard error is never less than a fifth of plain Monte Carlo's, because a part of the
+    space that no point set reaches is seen by no replicate, nor less than round-off.
+    """
+    value = log_mean_exp(log_weights)
+    means = np.array([log_mean_exp(block) for block in log_weights.reshape(n_replicates, -1)])
+    fraction = ess_fraction(log_weights)
+    plain = np.sqrt(max(1.0 / fraction - 1.0, 0.0) / log_weights.size)
+    error = np.hypot(spread_of_replicates(means, value), _LEAST_SHARE * plain)
+    error = np.hypot(error, _ROUND_OFF * abs(value))
+    return Estimate(value, float(error), fraction, pareto_k(log_weights))
+
+
+def spread_of_replicates(log_means: FloatArray, value: float) -> float:
+    """Standard error of the log of an average of independent positive estimates."""
+    if log_means.size < 2:
+        return np.inf
+    ratio = np.exp(log_means - value)
+    error = float(ratio.std(ddof=1) / np.sqrt(ratio.size))
+    # The error of a logarithm is that of the ratio only while it is small: where one replicate is
+    # all of the mean, the ratio's never exceeds 1.
+    return error if error < _LARGE_ERROR else max(error, float(log_means.std(ddof=1)))
+
+
+def weighted_error(
+    influence: FloatArray, weights: FloatArray, replicate: IntArray | None
+) -> FloatArray:
+    """Standard error of sum_j w_j influence_j, one for each row of `influence` (n, n_draws).
+
+    Draws are independent of each other, or, with `replicate` given, only from one replicate to
+    another: then it comes from the spread of the replicates' sums.
+    """
+    if replicate is None:
+        return np.sqrt(influence**2 @ weights**2)
+    names, index = np.unique(replicate, return_inverse=True)
+    member = np.zeros((index.size, names.size))
+    member[np.arange(index.size), index] = weights
+    sums = influence @ member
+    correction = names.size / max(names.size - 1, 1)
+    return np.sqrt(correction * (sums**2).sum(axis=1))
+
+
+def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """Indices of `n` equally weighted draws, in random order (Kitagawa 1996).
+
+    Draw i appears floor or ceiling of n w_i times. Means under the resampled draws are unbiased for
+    the weighted ones; copies of a draw are the price, few when the effective fraction is near 1.
+    """
+    cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
+    ticks = (np.arange(n) + rng.random()) * (cumulative[-1] / n)
+    chosen = np.searchsorted(cumulative, ticks, side="right")
+    return rng.permutation(np.minimum(chosen, log_weights.size - 1))
+
+
+def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Indices of a chain of independence Metropolis over the draws, started at a weighted pick.
+
+    The proposal's draws in their order are the proposals; each is taken with probability
+    min(1, w_new / w_old): a chain that leaves the target invariant. Its start is picked from the
+    same draws, so it is exact only as their number grows, like resampling.
+    """
+    n = log_weights.size
+    state = int(systematic_resample(log_weights, 1, rng)[0])
+    chain = np.empty(n, dtype=np.intp)
+    log_uniform = np.log(rng.random(n))
+    for proposal in range(n):
+        if log_uniform[proposal] < log_weights[proposal] - log_weights[state]:
+            state = proposal
+        chain[proposal] = state
+    return chain
+
+
+def chain_ess_fraction(draws: FloatArray) -> float:
+    """Smallest bulk effective sample size over the coordinates, over the number of draws.
+
+    `draws` has shape (n_chains, n_draws, N); runs too short for an estimate give 1/n_draws.
+    """
+    n_chains, n_draws, _ = draws.shape
+    if n_draws < 4:
+        return 1.0 / n_draws
+    from arviz_stats.base import array_stats  # a second of import that only sampling needs
+
+    ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
+    # Chains that alternate can beat independent draws; as a fraction that is 1.
+    return float(min(np.min(ess) / (n_chains * n_draws), 1.0))

@@ -1,0 +1,1 @@
+"""Hyperparameters from the evidence; scikit-learn estimators."""

@@ -1,0 +1,355 @@
+"""`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from pymc.gp.cov import BaseCovariance
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pymc_skewgp._learn.binary_fit import KERNELS, BinaryFit, KernelFunction, Options, fit_binary
+from pymc_skewgp._validation import FloatArray
+
+# Beyond so many rows one factorisation for each step of the search is too slow.
+_LARGE, _BATCH = 1500, 500
+_ROWS_AT_ONCE = 1000
+_LEAST_PROBABILITY = 1e-300
+
+
+class SkewGPClassifier(ClassifierMixin, BaseEstimator):
+    r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
+
+    .. math:: P(y = 1 \mid x) = \mathrm E\, \Phi\{f(x)\}, \qquad f \sim \mathrm{SkewGP} \mid X, y,
+
+    under a probit likelihood, averaged over near-independent draws of the posterior: no Laplace
+    approximation. Hyperparameters maximise the marginal likelihood. With more than two classes each
+    is fitted against the rest, and the probabilities are normalised.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "matern32", "matern52", "nn"} or callable, default "rbf"
+        Kernel, times a variance; "nn" is the arcsine kernel (`cov.NeuralNetwork`). Or a function
+        that takes the number of features and returns a ``pm.gp.cov`` object; random variables that
+        it makes are learnt with their priors (it is called inside a ``pm.Model``).
+    ard : bool, default False
+        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+    n_pseudo_points : int, default 0
+        Pseudo-points at which the prior is told the sign of the latent function. Their places are
+        learnt. With up to three their signs are learnt as well, by trying all; with more, each
+        keeps the label of the row that it starts at. 0 is an ordinary Gaussian process.
+    batch_size : int, "auto" or None, default "auto"
+        Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
+        posterior always has all data); pseudo-points are learnt on one batch, under the kernel
+        learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
+        beyond.
+    n_restarts : int, default 1
+        Searches from random starts besides the first one.
+    warm_start : bool, default False
+        Whether another `fit` goes on from the kernel that the last one has learnt, without
+        restarts: after some more rows, say, or with pseudo-points added by `set_params`. `kernel`,
+        `ard`, features and classes have to be the same.
+    random_state : int, RandomState instance or None, default None
+        Of restarts, batches and draws. An int makes `fit` reproducible.
+    n_jobs : int or None, default None
+        Classes fitted in parallel, as joblib has it; with
+        ``joblib.parallel_config(backend="dask")`` on a cluster.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        One for each feature, when `X` has names of columns.
+    posterior_ : SkewGPPosterior, or list of them
+        Exact posterior; with more than two classes one for each against the rest.
+    hyperparameters_ : HyperparameterFit or None, or list of them
+        What was learnt, and how; None where the kernel has nothing to learn.
+    log_marginal_likelihood_ : Estimate, or list of them
+        Log evidence of all training labels in nats, with its standard error.
+
+    Raises
+    ------
+    ValueError
+        From `fit`: NaN or infinite features, a single class, unknown kernels, as scikit-learn has
+        it; other classes, features or kernels than before with `warm_start`.
+
+    See Also
+    --------
+    sklearn.gaussian_process.GaussianProcessClassifier : Laplace's approximation, logistic
+        likelihood.
+
+    Notes
+    -----
+    Features are taken as they are: put a ``StandardScaler`` before it when they have different
+    units and `ard` is off.
+
+    The named kernels have flat priors: their hyperparameters maximise the marginal likelihood, and
+    on labels that are perfectly separable the variance has no maximum (the search ends at a
+    thousandfold). Pseudo-points have a prior that keeps them apart, the volume of their
+    correlation matrix. `fit` does not warn of such optima; ``hyperparameters_.flat``, ``at_bound``
+    and ``settled`` tell. A kernel with priors is a function of the number of features::
+
+        def kernel(d):
+            ls = pm.InverseGamma("ls", alpha=5, beta=5)
+            return 4.0 * pm.gp.cov.Matern52(d, ls=ls)
+
+    Forecasts are for new rows, also at the features of training rows: with white noise in the
+    kernel their latent function has noise of its own. `to_datatree` has it at the training rows.
+
+    From 450 rows on the search first climbs on 300 of them, and ``hyperparameters_.std_error`` is
+    left out.
+
+    References
+    ----------
+    .. [1] A. Benavoli, D. Azzimonti & D. Piga (2020), Skew Gaussian processes for classification,
+       doi:10.1007/s10994-020-05906-3, arXiv:2005.12987.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from pymc_skewgp import SkewGPClassifier
+    >>> X, y = make_moons(80, noise=0.2, random_state=0)
+    >>> model = SkewGPClassifier(random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    >>> model.predict_proba(X[:1]).shape
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        kernel: str | KernelFunction = "rbf",
+        *,
+        ard: bool = False,
+        n_pseudo_points: int = 0,
+        batch_size: int | str | None = "auto",
+        n_restarts: int = 1,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.ard = ard
+        self.n_pseudo_points = n_pseudo_points
+        self.batch_size = batch_size
+        self.n_restarts = n_restarts
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "SkewGPClassifier":
+        """Learn hyperparameters and condition on the labels.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+            Features.
+        y : array_like, shape (n,)
+            Classes, of any type that scikit-learn takes.
+
+        Returns
+        -------
+        SkewGPClassifier
+            Itself.
+        """
+        inputs, labels = validate_data(self, X, y, dtype="numeric")
+        inputs = inputs.astype(np.float64)
+        check_classification_targets(labels)
+        options = self._options(inputs.shape[0])
+        classes, codes = np.unique(labels, return_inverse=True)
+        n_classes = classes.size
+        if n_classes < 2:
+            raise ValueError(
+                f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class "
+                f"(only class {classes[0]} is present)"
+            )
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        positives = [1] if n_classes == 2 else list(range(n_classes))
+        process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
+        before = self._before(classes, process) or [None] * len(positives)
+        fits: list[BinaryFit] = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_binary)(inputs, codes == k, options, seed, point)
+            for k, point in zip(positives, before, strict=True)
+        )
+        self.classes_, self._process = classes, process
+        self._posteriors = [found.posterior for found in fits]
+        reports = [found.fit for found in fits]
+        evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
+        single = n_classes == 2
+        self.posterior_ = self._posteriors[0] if single else self._posteriors
+        self.hyperparameters_ = reports[0] if single else reports
+        self.log_marginal_likelihood_ = evidences[0] if single else evidences
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+
+        Returns
+        -------
+        ndarray, shape (t, n_classes)
+            Columns in the order of ``classes_``; they add up to 1.
+        """
+        p = self._positive(X)
+        if p.shape[1] == 1:
+            return np.hstack([1.0 - p, p])
+        p /= p.sum(axis=1, keepdims=True)
+        return p
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        r"""Probit of the probability, :math:`\Phi^{-1}(p)`, of each class against the rest.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+
+        Returns
+        -------
+        ndarray, shape (t,) or (t, n_classes)
+            With two classes, for the second: positive where it is the more probable one.
+        """
+        p = np.clip(self._positive(X), _LEAST_PROBABILITY, np.nextafter(1.0, 0.0))
+        score: FloatArray = ndtri(p)
+        return score[:, 0] if score.shape[1] == 1 else score
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable class.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+
+        Returns
+        -------
+        ndarray, shape (t,)
+        """
+        score = self.decision_function(X)
+        chosen = (score > 0).astype(int) if score.ndim == 1 else score.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+    def sample_latent(
+        self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> xr.DataTree:
+        """Draw the latent function at new points, jointly.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.predict` returns it: ``predictions`` with ``f``, ``p`` and ``y``
+            (chain, draw, pred_id), and ``predictions_summary``. With more than two classes all of
+            them have a dimension ``class``, each class against the rest.
+        """
+        X = self._checked(X)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        return self._by_class(
+            [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
+        )
+
+    def to_datatree(
+        self, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> xr.DataTree:
+        """Posterior at the training data, for ArviZ.
+
+        Parameters
+        ----------
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.sample` returns it, with a dimension ``class`` where there are more
+            than two.
+        """
+        check_is_fitted(self)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        return self._by_class(
+            [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
+        )
+
+    def _by_class(self, trees: list[xr.DataTree]) -> xr.DataTree:
+        if len(trees) == 1:
+            return trees[0]
+        groups = {}
+        for name, first in trees[0].children.items():
+            groups[name] = first.to_dataset()
+            if not name.endswith("constant_data"):  # what all classes share
+                parts = [tree[name].to_dataset() for tree in trees]
+                dim = xr.IndexVariable("class", self.classes_)
+                groups[name] = xr.concat(
+                    parts, dim=dim, data_vars="all", combine_attrs="drop_conflicts"
+                )
+        return xr.DataTree.from_dict(groups)
+
+    def _positive(self, X: ArrayLike) -> FloatArray:
+        """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
+        X = self._checked(X)
+        p = np.empty((X.shape[0], len(self._posteriors)))
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            for k, posterior in enumerate(self._posteriors):
+                p[rows, k] = posterior.probability(X[rows]).value
+        return p
+
+    def _checked(self, X: ArrayLike) -> FloatArray:
+        check_is_fitted(self)
+        checked = validate_data(self, X, dtype="numeric", reset=False)
+        return np.asarray(checked, dtype=np.float64)
+
+    def _before(
+        self, classes: NDArray[Any], process: dict[str, Any]
+    ) -> list[dict[str, NDArray[Any]] | None]:
+        """What the last fit has learnt of each class, where this one is to go on from it."""
+        if not self.warm_start or not hasattr(self, "hyperparameters_"):
+            return []
+        then, now = ({"classes": self.classes_, **self._process}, {"classes": classes, **process})
+        for name, value in now.items():
+            if not np.array_equal(then[name], value):
+                raise ValueError(
+                    f"warm_start=True goes on from the last fit, of {name} {then[name]}, and now "
+                    f"it is {value}: set warm_start=False."
+                )
+        reports = self.hyperparameters_
+        listed = reports if isinstance(reports, list) else [reports]
+        return [None if report is None else report.point for report in listed]
+
+    def _options(self, n: int) -> Options:
+        if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
+            raise TypeError(
+                f"kernel must be a name or a function, got the object {self.kernel!r}: pass a "
+                "function of the number of features, as in lambda d: pm.gp.cov.ExpQuad(d, ls=1.0). "
+                "Kernels of scikit-learn are not taken."
+            )
+        if not (callable(self.kernel) or self.kernel in KERNELS):
+            raise ValueError(
+                f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
+                f"features, got {self.kernel!r}."
+            )
+        for name in ("n_pseudo_points", "n_restarts"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 0:
+                raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
+        size = self.batch_size
+        if size == "auto":
+            size = _BATCH if n > _LARGE else None
+        elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
+            raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
+        if size is not None and size >= n:
+            size = None
+        return Options(self.kernel, self.ard, self.n_pseudo_points, size, self.n_restarts)

@@ -1,0 +1,1 @@
+"""Markov moves on (f, u), for hyperparameters that move as well."""

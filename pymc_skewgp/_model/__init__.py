@@ -1,0 +1,1 @@
+"""The PyMC side: Ops, distributions, processes, step methods, analysis of graphs."""

@@ -1,0 +1,3 @@
+"""PyMC distributions; importing them gives ``pm.logcdf`` the multivariate normal's."""
+
+from pymc_skewgp._model.distributions import mvnormal as mvnormal

@@ -1,0 +1,1 @@
+"""`SkewGP` and what it is made of."""

@@ -1,0 +1,157 @@
+"""From ``pm.gp`` covariance and mean objects to functions of arrays."""
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
+
+Point = Mapping[str, Any]
+
+
+def as_point(point: Any) -> dict[str, Any]:
+    """`point` as a dict, empty for None; TypeError for what is no mapping, such as a fit."""
+    if point is not None and not isinstance(point, Mapping):
+        raise TypeError(
+            f"point must map names to values, got {type(point).__name__}; of a fit it is fit.point."
+        )
+    return dict(point or {})
+
+
+class ArrayCovariance:
+    """A ``pm.gp.cov`` object as a function of arrays, at a point of its hyperparameters.
+
+    It can be pickled, which random variables among the hyperparameters cannot by themselves.
+
+    Parameters
+    ----------
+    cov_func : pymc.gp.cov.Covariance
+        Kernel; its hyperparameters are numbers or random variables.
+    point : mapping, optional
+        Values of those random variables by name.
+    """
+
+    def __init__(self, cov_func: Any, point: Point | None = None) -> None:
+        self._cov_func = cov_func
+        self._point = as_point(point)
+        self._compiled: dict[tuple[bool, bool], Any] = {}
+        self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled again when needed, in a tenth of a second.
+        return {"point": self._point, "cov_func": cloudpickle.dumps(self._cov_func)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(cloudpickle.loads(state["cov_func"]), state["point"])  # type: ignore[misc]
+
+    def __call__(
+        self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
+    ) -> FloatArray:
+        """Covariance matrix (n, m), or the n variances with ``diag=True``."""
+        function = self._function(Xs is not None, diag)
+        return function(X) if Xs is None else function(X, Xs)
+
+    def _function(self, cross: bool, diag: bool) -> Any:
+        key = (cross, diag)
+        if key not in self._compiled:
+            left, right = pt.matrix("X"), pt.matrix("Xs")
+            inputs = [left, right] if cross else [left]
+            output = self._cov_func(left, right if cross else None, diag=diag)
+            self._compiled[key] = compile_at(inputs, output, self._point)
+        return self._compiled[key]
+
+
+class ArrayMean:
+    """A ``pm.gp.mean`` object as a function of arrays, at a point of its hyperparameters."""
+
+    def __init__(self, mean_func: Any, point: Point | None = None) -> None:
+        self._mean_func = mean_func
+        self._point = as_point(point)
+        left = pt.matrix("X")
+        self._compiled = compile_at([left], mean_func(left), self._point)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"point": self._point, "mean_func": cloudpickle.dumps(self._mean_func)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(cloudpickle.loads(state["mean_func"]), state["point"])  # type: ignore[misc]
+
+    def __call__(self, X: FloatArray) -> FloatArray:
+        """Mean at the rows of `X`, shape (n,)."""
+        value = np.asarray(self._compiled(X), dtype=np.float64)
+        # Linear with one coefficient gives a column; constants give one number.
+        return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
+
+
+def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
+    """Compile `output` with every random variable in it replaced by its value in `point`.
+
+    A variable computed from others, such as a Deterministic, may be given in their place.
+
+    Raises
+    ------
+    ValueError
+        When a random variable has no value in `point`, or one that does not fit.
+    """
+    found = hyperparameters([output], point, inputs, "point")
+    values = [(node, as_value(node, point[node.name])) for node in found]
+    return pytensor.function(inputs, output, givens=values, mode=PLAIN, on_unused_input="ignore")
+
+
+def hyperparameters(
+    outputs: list[Any], known: Container[str], inputs: Sequence[Any], where: str
+) -> list[Any]:
+    """The variables named in `known` that `outputs` need, and that together determine them.
+
+    Raises
+    ------
+    ValueError
+        When a random variable is needed and not determined; `where` names what should have it.
+    """
+    nodes = [node for node in ancestors(outputs) if node not in inputs]
+    given = {node for node in nodes if node.name is not None and node.name in known}
+    random = {node for node in nodes if is_random(node)}
+    needed = set(ancestors(outputs, blockers=given | random))
+    missing = sorted(str(node.name or "<unnamed>") for node in (needed & random) - given)
+    if missing:
+        raise ValueError(
+            f"the covariance or mean depends on {', '.join(missing)}: give their values in {where}"
+            + (f", as in point={{{missing[0]!r}: 1.0}}." if where == "point" else ".")
+        )
+    return sorted(needed & given, key=lambda node: node.name)
+
+
+def is_random(node: Any) -> bool:
+    """Whether an Op with a generator made it; so plain and symbolic random variables alike."""
+    return (
+        node.owner is not None
+        and not isinstance(node.type, RandomType)
+        and any(isinstance(source.type, RandomType) for source in node.owner.inputs)
+    )
+
+
+def as_value(node: Any, value: Any) -> Any:
+    """`value` as a constant that can stand for `node`; ValueError when it does not fit."""
+    name = f"point[{node.name!r}]"
+    refuse_masked(name, value)
+    try:
+        found = np.asarray(value)
+        # Others would become floats, and lose what they are.
+        array = found if found.dtype.kind in "cMm" else found.astype(node.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numeric, got {value!r}.") from error
+    refuse_other_kinds(name, array, "cMm")
+    fits = zip(node.type.shape, array.shape, strict=False)
+    if array.ndim != node.ndim or any(n is not None and n != m for n, m in fits):
+        raise ValueError(
+            f"point[{node.name!r}] must have shape {node.type.shape} (None: any), got "
+            f"{array.shape}."
+        )
+    return pt.as_tensor_variable(array)

@@ -1,0 +1,1 @@
+"""What a PyMC model's graph says of a latent function and of its observations."""

@@ -1,0 +1,181 @@
+"""Graphs that are affine in one of their variables, and their coefficients."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytensor.tensor as pt
+from pytensor import scalar
+from pytensor.compile.ops import ViewOp
+from pytensor.gradient import jacobian
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import io_toposort
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.einsum import Einsum
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+
+# Linear in all inputs together.
+_LINEAR = (Join, MakeVector)
+_LINEAR_SCALAR = (scalar.Add, scalar.Sub, scalar.Neg, scalar.Identity, scalar.Second)
+# Linear in the first input, the others being no functions of x.
+_LINEAR_IN_FIRST = (
+    AdvancedSubtensor,
+    Alloc,
+    DimShuffle,
+    JoinDims,
+    Reshape,
+    ScalarFromTensor,
+    SpecifyShape,
+    Split,
+    SplitDims,
+    Subtensor,
+    Sum,
+    TensorFromScalar,
+    ViewOp,
+)
+# Linear in any one input, the others being no functions of x.
+_MULTILINEAR = (Dot, Einsum)
+# Chains of these and of f + offset leave every entry where it is.
+_IN_PLACE = (SpecifyShape, ViewOp)
+
+
+class Affine(NamedTuple):
+    """A graph W x + z.
+
+    Attributes
+    ----------
+    design : TensorVariable, shape (m, p), or None
+        W; None where it is the identity by construction (a column of ones, where p = 1 < m).
+    offset : TensorVariable, shape (m,)
+        z.
+    """
+
+    design: Any
+    offset: Any
+
+
+def uses_values(graphs: Sequence[Variable], x: Variable, blockers: Sequence[Variable]) -> bool:
+    """Whether the value of `x`, and not its shape alone, enters `graphs` past the `blockers`."""
+    found = {x}
+    for node in io_toposort([x, *blockers], graphs):
+        if not found.isdisjoint(node.inputs) and not isinstance(node.op, Shape | Shape_i):
+            found.update(node.outputs)
+    return not found.isdisjoint(graphs)
+
+
+def why_not_affine(graph: Variable, x: Variable) -> str | None:
+    """First operation that is not known to keep a graph affine in `x`; None if there is none.
+
+    A white list decides: what is not on it is refused, affine or not.
+
+    Parameters
+    ----------
+    graph, x : TensorVariable
+        The graph, and the variable in it.
+
+    Returns
+    -------
+    str or None
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc_skewgp._model.graph.affine import why_not_affine
+    >>> x, b = pt.vector("x"), pt.scalar("b")
+    >>> why_not_affine(b * x[::-1] - 1.0, x) is None
+    True
+    >>> why_not_affine(pt.exp(x), x)
+    'Exp'
+    """
+    found = {x}
+    for node in io_toposort([x], [graph]):
+        places = [i for i, variable in enumerate(node.inputs) if variable in found]
+        if not places or isinstance(node.op, Shape | Shape_i):  # its values are not used
+            continue
+        if not _keeps_affine(node, places):
+            return str(node.op)
+        found.update(node.outputs)
+    return None
+
+
+def affine_coefficients(graph: Any, x: Any, origin: Any, shape: Any) -> Affine:
+    """W and z of a graph that is affine in `x`, broadcast to `shape` and raveled.
+
+    Parameters
+    ----------
+    graph : TensorVariable
+        For which `why_not_affine` is None.
+    x : TensorVariable, shape (p,)
+        The variable.
+    origin : TensorVariable, shape (p,)
+        Zeros, which take the place of `x`.
+    shape : TensorVariable, shape (d,)
+        The shape wanted, d known.
+
+    Returns
+    -------
+    Affine
+        Free of `x`.
+    """
+    rows = pt.broadcast_to(graph, shape).ravel()
+    offset = clone_replace(rows, {x: origin})
+    if shape.type.shape == (1,) and _stays_in_place(graph, x):
+        return Affine(None, offset)
+    # Of a linear map the Jacobian is the same everywhere.
+    design = clone_replace(jacobian(rows, x, vectorize=True), {x: origin})
+    return Affine(design, offset)
+
+
+def _keeps_affine(node: Apply, places: list[int]) -> bool:
+    """Whether a node is affine in x when its inputs at `places` are, and no others depend on x."""
+    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if isinstance(op, Elemwise):
+        kind = op.scalar_op
+        if isinstance(kind, scalar.Mul):
+            return len(places) == 1
+        if isinstance(kind, scalar.TrueDiv):
+            return places == [0]
+        if isinstance(kind, scalar.Switch):
+            return 0 not in places
+        if isinstance(kind, scalar.Cast):
+            return bool(node.outputs[0].type.dtype in ("float32", "float64"))
+        return isinstance(kind, _LINEAR_SCALAR)
+    if isinstance(op, ViewOp) and type(op) is not ViewOp:
+        return False  # disconnected_grad and its like: the Jacobian is not that of the value
+    if isinstance(op, _MULTILINEAR):
+        return len(places) == 1
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        return set(places) <= {0, 1}
+    if isinstance(op, CumOp):
+        return op.mode == "add"
+    return isinstance(op, _LINEAR) or (isinstance(op, _LINEAR_IN_FIRST) and places == [0])
+
+
+def _stays_in_place(graph: Variable, x: Any) -> bool:
+    """Whether a vector graph is x plus something by construction, entry by entry."""
+    if x.type.shape == (1,):  # which an offset may stretch
+        return False
+    found = {x}
+    for node in io_toposort([x], [graph]):
+        places = [i for i, variable in enumerate(node.inputs) if variable in found]
+        if not places or isinstance(node.op, Shape | Shape_i):
+            continue
+        kind = node.op.scalar_op if isinstance(node.op, Elemwise) else None
+        first = places == [0] and (
+            isinstance(kind, scalar.Sub | scalar.Identity) or isinstance(node.op, _IN_PLACE)
+        )
+        if not first and not (isinstance(kind, scalar.Add) and len(places) == 1):
+            return False
+        found.update(node.outputs)
+    return bool(graph.type.ndim == 1)

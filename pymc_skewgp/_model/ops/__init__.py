@@ -1,0 +1,1 @@
+"""PyTensor Ops and expressions: gradients of what the Gaussian layer computes."""

@@ -1,0 +1,81 @@
+"""What the exact posterior accepts: inputs, labels, pseudo-points."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_skewgp._validation import (
+    FloatArray,
+    as_matrix,
+    as_vector,
+    refuse_masked,
+    refuse_other_kinds,
+)
+
+# Correlation at which two pseudo-points are one: beyond it their difference is round-off.
+_COINCIDENT = 1.0 - 1e-9
+
+
+def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
+    """`value` as a matrix of inputs; a vector is a column."""
+    refuse_masked(name, value)
+    array = np.asarray(value)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.size == 0:
+        raise ValueError(f"{name} is empty (shape {array.shape}): at least one point is needed.")
+    # A copy: what is computed later must not follow the caller's array.
+    return as_matrix(name, array, (None, n_features)).copy()
+
+
+def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArray:
+    """Labels of two classes as +1 and -1; the caller knows them as `name`, one a row of `rows`."""
+    refuse_masked(name, y)
+    labels = np.asarray(y)
+    refuse_other_kinds(name, labels, "cMm")
+    if labels.ndim != 1 or labels.size != n:
+        raise ValueError(
+            f"{name} must have shape ({n},), one label for each row of {rows}; got {labels.shape}."
+        )
+    try:
+        found = np.unique(labels)
+    except TypeError as error:  # None among numbers, say
+        raise TypeError(f"{name} must hold numbers or booleans: {error}.") from error
+    for negative in (0, -1):
+        if np.isin(found, (negative, 1)).all():
+            return np.where(labels == 1, 1.0, -1.0)
+    if found.dtype.kind == "f" and np.isnan(found).any():
+        raise ValueError(f"{name} must be finite, found NaN: drop those rows of {rows} and {name}.")
+    shown = ", ".join(map(repr, found[:5].tolist())) + (", ..." if found.size > 5 else "")
+    raise ValueError(
+        f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
+        f"{shown}. For other codes use ({name} == positive_class)."
+    )
+
+
+def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
+    """Phases, +1 or -1 for each of `s` pseudo-points."""
+    signs = as_vector("phase", 1.0 if phase is None else phase, s)
+    if not np.isin(signs, (-1.0, 1.0)).all():
+        raise ValueError(f"phase must hold +1 and -1 only, got {signs}.")
+    return signs
+
+
+def refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> None:
+    """Refuse pseudo-points with covariance `cov` that are one point, or have no variance."""
+    if not (cov.diagonal() > 0).all():
+        raise ValueError("cov_func has no variance at some of pseudo_points: move them.")
+    sd = np.sqrt(cov.diagonal())
+    correlation = np.abs(np.triu(cov / sd / sd[:, None], 1))
+    i, j = np.unravel_index(int(np.argmax(correlation)), correlation.shape)
+    if correlation[i, j] < _COINCIDENT:
+        return
+    if phase[i] * phase[j] * cov[i, j] < 0 and truncation[i] + truncation[j] <= 0:
+        raise ValueError(
+            f"pseudo_points {i} and {j} coincide with opposite phases: the prior asks f to be "
+            "positive and negative at one point, which has probability 0. Move one, or flip its "
+            "phase."
+        )
+    raise ValueError(
+        f"pseudo_points {i} and {j} coincide (correlation 1 within 1e-9), so their latent "
+        "covariance is singular: remove one of them."
+    )

@@ -1,0 +1,204 @@
+"""Where the posterior of a latent function is skewed, and which way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from xarray import Dataset
+
+from pymc_skewgp._plots.arguments import as_plane, refuse_other_size
+from pymc_skewgp._plots.axes import REFERENCE, add_colour_bar, axes_for, colours, legend_with_frame
+from pymc_skewgp._plots.label_marks import (
+    MARKERS,
+    Labels,
+    as_labels,
+    label_name,
+    mark_on_edges,
+    mark_on_plane,
+)
+from pymc_skewgp._validation import FloatArray, as_vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.tri import Triangulation
+
+_N_LEVELS = 15  # odd: 0 is within one of the bands, which is white
+
+
+def plot_skewness(
+    X: Any,
+    skewness: Any,
+    *,
+    kind: Literal["scatter", "contour"] = "scatter",
+    y: ArrayLike | None = None,
+    X_data: Any = None,
+    cmap: str = "PuOr_r",
+    vmax: float | None = None,
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Axes:
+    """Skewness of a latent function against its inputs: a line for one, a map for two.
+
+    A Gaussian approximation has skewness 0 everywhere: the zero line, or the colour in the middle.
+
+    Parameters
+    ----------
+    X : array_like, shape (t,), (t, 1) or (t, 2)
+        Inputs, in any order.
+    skewness : Dataset or array_like, shape (t,)
+        Result of `posterior_skewness`, with ``skewness`` and its Monte Carlo standard error
+        ``mcse``, drawn as a band; or numbers.
+    kind : {"scatter", "contour"}, default "scatter"
+        For two columns: coloured points, or filled contours by triangulation.
+    y : array_like, shape (n,), optional
+        Labels, 0 and 1: ticks at the bottom and at the top, or circles and triangles.
+    X_data : array_like, shape (n,), (n, 1) or (n, 2), optional
+        Inputs of the labels. Default `X`.
+    cmap : str, default "PuOr_r"
+        Diverging colours, which colour-blind readers can tell apart.
+    vmax : float, optional
+        Skewness of the last colour, and minus that of the first. Default the largest there is.
+    ax : matplotlib Axes, optional
+        Where to draw. Default new axes.
+    figsize : tuple of float, optional
+        Size of new axes, in inches.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For more than two columns, another number of inputs than of values, an unknown kind.
+    KeyError
+        When the Dataset has no variable ``skewness``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> X = np.array([-1.0, 0.0, 1.0])
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> skewness = sg.posterior_skewness(gp.posterior(X, [1, 1, 1]))
+    >>> ax = sg.plot_skewness(X, skewness, y=[1, 1, 1])
+    >>> ax.get_ylabel()
+    'skewness of f ± 2 MCSE'
+    """
+    inputs, columns = as_plane("X", X, (1, 2))
+    value, error = _with_error(skewness)
+    refuse_other_size(inputs, "skewness", value.size)
+    if kind not in ("scatter", "contour"):
+        raise ValueError(f'kind must be "scatter" or "contour", got {kind!r}.')
+    labels = as_labels(y, inputs, X_data)
+    if len(columns) == 1:
+        if kind == "contour" or vmax is not None:
+            raise ValueError("kind and vmax are for inputs of two columns, and X has one.")
+        ax = axes_for(ax, figsize)
+        _draw_line(ax, inputs[:, 0], value, error)
+        if labels is not None:
+            mark_on_edges(ax, labels)
+        known = "" if error is None else " ± 2 MCSE"
+        ax.set(xlabel=columns[0], ylabel=f"skewness of f{known}")
+        return ax
+    limit = _limit(value, vmax)
+    triangles = _triangles(inputs) if kind == "contour" else None
+    ax = axes_for(ax, figsize)
+    scale = {"cmap": cmap, "vmin": -limit, "vmax": limit}
+    if triangles is not None:
+        drawn = _draw_contours(ax, triangles, value, limit, scale)
+    elif labels is not None and X_data is None:
+        # The labels of the very points that are coloured are their markers.
+        drawn = _draw_points(ax, inputs, value, scale, labels)
+    else:
+        drawn = _draw_points(ax, inputs, value, scale)
+    if labels is not None:
+        if triangles is not None or X_data is not None:
+            mark_on_plane(ax, labels)
+        legend_with_frame(ax)
+    add_colour_bar(ax, drawn, "skewness of f")
+    ax.set(xlabel=columns[0], ylabel=columns[1])
+    return ax
+
+
+def _with_error(skewness: Any) -> tuple[FloatArray, FloatArray | None]:
+    if not isinstance(skewness, Dataset):
+        return as_vector("skewness", skewness), None
+    if "skewness" not in skewness:
+        raise KeyError(
+            "the Dataset has no variable 'skewness', as that of posterior_skewness has; it has "
+            f"{sorted(map(str, skewness.data_vars))}."
+        )
+    value = as_vector("skewness", skewness["skewness"].values)
+    error = skewness["mcse"].values if "mcse" in skewness else None
+    return value, error
+
+
+def _limit(value: FloatArray, vmax: float | None) -> float:
+    """Where the colours end, on either side of 0."""
+    if vmax is None:
+        return float(np.abs(value).max()) or 1.0  # all 0: any will do
+    if not 0.0 < vmax < np.inf:
+        raise ValueError(f"vmax must be positive and finite, got {vmax!r}.")
+    return float(vmax)
+
+
+def _draw_line(ax: Axes, x: FloatArray, value: FloatArray, error: FloatArray | None) -> None:
+    order = np.argsort(x, kind="stable")
+    x, value = x[order], value[order]
+    colour = colours(1)[0]
+    ax.axhline(0.0, **REFERENCE)
+    if error is not None:
+        error = 2.0 * error[order]
+        ax.fill_between(x, value - error, value + error, color=colour, alpha=0.3, lw=0)
+    ax.plot(x, value, color=colour, lw=2)
+
+
+def _draw_points(
+    ax: Axes,
+    X: FloatArray,
+    value: FloatArray,
+    scale: dict[str, Any],
+    labels: Labels | None = None,
+) -> Any:
+    classes: list[tuple[bool, Any]] = [(False, slice(None))] if labels is None else labels.classes()
+    for label, chosen in classes:
+        drawn = ax.scatter(
+            X[chosen, 0],
+            X[chosen, 1],
+            c=value[chosen],
+            s=30,
+            marker=MARKERS[label],
+            ec="0.4",
+            lw=0.4,
+            label=None if labels is None else label_name(label),
+            **scale,
+        )
+    return drawn
+
+
+def _triangles(X: FloatArray) -> Triangulation:
+    from matplotlib.tri import Triangulation
+
+    try:
+        return Triangulation(X[:, 0], X[:, 1])
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"contours need at least 3 points that are not on one line, got {len(X)}: use "
+            f'kind="scatter". ({error})'
+        ) from error
+
+
+def _draw_contours(
+    ax: Axes, triangles: Triangulation, value: FloatArray, limit: float, scale: dict[str, Any]
+) -> Any:
+    return ax.tricontourf(
+        triangles,
+        value,
+        levels=np.linspace(-limit, limit, _N_LEVELS + 1),
+        extend="both" if np.abs(value).max() > limit else "neither",
+        **scale,
+    )

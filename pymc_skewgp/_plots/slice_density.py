@@ -1,0 +1,179 @@
+"""The density of a latent function at one point."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals, as_marginals
+from pymc_skewgp._plots.arguments import as_named
+from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._validation import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_N_GRID = 400
+_ENDS = (0.001, 0.999)
+_WIDEN = 0.15  # of the distance between these quantiles, on either side
+_STYLES = ("-", "--", "-.", ":")
+
+
+def plot_slice_density(
+    marginals: Any,
+    index: int,
+    *,
+    labels: str | Sequence[str] | None = None,
+    gaussian: bool = False,
+    var: str = "f",
+    group: str = "posterior",
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Axes:
+    """Density of f at one point, with its mass below 0 shaded.
+
+    That mass is the posterior probability that the label 0 is the likelier one there: what a
+    symmetric approximation of a skewed density gets wrong.
+
+    Parameters
+    ----------
+    marginals : SkewGPPosterior, LatentMarginals or DataTree, or mapping of str to these
+        Marginal distributions of f, all at the same points. Draws are smoothed by a Gaussian
+        kernel.
+    index : int
+        The point among them; negative ones count from the end.
+    labels : str or sequence of str, optional
+        Names for the legend. Default the keys of the mapping.
+    gaussian : bool, default False
+        Draw also the Gaussian with the mean and standard deviation of the first.
+    var, group : str, default "f", "posterior"
+        Where a DataTree has its draws.
+    ax : matplotlib Axes, optional
+        Where to draw. Default new axes.
+    figsize : tuple of float, optional
+        Size of new axes, in inches.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    IndexError
+        For an index beyond the points.
+    ValueError
+        When the marginals have different numbers of points, or f is known exactly at the point;
+        for labels of another number.
+    KeyError
+        When a DataTree has not the group, or the group not the variable.
+    TypeError
+        For objects without marginal distributions.
+
+    Notes
+    -----
+    The density of an exact posterior averages Gaussians over draws of u. Where these are narrow, at
+    points surrounded by data under a prior of large variance, bumps are noise: a posterior with
+    more ``n_draws``, say 16384, smooths them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> posterior = gp.posterior(np.array([-1.0, 0.0, 1.0]), [1, 1, 1])
+    >>> ax = sg.plot_slice_density({"exact": posterior}, 1, gaussian=True)
+    >>> print(ax.get_legend().get_texts()[0].get_text())
+    exact: P(f < 0) = 0.0...
+    """
+    named = {
+        name: as_marginals(source, var=var, group=group)
+        for name, source in as_named("marginals", marginals, labels).items()
+    }
+    sizes = {name: each.size for name, each in named.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"marginals must be at the same points, but have these numbers: {sizes}.")
+    place = _as_place(index, next(iter(sizes.values())))
+    curves = {name: _at(each, place) for name, each in named.items()}
+    if gaussian:
+        curves["Gaussian, same moments"] = _gaussian_like(next(iter(curves.values())))
+    grid = _grid(curves)
+
+    ax = axes_for(ax, figsize)
+    below = grid[grid < 0.0]
+    crosses = grid[0] < 0.0 < grid[-1]
+    if crosses:
+        below = np.append(below, 0.0)
+    peak = 0.0
+    colour_of = dict(zip(curves, colours(len(curves)), strict=True))
+    for i, (name, curve) in enumerate(curves.items()):
+        colour = colour_of[name]
+        mass = f"P({var} < 0) {_probability(curve)}"
+        density = curve.density(grid[:, None])[:, 0]
+        peak = max(peak, density.max())
+        (line,) = ax.plot(
+            grid,
+            density,
+            _STYLES[i % len(_STYLES)],
+            color=colour,
+            lw=2,
+            label=f"{name}: {mass}" if name else mass,
+        )
+        line.sticky_edges.y.append(0.0)  # no margin below a density
+        if below.size:
+            shade = curve.density(below[:, None])[:, 0]
+            ax.fill_between(below, shade, color=colour, alpha=0.25, lw=0)
+    if crosses:
+        ax.plot([0.0, 0.0], [0.0, peak], **REFERENCE)
+    ax.set(xlabel=var, ylabel="density", yticks=[])
+    legend_on_top(ax)
+    return ax
+
+
+def _as_place(index: int, size: int) -> int:
+    try:
+        place = operator.index(index)
+    except TypeError as error:
+        raise TypeError(f"index must be an integer, got {type(index).__name__}.") from error
+    if not -size <= place < size:
+        raise IndexError(f"index {place} is beyond the {size} point(s) of the marginals.")
+    return place % size
+
+
+def _at(marginals: Marginals, index: int) -> Marginals:
+    """The one point: the others would cost as much again each."""
+    if isinstance(marginals, LatentMarginals):
+        return replace(
+            marginals,
+            means=marginals.means[[index]],
+            variance=marginals.variance[[index]],
+        )
+    assert isinstance(marginals, DrawnMarginals)
+    return DrawnMarginals(marginals.draws[..., [index]])
+
+
+def _gaussian_like(marginals: Marginals) -> Marginals:
+    mean, sd, _ = marginals.moments
+    return LatentMarginals(mean[:, None], sd**2, np.ones(1))
+
+
+def _grid(curves: Mapping[str, Marginals]) -> FloatArray:
+    for name, curve in curves.items():
+        if not curve.moments.sd[0] > 0:
+            raise ValueError(f"{name or 'marginals'} has no spread at this point: no density.")
+    ends = np.array([curve.quantile(_ENDS)[:, 0] for curve in curves.values()])
+    low, high = ends[:, 0].min(), ends[:, 1].max()
+    margin = _WIDEN * (high - low)
+    return np.linspace(low - margin, high + margin, _N_GRID)
+
+
+def _probability(curve: Marginals) -> str:
+    value = float(curve.cdf([0.0]).value[0])
+    if value < 0.001:
+        return "< 0.001"
+    return f"= {value:.3f}" if value <= 0.999 else "> 0.999"

@@ -1,0 +1,1 @@
+"""A Gaussian process, or Skew GP, given observations: evidence, draws, marginals."""

@@ -1,0 +1,180 @@
+"""What is known of f at each point by itself: a mixture of Gaussians over draws of u."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri, owens_t
+
+from pymc_skewgp._gaussian.mixture import (
+    mixture_cdf,
+    mixture_cdf_errors,
+    mixture_density,
+    mixture_moment_errors,
+    mixture_moments,
+    mixture_quantiles,
+)
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+
+
+class Probability(NamedTuple):
+    """A probability at each point, with its Monte Carlo standard error."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+class Moments(NamedTuple):
+    """Mean, standard deviation and skewness at each point, or the standard errors of these."""
+
+    mean: FloatArray
+    sd: FloatArray
+    skewness: FloatArray
+
+
+@dataclass(frozen=True)
+class LatentMarginals:
+    r"""Marginal distributions of f at t points, exact but for the draws of u that they average.
+
+    .. math:: f(x_i) \sim \sum_j w_j N(m_{ij}, v_i)
+
+    `SkewGPPosterior.marginals` makes it.
+
+    Attributes
+    ----------
+    means : ndarray, shape (t, S)
+        Mean of f given each draw of u.
+    variance : ndarray, shape (t,)
+        Variance of f given u, which is the same for all draws.
+    weights : ndarray, shape (S,)
+        Weights of the draws; their sum is 1.
+    replicate : ndarray of int, shape (S,), or None
+        The independent randomisation that each draw comes from; None where draws are independent.
+    """
+
+    means: FloatArray
+    variance: FloatArray
+    weights: FloatArray
+    replicate: IntArray | None = None
+
+    @property
+    def size(self) -> int:
+        """Number t of points."""
+        return self.variance.size
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean, standard deviation and skewness, shape (t,) each."""
+        return Moments(*mixture_moments(self.means, self.variance, self.weights))
+
+    @cached_property
+    def moment_errors(self) -> Moments:
+        """Monte Carlo standard errors of `moments`."""
+        return Moments(
+            *mixture_moment_errors(self.means, self.variance, self.weights, self.replicate)
+        )
+
+    def quantile(self, probs: ArrayLike) -> FloatArray:
+        """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
+        p = as_vector("probs", np.atleast_1d(as_real_array("probs", probs)))
+        if (p <= 0).any() or (p >= 1).any():
+            raise ValueError(
+                f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
+            )
+        return mixture_quantiles(self.means, self.variance, self.weights, p)
+
+    def cdf(self, values: ArrayLike) -> Probability:
+        """P(f <= value), for values of shape (..., t), one column for each point."""
+        rows, shape = self._rows(values)
+        mixture = (self.means, self.variance, self.weights, rows)
+        errors = mixture_cdf_errors(*mixture, self.replicate)
+        return Probability(mixture_cdf(*mixture).reshape(shape), errors.reshape(shape))
+
+    def cdf_values(self, values: ArrayLike) -> FloatArray:
+        """Values of `cdf` alone, in half the time."""
+        rows, shape = self._rows(values)
+        return mixture_cdf(self.means, self.variance, self.weights, rows).reshape(shape)
+
+    def density(self, values: ArrayLike) -> FloatArray:
+        """Density of f at values of shape (..., t), one column for each point."""
+        rows, shape = self._rows(values)
+        return mixture_density(self.means, self.variance, self.weights, rows).reshape(shape)
+
+    def probability(self) -> Probability:
+        r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`.
+
+        To S effective draws one is added that stands for what no draw has met, a Gaussian of the
+        same mean and variance: less than a standard error where the draws know better, and where
+        they do not, in a tail beyond 1/S, no label is called impossible. There the standard error
+        is that of S draws of that Gaussian too, as draws that all missed a tail do not tell how
+        far their mean is off.
+        """
+        p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
+        mean = p @ self.weights
+        p -= mean[:, None]
+        error = weighted_error(p, self.weights, self.replicate)
+        n_effective = 1.0 / float(self.weights @ self.weights)
+        share = 1.0 / (1.0 + n_effective)
+        centre, sd, _ = self.moments
+        total = 1.0 + sd**2
+        other = ndtr(centre / np.sqrt(total))
+        # And its label is one of two.
+        doubt = share**2 * other * (1.0 - other)
+        tail = np.minimum(other, 1.0 - other)
+        spread = _probability_variance(tail, (total - 1.0 - self.variance) / total)
+        # The chance that no draw was there; if so, it holds no more than the share of one.
+        missed = np.exp(-n_effective * np.minimum(tail, np.minimum(mean, 1.0 - mean)))
+        missed *= share / np.maximum(tail, share)
+        error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
+        return Probability(mean + share * (other - mean), error)
+
+    def probability_sd(self) -> FloatArray:
+        r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
+
+        .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
+        """
+        p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
+        within = _probability_variance(p, (self.variance / (1.0 + self.variance))[:, None])
+        between = (p - (p @ self.weights)[:, None]) ** 2
+        sd: FloatArray = np.sqrt((within + between) @ self.weights)
+        return sd
+
+    def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
+        """These points, then those of `other`, a mixture over the same draws."""
+        return replace(
+            self,
+            means=np.vstack([self.means, other.means]),
+            variance=np.concatenate([self.variance, other.variance]),
+        )
+
+    def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
+        array = as_columns(values, self.size)
+        return array.reshape(-1, self.size), array.shape
+
+
+def _probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
+    r"""Variance of :math:`\Phi(a)` over a Gaussian a with mean p of it.
+
+    .. math:: p - p^2 - 2 T\{z, \sqrt{(1 - \rho) / (1 + \rho)}\}, \qquad
+        \rho = \mathrm{var}(a) / (1 + \mathrm{var}(a))
+
+    with p = Phi(z): the probability that two standard normals of correlation rho are both below z,
+    less the square (Owen 1956, doi:10.1214/aoms/1177728074).
+    """
+    rho = np.clip(correlation, 0.0, 1.0)
+    both = 2.0 * owens_t(ndtri(p), np.sqrt((1.0 - rho) / (1.0 + rho)))
+    variance: FloatArray = np.maximum(p - p**2 - both, 0.0)
+    return variance
+
+
+def as_columns(values: ArrayLike, size: int) -> FloatArray:
+    """`values` as an array with a column for each of so many points."""
+    array = as_real_array("values", values)
+    if not array.ndim or array.shape[-1] != size:
+        raise ValueError(
+            f"values must have a column for each of the {size} points, got shape {array.shape}."
+        )
+    return array

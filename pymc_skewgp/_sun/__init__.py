@@ -1,0 +1,1 @@
+"""The unified skew-normal distribution."""

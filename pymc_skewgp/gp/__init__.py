@@ -1,1 +1,0 @@
-"""Gaussian process objects in the manner of ``pm.gp``."""

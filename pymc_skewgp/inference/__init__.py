@@ -1,1 +1,0 @@
-"""Parts of the exact posterior: arguments, the truncated Gaussian behind it, its output."""

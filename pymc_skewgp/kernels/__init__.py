@@ -1,1 +1,0 @@
-"""Numerical kernels: truncated Gaussians on NumPy and SciPy, with no PyMC."""

@@ -1,9 +1,0 @@
-"""Step methods for PyMC; importing the package adds those that ``pm.sample`` may pick."""
-
-from pymc.step_methods import STEP_METHODS
-
-from pymc_skewgp.steps.conjugate import ConjugateStep
-
-# The list object itself is what ``pm.sample`` reads.
-if ConjugateStep not in STEP_METHODS:
-    STEP_METHODS.append(ConjugateStep)

@@ -1,1 +1,0 @@
-"""PyTensor Ops and expressions: gradients of what the kernels compute."""

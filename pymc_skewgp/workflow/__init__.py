@@ -1,1 +1,0 @@
-"""Workflow: learning hyperparameters, and an estimator in the manner of scikit-learn."""

@@ -1,0 +1,319 @@
+"""The table of `compare_approximations`, column by column, against computations of its own.
+
+Two labels under N(0, 4) with a squared exponential kernel, and two more points with labels: there
+exact marginals come from a quadrature rule, EP and Laplace from dense implementations.
+"""
+
+import logging
+import re
+
+import numpy as np
+import pymc as pm
+import pytest
+from approximation_oracles import (
+    continued,
+    exact_marginals,
+    numerical_laplace,
+    rbf,
+    sequential_ep,
+)
+from scipy.special import ndtr
+from scipy.stats import norm
+
+import pymc_skewgp as sg
+from pymc_skewgp import compare_approximations
+from pymc_skewgp._diagnostics import comparison
+from pymc_skewgp._diagnostics.approximations import METHODS
+from pymc_skewgp._diagnostics.approximations.drawn import from_draws
+from pymc_skewgp._posterior.latent_marginals import Probability
+
+X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])
+Y, YNEW = np.array([1, 0]), np.array([1, 1])
+K = rbf(4.0)(np.vstack([X, NEW]))
+SIGN = 2.0 * Y - 1.0
+EXACT = exact_marginals(K, SIGN)
+PROBS = (0.5, 0.8, 0.89, 0.95)
+MEASURES = ("evidence", *(f"coverage_{100 * p:.0f}" for p in PROBS))
+MEASURES += ("wasserstein", "skewness_error", "p_error")
+COLUMNS = [name for m in MEASURES for name in (m, f"{m}_se")]
+COLUMNS += ["information", "brier", "ess_per_second", "seconds", "failure"]
+
+
+def kernel(variance=4.0):
+    return variance * pm.gp.cov.ExpQuad(1, ls=1.0)
+
+
+def compare(X=X, Y=Y, cov=None, **options):
+    return compare_approximations(
+        X, Y, kernel() if cov is None else cov, **{"progressbar": False, "draws": 500, **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def result():
+    return compare(Xnew=NEW, ynew=YNEW, methods=["exact", "lin_ess", "ep", "laplace"])
+
+
+class TestTable:
+    def test_rows_and_columns(self, result):
+        table, trees = result
+        assert table.columns.tolist() == COLUMNS
+        assert table.index.tolist() == ["exact", "lin_ess", "ep", "laplace"]
+        assert table.index.name == "method"
+        assert table["failure"].tolist() == [""] * 4
+        assert (table["seconds"] > 0).all()
+        assert list(trees) == table.index.tolist()
+        for tree in trees.values():
+            assert tree["posterior"]["f"].shape == (4, 500, 2)
+            assert tree["predictions"]["p"].shape == (4, 500, 2)
+
+    def test_what_there_is_not(self, result):
+        missing = result.table.isna()
+        assert missing.loc["lin_ess", ["evidence", "evidence_se"]].all()
+        assert missing.loc[["ep", "laplace"], ["evidence_se", "ess_per_second"]].all(axis=None)
+        assert not missing.loc["exact"].any()
+
+    @pytest.mark.parametrize("name", ["ep", "laplace"])
+    def test_gaussians(self, result, name):
+        """All that the table says of them, computed apart.
+
+        The reference has Monte Carlo errors, which are stated: 5 of them, and 2e-3 for the
+        trapezoidal rule of distances and EP's 1e-6.
+        """
+        zero = np.zeros(4)
+        if name == "ep":
+            there = sequential_ep(zero[:2], K[:2, :2], SIGN, zero[:2], np.ones(2))
+        else:
+            there = numerical_laplace(zero[:2], K[:2, :2], SIGN)
+        mean, cov, evidence = continued(there, zero, K, 2)
+        sd = np.sqrt(cov.diagonal())
+        row = result.table.loc[name]
+        assert row["evidence"] == pytest.approx(evidence, abs=1e-6)
+        exact_mean, exact_sd, skewness = EXACT.moments()
+        wanted = {}
+        for prob in PROBS:
+            reach = norm.ppf(0.5 + 0.5 * prob) * sd
+            inside = EXACT.cdf(mean + reach) - EXACT.cdf(mean - reach)
+            wanted[f"coverage_{100 * prob:.0f}"] = inside.mean()
+        x = np.linspace(-12.0, 12.0, 601)[:, None] + np.zeros(4)
+        exact = np.array([EXACT.cdf(row) for row in x])
+        gap = np.abs(norm.cdf(x, mean, sd) - exact)
+        wanted["wasserstein"] = (np.trapezoid(gap, x, axis=0) / exact_sd).mean()
+        wanted["skewness_error"] = np.abs(skewness).mean()
+        p = ndtr(mean / np.sqrt(1.0 + sd**2))[2:]
+        wanted["p_error"] = np.abs(p - EXACT.p()[2:]).mean()
+        for column, value in wanted.items():
+            error = row[f"{column}_se"]
+            assert 0.0 < error < 0.05
+            assert row[column] == pytest.approx(value, abs=5 * error + 2e-3), column
+        # Of Gaussians there is no noise in these: two labels of 1, learnt from one of each class.
+        assert row["information"] == pytest.approx(1.0 + np.log2(p).mean(), abs=1e-5)
+        assert row["brier"] == pytest.approx(((1.0 - p) ** 2).mean(), abs=1e-5)
+        assert np.abs(exact_mean).max() > 0.1  # there is something to compare
+
+    @pytest.mark.parametrize("name", ["exact", "lin_ess"])
+    def test_samplers(self, result, name):
+        """Coverage within 4 upper bounds of its error, p within 4; distances of mere noise.
+
+        2000 draws of the exact distribution are at a distance near .5 / ESS^.5, .011 or, of
+        lin-ess and its 500 effective draws or so, .03; five times that is allowed.
+        """
+        row = result.table.loc[name]
+        for prob in PROBS:
+            column = f"coverage_{100 * prob:.0f}"
+            assert abs(row[column] - prob) < 4 * row[f"{column}_se"] < 0.3
+        assert row["p_error"] < 4 * row["p_error_se"] < 0.2
+        assert 0.0 < row["wasserstein"] < (0.055 if name == "exact" else 0.15)
+        assert row["wasserstein_se"] < 0.05
+        assert row["ess_per_second"] > 0.0
+        p = result.trees[name]["predictions"]["p"].values.mean(axis=(0, 1))
+        # The table averages out the noise of f at the new points: by .3 / 2000^.5 = .007 apart.
+        assert row["brier"] == pytest.approx(((1.0 - p) ** 2).mean(), abs=0.05)
+
+    def test_evidence(self, result):
+        """Of two labels in closed form: .25 + asin(r) / 2 pi."""
+        r = -K[0, 1] / (K[0, 0] + 1.0)
+        wanted = np.log(0.25 + np.arcsin(r) / (2.0 * np.pi))
+        assert result.table.loc["exact", "evidence"] == pytest.approx(wanted, abs=1e-9)
+
+    def test_effective_draws_a_second(self, monkeypatch):
+        """The smallest of the two labels' points over the seconds that drawing took."""
+        f = np.random.default_rng(0).normal(size=(4, 250, 2))
+        f[..., 1] = np.repeat(f[:, ::10, 1], 10, axis=1)  # each number ten times
+        monkeypatch.setitem(METHODS, "exact", lambda p: from_draws(p, f, drawing=2.0))
+        row = compare(methods=["exact"], draws=250).table.loc["exact"]
+        # 100 different numbers over 2 seconds; the estimate of their worth is good to a third.
+        assert row["ess_per_second"] == pytest.approx(50.0, rel=0.35)
+
+
+class TestReference:
+    def test_it_is_not_made_of_the_draws_that_it_judges(self, monkeypatch):
+        """With as many draws as the reference, in one chain, "exact" still has other ones."""
+        reference, measured = [], comparison._measured
+        monkeypatch.setattr(
+            comparison, "_measured", lambda *a: reference.append(a[1]) or measured(*a)
+        )
+        compare(methods=["exact"], draws=2048, chains=1, random_seed=0)
+        drawn = sg.SkewGP(cov_func=kernel()).posterior(X, Y, n_draws=2048, random_seed=0)
+        assert not np.isin(drawn.marginals().means, reference[0].means).any()
+
+    def test_seeds(self):
+        one, again, other = (
+            compare(methods=["exact"], random_seed=i).table["wasserstein"].item() for i in (1, 1, 2)
+        )
+        assert one == again != other
+
+
+class TestWithoutNewPoints:
+    def test_probabilities_are_compared_at_the_data(self):
+        table, trees = compare(methods=["exact", "ep"])
+        assert table["failure"].tolist() == ["", ""]
+        zero = np.zeros(2)
+        mean, cov, _ = sequential_ep(zero, K[:2, :2], SIGN, zero, np.ones(2))
+        p = ndtr(mean / np.sqrt(1.0 + cov.diagonal()))
+        wanted = np.abs(p - EXACT.p()[:2]).mean()
+        error = table.loc["ep", "p_error_se"]
+        # A Gaussian is known exactly: what is stated is the reference's error alone.
+        assert error < 0.02
+        assert table.loc["ep", "p_error"] == pytest.approx(wanted, abs=5 * error)
+        assert table[["information", "brier"]].isna().all(axis=None)
+        assert "predictions" not in trees["ep"]
+
+
+class TestHyperparameters:
+    def test_at_a_point(self):
+        with pm.Model():
+            eta, level = pm.HalfNormal("eta"), pm.Normal("level")
+            cov = eta**2 * pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
+            mean = pm.gp.mean.Constant(level)
+        point = {"eta": 2.0, "ls": 1.0, "level": 0.3}
+        methods = ["exact", "ep", "laplace"]
+        random, fixed = (
+            compare(cov=c, methods=methods, Xnew=NEW, mean_func=m, point=p).table
+            for c, m, p in ((cov, mean, point), (kernel(), pm.gp.mean.Constant(0.3), None))
+        )
+        for table in (random, fixed):
+            assert table["failure"].tolist() == [""] * 3
+        columns = [c for c in COLUMNS[:-3] if c not in ("information", "brier")]
+        # Another order of operations in the kernel, 1e-15 of it.
+        np.testing.assert_allclose(
+            random[columns].to_numpy(float), fixed[columns].to_numpy(float), rtol=1e-6, atol=1e-9
+        )
+
+    def test_a_missing_one(self):
+        with pm.Model():
+            cov = pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
+        with pytest.raises(ValueError, match="depends on ls: give their values in point"):
+            compare(cov=cov)
+
+
+class TestFailures:
+    def test_a_row_with_the_reason_and_the_rest_stands(self, monkeypatch):
+        def broken(problem):
+            raise RuntimeError("no such luck")
+
+        monkeypatch.setitem(METHODS, "lin_ess", broken)
+        table, trees = compare(methods=["lin_ess", "ep"])
+        assert table["failure"].tolist() == ["RuntimeError: no such luck", ""]
+        assert table.loc["lin_ess"].drop(["seconds", "failure"]).isna().all()
+        assert table.loc["lin_ess", "seconds"] >= 0.0
+        assert table.loc["ep", "coverage_50"] > 0.0
+        assert list(trees) == ["ep"]
+
+    def test_failing_while_measured(self, monkeypatch):
+        def odd(problem):
+            at = METHODS["ep"](problem)
+            return at._replace(probability=Probability(np.zeros(7), np.zeros(7)))
+
+        monkeypatch.setitem(METHODS, "laplace", odd)
+        table, trees = compare(methods=["laplace", "ep"])
+        assert "ValueError" in table.loc["laplace", "failure"]
+        assert list(trees) == ["ep"]
+
+    def test_basis_functions_of_five_columns(self):
+        five = np.random.default_rng(0).normal(size=(6, 5))
+        table, _ = compare(
+            five, [1, 0, 1, 0, 0, 1], pm.gp.cov.ExpQuad(5, ls=2.0), methods=["hsgp_nuts", "ep"]
+        )
+        reason = table.loc["hsgp_nuts", "failure"]
+        assert reason.startswith("ValueError: a basis for 5 input columns would need too many")
+        assert table.loc["ep", "failure"] == ""
+
+    def test_options_that_there_are_not(self):
+        table, _ = compare(methods=["exact", "ep"], options={"exact": {"thinning": 2}})
+        assert "unexpected keyword argument 'thinning'" in table.loc["exact", "failure"]
+        assert table.loc["ep", "failure"] == ""
+
+    def test_a_function_that_is_known_somewhere(self):
+        """A linear kernel has no variance at 0: nothing to measure there, and nothing fails."""
+        table, _ = compare(
+            np.array([[-1.0], [0.5], [2.0]]), [0, 1, 1], pm.gp.cov.Linear(1, c=0.0),
+            Xnew=[[0.0], [1.0]], methods=["exact", "ep", "laplace"],
+        )  # fmt: skip
+        assert table["failure"].tolist() == [""] * 3
+        assert np.isfinite(table["wasserstein"].to_numpy(float)).all()
+
+
+class TestArguments:
+    def test_order_and_repetition(self):
+        table, _ = compare(methods=["laplace", "ep", "laplace"])
+        assert table.index.tolist() == ["laplace", "ep"]
+        assert compare(methods="ep").table.index.tolist() == ["ep"]
+
+    @pytest.mark.parametrize("what", ["methods", "options"])
+    def test_unknown_methods(self, what):
+        value = ["ep", "nuts"] if what == "methods" else {"nuts": {}}
+        wanted = re.escape(f"{what} has unknown names ['nuts']; there are {list(METHODS)}")
+        with pytest.raises(ValueError, match=wanted):
+            compare(**{what: value})
+
+    def test_no_methods(self):
+        with pytest.raises(ValueError, match="methods is empty; there are"):
+            compare(methods=[])
+
+    def test_labels_without_points(self):
+        with pytest.raises(ValueError, match="ynew are the labels of Xnew"):
+            compare(ynew=[1])
+
+    @pytest.mark.parametrize(
+        ("ynew", "message"),
+        [
+            ([1, 0, 1], r"ynew must have shape \(2,\), one label for each row of Xnew; got \(3,\)"),
+            ([1, 2], "ynew must hold two classes coded 0 and 1"),
+        ],
+    )
+    def test_labels_that_do_not_fit(self, ynew, message):
+        with pytest.raises(ValueError, match=message):
+            compare(Xnew=NEW, ynew=ynew)
+
+    def test_columns_of_new_points(self):
+        with pytest.raises(ValueError, match="Xnew must have shape"):
+            compare(Xnew=np.zeros((2, 3)))
+
+    def test_draws(self):
+        with pytest.raises(ValueError, match="draws must be at least 4, got 3"):
+            compare(draws=3)
+
+    def test_labels_as_signs(self):
+        one, other = (compare(Y=y, methods=["ep"]).table for y in (Y, 2 * Y - 1))
+        assert one.loc["ep", "evidence"] == other.loc["ep", "evidence"]
+
+
+@pytest.mark.slow(ci=True)
+def test_pymc_keeps_quiet_and_its_level_is_restored(caplog):
+    """One method of PyMC through the whole of it; the others are judged by themselves."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        table, _ = compare(
+            methods=["hsgp_nuts"], chains=1, draws=100, tune=100, Xnew=NEW, ynew=YNEW,
+            options={"hsgp_nuts": {"cores": 1, "m": [20]}},
+        )  # fmt: skip
+        assert not caplog.records
+        assert logger.level == logging.INFO
+    assert logger.level == level
+    row = table.loc["hsgp_nuts"]
+    assert row["failure"] == ""
+    assert row.drop(["evidence", "evidence_se"]).notna().all()
+    # 100 draws or so of the exact posterior but for the basis: .5 / 100^.5 = .05 and as much again.
+    assert row["wasserstein"] < 0.35

@@ -1,0 +1,273 @@
+"""Coverage against closed forms and quadrature; its errors against repetition."""
+
+import arviz as az
+import numpy as np
+import pytest
+from approximation_oracles import rbf
+from scipy.integrate import quad
+from scipy.stats import norm, skewnorm
+from xarray import DataTree
+
+from pymc_skewgp import LatentMarginals, SkewGPPosterior, coverage
+from pymc_skewgp._diagnostics.coverage import interval_coverage
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals
+
+PROBS = np.array([0.5, 0.8, 0.95])
+
+
+def gaussian(mean, sd):
+    mean = np.asarray(mean, dtype=float)
+    return LatentMarginals(mean[:, None], np.broadcast_to(sd, mean.shape) ** 2, np.ones(1))
+
+
+def tree(draws, group="posterior", dims=("obs_id",), **coords):
+    return az.from_dict({group: {"f": draws}}, dims={"f": list(dims)}, coords=coords)
+
+
+class TestOfTheExactPosterior:
+    def test_gaussians(self):
+        """N(m, s) covers of N(0, 1) a difference of two normal probabilities."""
+        mean, sd = np.array([0.0, 0.5, -2.0]), np.array([1.0, 0.5, 3.0])
+        found = coverage(gaussian(mean, sd), gaussian(np.zeros(3), 1.0), probs=PROBS)
+        reach = norm.ppf(0.5 + 0.5 * PROBS)[:, None] * sd
+        wanted = norm.cdf(mean + reach) - norm.cdf(mean - reach)
+        # Quantiles are solved to 1e-10 deviations.
+        np.testing.assert_allclose(found["coverage"], wanted, atol=1e-9)
+        np.testing.assert_allclose(found["mean"], wanted.mean(axis=1), atol=1e-9)
+        np.testing.assert_allclose(found["coverage_se"], 0.0, atol=1e-15)
+        np.testing.assert_allclose(found["mean_se"], 0.0, atol=1e-15)
+
+    def test_a_gaussian_of_a_skewed_posterior(self):
+        """One label under N(0, 4): a skew-normal; its mass between the ends by quadrature."""
+        exact = skewnorm(a=2.0, scale=2.0)
+        mean, variance = exact.stats("mv")
+        posterior = SkewGPPosterior([0.0], [1], cov_func=rbf(4.0), n_draws=8192)
+        found = coverage(gaussian([mean], np.sqrt(variance)), posterior)
+        assert found["prob"].values.tolist() == [0.5, 0.8, 0.89, 0.95]
+        assert (found["coverage_se"] < 0.01).all()
+        for prob in found["prob"].values:
+            reach = norm.ppf(0.5 + 0.5 * prob) * np.sqrt(variance)
+            at = found.sel(prob=prob)
+            wanted = quad(exact.pdf, mean - reach, mean + reach)[0]
+            assert abs(at["coverage"].item() - wanted) < 4 * at["coverage_se"].item()
+
+    def test_draws(self):
+        """Between the 126th and 378th of 503 ordered numbers, at which Weibull's quartiles are."""
+        draws = np.random.default_rng(0).normal(size=(1, 503, 2))
+        found = coverage(tree(draws), gaussian(np.zeros(2), 1.0), probs=[0.5])
+        flat = np.sort(draws[0], axis=0)
+        np.testing.assert_allclose(
+            found["coverage"][0], norm.cdf(flat[377]) - norm.cdf(flat[125]), atol=1e-12
+        )
+
+    def test_few_draws_are_no_bias(self):
+        """19 draws of a Gaussian: the mean coverage of 4000 such sets is the nominal probability.
+
+        Each has a deviation below .2: four errors of the mean are .013. NumPy's own rule for
+        quantiles gives .45 and .85.
+        """
+        draws = np.random.default_rng(3).normal(size=(1, 19, 4000))
+        probs = np.array([0.5, 0.9])
+        found = coverage(tree(draws), gaussian(np.zeros(4000), 1.0), probs=probs)
+        np.testing.assert_allclose(found["mean"], probs, atol=0.013)
+
+    def test_the_error_of_the_mean_is_honest(self):
+        """Points that share all their noise, and points that share none, 200 sets of draws each.
+
+        Squared errors over stated ones have F(1, 7), mean 1.4 and deviation 4: 200 of them average
+        between .7 and 2.5 but for 1 in 1000.
+        """
+        rng = np.random.default_rng(5)
+        alone = rng.normal(size=(200, 4, 100, 10))
+        for draws in (alone, np.repeat(alone[..., :1], 10, axis=-1)):
+            ratios = []
+            for each in draws:
+                found = coverage(tree(each), gaussian(np.zeros(10), 1.0), probs=[0.8])
+                ratios.append(((found["mean"] - 0.8) / found["mean_se"]).item() ** 2)
+            assert 0.7 < np.mean(ratios) < 2.5
+
+    def test_draws_of_the_exact_posterior(self):
+        """The mean over points within 6 of its error, a t of 7 degrees: false alarms 2e-3."""
+        posterior = SkewGPPosterior(np.arange(6.0), [1, 1, 0, 1, 0, 0], cov_func=rbf(9.0))
+        draws = posterior.sample(1000, random_seed=1)
+        found = coverage(draws, posterior, probs=PROBS)
+        assert found["coverage"].dims == ("prob", "obs_id")
+        assert (np.abs(found["mean"] - PROBS) < 6 * found["mean_se"]).all()
+        assert (found["mean_se"] < 0.03).all()
+        # The other way round the exact marginals are the approximation of what the draws say.
+        back = coverage(posterior, draws, probs=PROBS)
+        assert (np.abs(back["mean"] - PROBS) < 4 * back["mean_se"]).all()
+
+    def test_errors_from_draws_are_honest(self):
+        """400 points with 2000 independent draws each of N(0, 1), against N(0, 1) itself.
+
+        Mean squares of errors over those stated have a relative error of sqrt(2/400) = .07, and
+        some .02 from the estimated effective sample sizes; .3 is four of these.
+        """
+        draws = np.random.default_rng(1).normal(size=(4, 500, 400))
+        value, error = interval_coverage(DrawnMarginals(draws), gaussian(np.zeros(400), 1.0), PROBS)
+        ratio = np.mean((value - PROBS[:, None]) ** 2, axis=1) / np.mean(error**2, axis=1)
+        np.testing.assert_allclose(ratio, 1.0, atol=0.3)
+
+    @pytest.mark.parametrize("drawn", [True, False])
+    @pytest.mark.parametrize("role", ["exact", "approximation"])
+    def test_errors_of_both_sides_are_honest(self, drawn, role):
+        """The same with the draws behind the exact posterior, or mixtures on either side.
+
+        The errors of an interval's ends are added as if independent: of n draws behind the exact
+        posterior the ratio is p (1 - p) / (2 q (1 - q)), q = (1 + p) / 2, that is .67 at p = .5 and
+        .97 at .95. .3 for noise, as above.
+        """
+        rng = np.random.default_rng(2)
+        if drawn:
+            noisy = DrawnMarginals(rng.normal(size=(4, 500, 400)))
+        else:
+            means = np.sqrt(0.7) * rng.normal(size=(400, 500))
+            noisy = LatentMarginals(means, np.full(400, 0.3), np.full(500, 1 / 500))
+        pair = (gaussian(np.zeros(400), 1.0), noisy)
+        value, error = interval_coverage(*(pair if role == "exact" else pair[::-1]), PROBS)
+        ratio = np.mean((value - PROBS[:, None]) ** 2, axis=1) / np.mean(error**2, axis=1)
+        if drawn and role == "approximation":
+            wanted = np.ones(3)
+        elif drawn:
+            tail = 0.5 + 0.5 * PROBS
+            wanted = PROBS * (1.0 - PROBS) / (2.0 * tail * (1.0 - tail))
+        else:
+            wanted = _two_ends(0.7, 0.3)
+        np.testing.assert_allclose(ratio / wanted, 1.0, atol=0.3)
+
+    def test_one_probability(self):
+        found = coverage(gaussian([0.0], 1.0), gaussian([0.0], 1.0), probs=0.3)
+        np.testing.assert_allclose(found["mean"], [0.3], atol=1e-9)
+
+    def test_dimensions(self):
+        draws = np.random.default_rng(0).normal(size=(2, 50, 2, 3))
+        one = tree(draws, dims=("a", "b"), a=["x", "y"])
+        found = coverage(one, tree(draws + 0.1, dims=("a", "b"), a=["x", "y"]), probs=PROBS)
+        assert found["coverage"].dims == ("prob", "a", "b")
+        assert found["a"].values.tolist() == ["x", "y"]
+        assert found["mean"].dims == found["mean_se"].dims == ("prob",)
+
+
+def _two_ends(spread, left):
+    """Variance of F(b) - F(a) over that of independent F(a) and F(b), of a mixture's draws."""
+    ratios = []
+    for prob in PROBS:
+        reach = norm.ppf(0.5 + 0.5 * prob)
+
+        def cdf(m, x):
+            return norm.cdf((x - np.sqrt(spread) * m) / np.sqrt(left))
+
+        def variance(g):
+            first, second = (
+                quad(lambda m, k=k: norm.pdf(m) * g(m) ** k, -9.0, 9.0)[0] for k in (1, 2)
+            )
+            return second - first**2
+
+        both = variance(lambda m, r=reach, c=cdf: c(m, r) - c(m, -r))
+        ratios.append(both / (2.0 * variance(lambda m, r=reach, c=cdf: c(m, r))))
+    return np.array(ratios)
+
+
+class TestOfTheTruth:
+    PLACES = np.random.default_rng(0).random((1, 40, 3))
+
+    def test_by_counting(self):
+        found = coverage(tree(self.PLACES, "prior_sbc"), probs=PROBS)
+        for i, prob in enumerate(PROBS):
+            hits = [
+                [(1 - prob) / 2 <= u <= (1 + prob) / 2 for u in self.PLACES[0, :, j]]
+                for j in range(3)
+            ]
+            at = found.sel(prob=prob)
+            np.testing.assert_allclose(at["coverage"], np.mean(hits, axis=1), rtol=1e-13)
+            p = (np.sum(hits, axis=1) + 2) / 44
+            np.testing.assert_allclose(at["coverage_se"], np.sqrt(p * (1 - p) / 44), rtol=1e-13)
+            share = np.mean(hits, axis=0)
+            assert at["mean"].item() == pytest.approx(share.mean(), rel=1e-13)
+            assert at["mean_se"].item() == pytest.approx(np.std(share, ddof=1) / np.sqrt(40))
+            assert i < 3
+
+    def test_one_simulation_has_no_spread(self):
+        found = coverage(tree(self.PLACES[:, :1], "prior_sbc"), probs=PROBS)
+        np.testing.assert_array_equal(found["mean_se"], np.inf)
+
+    def test_errors_are_honest(self):
+        """400 sets of 100 simulations of 5 points that hit together: the mean's error knows of it.
+
+        Ratios of mean squares to .07; .3 is four of these.
+        """
+        rng = np.random.default_rng(3)
+        off, stated = [], []
+        for _ in range(400):
+            common = np.repeat(rng.random((1, 100, 1)), 5, axis=2)
+            found = coverage(tree(common, "prior_sbc"), probs=[0.8])
+            off.append(found["mean"].item() - 0.8)
+            stated.append(found["mean_se"].item())
+        ratio = np.mean(np.square(off)) / np.mean(np.square(stated))
+        assert ratio == pytest.approx(1.0, abs=0.3)
+
+
+class TestErrors:
+    DRAWS = np.random.default_rng(0).normal(size=(2, 50, 3))
+
+    @pytest.mark.parametrize("probs", [[0.0], [0.5, 1.0], 1.2, [-0.1], [], [np.nan]])
+    def test_probabilities(self, probs):
+        with pytest.raises(ValueError, match=r"strictly between 0 and 1, got"):
+            coverage(gaussian([0.0], 1.0), gaussian([0.0], 1.0), probs=probs)
+
+    def test_numbers_of_points(self):
+        with pytest.raises(ValueError, match=r"different points.*'obs_id': 3.*'pred_id': 2"):
+            coverage(tree(self.DRAWS), gaussian([0.0, 0.0], 1.0))
+
+    def test_coordinates(self):
+        one = tree(self.DRAWS, obs_id=["a", "b", "c"])
+        other = tree(self.DRAWS, obs_id=["a", "c", "b"])
+        with pytest.raises(ValueError, match=r"coordinate 'obs_id': \['a' 'b' 'c'\]\.\.\. and \["):
+            coverage(one, other)
+
+    def test_points_out_of_order(self):
+        turned = tree(self.DRAWS).isel(obs_id=[2, 1, 0])
+        with pytest.raises(ValueError, match=r"'obs_id' numbers the points, but out of order"):
+            coverage(turned, gaussian([0.0, 0.0, 0.0], 1.0))
+
+    def test_result_of_sbc_with_an_exact_posterior(self):
+        places = az.from_dict({"prior_sbc": {"f": np.full((1, 4, 2), 0.5)}})
+        with pytest.raises(ValueError, match=r"result of sbc.*give it alone"):
+            coverage(places, gaussian([0.0, 0.0], 1.0))
+
+    def test_coordinates_that_nobody_gave(self):
+        """Some of the points of a trace, and marginals made for them."""
+        some = tree(self.DRAWS).isel(obs_id=[0, 2])
+        found = coverage(some, gaussian([0.0, 0.0], 1.0))
+        assert found["obs_id"].values.tolist() == [0, 2]
+
+    def test_no_group(self):
+        with pytest.raises(KeyError, match=r"no group 'predictions'; it has \['posterior'\]"):
+            coverage(tree(self.DRAWS), gaussian(np.zeros(3), 1.0), group="predictions")
+
+    def test_no_variable(self):
+        with pytest.raises(KeyError, match=r"no variable 'g'; it has \['f'\]"):
+            coverage(tree(self.DRAWS), gaussian(np.zeros(3), 1.0), var="g")
+
+    def test_no_draws(self):
+        with pytest.raises(ValueError, match="holds no draws"):
+            coverage(tree(self.DRAWS).isel(draw=slice(0)), gaussian(np.zeros(3), 1.0))
+
+    def test_draws_that_are_no_numbers(self):
+        draws = self.DRAWS.copy()
+        draws[0, 0, 0] = np.nan
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            coverage(tree(draws), gaussian(np.zeros(3), 1.0))
+
+    @pytest.mark.parametrize(
+        ("source", "found"),
+        [
+            (DataTree(), r"a DataTree with the groups \[\]"),
+            (tree(DRAWS), r"a DataTree with the groups \['posterior'\]"),
+            (gaussian([0.0], 1.0), "a LatentMarginals"),
+        ],
+    )
+    def test_no_reference(self, source, found):
+        with pytest.raises(TypeError, match=f"exact posterior as its second argument.*{found}"):
+            coverage(source)

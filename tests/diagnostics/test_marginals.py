@@ -1,0 +1,202 @@
+"""Marginals from draws: moments, errors under autocorrelation, names; and what is refused."""
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import norm, skew
+from xarray import DataTree
+
+from pymc_skewgp import LatentMarginals
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals, as_marginals, labelled_marginals
+
+
+def chains(rho, shape, seed=0):
+    """Stationary autoregressions with standard normal margins, (n_chains, n_draws, t)."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal(shape)
+    for i in range(1, shape[1]):
+        z[:, i] = rho * z[:, i - 1] + np.sqrt(1.0 - rho**2) * z[:, i]
+    return z
+
+
+def tree(draws, dims=("obs_id",), coords=None, group="posterior"):
+    return az.from_dict({group: {"f": draws}}, dims={"f": list(dims)}, coords=coords or {})
+
+
+class TestDraws:
+    DRAWS = np.random.default_rng(0).gamma(2.0, size=(3, 50, 4))
+
+    def test_a_single_draw_has_errors_without_bound(self):
+        at = DrawnMarginals(self.DRAWS[:1, :1])
+        assert all((error == np.inf).all() for error in at.moment_errors)
+
+    def test_moments(self):
+        at = DrawnMarginals(self.DRAWS)
+        flat = self.DRAWS.reshape(-1, 4)
+        np.testing.assert_allclose(at.moments.mean, flat.mean(axis=0), rtol=1e-13)
+        np.testing.assert_allclose(at.moments.sd, flat.std(axis=0), rtol=1e-13)
+        np.testing.assert_allclose(at.moments.skewness, skew(flat), rtol=1e-12)
+
+    def test_distribution_function(self):
+        at = DrawnMarginals(self.DRAWS)
+        # Values at draws and between them.
+        values = np.stack([self.DRAWS[0, 7], self.DRAWS[1, 3] + 0.1, np.zeros(4)])[:, None]
+        share = np.array(
+            [[(self.DRAWS[..., i] <= row[0, i]).mean() for i in range(4)] for row in values]
+        )
+        np.testing.assert_allclose(at.cdf(values).value[:, 0], share, rtol=1e-14)
+        np.testing.assert_allclose(at.cdf_values(values)[:, 0], share, rtol=1e-14)
+
+    def test_quantiles(self):
+        found = DrawnMarginals(self.DRAWS).quantile([0.1, 0.5])
+        flat = np.sort(self.DRAWS.reshape(-1, 4), axis=0)
+        # Between order statistics, at (n + 1) p of the first to the last: 15.1 and 75.5.
+        np.testing.assert_allclose(found[0], 0.9 * flat[14] + 0.1 * flat[15], rtol=1e-13)
+        np.testing.assert_allclose(found[1], 0.5 * (flat[74] + flat[75]), rtol=1e-13)
+
+    def test_density(self):
+        """10000 draws: a kernel of width h = n^-.2 = .16 blurs by h^2 / 2 |f''| <= .005.
+
+        Its noise is (f / (2 sqrt(pi) n h))^.5 <= .009; four of these and the blur.
+        """
+        at = DrawnMarginals(np.random.default_rng(0).normal(size=(4, 2500, 2)))
+        values = np.repeat(np.linspace(-3.0, 3.0, 7)[:, None], 2, axis=1)
+        np.testing.assert_allclose(at.density(values), norm.pdf(values), atol=0.04)
+
+    def test_probability(self):
+        value = DrawnMarginals(self.DRAWS).probability().value
+        np.testing.assert_allclose(value, ndtr(self.DRAWS).mean(axis=(0, 1)), rtol=1e-13)
+
+    def test_a_point_where_all_draws_are_equal(self):
+        draws = np.random.default_rng(0).normal(size=(2, 20, 2))
+        draws[..., 1] = 0.3
+        at = DrawnMarginals(draws)
+        assert at.moments.skewness[1] == 0.0
+        for error in (*at.moment_errors, at.probability().std_error):
+            assert error[0] > 0.0
+            assert error[1] == pytest.approx(0.0, abs=1e-16)
+
+    @pytest.mark.parametrize("n_draws", [1, 3])
+    def test_a_few_draws(self, n_draws):
+        """Too few to tell autocorrelation: as if independent."""
+        draws = np.random.default_rng(0).normal(size=(2, n_draws, 3))
+        flat = draws.reshape(-1, 3)
+        at = DrawnMarginals(draws)
+        np.testing.assert_array_equal(at.ess, 2 * n_draws)
+        wanted = flat.std(axis=0) / np.sqrt(2 * n_draws)
+        np.testing.assert_allclose(at.moment_errors.mean, wanted, rtol=1e-12)
+
+    @pytest.mark.parametrize("name", ["cdf", "cdf_values", "density"])
+    @pytest.mark.parametrize("values", [0.0, np.zeros(2), np.zeros((3, 5)), np.zeros(8)])
+    def test_shapes(self, name, values):
+        with pytest.raises(ValueError, match="a column for each of the 4 points, got shape"):
+            getattr(DrawnMarginals(self.DRAWS), name)(values)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+def test_errors_are_honest(rho):
+    """4 chains of 1000 at 400 points, each an autoregression of its own, bent to be skewed.
+
+    Mean squares of errors over those stated: the ratio has a relative error of sqrt(2/400) = .07,
+    and some .05 more of the estimated effective sample sizes and the delta method; .35 is three
+    times what both may come to: false alarms about 1e-3 for a new seed.
+    """
+    z = chains(rho, (4, 1000, 400))
+    at = DrawnMarginals(z + 0.15 * z**2)
+    second, third = 1.0 + 2 * 0.15**2, 6 * 0.15 + 8 * 0.15**3
+    truth = (0.15, np.sqrt(second), third / second**1.5)
+    for value, error, right in zip(at.moments, at.moment_errors, truth, strict=True):
+        assert np.mean((value - right) ** 2) / np.mean(error**2) == pytest.approx(1.0, abs=0.35)
+
+    def expected(g):
+        return quad(lambda x: norm.pdf(x) * g(x + 0.15 * x**2), -10.0, 10.0, points=[0.64])[0]
+
+    for got, right in (
+        (at.probability(), expected(ndtr)),
+        # z + .15 z^2 <= .7 between the roots of a parabola.
+        (at.cdf(np.full(400, 0.7)), np.diff(norm.cdf(np.sort(np.roots([0.15, 1.0, -0.7]))))[0]),
+    ):
+        ratio = np.mean((got.value - right) ** 2) / np.mean(got.std_error**2)
+        assert ratio == pytest.approx(1.0, abs=0.35)
+
+
+def test_effective_sample_size():
+    """Of an autoregression: (1 - rho) / (1 + rho) of the draws; bulk sizes of 100 points to 5 %."""
+    at = DrawnMarginals(chains(0.6, (4, 2000, 100)))
+    assert at.ess.mean() == pytest.approx(8000 * 0.4 / 1.6, rel=0.05)
+
+
+class TestNames:
+    def test_dimensions_and_coordinates(self):
+        draws = np.random.default_rng(0).normal(size=(2, 10, 3, 2))
+        source = tree(draws, ("city", "year"), {"city": ["a", "b", "c"], "year": [2001, 2002]})
+        points = labelled_marginals(source)
+        assert points.dims == ("city", "year")
+        assert points.shape == (3, 2)
+        np.testing.assert_allclose(
+            points.marginals.moments.mean, draws.mean(axis=(0, 1)).ravel(), rtol=1e-13
+        )
+        made = points.dataset({"prob": [0.1]}, a=np.arange(6.0)[None])
+        assert made["a"].dims == ("prob", "city", "year")
+        assert float(made["a"].sel(prob=0.1, city="b", year=2002)) == 3.0
+
+    def test_any_order_of_dimensions(self):
+        draws = np.random.default_rng(0).normal(size=(2, 10, 3))
+        source = tree(draws)
+        dataset = source["posterior"].dataset.transpose("obs_id", "draw", "chain")
+        turned = DataTree.from_dict({"posterior": dataset})
+        np.testing.assert_array_equal(as_marginals(turned).draws, draws)
+
+    def test_a_single_number(self):
+        points = labelled_marginals(tree(np.arange(20.0).reshape(2, 10), ()))
+        assert points.dims == points.shape == ()
+        assert points.dataset(a=points.marginals.moments.mean)["a"].item() == 9.5
+
+    def test_marginals_have_numbers(self):
+        at = LatentMarginals(np.zeros((3, 1)), np.ones(3), np.ones(1))
+        points = labelled_marginals(at)
+        assert points.marginals is at
+        assert points.dims == ("pred_id",)  # as `predict` calls new points
+        np.testing.assert_array_equal(points.coords["pred_id"], np.arange(3))
+
+
+class TestErrors:
+    DRAWS = np.zeros((2, 5, 3))
+
+    def test_inputs_in_place_of_a_name(self):
+        with pytest.raises(TypeError, match=r"var must be the name.*posterior.marginals\(Xnew\)"):
+            as_marginals(tree(self.DRAWS), var=np.zeros((2, 1)))
+
+    def test_a_group_in_place_of_the_tree(self):
+        with pytest.raises(KeyError, match="give the whole tree"):
+            as_marginals(tree(self.DRAWS)["posterior"])
+
+    def test_other_objects(self):
+        with pytest.raises(TypeError, match="LatentMarginals or a DataTree of draws, got list"):
+            as_marginals([1.0])
+
+    def test_no_group(self):
+        with pytest.raises(KeyError, match=r"no group 'predictions'; it has \['posterior'\]"):
+            as_marginals(tree(self.DRAWS), group="predictions")
+
+    def test_no_variable(self):
+        with pytest.raises(KeyError, match=r"'posterior' has no variable 'g'; it has \['f'\]"):
+            as_marginals(tree(self.DRAWS), var="g")
+
+    def test_no_draws(self):
+        with pytest.raises(ValueError, match=r"holds no draws: its sizes are .*'draw': 0"):
+            as_marginals(tree(np.zeros((2, 5, 3))).isel(draw=slice(0)))
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_draws_that_are_not_finite(self, bad):
+        draws = self.DRAWS.copy()
+        draws[1, 2, 0] = bad
+        with pytest.raises(ValueError, match=r"'f' of group 'posterior' .* NaN or infinite"):
+            as_marginals(tree(draws))
+
+    def test_no_chains(self):
+        source = tree(self.DRAWS).isel(chain=0)
+        with pytest.raises(ValueError, match=r"needs the dimensions chain and draw, got \('draw'"):
+            as_marginals(source)

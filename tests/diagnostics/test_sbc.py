@@ -1,0 +1,246 @@
+"""Calibration by simulation: uniform where the method is right, and not where it is wrong.
+
+Uniformity is judged at each of 8 points by the Kolmogorov-Smirnov test, at 1e-3 over 8: a right
+method is called wrong with probability 1e-3 for a new seed, never for the seeds fixed here.
+"""
+
+import dataclasses
+import re
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import kstest, norm
+
+import pymc_skewgp as sg
+from pymc_skewgp import SkewGP, sbc
+from pymc_skewgp._diagnostics.approximations import METHODS, Problem
+from pymc_skewgp._diagnostics.sbc import draw_prior
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+
+X = np.linspace(-2.0, 2.0, 8)[:, None]
+SIZE = 1e-3
+POINTS = np.array([[-0.6], [0.9]])
+GAMMA = np.array([0.3, -0.2])
+
+
+def process(s=0):
+    cov = 4.0 * pm.gp.cov.ExpQuad(1, ls=1.0)
+    if not s:
+        return SkewGP(cov_func=cov)
+    return SkewGP(
+        mean_func=pm.gp.mean.Constant(0.5),
+        cov_func=cov,
+        pseudo_points=POINTS,
+        phase=[1, -1],
+        truncation=GAMMA,
+    )
+
+
+def smallest_p(places):
+    """Over the points of an array (n_simulations, n)."""
+    return min(kstest(column, "uniform").pvalue for column in places.T) * places.shape[1]
+
+
+def run(gp, method="exact", n_simulations=200, **options):
+    tree = sbc(gp, X, method=method, n_simulations=n_simulations, progressbar=False, **options)
+    places = tree["prior_sbc"]["f"].values[0]
+    assert places.shape == (n_simulations, len(X))
+    assert ((places >= 0) & (places <= 1)).all()
+    return tree, places
+
+
+def half_as_wide(problem):
+    """EP with half the deviations."""
+    found = METHODS["ep"](problem)
+    at = found.marginals
+    return found._replace(marginals=dataclasses.replace(at, variance=at.variance / 4.0))
+
+
+def shifted(problem):
+    """EP a third of a prior deviation too high."""
+    found = METHODS["ep"](problem)
+    at = found.marginals
+    return found._replace(marginals=dataclasses.replace(at, means=at.means + 2.0 / 3.0))
+
+
+def prior_alone(problem):
+    """What the prior says, without the labels: right on average over the prior."""
+    mean, variance = np.zeros((len(problem.X), 1)), np.full(len(problem.X), 4.0)
+    found = METHODS["ep"](problem)
+    return found._replace(marginals=LatentMarginals(mean, variance, np.ones(1)))
+
+
+class TestMethods:
+    @pytest.mark.parametrize("s", [0, 2])
+    def test_the_exact_posterior(self, s):
+        """Calibrated, and its intervals hold the truth within 4.5 stated errors: 4 levels, 3e-5."""
+        tree, places = run(process(s))
+        assert smallest_p(places) > SIZE
+        found = sg.coverage(tree)
+        assert found["coverage"].dims == ("prob", "obs_id")
+        assert (np.abs(found["mean"] - found["prob"]) < 4.5 * found["mean_se"]).all()
+        assert (found["mean_se"] < 0.05).all()
+
+    @pytest.mark.parametrize("method", [half_as_wide, shifted])
+    def test_wrong_methods_are_caught(self, method):
+        """Largest gap of the distribution of places .16 and .13, against 2.3 / 400^.5 = .11."""
+        _, places = run(process(), method, n_simulations=400)
+        assert smallest_p(places) < SIZE
+
+    def test_the_prior_alone_is_not(self):
+        """As the documentation says of errors that cancel; it tells the truths' distribution."""
+        tree, places = run(process(), prior_alone, n_simulations=100)
+        assert smallest_p(places) > SIZE
+        assert tree["prior_sbc"].attrs["method"] == "prior_alone"
+
+    def test_a_markov_chain_thinned(self):
+        """Ranks in a chain that hardly mixes are not uniform; one of 30 steps is enough."""
+        _, places = run(process(), "lin_ess", 60, draws=9, options={"thin": 30})
+        assert smallest_p(places) > SIZE
+
+
+class TestTruths:
+    """Draws of the prior, 4000 of them: KS tests at 8 points as above."""
+
+    def draws(self, gp):
+        prior = gp.posterior(X, np.zeros(8, dtype=int)).prior
+        return draw_prior(prior, X, 4000, np.random.default_rng(0))
+
+    def test_gaussian(self):
+        assert smallest_p(norm.cdf(self.draws(process()) / 2.0)) > SIZE
+
+    def test_independent_of_each_other(self):
+        """Neighbouring draws: the correlation of 4000 pairs within 4 / 4000^.5, 6e-5 each."""
+        for s in (0, 2):
+            f = self.draws(process(s))
+            found = [np.corrcoef(f[:-1, i], f[1:, i])[0, 1] for i in range(8)]
+            assert np.abs(found).max() < 4.0 / np.sqrt(4000)
+
+    def test_with_pseudo_points(self):
+        """Against draws of the Gaussian prior, kept where their signs are as told."""
+        everywhere = np.vstack([POINTS, X])
+        K = 4.0 * np.exp(-0.5 * (everywhere - everywhere.T) ** 2)
+        f = np.random.default_rng(1).multivariate_normal(np.zeros(10), K, 60_000)
+        # Signs are of f less its mean.
+        kept = f[((np.array([1.0, -1.0]) * f[:, :2] / 2.0 + GAMMA) > 0).all(axis=1)]
+        assert len(kept) > 10_000
+        found = self.draws(process(2))
+        p = [kstest(found[:, i], 0.5 + kept[:, 2 + i]).pvalue for i in range(8)]
+        assert min(p) * 8 > SIZE
+
+
+class TestResults:
+    def test_form(self):
+        tree, _ = run(process(), "ep", 7)
+        assert tree["prior_sbc"]["f"].dims == ("chain", "draw", "obs_id")
+        assert tree["prior_sbc"].attrs["method"] == "ep"
+        assert tree["prior_sbc"].attrs["n_simulations"] == 7
+        np.testing.assert_array_equal(tree["constant_data"]["X"], X)
+
+    def test_ranks_are_spread_within_their_cells(self):
+        """Of 4 draws, 0 to 4 lie below the truth; places are in the fifth that this says."""
+        tree, places = run(process(), n_simulations=20, draws=4)
+        again, _ = run(process(), n_simulations=20, draws=4)
+        np.testing.assert_array_equal(again["prior_sbc"]["f"], tree["prior_sbc"]["f"])
+        assert np.unique(places).size == places.size
+        assert np.unique((places * 5).astype(int)).tolist() == [0, 1, 2, 3, 4]
+
+    def test_seeds(self):
+        one, other = (run(process(), "ep", 5, random_seed=i)[1] for i in (0, 1))
+        assert (one != other).all()
+
+    def test_plot(self):
+        matplotlib = pytest.importorskip("matplotlib")
+        matplotlib.use("Agg")
+        tree, _ = run(process(), "ep", 30)
+        plots = az.plot_ecdf_pit(tree, group="prior_sbc", backend="matplotlib")
+        assert plots.viz["ecdf_lines"]["f"].sizes == {"obs_id": 8}
+        matplotlib.pyplot.close("all")
+
+    def test_hyperparameters_at_a_point(self):
+        with pm.Model():
+            eta = pm.HalfNormal("eta")
+            random = SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
+        _, found = run(random, "ep", 5, point={"eta": 2.0, "ls": 1.0})
+        # Another order of operations in the kernel: 1e-6 is what EP stops at.
+        np.testing.assert_allclose(found, run(process(), "ep", 5)[1], atol=1e-5)
+
+
+class TestElsewhere:
+    """More simulations than one worker does at a time, so that several work."""
+
+    @pytest.mark.slow(ci=True)
+    @pytest.mark.parametrize("s", [0, 2])
+    def test_results_do_not_depend_on_the_number_of_processes(self, s):
+        """Of a process that hangs on a model, with random hyperparameters or pseudo-points."""
+        pytest.importorskip("joblib")
+        point = None
+        with pm.Model():
+            gp = process(s)
+            if not s:
+                point = {"ls": 1.0}
+                gp = SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
+        _, one = run(gp, n_simulations=45, n_jobs=1, point=point)
+        _, two = run(gp, n_simulations=45, n_jobs=2, point=point)
+        np.testing.assert_allclose(two, one, atol=1e-9)
+
+    @pytest.mark.slow(ci=True)
+    def test_on_a_dask_cluster(self, dask_cluster):
+        joblib = pytest.importorskip("joblib")
+        _, here = run(process(2), n_simulations=45)
+        with (
+            dask_cluster.get_client() as client,
+            joblib.parallel_config(backend="dask"),
+        ):
+            _, there = run(process(2), n_simulations=45)
+            assert len(client.scheduler_info()["workers"]) == 2
+        np.testing.assert_allclose(there, here, atol=1e-9)
+
+
+class TestErrors:
+    def test_no_process(self):
+        with pytest.raises(TypeError, match="gp must be a SkewGP, got Latent"):
+            sbc(pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)), X)
+
+    def test_a_point_that_is_no_mapping(self):
+        with pytest.raises(TypeError, match="point must map names to values, got float"):
+            sbc(process(), X, point=1.0)
+
+    def test_unknown_method(self):
+        with pytest.raises(ValueError, match=re.escape(f"one of {list(METHODS)}, got 'nuts'")):
+            sbc(process(), X, method="nuts")
+
+    @pytest.mark.parametrize("name", ["n_simulations", "draws"])
+    def test_counts(self, name):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+            sbc(process(), X, **{name: 0})
+
+    def test_a_missing_hyperparameter(self):
+        with pm.Model():
+            gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
+        with pytest.raises(ValueError, match="depends on ls: give their values in point"):
+            sbc(gp, X)
+
+    @pytest.mark.parametrize("method", ["laplace", "advi", "latent_nuts", "hsgp_nuts"])
+    def test_methods_that_know_no_pseudo_points(self, method):
+        with pytest.raises(ValueError, match="pseudo_points"):
+            sbc(process(2), X, method=method, n_simulations=1, progressbar=False)
+
+
+def test_a_problem_has_the_labels_of_its_simulation():
+    """Labels follow Phi(f): what a method is given, against what the truth says of it."""
+    seen = []
+
+    def watch(problem: Problem):
+        seen.append(problem)
+        return METHODS["ep"](problem)
+
+    run(process(), watch, 100)
+    labels = np.array([problem.labels for problem in seen])
+    assert set(np.unique(labels)) == {0, 1}
+    # Half of all labels are 1; those of one function go together: 5 standard errors of 100.
+    assert abs(labels.mean() - 0.5) < 5 * 0.5 / np.sqrt(100)
+    assert len({problem.seed for problem in seen}) == 100
+    assert all((problem.chains, problem.draws) == (1, 99) for problem in seen)

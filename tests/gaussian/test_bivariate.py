@@ -1,0 +1,257 @@
+"""Bivariate rectangles against closed forms, mpmath and plain tensor quadrature."""
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import brute_log_prob, equicorrelated_log_prob, finite_difference
+from scipy.special import log_ndtr
+from scipy.stats import multivariate_normal
+
+from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
+from pymc_skewgp._gaussian.bivariate import bivariate_log_prob, bivariate_truncated_moments
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval, truncated_moments
+
+INF = np.inf
+
+
+def _cov(rho):
+    return np.array([[1.0, rho], [rho, 1.0]])
+
+
+@pytest.mark.parametrize(
+    "rho", [0.0, 1e-9, 0.5, -0.5, 0.99, -0.99, 1 - 1e-6, 1e-6 - 1, 1 - 1e-12, 1e-12 - 1]
+)
+def test_orthant_formula(rho):
+    with mpmath.workdps(40):
+        exact = mpmath.log(mpmath.mpf(1) / 4 + mpmath.asin(mpmath.mpf(rho)) / (2 * mpmath.pi))
+    # Down to 2e-7 (rho = 1e-12 - 1): round-off of a log-sum of some 900 terms.
+    assert bivariate_log_prob([0, 0], None, _cov(rho)) == pytest.approx(float(exact), abs=1e-13)
+
+
+# log P by tanh-sinh quadrature of the conditional form with 40 digits, in `_exact` below; the
+# bounds reach probabilities of exp(-10776) and the correlations 1 - 1e-12.
+EXTREME = [
+    ([60.0, 80.0], [INF, INF], 0.5),
+    ([100.0, -INF], [INF, -99.0], -0.3),
+    ([37.3, 36.1], [INF, INF], 1 - 1e-12),
+    ([5.0, -6.0], [INF, INF], -0.99999),
+    ([5.0, -6.0], [5.1, -5.9], -0.9),
+    ([0.1, 0.1], [0.1001, 0.1001], 0.3),
+    ([-1e-6, 3.0], [1e-6, INF], 0.99),
+    ([40.0, -INF], [40.01, 38.0], 0.9999),
+    ([-1.0, -1.0], [1.0, 1.0], 1 - 1e-10),
+]
+
+
+def _exact(lower, upper, rho):
+    """Quadrature over a window around the peak, in panels fine beside both scales."""
+    with mpmath.workdps(30):
+        rho = mpmath.mpf(rho)
+        s = mpmath.sqrt(1 - rho**2)
+        (a, c), (b, d) = map(mpmath.mpf, lower), map(mpmath.mpf, upper)
+
+        def density(x):
+            p, q = (c - rho * x) / s, (d - rho * x) / s
+            p, q = (p, q) if p + q > 0 else (-q, -p)
+            return mpmath.npdf(x) * (
+                mpmath.erfc(p / mpmath.sqrt(2)) - mpmath.erfc(q / mpmath.sqrt(2))
+            )
+
+        left, right = max(a, mpmath.mpf(-110)), min(b, mpmath.mpf(110))
+        ends = [left, right]
+        for _ in range(90):
+            m = [ends[0] + (ends[1] - ends[0]) * k / 3 for k in (1, 2)]
+            ends[int(density(m[0]) < density(m[1])) ^ 1] = m[int(density(m[0]) >= density(m[1]))]
+        mode = sum(ends) / 2
+        floor = density(mode) * mpmath.exp(-40)
+        for k, limit in enumerate((left, right)):
+            inside, outside = mode, limit
+            if density(limit) >= floor:
+                inside = limit
+            else:
+                for _ in range(50):
+                    middle = (inside + outside) / 2
+                    inside, outside = (
+                        (middle, outside) if density(middle) > floor else (inside, middle)
+                    )
+            ends[k] = inside
+        points = [ends[0] + (ends[1] - ends[0]) * k / 24 for k in range(25)]
+        switches = [y / rho + k * s for y in (c, d) if mpmath.isfinite(y) for k in range(-9, 10, 3)]
+        points = sorted({*points, *(x for x in switches if ends[0] < x < ends[1])})
+        return float(mpmath.log(mpmath.quad(density, points, method="gauss-legendre") / 2))
+
+
+@pytest.mark.parametrize(("lower", "upper", "rho"), EXTREME)
+def test_extremes_against_mpmath(lower, upper, rho):
+    # The requirement is 1e-10; a log of -1e4 has a round-off of 2e-12 itself.
+    value = bivariate_log_prob(lower, upper, _cov(rho))
+    assert value == pytest.approx(_exact(lower, upper, rho), abs=1e-11)
+
+
+def test_against_brute_quadrature():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        scale = 10.0 ** rng.uniform(-2, 2, 2)
+        cov = _cov(rng.uniform(-0.95, 0.95)) * np.outer(scale, scale)
+        lower = rng.normal(size=2) * 4 * scale
+        upper = lower + rng.choice([0.1, 2.0, INF], 2) * scale
+        # The oracle's accuracy at these correlations.
+        assert bivariate_log_prob(lower, upper, cov) == pytest.approx(
+            brute_log_prob(lower, upper, cov), abs=1e-11
+        )
+
+
+def test_against_scipy_where_it_is_accurate():
+    upper = np.array([0.7, -0.4])
+    for rho in (-0.8, 0.1, 0.6):
+        # scipy's bivariate routine is good to 1e-15 absolute on probabilities of order .1.
+        expected = multivariate_normal([0, 0], _cov(rho)).logcdf(upper)
+        assert bivariate_log_prob(None, upper, _cov(rho)) == pytest.approx(expected, abs=1e-10)
+
+
+def test_against_the_common_factor():
+    lower, upper = np.array([1.0, 9.0]), np.array([3.0, INF])
+    # Another integral altogether (over the common factor): 1e-13.
+    assert bivariate_log_prob(lower, upper, _cov(0.97)) == pytest.approx(
+        equicorrelated_log_prob(lower, upper, 0.97), abs=1e-12
+    )
+
+
+def test_independence_and_unbounded_coordinates():
+    lower, upper = np.array([-1.0, 30.0]), np.array([0.5, 31.0])
+    expected = log_ndtr_interval(lower, upper)
+    assert bivariate_log_prob(lower, upper, np.eye(2)) == pytest.approx(expected.sum(), rel=1e-14)
+    assert bivariate_log_prob([-INF, 60.0], None, [[1.0, 2.9], [2.9, 9.0]]) == pytest.approx(
+        log_ndtr(-20.0), rel=1e-15
+    )
+    assert bivariate_log_prob(None, None, _cov(0.9)) == 0.0
+
+
+rectangles = st.tuples(
+    st.floats(-20, 20), st.floats(-20, 20), st.floats(1e-6, 30), st.floats(1e-6, 30)
+)
+correlations = st.one_of(
+    st.floats(-0.999, 0.999),
+    st.tuples(st.sampled_from([-1, 1]), st.floats(1, 12)).map(lambda c: c[0] * (1 - 10 ** -c[1])),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rectangle=rectangles, rho=correlations, open_end=st.booleans())
+def test_symmetries(rectangle, rho, open_end):
+    lower = np.array(rectangle[:2])
+    upper = lower + (INF if open_end else np.array(rectangle[2:]))
+    value = bivariate_log_prob(lower, upper, _cov(rho))
+    # Measured 7e-13, or 7e-16 of the log where that is larger; swapping integrates over the other
+    # coordinate, so this is an accuracy test as well.
+    tolerance = 1e-11 + 3e-15 * abs(value)
+    assert value <= 0
+    assert bivariate_log_prob(lower[::-1], upper[::-1], _cov(rho)) == pytest.approx(
+        value, abs=tolerance
+    )
+    assert bivariate_log_prob(-upper, -lower, _cov(rho)) == pytest.approx(value, abs=tolerance)
+    flipped = bivariate_log_prob([-upper[0], lower[1]], [-lower[0], upper[1]], _cov(-rho))
+    assert flipped == pytest.approx(value, abs=tolerance)
+
+
+@settings(max_examples=40, deadline=None)
+@given(a=st.floats(-6, 6), b=st.floats(-6, 6), width=st.floats(0.01, 5), rho=correlations)
+def test_rectangles_add_up(a, b, width, rho):
+    left = bivariate_log_prob([a, b], [a + width, INF], _cov(rho))
+    right = bivariate_log_prob([a + width, b], [INF, INF], _cov(rho))
+    whole = bivariate_log_prob([a, b], [INF, INF], _cov(rho))
+    assert np.logaddexp(left, right) == pytest.approx(whole, abs=1e-11)
+
+
+def _tensor_moments(lower, upper, cov, count=300):
+    """Log probability and central moments by a plain two-dimensional Gauss-Legendre rule."""
+    points, weights = np.polynomial.legendre.leggauss(count)
+    x, w = [], []
+    for low, high in zip(lower, upper, strict=True):
+        x.append(0.5 * (low + high) + 0.5 * (high - low) * points)
+        w.append(0.5 * (high - low) * weights)
+    grid = np.stack(np.meshgrid(*x, indexing="ij"), axis=-1).reshape(-1, 2)
+    mass = np.outer(*w).ravel() * multivariate_normal([0, 0], cov).pdf(grid)
+    total = mass.sum()
+    mass /= total
+    mean = mass @ grid
+    off = grid - mean
+    return (
+        np.log(total),
+        mean,
+        (off * mass[:, None]).T @ off,
+        np.einsum("n,ni,nj,nk->ijk", mass, off, off, off, optimize=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "cov"),
+    [
+        ([-1.0, 0.5], [2.0, 1.5], [[1.0, 0.6], [0.6, 1.0]]),
+        ([0.0, -4.0], [18.0, 12.0], [[4.0, -1.5], [-1.5, 2.0]]),
+        ([3.0, 2.0], [12.0, 12.0], [[1.0, -0.9], [-0.9, 1.0]]),
+    ],
+)
+def test_moments_against_a_tensor_rule(lower, upper, cov):
+    exact = _tensor_moments(lower, upper, cov)
+    moments = bivariate_truncated_moments(lower, upper, cov)
+    assert moments.log_prob == pytest.approx(exact[0], abs=1e-11)
+    # The tensor rule is converged to round-off; central moments cancel a few digits of it.
+    np.testing.assert_allclose(moments.mean, exact[1], rtol=1e-11)
+    np.testing.assert_allclose(moments.cov, exact[2], atol=1e-11 * exact[2].max())
+    np.testing.assert_allclose(moments.third, exact[3], atol=1e-10 * np.abs(exact[3]).max())
+
+
+def test_open_bounds_equal_far_ones():
+    cov = np.array([[1.0, 0.7], [0.7, 2.0]])
+    near = bivariate_truncated_moments([0.3, -INF], [INF, 0.5], cov)
+    for size in (60.0, 1e10, 1e300):
+        far = bivariate_truncated_moments([0.3, -size], [size, 0.5], cov)
+        for one, other in zip(near, far, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rho", [0.3, -0.95, 1 - 1e-7, 1e-7 - 1])
+@pytest.mark.parametrize("lower", [[0.2, -0.5], [8.0, 6.0]])
+def test_moments_agree_when_the_coordinates_are_swapped(rho, lower):
+    one = bivariate_truncated_moments(lower, None, _cov(rho))
+    other = bivariate_truncated_moments(lower[::-1], None, _cov(rho))
+    sd = np.sqrt(np.diag(one.cov))
+    # Round-off of means near 8; then of the log weights, of size log P = -5e8 at the worst
+    # (opposite corners at rho = 1e-7 - 1, where the deviations are 1e-8).
+    np.testing.assert_allclose(one.mean, other.mean[::-1], atol=1e-13)
+    tolerance = 1e-10 + 1e-15 * abs(one.log_prob)
+    square, cube = np.outer(sd, sd), np.einsum("i,j,k", sd, sd, sd)
+    assert (np.abs(one.cov - other.cov[::-1, ::-1]) <= tolerance * square).all()
+    assert (np.abs(one.third - other.third[::-1, ::-1, ::-1]) <= 10 * tolerance * cube).all()
+
+
+def test_moments_are_derivatives_of_the_log_probability():
+    cov, lower = np.array([[1.0, -0.4], [-0.4, 0.8]]), np.array([20.0, -1.0])
+    moments = bivariate_truncated_moments(lower, None, cov)
+    # E u = cov s, s_i = -d log P / d low_i. Differences: round-off 1e-13/h, truncation h^4.
+    s = -finite_difference(lambda a: bivariate_log_prob(a, None, cov), lower, h=2e-3)
+    np.testing.assert_allclose(moments.mean, cov @ s, rtol=1e-9)
+
+
+def test_moments_of_independent_coordinates():
+    lower, upper = np.array([30.0, -1.0]), np.array([INF, 0.5])
+    moments = bivariate_truncated_moments(lower, upper, np.eye(2))
+    _, mean, variance = truncated_moments(lower, upper)
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-14)
+    # 1e-14 of 30 beside a standard deviation of 1/30.
+    np.testing.assert_allclose(moments.cov, np.diag(variance), atol=1e-14)
+    assert moments.third[0, 0, 1] == pytest.approx(0.0, abs=1e-15)
+
+
+def test_singular_and_indefinite_covariances():
+    with pytest.warns(JitterWarning):
+        value = bivariate_log_prob([0, 0], None, np.ones((2, 2)))
+    # The jitter of 1e-12 moves the orthant by its angle, sqrt(2e-12)/(2 pi) = 2e-7.
+    assert value == pytest.approx(np.log(0.5), abs=1e-6)
+    with pytest.raises(NotPositiveDefiniteError):
+        bivariate_log_prob([0, 0], None, _cov(1.5))
+    with pytest.raises(ValueError, match="lower must be below upper"):
+        bivariate_log_prob([0, 1], [1, 1], np.eye(2))

@@ -1,0 +1,402 @@
+"""Layers: the arcs of one ellipse, the chain's bookkeeping, the law of the draws, the inputs.
+
+Stochastic tests: a draw of lin-ess is correlated with the one before, so Monte Carlo errors come
+from the spread between 64 independent chains. Each statistic is held to 5 standard errors; for a
+Student t with 63 degrees of freedom that is a false-alarm rate of 5e-6 a statistic, below 3e-4
+for the whole file, and the seeds are fixed.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import log_ndtr, ndtr
+
+from pymc_skewgp._errors import StuckChainWarning
+from pymc_skewgp._gaussian.samplers import lin_ess as module
+from pymc_skewgp._gaussian.samplers.lin_ess import (
+    SAFETY,
+    LinESSResult,
+    _cone_arc,
+    _general_arcs,
+    lin_ess,
+)
+
+N_CHAINS = 64
+SIGMAS = 5.0
+
+
+def assert_expectation(per_chain, exact):
+    """`per_chain` (chains, ...) averages of independent chains agree with `exact`."""
+    error = per_chain.std(axis=0, ddof=1) / np.sqrt(per_chain.shape[0])
+    np.testing.assert_array_less(np.abs(per_chain.mean(axis=0) - exact), SIGMAS * error)
+
+
+def arcs_of(value, direction, low, high):
+    m = len(value)
+    start, end = np.empty(2 * m + 1), np.empty(2 * m + 1)
+    gaps, n_active = _general_arcs(value, direction, low, high, start, end)
+    return start[:gaps], end[:gaps], n_active
+
+
+# --- the arcs -----------------------------------------------------------------------------------
+
+
+@st.composite
+def ellipses(draw):
+    """A feasible value, a direction and thresholds; one-, two- and no-sided rows of all widths."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m = draw(st.integers(1, 60))
+    width = 10.0 ** draw(st.integers(-3, 1))
+    kinds = draw(st.sampled_from(["lower", "upper", "both", "mixed"]))
+    value, direction = rng.normal(size=m), rng.normal(size=m)
+    low = value - width * rng.exponential(size=m)
+    high = value + width * rng.exponential(size=m)
+    if kinds == "lower":
+        high[:] = np.inf
+    elif kinds == "upper":
+        low[:] = -np.inf
+    elif kinds == "mixed":
+        low[rng.random(m) < 0.5] = -np.inf
+        high[rng.random(m) < 0.5] = np.inf
+    return value, direction, low, high
+
+
+@settings(max_examples=300, deadline=None)
+@given(ellipses())
+def test_arcs_agree_with_the_constraints_on_a_grid_of_angles(ellipse):
+    value, direction, low, high = ellipse
+    start, end, n_active = arcs_of(*ellipse)
+    assert (start < end).all()
+    assert (end[:-1] <= start[1:]).all()
+    inner = np.linspace(-1, 1, 401) * 10.0 ** np.arange(-4, 1)[:, None]
+    angle = np.concatenate([np.linspace(-np.pi, np.pi, 4001), inner.ravel()])
+    point = np.outer(np.cos(angle), value) + np.outer(np.sin(angle), direction)
+    faces = np.concatenate([point - low, high - point], axis=1)
+    slack = faces.min(axis=1)
+    inside = ((angle[:, None] >= start) & (angle[:, None] <= end)).any(axis=1)
+    # A point this close to a face may be on either side by round-off: 1e4 eps at values of size 10.
+    clear = np.abs(slack) > 1e-11
+    np.testing.assert_array_equal(inside[clear], slack[clear] > 0)
+    # A face that the grid saw cross is active; one whose amplitude cannot reach it is not.
+    radius = np.hypot(value, direction)
+    assert n_active >= ((faces < -1e-11).any(axis=0)).sum()
+    assert n_active <= (low > -radius).sum() + (high < radius).sum()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300))
+def test_cone_arc_is_the_general_arc_at_zero_thresholds(seed, m):
+    rng = np.random.default_rng(seed)
+    value, direction = rng.normal(size=m), rng.normal(size=m)
+    low = np.where(value > 0, 0.0, -np.inf)
+    high = np.where(value > 0, np.inf, 0.0)
+    start, end, n_active = arcs_of(value, direction, low, high)
+    assert n_active == m
+    # Both are closed forms of a few operations, each with relative error eps.
+    np.testing.assert_allclose(_cone_arc(value, direction), (start[0], end[0]), rtol=1e-14)
+    assert len(start) == 1
+
+
+def test_two_separate_arcs_are_both_found():
+    # sin t <= 0.5 leaves [-pi, pi/6] and [5 pi/6, pi].
+    start, end, n_active = arcs_of(
+        np.array([0.0]), np.array([1.0]), np.array([-np.inf]), np.array([0.5])
+    )
+    np.testing.assert_allclose(start, [-np.pi, 5 * np.pi / 6], rtol=1e-14)
+    np.testing.assert_allclose(end, [np.pi / 6, np.pi], rtol=1e-14)
+    assert n_active == 1
+
+
+def test_without_an_active_constraint_the_whole_ellipse_is_feasible():
+    start, end, n_active = arcs_of(np.ones(2), np.ones(2), np.full(2, -9.0), np.full(2, np.inf))
+    assert (start[0], end[0], n_active) == (-np.pi, np.pi, 0)
+
+
+# --- the chain's bookkeeping --------------------------------------------------------------------
+
+
+def random_factor(rng, size):
+    return np.linalg.cholesky(np.eye(size) + np.cov(rng.normal(size=(size, 2 * size))))
+
+
+@pytest.mark.parametrize("n_chains", [1, 3, 400])
+def test_thinning_and_burning_select_from_the_same_chain(n_chains):
+    # 400 chains make blocks of two steps, so the selection crosses many of them.
+    rng = np.random.default_rng(1)
+    factor, start = random_factor(rng, 4), np.ones((n_chains, 4))
+    every = lin_ess(factor, start, 0.0, n_draws=35, random_seed=2)
+    some = lin_ess(factor, start, 0.0, n_draws=10, thin=3, n_burn=5, random_seed=2)
+    for all_steps, kept in zip(every, some, strict=True):
+        np.testing.assert_array_equal(kept, all_steps[:, 7::3])
+
+
+@pytest.mark.parametrize("lower", [0.0, -0.4])
+def test_a_polytope_with_identity_constraints_is_the_rectangle(lower):
+    rng = np.random.default_rng(3)
+    factor, mean = random_factor(rng, 5), 0.3 * np.arange(5.0)
+    start = np.ones((8, 5))
+    arguments = {"mean": mean, "n_draws": 700, "thin": 2, "random_seed": 4}
+    rectangle = lin_ess(factor, start, lower, **arguments)
+    polytope = lin_ess(factor, start, lower, constraints=np.eye(5), **arguments)
+    # The same random numbers by two ways of carrying the state along 11 blocks; the map is not
+    # chaotic, so round-off stays near eps: 1e-9 is a wide berth that still shows any mistake.
+    np.testing.assert_allclose(polytope.draws, rectangle.draws, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(polytope.arc_length, rectangle.arc_length, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(polytope.n_active, rectangle.n_active)
+
+
+def test_shapes_types_and_ranges():
+    result = lin_ess(np.eye(3), np.ones((5, 3)), 0.0, 4.0, n_draws=7, thin=2, random_seed=0)
+    assert isinstance(result, LinESSResult)
+    assert result.draws.shape == (5, 7, 3)
+    assert result.arc_length.shape == result.n_active.shape == (5, 7)
+    assert result.n_active.dtype == np.int64
+    assert ((result.arc_length > 0) & (result.arc_length <= 2 * np.pi)).all()
+    assert ((result.n_active >= 0) & (result.n_active <= 6)).all()
+
+
+def test_seed_gives_the_result_and_chains_differ():
+    def run(seed):
+        return lin_ess(np.eye(3), np.ones((2, 3)), 0.0, n_draws=50, random_seed=seed).draws
+
+    np.testing.assert_array_equal(run(5), run(5))
+    np.testing.assert_array_equal(run(5), run(np.random.default_rng(5)))
+    assert (run(5) != run(6)).all()
+    assert (run(5)[0] != run(5)[1]).all()
+
+
+def test_inputs_are_left_as_they_were():
+    factor, start, a = np.asfortranarray(np.eye(2)), np.ones((1, 2)), np.ones((1, 2))
+    lin_ess(factor, start, 0.0, constraints=a, n_draws=5, random_seed=0)
+    lin_ess(factor, start, 0.0, n_draws=5, random_seed=0)
+    np.testing.assert_array_equal(factor, np.eye(2))
+    np.testing.assert_array_equal(start, np.ones((1, 2)))
+    np.testing.assert_array_equal(a, np.ones((1, 2)))
+
+
+# --- strict feasibility -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1.0, 1e-4, 1e-8])
+@pytest.mark.parametrize("mean", [0.0, 7.0])
+def test_every_draw_of_a_tight_rectangle_is_strictly_inside(width, mean):
+    rng = np.random.default_rng(6)
+    low = mean + 0.5 * rng.normal(size=10)
+    high = low + width
+    start = (low + high)[None] / 2
+    result = lin_ess(
+        random_factor(rng, 10), start, low, high, mean=mean, n_draws=20_000, random_seed=7
+    )
+    assert (result.draws > low).all()
+    assert (result.draws < high).all()
+    assert (result.arc_length > 0).all()
+    # It moves over the whole rectangle, not in a corner of it: each coordinate covers 3/4.
+    assert (np.ptp(result.draws[0], axis=0) > 0.75 * width).all()
+
+
+@pytest.mark.parametrize("mean", [0.0, 7.0])
+@pytest.mark.parametrize("width", [np.inf, 1.0, 1e-6])
+def test_every_draw_of_a_tight_polytope_is_strictly_inside(width, mean):
+    rng = np.random.default_rng(8)
+    a = rng.normal(size=(25, 10))
+    centre = rng.normal(size=10)
+    a *= np.sign(a @ centre)[:, None]
+    # The infinite width is the cone A u > 0, with the centre up to 3 from a face.
+    low = a @ centre - width / 3 if np.isfinite(width) else np.zeros(25)
+    high = low + width
+    result = lin_ess(
+        random_factor(rng, 10), centre[None], low, high, mean=mean, constraints=a,
+        n_draws=20_000, random_seed=9,
+    )  # fmt: skip
+    row = result.draws[0] @ a.T
+    assert (row > low).all()
+    assert (row < high).all()
+    assert (result.arc_length > 0).all()
+
+
+def test_a_start_within_round_off_of_a_face_is_used():
+    a = np.array([[1.0, 1.0], [1.0, -1.0]])
+    start = np.array([[1.0, 1.0 - SAFETY / 100]])
+    draws = lin_ess(np.eye(2), start, 0.0, constraints=a, n_draws=500, random_seed=0).draws
+    assert (draws @ a.T > 0).all()
+    assert np.ptp(draws[0, :, 0]) > 0.5
+
+
+def test_steps_that_cannot_move_are_counted_and_warned_of(monkeypatch):
+    # Limits that no state on any ellipse meets stand in for round-off, which hardly ever does it.
+    monkeypatch.setattr(module, "_tightened", lambda *_: np.array([[1e6] * 2, [2e6] * 2]))
+    start = np.ones((2, 2))
+    with pytest.warns(StuckChainWarning, match=r"20 of 20 lin-ess steps stayed"):
+        result = module.lin_ess(np.eye(2), start, 0.0, n_draws=10, random_seed=0)
+    assert (result.draws == 1.0).all()
+    assert (result.arc_length == 0.0).all()
+
+
+def test_faces_are_moved_in_by_round_off_but_not_past_a_start():
+    outer = np.array([[0.0, 0.0, -np.inf], [np.inf, 2.0, 1e-14]])
+    value = np.array([[1.0, 1e-14, 0.0]])
+    mean, offset = np.full(3, 4.0), np.zeros((1, 3))
+    low, high = module._tightened(outer, value, np.eye(3), offset, mean, np.eye(3))
+    # |mean| + 8 standard deviations is the size of the terms of each row.
+    np.testing.assert_allclose(low, [12 * SAFETY, 5e-15, -np.inf], rtol=1e-12)
+    np.testing.assert_allclose(high, [np.inf, 2.0 - 12 * SAFETY, 5e-15], rtol=1e-14)
+    np.testing.assert_array_equal(
+        module._tightened(outer, value, np.eye(3), offset, 0 * mean, None), outer
+    )
+
+
+def test_values_carried_along_are_refreshed_from_the_state(monkeypatch):
+    rng = np.random.default_rng(15)
+    a, walk, entries = rng.normal(size=(6, 4)), module._walk, []
+
+    def spoiling(value, *arguments):
+        entries.append(value.copy())
+        walk(value, *arguments)
+        value += 1e-7  # far more than round-off does to it
+
+    monkeypatch.setattr(module, "_walk", spoiling)
+    draws = module.lin_ess(
+        random_factor(rng, 4), np.zeros((1, 4)), -2.0, 2.0, constraints=a,
+        n_draws=3 * module.BLOCK_ROWS, random_seed=16,
+    ).draws  # fmt: skip
+    last = draws[0, module.BLOCK_ROWS - 1 :: module.BLOCK_ROWS]
+    assert len(entries) == 3
+    # Sums of ten terms of size one: 1e-12 is generous, and the spoiling is 1e-7.
+    np.testing.assert_allclose(np.concatenate(entries[1:]), last[:-1] @ a.T, rtol=0, atol=1e-12)
+
+
+# --- the law of the draws -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "low", "high"),
+    [
+        (0.0, 1.0, 0.0, np.inf),
+        (0.0, 1.0, 3.0, np.inf),
+        (0.0, 1.0, -1.0, 0.5),
+        (0.0, 2.0, -np.inf, -1.0),
+        (1.0, 0.5, -0.5, 1.2),
+        (0.0, 1.0, -np.inf, np.inf),
+    ],
+)
+def test_one_dimension_has_the_moments_of_the_truncated_normal(mean, sd, low, high):
+    exact = stats.truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd)
+    start = np.full((N_CHAINS, 1), exact.median())
+    draws = lin_ess(
+        [[sd]], start, low, high, mean=mean, n_draws=2000, n_burn=100, random_seed=10
+    ).draws[..., 0]
+    assert_expectation(draws.mean(axis=1), exact.mean())
+    assert_expectation(((draws - exact.mean()) ** 2).mean(axis=1), exact.var())
+
+
+def test_two_dimensional_polytope_has_the_moments_of_quadrature():
+    a = np.array([[1.0, 0.5], [-0.3, 1.0], [1.0, -1.0], [0.2, 1.0]])
+    low = np.array([-0.5, -np.inf, -1.5, -0.8])
+    high = np.array([np.inf, 1.0, 2.0, 1.5])
+    mean, cov = np.array([0.4, -0.2]), np.array([[1.5, -0.6], [-0.6, 0.8]])
+    result = lin_ess(
+        np.linalg.cholesky(cov), np.zeros((N_CHAINS, 2)), low, high, mean=mean, constraints=a,
+        n_draws=2000, n_burn=100, random_seed=11,
+    )  # fmt: skip
+    # Midpoint rule in x, Gauss-Legendre in y between the exact ends of the convex slice; its
+    # error (1e-6, from the kinks of the ends) is far below the Monte Carlo error (1e-3).
+    x = -8 + 16 * (np.arange(8000) + 0.5) / 8000
+    ends = np.stack([low, high])[:, None, :] - x[:, None] * a[:, 0]
+    ends = np.sort(ends / a[:, 1], axis=0)
+    bottom, top = ends[0].max(axis=1), ends[1].min(axis=1)
+    x, bottom, top = (v[bottom < top] for v in (x, bottom, top))
+    node, node_weight = np.polynomial.legendre.leggauss(80)
+    y = bottom[:, None] + (top - bottom)[:, None] * (node + 1) / 2
+    points = np.stack([np.broadcast_to(x[:, None], y.shape), y], axis=-1)
+    weight = stats.multivariate_normal(mean, cov).pdf(points) * (top - bottom)[:, None]
+    weight = weight * node_weight / np.sum(weight * node_weight)
+    exact_mean = np.einsum("ij,ijk->k", weight, points)
+    exact_second = np.einsum("ij,ijk,ijl->kl", weight, points, points)
+    second = np.einsum("cdk,cdl->ckl", result.draws, result.draws) / result.draws.shape[1]
+    assert_expectation(result.draws.mean(axis=1), exact_mean)
+    assert_expectation(second, exact_second)
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+@pytest.mark.parametrize(("rho", "low"), [(0.5, 0.0), (0.5, -0.6), (0.3, 0.4)])
+def test_equicorrelated_means_are_those_of_one_dimensional_quadrature(rho, low, whitened):
+    size = 20
+    # u_i = sqrt(rho) z + sqrt(1 - rho) e_i: independent given z. The trapezoidal rule on a smooth
+    # integrand that vanishes at both ends is exact to round-off.
+    z = np.linspace(-10, 10, 4001)
+    edge = (low - np.sqrt(rho) * z) / np.sqrt(1 - rho)
+    hazard = np.exp(stats.norm.logpdf(edge) - log_ndtr(-edge))
+    weight = stats.norm.pdf(z) * ndtr(-edge) ** size
+    if rho == 0.5 and low == 0.0:
+        np.testing.assert_allclose(weight.sum() * (z[1] - z[0]), 1 / (size + 1), rtol=1e-12)
+    exact = np.sum(weight * (np.sqrt(rho) * z + np.sqrt(1 - rho) * hazard)) / weight.sum()
+
+    factor = np.linalg.cholesky(np.full((size, size), rho) + (1 - rho) * np.eye(size))
+    start = np.full((N_CHAINS, size), max(low, 0.0) + 0.5)
+    schedule = {"n_draws": 250, "thin": 8, "n_burn": 300, "random_seed": 12}
+    if whitened:
+        start = np.linalg.solve(factor, start.T).T
+        result = lin_ess(np.eye(size), start, low, constraints=factor, **schedule)
+        u = result.draws @ factor.T
+    else:
+        u = lin_ess(factor, start, low, **schedule).draws
+    assert_expectation(u.mean(axis=(1, 2)), exact)
+    assert_expectation(u[..., 0].mean(axis=1), exact)
+    assert_expectation(u[..., -1].mean(axis=1), exact)
+
+
+def test_rows_without_limits_follow_their_conditional_normal():
+    # u_2 | u_1 ~ N(0.8 u_1, 0.36), and u_1 is half-normal.
+    factor = np.linalg.cholesky([[1.0, 0.8], [0.8, 1.0]])
+    draws = lin_ess(
+        factor, np.ones((N_CHAINS, 2)), [0.0, -np.inf], n_draws=2000, n_burn=50, random_seed=13
+    ).draws
+    residual = draws[..., 1] - 0.8 * draws[..., 0]
+    assert_expectation(draws[..., 0].mean(axis=1), np.sqrt(2 / np.pi))
+    assert_expectation(residual.mean(axis=1), 0.0)
+    assert_expectation((residual**2).mean(axis=1), 0.36)
+
+
+def test_no_constraint_at_all_gives_the_gaussian():
+    draws = lin_ess(
+        2 * np.eye(2), np.zeros((N_CHAINS, 2)), constraints=np.zeros((0, 2)), mean=1.0,
+        n_draws=500, n_burn=20, random_seed=14,
+    ).draws  # fmt: skip
+    assert_expectation(draws.mean(axis=1), 1.0)
+    assert_expectation(((draws - 1.0) ** 2).mean(axis=1), 4.0)
+
+
+# --- the inputs ---------------------------------------------------------------------------------
+
+GOOD = {"chol": np.eye(2), "start": np.ones((1, 2)), "lower": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": [[1.0, -0.5]]}, r"constraint row 1 is violated by 0.5 in chain 0"),
+        ({"start": [[1.0, 1.0], [-0.25, 1.0]]}, r"constraint row 0 is violated by 0.25 in chain 1"),
+        ({"start": [[1.0, 0.0]]}, r"constraint row 1 is violated by -?0 "),
+        ({"constraints": [[1.0, 0.0], [1.0, -3.0]]}, r"constraint row 1 is violated by 2 "),
+        ({"upper": [3.0, -1.0]}, r"lower must be below upper in every row; row 1"),
+        ({"start": [[1.0, np.nan]]}, r"start holds 1 NaN"),
+        ({"lower": np.nan}, r"lower holds 2 NaN"),
+        ({"chol": [[1.0, 0.0], [np.nan, 1.0]]}, r"chol holds 1 NaN"),
+        ({"chol": [[2.0, 1.0], [1.0, 2.0]]}, r"chol must be lower triangular"),
+        ({"chol": np.ones((2, 3))}, r"chol must be square"),
+        ({"start": np.ones(2)}, r"start must have 2 dimension"),
+        ({"start": np.ones((1, 3))}, r"start must have shape"),
+        ({"start": np.ones((0, 2))}, r"number of chains"),
+        ({"lower": np.zeros(3)}, r"lower must have length 2"),
+        ({"mean": np.zeros(3)}, r"mean must have length 2"),
+        ({"constraints": np.ones((2, 3))}, r"constraints must have shape"),
+        ({"n_draws": 0}, r"n_draws must be at least 1"),
+        ({"thin": 0}, r"thin must be at least 1"),
+        ({"n_burn": -1}, r"n_burn must be at least 0"),
+    ],
+)
+def test_wrong_inputs_are_refused_with_a_reason(change, message):
+    with pytest.raises(ValueError, match=message):
+        lin_ess(**(GOOD | change))

@@ -1,0 +1,212 @@
+"""The ladder of samplers: each rung is reached, and the last one hands over what it should."""
+
+import numpy as np
+import pytest
+from oracles import (
+    equicorrelated_cov,
+    equicorrelated_log_prob,
+    equicorrelated_moments,
+)
+
+from pymc_skewgp._errors import DoublePrecisionError, no_warnings
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.proposals import escalation as sampling
+from pymc_skewgp._gaussian.proposals.escalation import N_REPLICATES, sample_rectangle
+from pymc_skewgp._gaussian.proposals.tempering import TemperedDraws
+from pymc_skewgp._gaussian.proposals.twisted import twist
+
+N = 6
+COV = DenseCovariance(equicorrelated_cov(N, 0.5))
+LOWER, UPPER = np.zeros(N), np.full(N, np.inf)
+
+
+def sample(goal="draws", n_draws=256, seed=0, **kwargs):
+    rng = np.random.default_rng(seed)
+    return sample_rectangle(COV, LOWER, UPPER, n_draws, rng, goal=goal, **kwargs)
+
+
+def test_an_easy_problem_stays_on_the_first_rung():
+    result = sample()
+    assert result.method == "twisted"
+    assert result.u.shape == (N, 256)
+    assert result.log_weights.shape == (256,)
+    assert result.ep.n_sweeps > 0
+
+
+@pytest.mark.parametrize("n_draws", [1, 7, 63, 65, 1001])
+def test_the_number_of_draws_is_the_one_asked_for(n_draws):
+    result = sample(n_draws=n_draws)
+    assert result.u.shape == (N, n_draws)
+    assert result.log_weights.shape == (n_draws,)
+    assert np.isfinite(result.log_prob.std_error)
+
+
+@pytest.mark.parametrize("goal", ["draws", "probability"])
+def test_the_second_rung(monkeypatch, goal):
+    monkeypatch.setitem(sampling._ENOUGH, goal, 1.1)  # nothing is good enough
+    monkeypatch.setattr(sampling, "_SURE_ENOUGH", 0.0)
+    result = sample(goal)
+    assert result.method == "twisted (relaxed)"
+    assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error + 1e-3
+
+
+def fake_temper(log_probs):
+    """Tempering whose replicates are named: draws of replicate r of batch b are 100 b + r."""
+    batches = iter(range(100))
+
+    def temper(proposal, points, n_replicates, rng):
+        batch = next(batches)
+        per_replicate = points.shape[1] // n_replicates
+        names = 100 * batch + np.repeat(np.arange(n_replicates), per_replicate)
+        return TemperedDraws(np.tile(names, (N, 1)), log_probs[batch], 0.1, 2, 5, 0.4)
+
+    return temper
+
+
+@pytest.fixture
+def last_rung(monkeypatch):
+    monkeypatch.setitem(sampling._ENOUGH, "draws", 1.1)
+    monkeypatch.setitem(sampling._COLLAPSED, "draws", 1.1)
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
+    """The standard error is that of the mean of 16 numbers; draws are weighted by their own one."""
+    log_probs = np.log(np.tile([1.0, 1.2, 0.9, 1.1, 0.8, 1.0, 1.1, 0.9], 2))
+    monkeypatch.setattr(sampling, "temper", fake_temper([log_probs]))
+    result = sample()
+    probs = np.exp(log_probs)
+    assert result.method == "tempered"
+    assert result.log_prob.value == pytest.approx(np.log(probs.mean()))
+    error = probs.std(ddof=1) / probs.mean() / np.sqrt(N_REPLICATES)
+    assert result.log_prob.std_error == pytest.approx(error)
+    replicate = result.u[0].astype(int)
+    np.testing.assert_allclose(result.log_weights, log_probs[replicate])
+    assert set(replicate) == set(range(N_REPLICATES))
+    assert result.log_prob.ess_fraction == pytest.approx(1 / (1 + 256 * error**2))
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempering_goes_on_until_the_error_is_small(monkeypatch):
+    """Batches are pooled: with a spread of one nat, one batch is not enough and two are."""
+    rough = np.tile([0.0, 0.7, -0.7, 0.45, -0.45, 0.3, -0.3, 0.0], 2)
+    monkeypatch.setattr(sampling, "temper", fake_temper([rough, 0.1 * rough, rough]))
+    result = sample()
+    assert set(result.u[0].astype(int) // 100) == {0, 1}
+    assert result.log_prob.std_error <= 0.1
+    pooled = np.concatenate([rough, 0.1 * rough])
+    assert result.log_prob.value == pytest.approx(np.log(np.exp(pooled).mean()))
+    batch, replicate = np.divmod(result.u[0].astype(int), 100)
+    np.testing.assert_allclose(
+        result.log_weights, pooled.reshape(2, N_REPLICATES)[batch, replicate]
+    )
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempering_gives_up_after_eight_batches(monkeypatch):
+    wild = np.tile([0.0, 4.0, -4.0, 1.0, -1.0, 2.0, -2.0, 0.0], 2)
+    monkeypatch.setattr(sampling, "temper", fake_temper([wild] * 20))
+    result = sample()
+    assert result.log_prob.std_error > 0.1
+    assert result.u[0].max() < 800
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempering_gives_up_at_once_where_there_is_no_hope(monkeypatch):
+    """Replicates some 10 nats apart: seven more batches would leave an error of 3."""
+    apart = 20.0 * np.tile([0.0, 1.0, -1.0, 0.3, -0.3, 0.6, -0.6, 0.0], 2)
+    monkeypatch.setattr(sampling, "temper", fake_temper([apart] * 8))
+    result = sample()
+    assert result.log_prob.std_error == pytest.approx(apart.std(ddof=1))
+    assert result.u[0].max() < 100  # of the first batch
+
+
+@pytest.mark.usefixtures("last_rung")
+def test_tempered_for_real():
+    result = sample(n_draws=1024)
+    assert result.method == "tempered"
+    assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error
+    assert result.u.min() > 0
+
+
+def test_large_problems_temper_from_the_first_proposal(monkeypatch):
+    """Without a second factorisation; a draw of an equicorrelated Gaussian has a known mean."""
+    monkeypatch.setattr(sampling, "_LARGE", N - 1)
+    monkeypatch.setattr(sampling, "_ENOUGH_OF_LARGE", 1.1)
+    monkeypatch.setitem(sampling._ENOUGH, "draws", 1.1)
+    made = []
+
+    def counted(*args, **kwargs):
+        made.append(twist(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(sampling, "twist", counted)
+    result = sample(n_draws=4096)
+    assert result.method == "tempered"
+    assert len(made) == 1
+    log_prob = result.log_prob
+    assert abs(log_prob.value + np.log(N + 1)) < 4 * log_prob.std_error + 1e-3
+    mean = equicorrelated_moments(LOWER, UPPER, 0.5)[0]
+    # Four standard errors of 4096 independent draws (a coordinate has a deviation of .6), doubled
+    # for particles that share ancestors.
+    weights = np.exp(result.log_weights - result.log_weights.max())
+    found = result.u @ (weights / weights.sum())
+    assert np.abs(found - mean).max() < 8 * 0.6 / np.sqrt(4096)
+
+
+def test_more_batches_reach_the_error_asked_for():
+    """Uneven numbers of draws a batch are rounded up to the replicates; the spread is over all."""
+    plain = sample("probability", n_draws=100)
+    precise = sample("probability", n_draws=100, rtol=0.3 * plain.log_prob.std_error)
+    assert precise.log_prob.std_error <= 0.3 * plain.log_prob.std_error
+    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error + 1e-4
+
+
+@pytest.mark.parametrize("n_draws", [1000, 1024, 1500, 2048])
+def test_batches_are_of_one_size(n_draws):
+    """The first one is made up to 2048 draws; those that follow have as many."""
+    precise = sample("probability", n_draws=n_draws, rtol=2e-5)
+    assert precise.u.shape[1] == n_draws
+    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error
+
+
+@pytest.mark.parametrize(("hair", "width"), [(1e-7, 1e-8), (1e-8, 1e-12), (1e-8, 1e-7)])
+def test_limits_beyond_double_precision_are_refused_by_name(hair, width):
+    """Slabs about a point of a singular covariance: log probabilities of 1e13 came out."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(30, 3))
+    cov = root @ root.T + hair * np.eye(30)
+    centre = np.linalg.cholesky(cov) @ rng.normal(size=30)
+    low, high = centre - width, centre + width
+    with (
+        no_warnings(),
+        np.errstate(all="ignore"),
+        pytest.raises(DoublePrecisionError, match="double precision"),
+    ):
+        sample_rectangle(DenseCovariance(cov), low, high, 256, rng, goal="draws")
+
+
+@pytest.mark.parametrize(("variance", "n"), [(9.0, 30), (9.0, 60), (30.0, 60), (100.0, 100)])
+def test_errors_of_draws_are_honest_where_the_target_is_skewed(variance, n):
+    """One class only, one long lengthscale: beyond the data's reach the tail is the prior's.
+
+    Evidence and mean over 16 seeds against quadrature. Errors over stated errors have Student's t
+    with 15 degrees of freedom at most: a mean square of 15/13, which the mean of 16 exceeds 3 of
+    with probability under 1e-3. EP's Gaussian alone, unwidened, gives 8 to 18.
+    """
+    rho = variance / (1.0 + variance)
+    lower, upper = np.zeros(n), np.full(n, np.inf)
+    exact = equicorrelated_log_prob(lower, upper, rho)
+    mean = float(np.ravel(equicorrelated_moments(lower, upper, rho)[0])[0])
+    cov = DenseCovariance(equicorrelated_cov(n, rho))
+    ratios, means = [], []
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        result = sample_rectangle(cov, lower, upper, 1024, rng, goal="draws")
+        ratios.append((result.log_prob.value - exact) / result.log_prob.std_error)
+        weights = np.exp(result.log_weights - result.log_weights.max())
+        means.append(weights @ result.u.mean(axis=0) / weights.sum())
+    assert np.mean(np.square(ratios)) < 3.0
+    # The mean of 16 runs, by its own spread; floor .1 % for what all runs lack.
+    error = np.std(means, ddof=1) / 4.0
+    assert abs(np.mean(means) - mean) < 5.0 * error + 1e-3 * mean

@@ -1,0 +1,331 @@
+"""The twisted sampler: unbiased weights and right draws, whatever the twist.
+
+Stochastic tests: expectations are held to 5 standard errors that come from 16 independent
+replicates, a Student t with 15 degrees of freedom: false-alarm rate 1.6e-4 a statistic for
+Monte Carlo on its own; seeds are fixed, so an alarm is a change of the code.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from oracles import (
+    brute_log_prob,
+    equicorrelated_cov,
+    equicorrelated_log_prob,
+    equicorrelated_moments,
+)
+
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.escalation import DEFENCE
+from pymc_skewgp._gaussian.proposals.twisted import twist
+from pymc_skewgp._gaussian.weights import ess_fraction, log_mean_exp
+
+REPLICATES = 16
+SIGMAS = 5.0
+TWISTS = [(1.0, None), (0.6, None), (0.2, None), (1.0, 0.64), (0.35, 0.64), (0.6, 0.4)]
+
+
+def draw(cov, lower, upper, *, relax=1.0, power=None, n=256, seed=0, ep=None):
+    form = DenseCovariance(cov) if isinstance(cov, np.ndarray) else cov
+    ep = fit_ep(form, lower, upper) if ep is None else ep
+    proposal = twist(form, ep, lower, upper, relax=relax, power=power)
+    points = uniform_points(proposal.n_dims, n, REPLICATES, np.random.default_rng(seed))
+    return proposal.draw(points)
+
+
+def replicate_ratios(log_weights, exact):
+    """Each replicate's estimate of P over P."""
+    return np.array([np.exp(log_mean_exp(b) - exact) for b in log_weights.reshape(REPLICATES, -1)])
+
+
+def assert_unbiased(log_weights, exact, unseen=0.0):
+    ratios = replicate_ratios(log_weights, exact)
+    error = ratios.std(ddof=1) / np.sqrt(REPLICATES)
+    # 1e-11: quadrature and round-off, where the weights are all but constant.
+    assert abs(ratios.mean() - 1.0) < SIGMAS * error + unseen + 1e-11
+
+
+def limits(kind, n):
+    rng = np.random.default_rng(n)
+    lower, upper = np.zeros(n), np.full(n, np.inf)
+    if kind == "orthant":
+        return lower, upper
+    if kind == "upper":
+        return -upper, rng.normal(size=n)
+    if kind == "two-sided":
+        lower = rng.normal(-0.5, 0.7, n)
+        return lower, lower + rng.uniform(0.3, 2.0, n)
+    lower, upper = rng.normal(-1.0, 1.0, n), np.full(n, np.inf)  # mixed
+    lower[::3], upper[::3] = -np.inf, rng.normal(0.5, 0.5, upper[::3].size)
+    upper[1::3] = lower[1::3] + 0.5
+    lower[2] = -np.inf
+    return lower, upper
+
+
+@pytest.mark.parametrize(("relax", "power"), TWISTS)
+@pytest.mark.parametrize("kind", ["orthant", "upper", "two-sided", "mixed"])
+@pytest.mark.parametrize(("n", "rho"), [(12, 0.5), (70, 0.8)])
+def test_mean_weight_is_unbiased(n, rho, kind, relax, power):
+    """70 rows cross the border between two blocks of rows. 48 cases.
+
+    At rho = .8 with limits at random the weights are skewed (Pareto k .3 to .6): draws rarer than 1
+    in 4096 hold .1% of the mean, and quasi-random replicates that all lack them agree too well.
+    """
+    lower, upper = limits(kind, n)
+    exact = equicorrelated_log_prob(lower, upper, rho)
+    cov = equicorrelated_cov(n, rho)
+    _, log_weights = draw(cov, lower, upper, relax=relax, power=power)
+    assert_unbiased(log_weights, exact, unseen=3e-3 if rho == 0.8 else 0.0)
+
+
+@pytest.mark.parametrize(("relax", "power"), [(1.0, 1.0), (0.6, 1.0)])
+@pytest.mark.parametrize("kind", ["orthant", "two-sided"])
+def test_a_leading_direction_that_is_not_flattened(kind, relax, power):
+    """Unbiased too, if with heavier tails of the weights."""
+    lower, upper = limits(kind, 12)
+    exact = equicorrelated_log_prob(lower, upper, 0.5)
+    cov = equicorrelated_cov(12, 0.5)
+    _, log_weights = draw(cov, lower, upper, relax=relax, power=power)
+    assert_unbiased(log_weights, exact)
+
+
+@pytest.mark.parametrize(("relax", "power"), TWISTS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_mean_weight_against_brute_quadrature(seed, relax, power):
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(3, 3))
+    cov = factor @ factor.T + 0.1 * np.eye(3)
+    lower, upper = rng.normal(size=3), np.array([np.inf, np.inf, np.inf])
+    upper[0] = lower[0] + 1.0
+    _, log_weights = draw(cov, lower, upper, relax=relax, power=power, seed=seed)
+    assert_unbiased(log_weights, brute_log_prob(lower, upper, cov))
+
+
+def test_any_sites_are_unbiased():
+    """Unbiasedness is an identity, not a property of EP's fixed point: sites at random."""
+    n, rho = 8, 0.5
+    lower, upper = limits("mixed", n)
+    rng = np.random.default_rng(5)
+    cov = DenseCovariance(equicorrelated_cov(n, rho))
+    tau, nu = rng.uniform(0.0, 2.0, n), rng.normal(size=n)
+    product = cov.site_product(tau, nu)
+    ep = EPResult(tau, nu, product.mean, product.variance, product.weights, 0.0, 0, 0.0)
+    _, log_weights = draw(cov, lower, upper, ep=ep, n=2048)
+    assert_unbiased(log_weights, equicorrelated_log_prob(lower, upper, rho))
+
+
+def test_without_sites_it_is_the_method_of_genz():
+    """Zero sites: the weight is the product of the conditional interval masses."""
+    n = 5
+    lower, upper = limits("two-sided", n)
+    cov = DenseCovariance(equicorrelated_cov(n, 0.5))
+    zero = np.zeros(n)
+    ep = EPResult(zero, zero, zero, np.ones(n), zero, 0.0, 0, 0.0)
+    u, log_weights = draw(cov, lower, upper, ep=ep, n=4)
+    noise = np.linalg.solve(cov.chol, u)
+    mean = u - np.diag(cov.chol)[:, None] * noise
+    from scipy.stats import norm
+
+    sd = np.diag(cov.chol)[:, None]
+    mass = norm.cdf((upper[:, None] - mean) / sd) - norm.cdf((lower[:, None] - mean) / sd)
+    np.testing.assert_allclose(log_weights, np.log(mass).sum(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("interval", [(0.5, np.inf), (-np.inf, -3.0), (-1.0, 2.0), (8.0, 8.5)])
+@pytest.mark.parametrize("sd", [0.1, 1.0, 30.0])
+def test_one_dimension_is_exact(interval, sd):
+    """One coordinate is drawn from its exact conditional: every weight is P itself."""
+    lower, upper = sd * np.array([interval[0]]), sd * np.array([interval[1]])
+    u, log_weights = draw(np.array([[sd**2]]), lower, upper, relax=0.7, n=8)
+    exact = equicorrelated_log_prob(lower / sd, upper / sd, 0.0)
+    np.testing.assert_allclose(log_weights, exact, rtol=1e-11)
+    assert ((u > lower) & (u < upper)).all()
+
+
+def test_independent_rows_are_exact():
+    lower, upper = limits("mixed", 9)
+    _, log_weights = draw(np.eye(9), lower, upper, relax=0.5, n=8)
+    np.testing.assert_allclose(log_weights, equicorrelated_log_prob(lower, upper, 0.0), atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["orthant", "upper", "two-sided", "mixed"])
+@pytest.mark.parametrize(("relax", "power"), [(1.0, None), (0.2, 0.64)])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_draws_are_within_the_limits(kind, relax, power, scale):
+    lower, upper = limits(kind, 70)
+    cov = scale**2 * equicorrelated_cov(70, 0.9)
+    u, log_weights = draw(cov, scale * lower, scale * upper, relax=relax, power=power, n=16)
+    assert (u >= scale * lower[:, None]).all()
+    assert (u <= scale * upper[:, None]).all()
+    assert np.isfinite(u).all()
+    assert np.isfinite(log_weights).all()
+
+
+@pytest.mark.parametrize(("relax", "power"), [(1.0, None), (0.5, None), (0.6, 0.64)])
+@pytest.mark.parametrize("kind", ["orthant", "mixed"])
+def test_weighted_moments_are_those_of_the_truncated_gaussian(kind, relax, power):
+    """Means and second moments of 10 rows against quadrature: 65 statistics a case."""
+    n, rho = 10, 0.6
+    lower, upper = limits(kind, n)
+    exact = equicorrelated_moments(lower, upper, rho)
+    cov = equicorrelated_cov(n, rho)
+    u, log_weights = draw(cov, lower, upper, relax=relax, power=power, n=512)
+    weights = np.exp(log_weights - log_weights.max()).reshape(REPLICATES, 1, -1)
+    blocks = u.reshape(n, REPLICATES, -1).transpose(1, 0, 2)
+    first = (weights * blocks).sum(-1) / weights.sum(-1)
+    second = (weights * blocks) @ blocks.transpose(0, 2, 1) / weights.sum(-1)[..., None]
+    for got, truth in ((first, exact.first), (second, exact.second)):
+        error = got.std(axis=0, ddof=1) / np.sqrt(REPLICATES)
+        # 1e-4: the bias of a ratio of means, of order 1/512 of a variance that the points cut.
+        assert (np.abs(got.mean(axis=0) - truth) < SIGMAS * error + 1e-4).all()
+
+
+def test_permuting_the_rows():
+    """The order of drawing is chosen from the problem: with the rows go its draws and weights."""
+    n = 12
+    lower, upper = limits("mixed", n)
+    rng = np.random.default_rng(3)
+    factor = rng.normal(size=(n, n))
+    cov = factor @ factor.T + np.eye(n)
+    u, log_weights = draw(cov, lower, upper, n=64)
+    p = rng.permutation(n)
+    v, permuted = draw(cov[np.ix_(p, p)], lower[p], upper[p], n=64)
+    # EP stops at another round-off; nothing else differs, the points least of all.
+    np.testing.assert_allclose(v, u[p], atol=1e-8)
+    np.testing.assert_allclose(permuted, log_weights, atol=1e-8)
+
+
+def test_a_given_order():
+    """Rows drawn in a given order are permuted rows drawn as they come."""
+    n = 12
+    lower, upper = limits("mixed", n)
+    factor = np.random.default_rng(3).normal(size=(n, n))
+    cov = factor @ factor.T + np.eye(n)
+    ep = fit_ep(DenseCovariance(cov), lower, upper)
+    p = np.random.default_rng(4).permutation(n)
+    points = uniform_points(n, 64, 1, np.random.default_rng(5))
+    given = twist(DenseCovariance(cov), ep, lower, upper, order=p)
+    u, log_weights = given.draw(points)
+    np.testing.assert_array_equal(given.order, p)
+    sites = replace(ep, tau=ep.tau[p], nu=ep.nu[p], mean=ep.mean[p], variance=ep.variance[p])
+    permuted = DenseCovariance(cov[np.ix_(p, p)])
+    v, others = twist(permuted, sites, lower[p], upper[p], order=np.arange(n)).draw(points)
+    # Round-off, over a condition number of a few hundred.
+    np.testing.assert_allclose(u[p], v, atol=1e-10)
+    np.testing.assert_allclose(log_weights, others, atol=1e-10)
+
+
+@pytest.mark.parametrize(("relax", "power"), [(1.0, None), (0.6, 0.64)])
+def test_both_forms_of_a_covariance_give_the_same_draws(relax, power):
+    rng = np.random.default_rng(4)
+    low_rank = LowRankCovariance(rng.uniform(0.5, 1.5, 15), rng.normal(size=(15, 3)))
+    lower, upper = limits("orthant", 15)
+    a = draw(low_rank, lower, upper, relax=relax, n=32)
+    b = draw(low_rank.dense(), lower, upper, relax=relax, n=32)
+    np.testing.assert_allclose(a[0], b[0], atol=1e-8)
+    np.testing.assert_allclose(a[1], b[1], atol=1e-8)
+    # The leading direction depends on the form (a bound on its own noise): both are unbiased.
+    for form in (low_rank, low_rank.dense()):
+        draw(form, lower, upper, relax=relax, power=power, n=32)
+
+
+def test_twist_is_worth_its_while():
+    """Effective fractions: near 1 with EP's sites, far below with none."""
+    n = 40
+    lower, upper = limits("orthant", n)
+    cov = DenseCovariance(equicorrelated_cov(n, 0.2))
+    ep = fit_ep(cov, lower, upper)
+    assert ess_fraction(draw(cov, lower, upper)[1]) > 0.75
+    assert ess_fraction(draw(cov, lower, upper, relax=1e-9, ep=ep)[1]) < 0.2
+
+
+def far_references():
+    """Log probabilities of corners at which every row is active, (cov, lower, exact)."""
+    cov = equicorrelated_cov(5, 0.3)
+    for distance in (1e1, 1e3, 1e5):
+        lower = np.full(5, distance)
+        yield cov, lower, np.full(5, np.inf), equicorrelated_log_prob(lower, np.inf, 0.3)
+    for width in (1e-3, 1e-6, 1e-9):
+        # The density at the centre; the next term of the series is below width^2.
+        exact = 5 * np.log(width) - 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1]
+        centred = np.full(5, 0.5 * width)
+        yield cov, -centred, centred, exact
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_far_tails_and_thin_slabs_keep_their_digits(case):
+    """Sites take nearly all of each row's variance: terms in tau m^2 would cancel to nats.
+
+    Tolerance: round-off of the log probability itself, and of the limits over its slope.
+    """
+    cov, lower, upper, exact = list(far_references())[case]
+    _, log_weights = draw(cov, lower, upper, n=16)
+    assert log_mean_exp(log_weights) == pytest.approx(exact, rel=1e-12, abs=1e-6)
+    assert ess_fraction(log_weights) > 0.999
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5])
+def test_nearly_contradicting_rows(gap):
+    """Correlation -1 + gap and both rows below -1: log P = -1/gap, exact by quadrature."""
+    rho = -1.0 + gap
+    cov = np.array([[1.0, rho], [rho, 1.0]])
+    upper = np.array([-1.0, -1.0])
+    _, log_weights = draw(cov, np.full(2, -np.inf), upper, n=256)
+    from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
+
+    exact = bivariate_log_prob(None, upper, cov)  # tested on its own against 50-digit arithmetic
+    # cond(cov) eps of the log probability, 1/gap of both.
+    assert log_mean_exp(log_weights) == pytest.approx(exact, abs=1e-6 + 1e-16 / gap**2 * 100)
+
+
+def test_a_prior_of_condition_number_1e9_does_not_blur_the_mean():
+    """G^-1 m has to come from a solve: as nu - tau m, G would magnify its round-off by 1e8, and the
+    proposal would sit beside EP's mean (effective fraction .4)."""
+    rng = np.random.default_rng(3)
+    x, sign = np.sort(rng.uniform(size=60)), rng.choice([-1.0, 1.0], 60)
+    kernel = 1e7 * np.exp(-0.5 * (x[:, None] - x) ** 2)
+    cov = sign[:, None] * kernel * sign + np.eye(60)
+    _, log_weights = draw(cov, np.zeros(60), np.full(60, np.inf))
+    assert ess_fraction(log_weights) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("limit", "skewed"), [(np.inf, True), (0.3, False)], ids=["one-sided", "narrow"]
+)
+def test_leading_direction_only_where_the_target_is_not_gaussian(limit, skewed):
+    """All rows of one sign with one long lengthscale is skewed (skewness about 1 by weighted
+    draws); thirty short intervals about the mean make a density that is nearly Gaussian."""
+    cov = DenseCovariance(equicorrelated_cov(30, 0.9))
+    upper = np.full(30, limit)
+    lower = np.zeros(30) if skewed else -upper
+    ep = fit_ep(cov, lower, upper)
+    proposal = twist(cov, ep, lower, upper, **DEFENCE)
+    assert proposal.n_dims == 30 + skewed
+
+
+@pytest.mark.parametrize("relax", [1.0, 0.6])
+@pytest.mark.parametrize("kind", ["orthant", "upper", "two-sided", "mixed"])
+@pytest.mark.parametrize(("n", "rho"), [(1, 0.0), (12, 0.5), (70, 0.8)])
+def test_weights_of_given_points(n, rho, kind, relax):
+    """Those that came with the draws. 1e-9: round-off of a solve with condition number 1e3."""
+    lower, upper = limits(kind, max(n, 3))
+    lower, upper = lower[:n], upper[:n]
+    cov = DenseCovariance(equicorrelated_cov(n, rho))
+    proposal = twist(cov, fit_ep(cov, lower, upper), lower, upper, relax=relax)
+    u, log_weights = proposal.draw(np.random.default_rng(n).random((n, 50)))
+    np.testing.assert_allclose(proposal.log_weights_of(u), log_weights, rtol=0, atol=1e-9)
+
+
+def test_weights_of_points_outside_and_under_a_leading_direction():
+    cov, upper = DenseCovariance(equicorrelated_cov(3, 0.5)), np.full(3, np.inf)
+    ep = fit_ep(cov, np.zeros(3), upper)
+    points = np.array([[1.0, 1.0], [1.0, -1e-9], [1.0, 1.0]])
+    log_weights = twist(cov, ep, np.zeros(3), upper).log_weights_of(points)
+    assert np.isfinite(log_weights[0])
+    assert log_weights[1] == -np.inf
+    with pytest.raises(ValueError, match="without a leading direction"):
+        twist(cov, ep, np.zeros(3), upper, power=0.64).log_weights_of(points)

@@ -1,0 +1,232 @@
+"""The truncated standard normal against 50 digits of mpmath."""
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm, truncnorm
+
+from pymc_skewgp._gaussian.univariate import (
+    draw_truncated,
+    log_ndtr_interval,
+    truncated_moments,
+    truncated_shape,
+    truncated_third_moment,
+)
+
+INF = np.inf
+NEAR = [-9.0, -3.0, -1.0, -0.1, 0.0, 0.5, 1.0, 1.5, 2.9, 3.0, 5.0, 10.0, 37.0, 100.0, 1e4]
+WIDTHS = [1e-14, 1e-7, 1e-3, 0.1, 0.9, 1.1, 3.0, 8.0, 20.0, INF]
+
+
+def _intervals():
+    pairs = [(p, p + w if p + w > p else np.nextafter(p, INF)) for p in NEAR for w in WIDTHS]
+    # Around the seams between the rules: widths in scale lengths 1/p of a tail.
+    pairs += [(p, p + d / p) for p in NEAR if p > 0 for d in (0.9, 1.1, 7.0, 9.0, 30.0, 44.0, 46.0)]
+    mirrored = [(-b, -a) for a, b in pairs]
+    return np.array([*pairs, *mirrored, (-INF, INF)])
+
+
+def _survival(x):
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def _exact(a, b):
+    """Log mass, mean, and central moments 2 to 4."""
+    # The closed forms cancel up to width^-5 at relative width 1e-14, and p^8 far out: 120 digits.
+    with mpmath.workdps(120):
+        a, b = mpmath.mpf(a), mpmath.mpf(b)
+        mass = _survival(a) - _survival(b) if a + b > 0 else _survival(-b) - _survival(-a)
+        powers = [
+            [0 if mpmath.isinf(x) else x**k * mpmath.npdf(x) / mass for k in range(4)]
+            for x in (a, b)
+        ]
+        d = [powers[0][k] - powers[1][k] for k in range(4)]
+        first, second = d[0], 1 + d[1]
+        third = 2 * first + d[2]
+        fourth = 3 * second + d[3]
+        return (
+            mpmath.log(mass),
+            first,
+            second - first**2,
+            third - 3 * first * second + 2 * first**3,
+            fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4,
+        )
+
+
+@pytest.fixture(scope="module")
+def reference():
+    pairs = _intervals()
+    return pairs[:, 0], pairs[:, 1], [_exact(a, b) for a, b in pairs]
+
+
+def test_log_mass(reference):
+    a, b, exact = reference
+    expected = np.array([float(e[0]) for e in exact])
+    # Rounding x / sqrt(2) costs erfc x^2 eps; at the mass nearest to 1 (x = 9) that is 2e-14.
+    np.testing.assert_allclose(log_ndtr_interval(a, b), expected, rtol=5e-14, atol=0)
+
+
+def test_moments(reference):
+    a, b, exact = reference
+    log_mass, mean, variance = truncated_moments(a, b)
+    np.testing.assert_array_equal(log_mass, log_ndtr_interval(a, b))
+    sd = np.sqrt(np.array([float(e[2]) for e in exact]))
+    off = np.array([float(m - e[1]) for m, e in zip(mean, exact, strict=True)])
+    # An error of the mean in standard deviations, beside the spacing of floats at the mean.
+    assert (np.abs(off) <= 1e-13 * sd + 2 * np.spacing(np.abs(mean))).all()
+    # p^4 eps is lost under p = 3, where the continued fraction takes over.
+    np.testing.assert_allclose(variance, sd**2, rtol=1e-13)
+    third = np.array([float(e[3]) for e in exact])
+    # In units of sd^3, the scale on which a skewness is read; p^6 eps is lost at p = 3.
+    np.testing.assert_array_less(np.abs(truncated_third_moment(a, b) - third) / sd**3, 1e-12)
+    assert ((variance > 0) & (variance <= 1)).all()
+
+
+def test_skewness_and_kurtosis(reference):
+    a, b, exact = reference
+    skewness, excess_kurtosis = truncated_shape(a, b)
+    with mpmath.workdps(120):
+        expected = [(e[3] / e[2] ** 1.5, e[4] / e[2] ** 2 - 3) for e in exact]
+    expected = np.array(expected, dtype=float)
+    # Where a closed form hands over, at p = 3, the fourth moment has lost p^8 eps.
+    np.testing.assert_allclose(skewness, expected[:, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(excess_kurtosis, expected[:, 1], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    # A normal, a uniform and an exponential distribution.
+    ("a", "b", "skewness", "excess_kurtosis"),
+    [(-INF, INF, 0.0, 0.0), (1.0, 1.0 + 1e-9, 0.0, -1.2), (1e8, INF, 2.0, 6.0)],
+)
+def test_shapes_of_the_limits(a, b, skewness, excess_kurtosis):
+    found = truncated_shape(a, b)
+    np.testing.assert_allclose(found, (skewness, excess_kurtosis), atol=1e-8)
+
+
+def test_moments_against_scipy_where_it_is_accurate():
+    a, b = np.array([-2.0, -0.5, 0.3]), np.array([-1.0, 2.0, INF])
+    frozen = truncnorm(a, b)
+    log_mass, mean, variance = truncated_moments(a, b)
+    np.testing.assert_allclose(log_mass, np.log(norm.cdf(b) - norm.cdf(a)), atol=1e-13)
+    np.testing.assert_allclose(mean, frozen.mean(), rtol=1e-10)
+    np.testing.assert_allclose(variance, frozen.var(), rtol=1e-9)
+
+
+def test_whole_line_and_shapes():
+    log_mass, mean, variance = truncated_moments(np.full((2, 1), -INF), np.full(3, INF))
+    assert log_mass.shape == mean.shape == variance.shape == (2, 3)
+    np.testing.assert_array_equal(log_mass, 0.0)
+    np.testing.assert_array_equal(mean, 0.0)
+    np.testing.assert_array_equal(variance, 1.0)
+    assert log_ndtr_interval(np.zeros((2, 1)), INF).shape == (2, 1)
+    assert log_ndtr_interval(-INF, np.zeros((2, 1))).shape == (2, 1)
+    for result in (*truncated_moments(0.5, 1.0), truncated_third_moment(0.5, 1.0)):
+        assert np.ndim(result) == 0
+
+
+@given(
+    a=st.floats(-1e4, 1e4),
+    width=st.floats(1e-10, 1e3),
+)
+def test_moments_respect_the_interval(a, width):
+    b = a + width
+    log_mass, mean, variance = (float(x) for x in truncated_moments(a, b))
+    assert log_mass <= 0
+    assert a <= mean <= b
+    # Among log-concave densities on an interval the uniform has the largest variance, width^2/12.
+    assert 0 < variance <= min(1.0, (b - a) ** 2 / 12 * (1 + 1e-9))
+
+
+@given(
+    a=st.floats(-40, 40),
+    w=st.floats(1e-3, 10),
+    v=st.floats(1e-3, 10),
+)
+def test_log_mass_adds_up(a, w, v):
+    b, c = a + w, a + w + v
+    parts = np.logaddexp(log_ndtr_interval(a, b), log_ndtr_interval(b, c))
+    # Up to p^2/2 = 1800 in size: relative round-off.
+    assert float(parts) == pytest.approx(float(log_ndtr_interval(a, c)), rel=1e-13, abs=1e-14)
+
+
+UNIFORMS = np.array([1e-12, 1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6, 1 - 2.0**-40])
+
+
+def test_draws_invert_the_distribution_function(reference):
+    for a, b, exact in zip(*reference, strict=True):
+        if np.nextafter(np.nextafter(a, INF), INF) >= b:
+            continue
+        z, _ = draw_truncated(UNIFORMS, a, b)
+        assert ((z > a) & (z < b)).all()
+        with mpmath.workdps(50):
+            mass, low, high = mpmath.exp(exact[0]), mpmath.mpf(a), mpmath.mpf(b)
+            for u, x in zip(UNIFORMS, map(mpmath.mpf, z), strict=True):
+                if low + high > 0:
+                    below = (_survival(low) - _survival(x)) / mass
+                else:
+                    below = (_survival(-x) - _survival(-low)) / mass
+                gap = float(abs(below - mpmath.mpf(u)))
+                spacing = np.spacing(max(abs(float(x)), abs(a) if np.isfinite(a) else 0.0))
+                representable = float(mpmath.npdf(x) / mass) * spacing
+                # Either the nearest floats to the quantile, or a shift of u by 1e-12.
+                assert gap <= max(1e-12, 4 * representable)
+
+
+def test_draws_in_the_lower_tail_keep_relative_accuracy():
+    u = 10.0 ** -np.arange(1, 280, 20)
+    np.testing.assert_allclose(draw_truncated(u, -INF, INF)[0], norm.ppf(u), rtol=1e-13)
+    np.testing.assert_allclose(draw_truncated(u, -20.0, 30.0)[0][:4], norm.ppf(u[:4]), rtol=1e-13)
+
+
+@pytest.mark.parametrize("bounds", [(0.3, INF), (-INF, -12.0), (20.0, 21.0), (-1.0, 2.0)])
+def test_draws_increase_with_the_uniform(bounds):
+    z, _ = draw_truncated(np.linspace(0.001, 0.999, 999), *bounds)
+    assert (np.diff(z) > 0).all()
+
+
+@pytest.mark.parametrize("u", [0.0, 1.0])
+@pytest.mark.parametrize("bounds", [(0.3, INF), (-INF, 0.3), (-INF, INF), (15.0, INF), (1.0, 2.0)])
+def test_uniforms_at_the_ends_give_finite_draws(u, bounds):
+    # Scrambled Sobol points of 30 bits do hit 0.
+    z, _ = draw_truncated(np.array([u]), *bounds)
+    assert np.isfinite(z).all()
+    assert ((z > bounds[0]) & (z < bounds[1])).all()
+
+
+def test_draw_log_mass_and_shapes():
+    a = np.array([-30.0, -1.0, 5.0, 9.9, 10.1, 200.0])
+    u = np.full((4, 6), 0.4)
+    for low, high in ((a, INF), (-INF, -a), (a, a + 1.0), (a, np.full(6, INF))):
+        z, log_mass = draw_truncated(u, low, high)
+        assert z.shape == (4, 6)
+        assert log_mass.shape == (6,)
+        # An absolute 1e-14 where the mass is near 1, relative elsewhere.
+        np.testing.assert_allclose(log_mass, log_ndtr_interval(low, high), rtol=1e-14, atol=1e-14)
+    z, log_mass = draw_truncated(0.4, 1.0, INF)
+    assert np.shape(z) == np.shape(log_mass) == ()
+    # A mixture of sides in one call agrees with the one-sided calls.
+    low, high = np.array([-INF, 2.0, 11.0, 0.5]), np.array([1.0, INF, INF, 0.6])
+    mixed, _ = draw_truncated(np.full(4, 0.3), low, high)
+    single = [float(draw_truncated(0.3, *pair)[0]) for pair in zip(low, high, strict=True)]
+    np.testing.assert_allclose(mixed, single, rtol=1e-14)
+
+
+@pytest.mark.parametrize("huge", [1e10, 1e155, 1e300])
+def test_huge_bounds_are_as_good_as_infinite(huge):
+    a, b = np.array([-huge, 1.0, -huge]), np.array([1.0, huge, huge])
+    open_a, open_b = np.array([-INF, 1.0, -INF]), np.array([1.0, INF, INF])
+    for one, other in zip(truncated_moments(a, b), truncated_moments(open_a, open_b), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-15, atol=1e-15)
+    np.testing.assert_allclose(draw_truncated(0.3, a, b)[0], draw_truncated(0.3, open_a, open_b)[0])
+
+
+def test_draws_have_the_moments():
+    u = (np.arange(20000) + 0.5) / 20000
+    for a, b in ((0.7, INF), (12.0, INF), (-2.0, 1.0), (6.0, 6.3)):
+        z, _ = draw_truncated(u, a, b)
+        _, mean, variance = truncated_moments(a, b)
+        # The midpoint rule on quantiles: an open end contributes log(n)/n = 5e-4 deviations.
+        assert z.mean() == pytest.approx(float(mean), abs=1e-3 * float(variance) ** 0.5)
+        assert z.var() == pytest.approx(float(variance), rel=5e-3)

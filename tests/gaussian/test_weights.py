@@ -1,0 +1,157 @@
+"""Weights: resampling that keeps its promise, diagnostics with known answers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from pymc_skewgp._gaussian.weights import (
+    chain_ess_fraction,
+    ess_fraction,
+    log_mean_exp,
+    metropolis_resample,
+    pareto_k,
+    replicate_estimate,
+    spread_of_replicates,
+    systematic_resample,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 50), st.integers(1, 200))
+def test_systematic_counts_are_floor_or_ceiling(seed, size, n):
+    rng = np.random.default_rng(seed)
+    log_weights = rng.normal(size=size) * 3 - 1e4  # far from zero: only ratios count
+    chosen = systematic_resample(log_weights, n, rng)
+    assert chosen.shape == (n,)
+    weights = np.exp(log_weights - log_weights.max())
+    expected = n * weights / weights.sum()
+    counts = np.bincount(chosen, minlength=size)
+    # 1e-9: the cumulative sum may round an expected count across an integer.
+    assert (counts >= np.floor(expected - 1e-9)).all()
+    assert (counts <= np.ceil(expected + 1e-9)).all()
+
+
+def test_systematic_is_unbiased_and_its_order_random():
+    """3000 resamplings of 5 draws from weights 1:2:3:4: counts and first places both follow them.
+
+    Chi-square on the first place (independent over resamplings): false-alarm rate 1e-6.
+    """
+    rng = np.random.default_rng(0)
+    weights = np.array([1.0, 2.0, 3.0, 4.0])
+    chosen = np.array([systematic_resample(np.log(weights), 5, rng) for _ in range(3000)])
+    observed = np.bincount(chosen[:, 0], minlength=4)
+    assert stats.chisquare(observed, 3000 * weights / 10).pvalue > 1e-6
+    # Each count is floor or ceiling, so its mean has a standard error below .5/sqrt(3000) = .009.
+    mean = np.apply_along_axis(np.bincount, 1, chosen, minlength=4).mean(axis=0)
+    np.testing.assert_allclose(mean, weights / 2, atol=5 * 0.0092)
+
+
+def test_zero_weights_are_never_chosen():
+    log_weights = np.array([-np.inf, 0.0, -np.inf, 1.0, -np.inf])
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        assert set(systematic_resample(log_weights, 7, rng)) <= {1, 3}
+        assert set(metropolis_resample(log_weights, rng)) <= {1, 3}
+
+
+def test_metropolis_leaves_the_target_invariant():
+    """Proposals from q on four points, weights p/q: the last state of a run of 60 follows p.
+
+    Chi-square of 4000 independent runs, false-alarm rate 1e-6. The chain forgets its start at the
+    rate 1 - 1/max(p/q) a step: (1 - 1/4)^60 = 3e-8 of it is left.
+    """
+    rng = np.random.default_rng(2)
+    q, p = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
+    last = []
+    for _ in range(4000):
+        proposals = rng.choice(4, size=60, p=q)
+        chain = metropolis_resample(np.log(p / q)[proposals], rng)
+        last.append(proposals[chain[-1]])
+    assert stats.chisquare(np.bincount(last, minlength=4), 4000 * p).pvalue > 1e-6
+
+
+def test_metropolis_chain_is_a_chain():
+    """Each state is the proposal of its own step or the state before."""
+    rng = np.random.default_rng(3)
+    chain = metropolis_resample(rng.normal(size=500), rng)
+    moved = chain[1:] != chain[:-1]
+    assert np.array_equal(chain[1:][moved], np.arange(1, 500)[moved])
+    equal = metropolis_resample(np.zeros(10), rng)  # equal weights: every proposal is taken
+    assert np.array_equal(equal, np.arange(10))
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.5, 0.9])
+def test_pareto_k_of_pareto_weights(shape):
+    """Weights with an exact generalised Pareto tail, 20000 of them: the tail of 3 sqrt(n) = 424
+    fixes k to (1 + k)/sqrt(424) = .05 to .09; 4.5 of these, false-alarm rate 7e-6 each."""
+    weights = stats.genpareto(shape).rvs(20000, random_state=np.random.default_rng(4)) + 1.0
+    error = (1.0 + shape) / np.sqrt(424)
+    assert pareto_k(np.log(weights)) == pytest.approx(shape, abs=4.5 * error)
+    # Only ratios count.
+    assert pareto_k(np.log(weights) - 700.0) == pytest.approx(pareto_k(np.log(weights)), abs=1e-6)
+
+
+def test_pareto_k_without_a_tail():
+    assert pareto_k(np.zeros(1000)) == -np.inf
+    assert pareto_k(np.arange(5.0)) == -np.inf  # too few to tell
+    assert pareto_k(np.log(np.random.default_rng(5).uniform(1, 2, 4000))) < 0.0
+
+
+def test_ess_fraction():
+    assert ess_fraction(np.full(7, -900.0)) == pytest.approx(1.0)
+    assert ess_fraction(np.array([0.0, -np.inf, -np.inf, -np.inf])) == pytest.approx(0.25)
+    # Weights 1 and 3: (1 + 3)^2 / (1 + 9) / 2.
+    assert ess_fraction(np.log([1.0, 3.0])) == pytest.approx(0.8)
+
+
+def test_log_mean_exp_far_from_zero():
+    assert log_mean_exp(np.log([1.0, 3.0]) - 5000.0) == pytest.approx(np.log(2.0) - 5000.0)
+
+
+def test_replicate_estimate_by_hand():
+    """Two blocks with means 2 and 4: mean 3, standard error of the ratio sqrt(2)/3/sqrt(2).
+
+    To it a fifth of plain Monte Carlo's error is added, in squares.
+    """
+    estimate = replicate_estimate(np.log([1.0, 3.0, 4.0, 4.0]), 2)
+    assert estimate.value == pytest.approx(np.log(3.0))
+    plain = np.sqrt((4 * 42 / 144 - 1) / 4)
+    assert estimate.std_error == pytest.approx(np.hypot(1.0 / 3.0, 0.2 * plain))
+    assert estimate.ess_fraction == pytest.approx(144 / 42 / 4)
+
+
+def test_replicate_standard_error_covers():
+    """Log-normal weights: |error|/SE of 8 blocks is Student t with 7 degrees of freedom.
+
+    400 runs; the share within the t-interval of 95% is binomial: .95 +- 5 x .011.
+    """
+    rng = np.random.default_rng(6)
+    bound, inside = stats.t(7).ppf(0.975), 0
+    for _ in range(400):
+        estimate = replicate_estimate(0.3 * rng.normal(size=800) - 0.045, 8)
+        inside += abs(estimate.value) < bound * estimate.std_error
+    assert abs(inside / 400 - 0.95) < 5 * 0.011
+
+
+def test_one_replicate_has_no_standard_error():
+    assert replicate_estimate(np.zeros(4), 1).std_error == np.inf
+    assert spread_of_replicates(np.zeros(1), 0.0) == np.inf
+
+
+def test_chain_ess_fraction():
+    """Independent draws are worth their number, AR(1) ones (1 - a)/(1 + a) of it.
+
+    The estimator's own error at 8 x 2000 draws is some 5%.
+    """
+    rng = np.random.default_rng(7)
+    noise = rng.normal(size=(8, 2000, 1))
+    assert chain_ess_fraction(noise) == pytest.approx(1.0, abs=0.15)
+    chain = noise.copy()
+    for t in range(1, 2000):
+        chain[:, t] = 0.8 * chain[:, t - 1] + 0.6 * noise[:, t]
+    assert chain_ess_fraction(np.concatenate([noise, chain], axis=2)) == pytest.approx(
+        0.2 / 1.8, rel=0.25
+    )
+    assert chain_ess_fraction(noise[:, :2]) == 0.5  # too short: no estimate

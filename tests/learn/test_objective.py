@@ -1,0 +1,266 @@
+"""The objective: exact evidences, gradients against differences, one number by three routes."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from oracles import finite_difference, ou_probit_log_evidence
+from scipy import stats
+
+import pymc_skewgp as sg
+from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
+
+RNG = np.random.default_rng(3)
+N = 25
+X = np.sort(RNG.uniform(-3.0, 3.0, N))[:, None]
+Y = (np.sin(2 * X[:, 0]) + 0.7 * RNG.normal(size=N) > 0).astype(int)
+SIGN = 2.0 * Y - 1.0
+R = np.array([[-1.0], [1.5]])
+
+
+def priors(kernel=pm.gp.cov.Matern12):
+    ls = pm.InverseGamma("ls", alpha=3, beta=2)
+    eta = pm.HalfNormal("eta", sigma=2)
+    return eta**2 * kernel(1, ls=ls)
+
+
+def process(**arguments):
+    """A model with hyperpriors, its SkewGP, and the objective at the data."""
+    with pm.Model() as model:
+        gp = sg.SkewGP(cov_func=priors(), **arguments)
+    symbols = [pt.matrix("X"), pt.vector("sign")]
+    collapsed = collapse_process(model, gp, *symbols)
+    return Objective(model, collapsed, symbols, [(X, SIGN)]), gp
+
+
+def at(ls, eta):
+    return np.log([ls, eta])
+
+
+@pytest.mark.parametrize(("ls", "eta"), [(0.3, 1.0), (1.0, 2.0), (4.0, 0.5)])
+def test_evidence_is_exact(ls, eta):
+    objective, _ = process()
+    objective.start()
+    exact = ou_probit_log_evidence(X[:, 0], Y, ls, eta**2)
+    found = objective.by_twisting(at(ls, eta), (), 256, 0).log_evidence
+    # 256 quasi-random draws in 25 dimensions: errors of a few thousandths at these variances.
+    assert abs(found - exact) < 0.02
+    # EP's own error: hundredths of a nat.
+    assert abs(objective.by_ep(at(ls, eta), ()).log_evidence - exact) < 0.1
+    estimate = objective.estimate(at(ls, eta), (), 1024, 1)
+    assert abs(estimate.value - exact) < max(5 * estimate.std_error, 1e-3)
+    # Densities of the priors on their own scale: no Jacobians.
+    log_prior = stats.invgamma(3, scale=2).logpdf(ls) + stats.halfnorm(scale=2).logpdf(eta)
+    assert objective.log_prior(at(ls, eta), ()) == pytest.approx(log_prior, rel=1e-8)
+    value = objective.by_ep(at(ls, eta), ())
+    assert value.total == pytest.approx(value.log_evidence + log_prior, rel=1e-8)
+
+
+@pytest.fixture(scope="module")
+def all_random():
+    with pm.Model() as model:
+        kernel = priors(pm.gp.cov.Matern52)  # smooth: pseudo-points move past data
+        r = pm.Normal("r", 0.0, 2.0, shape=(2, 1))
+        t = pm.Normal("t", 0.0, 1.0, shape=2)
+        positive = pm.Bernoulli("positive", 0.5, shape=2)
+        level = pm.Normal("level", 0.0, 1.0)
+        gp = sg.SkewGP(
+            mean_func=pm.gp.mean.Constant(level),
+            cov_func=kernel,
+            pseudo_points=r,
+            phase=2 * positive - 1,
+            truncation=t,
+        )
+    symbols = [pt.matrix("X"), pt.vector("sign")]
+    collapsed = collapse_process(model, gp, *symbols)
+    result = Objective(model, collapsed, symbols, [(X[:12], SIGN[:12]), (X[12:], SIGN[12:])])
+    result.start({"r": R})
+    return result
+
+
+class TestGradient:
+    X0 = np.array([0.1, 0.4, -1.1, 1.4, 0.3, -0.2, 0.25])
+
+    def test_labels(self, all_random):
+        assert all_random.labels == [
+            "ls",
+            "eta",
+            "r[0, 0]",
+            "r[1, 0]",
+            "t[0]",
+            "t[1]",
+            "level",
+        ]
+        assert all_random.binary == ["positive"]
+        assert len(all_random.patterns()) == 4
+
+    @pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
+    def test_by_ep(self, all_random, pattern):
+        found = all_random.by_ep(self.X0, pattern).gradient
+        numeric = finite_difference(lambda x: all_random.by_ep(x, pattern).total, self.X0, 0.02)
+        # EP stops at 1e-4 of a standard deviation: gradients are off by about that times the
+        # number of labels' worth of each term, 1e-3; the differences' own error is less.
+        np.testing.assert_allclose(found, numeric, atol=5e-3)
+
+    @pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
+    def test_by_twisting(self, all_random, pattern):
+        found = all_random.by_twisting(self.X0, pattern, 2048, 0).gradient
+        numeric = finite_difference(
+            lambda x: all_random.by_twisting(x, pattern, 2048, 0).total, self.X0, 0.05
+        )
+        # The sites are held fixed in the gradient and move in the differences: both are unbiased
+        # but for quasi-Monte Carlo errors of some 1e-2 at 2048 draws.
+        np.testing.assert_allclose(found, numeric, atol=0.05)
+
+    def test_on_other_data(self, all_random):
+        left, right = (
+            all_random.on([(X[part], SIGN[part])]).by_ep(self.X0, (0, 1)).log_evidence
+            for part in (slice(0, 12), slice(12, None))
+        )
+        both = all_random.by_ep(self.X0, (0, 1)).log_evidence
+        # Each EP run stops within its tolerance, wherever it began; values are off by its square.
+        assert left + right == pytest.approx(both, abs=1e-5)
+
+
+def test_three_routes_to_one_objective():
+    """A SkewGP with data, its marginal likelihood in a model, its prior under probit labels."""
+    told = {"pseudo_points": R, "phase": [1.0, -1.0], "truncation": [0.2, 0.0]}
+    first, _ = process(**told)
+    with pm.Model() as marginal:
+        sg.SkewGP(cov_func=priors(), **told).marginal_likelihood("y", X, Y)
+    with pm.Model() as latent:
+        f = sg.SkewGP(cov_func=priors(), **told).prior("f", X)
+        # Two data sets that see f through affine predictors; together they are all labels.
+        sg.BernoulliProbit("left", f[:10], observed=Y[:10])
+        pm.Bernoulli("right", p=pm.math.invprobit(f[10:]), observed=Y[10:])
+        pm.Deterministic("largest", f.max())
+    values = []
+    for objective in (first, *(Objective(m, collapse_model(m)) for m in (marginal, latent))):
+        objective.start()
+        assert objective.names == ["ls_log__", "eta_log__"]
+        values.append(objective.by_ep(at(0.8, 1.4), ()))
+        assert set(objective.point(at(0.8, 1.4), ())) == {"ls", "eta"}  # nothing of f is left
+    for other in values[1:]:
+        # Models add a jitter of 1e-6 to the variances, worth less than 1e-5 nats a label.
+        assert other.total == pytest.approx(values[0].total, abs=2e-4)
+        np.testing.assert_allclose(other.gradient, values[0].gradient, atol=2e-3)
+
+
+def test_affine_predictors():
+    """f enters with an offset and a factor: a GP with another mean and variance."""
+    with pm.Model() as model:
+        f = sg.SkewGP(cov_func=priors()).prior("f", X)
+        sg.BernoulliProbit("y", 2.0 * f + 0.5, observed=Y)
+    objective = Objective(model, collapse_model(model))
+    objective.start()
+    exact = ou_probit_log_evidence(X[:, 0], Y, 0.8, 4.0 * 1.4**2, mean=0.5)
+    assert abs(objective.by_twisting(at(0.8, 1.4), (), 256, 0).log_evidence - exact) < 0.03
+
+
+def test_one_function_value_for_all_labels():
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 2.0)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        sg.BernoulliProbit("y", gp.prior("f", [[0.0]]), observed=[1, 1, 0, 1])
+    objective = Objective(model, collapse_model(model))
+    objective.start()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    p = stats.norm.cdf(1.5 * nodes)
+    exact = np.log(weights @ (p**3 * (1 - p)) / weights.sum())
+    # Twisted: quasi-random errors in four dimensions.
+    assert abs(objective.by_twisting(np.log([1.5]), (), 1024, 0).log_evidence - exact) < 2e-3
+
+
+def test_potentials_and_other_observations_count():
+    with pm.Model() as model:
+        gp = sg.SkewGP(cov_func=priors())
+        gp.marginal_likelihood("y", X, Y)
+        pm.Normal("seen", model["ls"], 0.5, observed=1.2)
+        pm.Potential("less", -3.0 * model["eta"])
+    objective = Objective(model, collapse_model(model))
+    objective.start()
+    plain, _ = process()
+    plain.start()
+    more = stats.norm(0.8, 0.5).logpdf(1.2) - 3.0 * 1.4
+    gained = objective.log_prior(at(0.8, 1.4), ()) - plain.log_prior(at(0.8, 1.4), ())
+    assert gained == pytest.approx(more, rel=1e-8)
+
+
+def test_a_potential_of_the_process_counts_and_others_do_not():
+    with pm.Model() as model:
+        kernel = priors()
+        other = pm.Normal("other")
+        pm.Potential("own", -1.0 * model["ls"])
+        pm.Potential("foreign", model["ls"] * other)
+        gp = sg.SkewGP(cov_func=kernel)
+    symbols = [pt.matrix("X"), pt.vector("sign")]
+    collapsed = collapse_process(model, gp, *symbols)
+    assert [v.name for v in collapsed.rest] == ["ls", "eta", "own"]
+
+
+class TestStarts:
+    def test_values_by_name(self):
+        objective, _ = process()
+        np.testing.assert_allclose(objective.start({"ls": 0.5})[0], np.log(0.5))
+        with pytest.raises(ValueError, match="start has lengthscale; free variables are ls, eta"):
+            objective.start({"lengthscale": 0.5})
+
+    def test_spread_by_the_priors(self):
+        objective, _ = process()
+        origin = objective.start()
+        starts = np.array(objective.spread_starts(origin, 256, np.random.default_rng(0)))
+        # Quantiles of 256 draws of InverseGamma(3, 2), all within a factor of 1000 of the start;
+        # 5 standard errors of a median: 5 * .5 / 16 in probability.
+        at_median = stats.invgamma(3, scale=2).cdf(np.median(np.exp(starts[:, 0])))
+        assert abs(at_median - 0.5) < 0.16
+
+    def test_spread_around_the_start_where_priors_are_flat(self):
+        with pm.Model() as model:
+            ls = pm.HalfFlat("ls", shape=3)
+            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(3, ls=ls))
+        symbols = [pt.matrix("X"), pt.vector("sign")]
+        objective = Objective(model, collapse_process(model, gp, *symbols), symbols, [])
+        origin = objective.start({"ls": [0.1, 1.0, 10.0]})
+        starts = objective.spread_starts(origin, 64, np.random.default_rng(0)) - origin
+        assert (np.abs(starts) < 3.0 + 5 * 0.3).all()
+        assert np.ptp(starts.mean(axis=1)) > 4.0
+        assert starts.std(axis=1).max() < 1.0  # entries move together
+        low, high = np.transpose(objective.bounds(origin))
+        np.testing.assert_allclose([low, high], origin + np.log([[1e-3], [1e3]]))
+
+
+class TestRefusals:
+    def test_nothing_to_learn(self):
+        with pm.Model() as model:
+            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        symbols = [pt.matrix("X"), pt.vector("sign")]
+        with pytest.raises(ValueError, match="there is nothing to learn: no covariance"):
+            Objective(model, collapse_process(model, gp, *symbols), symbols, [])
+
+    def test_other_discrete_variables(self):
+        with pm.Model() as model:
+            k = pm.Poisson("k", 3.0)
+            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0 + k))
+            gp.marginal_likelihood("y", X, Y)
+        with pytest.raises(ValueError, match=r"k is discrete: only pm\.Bernoulli"):
+            Objective(model, collapse_model(model))
+
+    def test_too_many_phases(self):
+        with pm.Model() as model:
+            points = np.arange(4.0)[:, None]
+            phase = 2 * pm.Bernoulli("positive", 0.5, shape=4) - 1
+            gp = sg.SkewGP(cov_func=priors(), pseudo_points=points, phase=phase)
+            gp.marginal_likelihood("y", X, Y)
+        objective = Objective(model, collapse_model(model))
+        objective.start()
+        with pytest.raises(ValueError, match="positive together have 4 binary entries: at most 3"):
+            objective.patterns()
+
+    def test_models_without_labels(self):
+        with pm.Model() as model:
+            sg.SkewGP(cov_func=priors()).prior("f", X)
+        with pytest.raises(ValueError, match="f has no observations"):
+            collapse_model(model)
+        with pytest.raises(ValueError, match="the model has no marginal_likelihood"):
+            collapse_model(pm.Model())

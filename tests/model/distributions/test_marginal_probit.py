@@ -1,0 +1,421 @@
+"""MarginalProbit: labels of a skewed function that is integrated out, against exact integrals."""
+
+import itertools
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from oracles import brute_log_prob, finite_difference, ou_cov, ou_probit_log_evidence
+from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
+from pytensor.compile.mode import Mode
+from scipy.special import log_ndtr, logsumexp
+
+from pymc_skewgp import MarginalProbit, NotPositiveDefiniteError, SkewGPPosterior
+from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
+
+# Most of these graphs run a few times: compiling them would be all of the time.
+PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
+NO_LATENT = (np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0)))
+ONE_LATENT = {
+    "mu": np.array([0.4, -0.3]),
+    "scale": np.array([[2.0, 0.7], [0.7, 1.5]]),
+    "skewness": np.array([[0.8], [0.1]]),
+    "truncation": np.array([0.2]),
+    "latent_cov": np.array([[1.0]]),
+}
+
+
+def log_p(value, *parameters, mode=PLAIN, **options):
+    return pm.logp(MarginalProbit.dist(*parameters, **options), value).eval(mode=mode)
+
+
+class TestRandom(BaseTestDistributionRandom):
+    pymc_dist = MarginalProbit
+    pymc_dist_params = ONE_LATENT
+    expected_rv_op_params = ONE_LATENT
+    checks_to_run = ["check_pymc_params_match_rv_op", "check_rv_size"]  # noqa: RUF012
+    sizes_to_check = [None, 1, (2, 3)]  # noqa: RUF012
+    sizes_expected = [(2,), (1, 2), (2, 3, 2)]  # noqa: RUF012
+
+
+class OneFactor:
+    """Exchangeable f: f_i = m + sqrt(v) (sqrt(rho) t + sqrt(1 - rho) e_i), pseudo-points alike.
+
+    Given t everything is independent, so that every probability is one integral over t.
+    """
+
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    t = 12.0 * nodes
+    log_weights = np.log(12.0 * weights) - 0.5 * t**2 - 0.5 * np.log(2.0 * np.pi)
+
+    def __init__(self, y, phase, truncation):
+        self.y, self.phase, self.truncation = np.array(y), np.array(phase), np.array(truncation)
+
+    def log_evidence(self, theta):
+        """Log p(y), by Gauss-Legendre in t: exact to round-off for an integrand so smooth."""
+        m, v, rho = theta
+        sign = 2.0 * self.y - 1.0
+        told = self.truncation + np.sqrt(rho) * np.outer(self.t, self.phase)
+        told = log_ndtr(told / np.sqrt(1.0 - rho)).sum(axis=1)
+        f = m + np.sqrt(v * rho) * self.t[:, None]
+        seen = log_ndtr(sign * f / np.sqrt(1.0 + v * (1.0 - rho))).sum(axis=1)
+        return float(logsumexp(self.log_weights + told + seen) - logsumexp(self.log_weights + told))
+
+    def parameters(self, theta):
+        """Of MarginalProbit, as graphs or arrays like theta."""
+        m, v, rho = theta
+        n, s = self.y.size, self.phase.size
+        cov = rho + (1.0 - rho) * pt.eye(n)
+        return (
+            m * pt.ones(n),
+            v * cov,
+            rho * pt.ones((n, 1)) * self.phase,
+            pt.as_tensor_variable(self.truncation),
+            (rho + (1.0 - rho) * pt.eye(s)) * np.outer(self.phase, self.phase),
+        )
+
+
+LABELS = [1, 0, 1, 1, 0, 1, 0, 0, 1, 1]
+ONE_FACTOR = {
+    "s=1": OneFactor(LABELS, [1.0], [0.3]),
+    "s=2": OneFactor(LABELS, [-1.0, -1.0], [0.0, -0.5]),
+    "s=3": OneFactor(LABELS, [1.0, -1.0, 1.0], [0.4, 0.9, 0.1]),
+}
+THETA = np.array([0.2, 1.7, 0.6])
+
+
+@pytest.mark.parametrize("name", ONE_FACTOR)
+class TestAgainstOneIntegral:
+    @pytest.fixture
+    def function(self, name):
+        def build(**options):
+            theta = pt.vector("theta", shape=(3,), dtype="float64")
+            exact = ONE_FACTOR[name]
+            y = MarginalProbit.dist(*exact.parameters(theta), **options)
+            value = pm.logp(y, exact.y)
+            return pytensor.function([theta], [value, pytensor.grad(value, theta)], mode=PLAIN)
+
+        return build
+
+    def test_value_and_gradient(self, name, function):
+        exact = ONE_FACTOR[name].log_evidence
+        value, gradient = function(n_draws=4096)(THETA)
+        # Over random seeds of the points the standard deviations are below 2e-5 and 2e-4.
+        assert value == pytest.approx(exact(THETA), abs=2e-4)
+        np.testing.assert_allclose(gradient, finite_difference(exact, THETA), atol=1.5e-3)
+
+    def test_default_number_of_draws(self, name, function):
+        exact = ONE_FACTOR[name].log_evidence
+        value, gradient = function()(THETA)
+        # Here they are below 2e-4 and 2e-3.
+        assert value == pytest.approx(exact(THETA), abs=2e-3)
+        np.testing.assert_allclose(gradient, finite_difference(exact, THETA), atol=0.015)
+
+    def test_expectation_propagation(self, name, function):
+        exact = ONE_FACTOR[name].log_evidence
+        value, gradient = function(method="ep")(THETA)
+        # EP's own error.
+        assert value == pytest.approx(exact(THETA), abs=5e-3)
+        np.testing.assert_allclose(gradient, finite_difference(exact, THETA), atol=0.03)
+
+
+class TestSmall:
+    """Up to two rows, where probabilities are exact, and three, by brute quadrature."""
+
+    def test_one_label(self):
+        """P(y = 1) = Phi(m / sqrt(1 + v))."""
+        found = log_p([1], [0.7], [[3.0]], np.zeros((1, 0)), np.zeros(0), np.zeros((0, 0)))
+        assert found == pytest.approx(log_ndtr(0.35), abs=1e-14)
+
+    def test_two_labels_without_mean(self):
+        """Sheppard: 1/4 + asin(r) / (2 pi), with r the correlation of f + e."""
+        scale = np.array([[2.0, 0.7], [0.7, 1.5]])
+        r = 0.7 / np.sqrt(3.0 * 2.5)
+        for y, sign in (([1, 1], 1.0), ([0, 0], 1.0), ([1, 0], -1.0)):
+            expected = np.log(0.25 + sign * np.arcsin(r) / (2.0 * np.pi))
+            assert log_p(y, [0.0, 0.0], scale, *NO_LATENT) == pytest.approx(expected, abs=1e-13)
+
+    def test_one_label_told_one_sign(self):
+        """P(g > 0, f + e > 0) / P(g > 0) with g and f + e of correlation r."""
+        r = 0.9 * np.sqrt(3.0) / np.sqrt(4.0)
+        expected = np.log(2.0 * (0.25 + np.arcsin(r) / (2.0 * np.pi)))
+        found = log_p([1], [0.0], [[3.0]], [[0.9]], [0.0], [[1.0]])
+        assert found == pytest.approx(expected, abs=1e-13)
+
+    @pytest.mark.parametrize("y", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+    def test_two_labels_told_one_sign(self, y):
+        sign = 2.0 * np.array(y) - 1.0
+        p = ONE_LATENT
+        cross = sign * np.sqrt(p["scale"].diagonal()) * p["skewness"][:, 0]
+        signed = sign[:, None] * p["scale"] * sign + np.eye(2)
+        cov = np.block([[p["latent_cov"], cross[None]], [cross[:, None], signed]])
+        limits = np.concatenate([p["truncation"], sign * p["mu"]])
+        expected = brute_log_prob(np.full(3, -np.inf), limits, cov) - log_ndtr(0.2)
+        found = log_p(y, *p.values(), n_draws=4096)
+        # Over random seeds of the points the standard deviation is below 1e-4.
+        assert found == pytest.approx(expected, abs=6e-4)
+
+    def test_truncation_far_above_tells_nothing(self):
+        p = {**ONE_LATENT, "truncation": [40.0]}
+        expected = log_p([0, 1], p["mu"], p["scale"], *NO_LATENT)
+        # Three rows by draws against two in closed form: the draws' error, as above.
+        assert log_p([0, 1], *p.values(), n_draws=4096) == pytest.approx(expected, abs=6e-4)
+
+
+class TestOrnsteinUhlenbeck:
+    """Thirty labels with s = 0: a forward filter on a grid is exact, to 1e-9."""
+
+    rng = np.random.default_rng(4)
+    x = np.sort(rng.uniform(0.0, 5.0, 30))
+    y = (np.sin(2.0 * x) + 0.5 * rng.normal(size=30) > 0).astype(int)
+    theta = np.array([0.8, 2.5, 0.3])  # lengthscale, variance, mean
+
+    def exact(self, theta):
+        return ou_probit_log_evidence(self.x, self.y, *theta)
+
+    @pytest.mark.parametrize(
+        ("options", "tolerance", "of_gradient"),
+        [
+            ({"n_draws": 4096}, 0.005, 0.01),  # standard deviations over seeds: 6e-4 and 1.4e-3
+            ({}, 0.03, 0.07),  # 5e-3 and 1e-2
+            ({"method": "ep"}, 0.05, 0.03),  # EP's own error
+        ],
+        ids=["4096", "default", "ep"],
+    )
+    def test_value_and_gradient(self, options, tolerance, of_gradient):
+        theta = pt.vector("theta", shape=(3,), dtype="float64")
+        gap = np.abs(self.x[:, None] - self.x)
+        none = np.zeros((30, 0)), np.zeros(0), np.zeros((0, 0))
+        y = MarginalProbit.dist(
+            theta[2] * pt.ones(30), theta[1] * pt.exp(-gap / theta[0]), *none, **options
+        )
+        value = pm.logp(y, self.y)
+        function = pytensor.function([theta], [value, pytensor.grad(value, theta)], mode=PLAIN)
+        found, gradient = function(self.theta)
+        assert found == pytest.approx(self.exact(self.theta), abs=tolerance)
+        expected = finite_difference(self.exact, self.theta)
+        np.testing.assert_allclose(gradient, expected, atol=of_gradient)
+
+
+@pytest.mark.parametrize("s", [0, 1, 2])
+def test_against_the_posterior_of_arrays(s):
+    rng = np.random.default_rng(s)
+    x = np.sort(rng.uniform(-3.0, 3.0, 12))
+    y = (x + rng.normal(size=12) > 0).astype(int)
+    points, phase, truncation = np.array([0.5, 2.0])[:s], np.array([1.0, -1.0])[:s], 0.3
+
+    def kernel(X, Xs=None, diag=False):
+        if diag:
+            return np.full(len(X), 3.0)
+        both = np.vstack([X, X if Xs is None else Xs])[:, 0]
+        return ou_cov(both, 1.5, 3.0)[: len(X), len(X) :]
+
+    told = {"pseudo_points": points, "phase": phase, "truncation": truncation} if s else {}
+    posterior = SkewGPPosterior(x, y, cov_func=kernel, n_draws=4096, **told)
+    expected = posterior.log_marginal_likelihood
+    cov = ou_cov(np.concatenate([points, x]), 1.5, 3.0)
+    factor = phase / np.sqrt(3.0)
+    found = log_p(
+        y,
+        np.zeros(12),
+        cov[s:, s:],
+        cov[s:, :s] * factor / np.sqrt(3.0),
+        np.full(s, truncation),
+        factor[:, None] * cov[:s, :s] * factor,
+        n_draws=4096,
+    )
+    # The error of our value is as large as that of the other, which is known.
+    assert found == pytest.approx(expected.value, abs=5 * np.sqrt(2.0) * expected.std_error)
+
+
+class TestSumsToOne:
+    y = np.array(list(itertools.product([0, 1], repeat=3)))
+    mu = np.array([0.5, -0.2, 0.1])
+    scale = np.array([[2.0, 0.9, 0.3], [0.9, 1.5, -0.4], [0.3, -0.4, 1.0]])
+
+    def parameters(self, s):
+        skewness = np.array([[0.6, 0.2], [0.1, -0.5], [-0.3, 0.4]])[:, :s]
+        latent_cov = np.array([[1.0, 0.3], [0.3, 1.0]])[:s, :s]
+        return self.mu, self.scale, skewness, np.array([0.2, -0.6])[:s], latent_cov
+
+    @pytest.mark.parametrize("s", [0, 1, 2])
+    def test_over_all_labels(self, s):
+        """One row of labels is one value: all of them in one evaluation."""
+        found = log_p(self.y, *self.parameters(s), n_draws=4096)
+        assert found.shape == (8,)
+        # Over random seeds of the points the sum has a standard deviation below 4e-5.
+        assert np.exp(found).sum() == pytest.approx(1.0, abs=3e-4)
+
+    @pytest.mark.parametrize("s", [0, 1, 2])
+    def test_expectation_propagation_roughly(self, s):
+        found = log_p(self.y, *self.parameters(s), method="ep")
+        assert np.exp(found).sum() == pytest.approx(1.0, abs=5e-3)
+
+    def test_draws_have_these_frequencies(self):
+        parameters = self.parameters(2)
+        p = np.exp(log_p(self.y, *parameters, n_draws=4096))
+        draws = pm.draw(MarginalProbit.dist(*parameters, size=20_000), random_seed=1)
+        assert draws.shape == (20_000, 3)
+        assert draws.dtype == np.int64
+        code = draws @ [4, 2, 1]
+        frequency = np.bincount(code, minlength=8) / 20_000
+        # Five standard errors, each of eight: a false alarm in 5e-6 of all seeds.
+        assert (np.abs(frequency - p) < 5 * np.sqrt(p * (1 - p) / 20_000)).all()
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids="s={}".format)
+def functions(request):
+    """Log density with its gradient in the location and the scale, in both backends."""
+    mu, scale = pt.dvector("mu"), pt.dmatrix("scale")
+    rest = [ONE_LATENT[name] for name in ("skewness", "truncation", "latent_cov")]
+    parameters = mu, scale, *(rest if request.param else NO_LATENT)
+    value = pm.logp(MarginalProbit.dist(*parameters), np.array([0, 1]))
+    outputs = [value, *pytensor.grad(value, [mu, scale])]
+    return [pytensor.function([mu, scale], outputs, mode=mode) for mode in (PLAIN, "NUMBA")]
+
+
+class TestOutOfTheSupport:
+    @pytest.mark.parametrize("mode", [PLAIN, "NUMBA"], ids=["python", "numba"])
+    def test_labels(self, mode):
+        values = [[0, 1], [0, 2], [-1, 1], [7, 7]]
+        found = log_p(values, *ONE_LATENT.values(), mode=mode)
+        assert np.isfinite(found[0])
+        np.testing.assert_array_equal(found[1:], -np.inf)
+
+    SCALES = {  # noqa: RUF012
+        "indefinite": [[1.0, 1.5], [1.5, 1.0]],  # with noise on the diagonal a covariance
+        "negative variance": [[-0.5, 0.0], [0.0, 1.0]],  # with noise as well
+        "far off": [[1.0, 9.0], [9.0, 1.0]],
+        "NaN": [[np.nan, 0.0], [0.0, 1.0]],
+        "NaN off the diagonal": [[1.0, np.nan], [np.nan, 1.0]],
+        "infinite": [[np.inf, 0.0], [0.0, 1.0]],
+    }
+
+    def test_covariances(self, functions):
+        for function in functions:
+            for name, scale in self.SCALES.items():
+                value, *gradient = function(np.zeros(2), np.array(scale))
+                assert value == -np.inf, name
+                for part in gradient:
+                    assert np.isfinite(part).all(), name
+
+    def test_location(self, functions):
+        for function in functions:
+            for mu in ([np.nan, 0.0], [np.inf, np.nan]):
+                assert function(np.array(mu), np.eye(2))[0] == -np.inf
+
+    def test_valid_again(self, functions):
+        for function in functions:
+            value, *gradient = function(ONE_LATENT["mu"], ONE_LATENT["scale"])
+            assert np.isfinite(value)
+            assert all((part != 0).all() for part in gradient)
+
+    def test_latent_covariance_that_does_not_go_with_the_skewness(self):
+        """[[Gamma, C'], [C, Omega]] has to be positive definite, not only its blocks."""
+        skewness = pt.dmatrix("skewness")
+        rest = [ONE_LATENT[n] for n in ("truncation", "latent_cov")]
+        y = MarginalProbit.dist(ONE_LATENT["mu"], ONE_LATENT["scale"], skewness, *rest)
+        value = pm.logp(y, np.array([0, 1]))
+        gradient = pytensor.grad(value, skewness)
+        function = pytensor.function([skewness], [value, gradient], mode=PLAIN)
+        found, gradient = function([[0.95], [-0.95]])
+        assert found == -np.inf
+        assert np.isfinite(gradient).all()
+
+
+class TestWrongConstants:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"mu": [0.0, np.nan]}, "mu holds 1 NaN"),
+            ({"mu": [0.0, 0.0, 0.0]}, "mu must have length 2, got 3"),
+            ({"scale": [[1.0, 2.0], [2.0, 1.0]]}, "scale is not positive definite"),
+            ({"scale": [[1.0, 0.5], [0.0, 1.0]]}, "scale is not symmetric"),
+            ({"skewness": [[0.95], [-0.95]]}, r"C from skewness\) is not positive definite"),
+            ({"truncation": [np.inf]}, "truncation holds 1 infinite"),
+            ({"latent_cov": [[-1.0]]}, "latent_cov is not positive definite"),
+            ({"method": "mcmc"}, "method must be one of"),
+            ({"n_draws": 0}, "n_draws must be at least 1"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_are_named_at_build(self, change, message):
+        with pytest.raises((ValueError, NotPositiveDefiniteError), match=message):
+            MarginalProbit.dist(**{**ONE_LATENT, **change})
+
+
+class TestShapes:
+    def test_size_and_shape(self):
+        for options in ({"size": 3}, {"shape": (3, 2)}):
+            y = MarginalProbit.dist(**ONE_LATENT, **options)
+            assert pm.draw(y, random_seed=1, mode=PLAIN).shape == (3, 2)
+            assert pm.logp(y, np.ones((3, 2), dtype=int)).eval(mode=PLAIN).shape == (3,)
+
+    def test_batches_are_data_sets_apart(self):
+        mu = np.array([[0.4, -0.3], [1.0, 2.0], [-1.0, 0.0]])
+        truncation = np.array([[0.2], [-0.5], [1.0]])
+        parameters = {**ONE_LATENT, "mu": mu, "truncation": truncation}
+        y = MarginalProbit.dist(**parameters)
+        labels = np.array([[0, 1], [1, 1], [0, 0]])
+        assert pm.draw(y, 4, random_seed=1, mode=PLAIN).shape == (4, 3, 2)
+        found = pm.logp(y, labels).eval(mode=PLAIN)
+        for i in range(3):
+            one = {**ONE_LATENT, "mu": mu[i], "truncation": truncation[i]}
+            # The same points and numbers: round-off only.
+            assert found[i] == pytest.approx(log_p(labels[i], *one.values()), abs=1e-12)
+
+    @pytest.mark.parametrize(
+        ("size", "expected"), [(None, [1, 0]), (3, [[1, 0]] * 3), ((1, 2), [[[1, 0]] * 2])]
+    )
+    def test_support_point(self, size, expected):
+        with pm.Model() as model:
+            MarginalProbit("x", **ONE_LATENT, size=size)
+        assert_support_point_is_expected(model, np.array(expected), check_finite_logp=True)
+
+    def test_draws_are_the_same_in_numba_and_python(self):
+        y = MarginalProbit.dist(**ONE_LATENT, size=100)
+        numba, python = (pm.draw(y, 2, random_seed=1, mode=mode) for mode in ("NUMBA", PLAIN))
+        np.testing.assert_array_equal(numba, python)
+
+
+class TestInModels:
+    def build(self, **options):
+        with pm.Model(coords={"obs": ["a", "b"]}) as model:
+            mu = pm.Normal("mu", shape=2)
+            rest = {**ONE_LATENT, "mu": mu, **options}
+            MarginalProbit("y", **rest, observed=[0, 1], dims="obs")
+        return model
+
+    def test_one_value_for_all_labels_together(self):
+        model = self.build()
+        with model:
+            prior = pm.sample_prior_predictive(20, random_seed=1)
+        assert prior["prior_predictive"]["y"].dims == ("chain", "draw", "obs")
+        assert model.compile_logp(sum=False)({"mu": np.zeros(2)})[1].shape == ()
+
+    def test_options_survive_copies(self):
+        """Pickling, resizing, and the rewrites to another dtype or in place, make new Ops."""
+        model = self.build(method="ep", n_draws=99)
+        copies = {
+            "pickled": cloudpickle.loads(cloudpickle.dumps(model)),
+            "observed": pm.observe(pm.do(model, {"mu": np.zeros(2)}), {}),
+        }
+        for copy in copies.values():
+            op = copy["y"].owner.op
+            assert (op.method, op.n_draws) == ("ep", 99)
+        point = {"mu": np.array([0.3, -0.2])}
+        assert copies["pickled"].compile_logp()(point) == model.compile_logp()(point)
+        op = MarginalProbitRV("ep", 99)
+        assert type(op)(**{**op._props_dict(), "inplace": True}).n_draws == 99
+        assert op == MarginalProbitRV("ep", 99)
+        assert op != MarginalProbitRV("ep", 100)
+        resized = pm.distributions.shape_utils.change_dist_size(model["y"], (3,))
+        assert resized.owner.op.n_draws == 99
+
+    def test_is_discrete_and_observed(self):
+        model = self.build()
+        assert model.observed_RVs == [model["y"]]
+        assert "MarginalProbit" in model.str_repr()

@@ -1,0 +1,192 @@
+"""``pm.logcdf`` of ``pm.MvNormal``, and of nothing that would take it for univariate."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob, finite_difference
+from scipy.stats import norm
+
+import pymc_skewgp._model.distributions.mvnormal  # noqa: F401
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+
+INF = np.inf
+MU = np.array([0.1, 0.2, -0.3])
+COV = np.array([[2.0, 0.6, 0.3], [0.6, 1.0, 0.2], [0.3, 0.2, 1.5]])
+X = np.array([0.5, -0.2, 0.7])
+# Five times the Monte Carlo error of 256 draws in these three dimensions, 1e-4.
+MONTE_CARLO = 5e-4
+
+
+def exact(x, mu, cov):
+    return brute_log_prob(np.full(len(x), -INF), np.asarray(x) - mu, cov)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"cov": COV}, {"chol": np.linalg.cholesky(COV)}, {"tau": np.linalg.inv(COV)}],
+    ids=["cov", "chol", "tau"],
+)
+def test_every_parametrisation(parameters):
+    found = pm.logcdf(pm.MvNormal.dist(MU, **parameters), X).eval()
+    assert found == pytest.approx(exact(X, MU, COV), abs=MONTE_CARLO)
+
+
+def test_two_dimensions_are_exact():
+    cov = COV[:2, :2]
+    found = pm.logcdf(pm.MvNormal.dist(0.5, cov), X[:2]).eval()  # a scalar mean is repeated
+    assert found == pytest.approx(exact(X[:2], 0.5, cov), abs=1e-11)
+
+
+def test_batches():
+    cov = COV[:2, :2]
+    x = np.array([[0.0, 1.0], [-1.0, 0.5], [2.0, 2.0]])
+    expected = [exact(row, MU[:2], cov) for row in x]
+    for shape in (None, (3, 2)):
+        rv = pm.MvNormal.dist(MU[:2], cov, shape=shape)
+        np.testing.assert_allclose(pm.logcdf(rv, x).eval(), expected, atol=1e-11)
+    means = np.array([[0.0, 0.0], [1.0, -1.0]])
+    found = pm.logcdf(pm.MvNormal.dist(means, np.stack([cov, 3 * cov])), x[:, None]).eval()
+    assert found.shape == (3, 2)
+    assert found[2, 1] == pytest.approx(exact(x[2], means[1], 3 * cov), abs=1e-11)
+    # As for logp, the size of the variable shapes the result where the value is broadcast.
+    repeated = pm.logcdf(pm.MvNormal.dist(MU[:2], cov, size=4), x[0]).eval()
+    np.testing.assert_allclose(repeated, np.repeat(expected[0], 4), atol=1e-11)
+
+
+@pytest.mark.slow(ci=True)
+def test_gradient_in_mean_and_cholesky_factor():
+    mu, chol = pt.dvector("mu"), pt.dmatrix("chol")
+    factor = np.linalg.cholesky(COV[:2, :2])
+    value = pm.logcdf(pm.MvNormal.dist(mu, chol=chol), X[:2])
+    by_mu, by_chol = pytensor.function([mu, chol], pytensor.grad(value, [mu, chol]))(MU[:2], factor)
+    expected = finite_difference(lambda m: exact(X[:2], m, COV[:2, :2]), MU[:2])
+    np.testing.assert_allclose(by_mu, expected, rtol=1e-8)
+
+    def of_factor(t):
+        moved = np.array([[t[0], 0.0], [t[1], t[2]]])
+        return exact(X[:2], MU[:2], moved @ moved.T)
+
+    expected = finite_difference(of_factor, factor[np.tril_indices(2)])
+    np.testing.assert_allclose(by_chol[np.tril_indices(2)], expected, rtol=1e-8)
+
+
+def equicorrelated_model(**options):
+    """log P(all 8 variables < .5) as a likelihood of their correlation and mean."""
+    with pm.Model() as model:
+        rho = pm.Uniform("rho", 0.05, 0.95, **options)
+        mu = pm.Normal("mu", sigma=0.5)
+        cov = (1.0 - rho) * pt.eye(8) + rho
+        rv = pm.MvNormal.dist(pt.full((8,), mu), cov)
+        pm.Potential("below", pm.logcdf(rv, np.full(8, 0.5)))
+    return model
+
+
+def exact_model_logp(t):
+    rho, mu = t
+    evidence = equicorrelated_log_prob(np.full(8, -INF), np.full(8, 0.5 - mu), rho)
+    return evidence + norm.logpdf(mu, scale=0.5) - np.log(0.9)
+
+
+def test_a_model_and_its_gradient():
+    model = equicorrelated_model(default_transform=None)
+    at = np.array([0.4, 0.2])
+    point = {"rho": at[0], "mu": at[1]}
+    # .003 and .01 over seeds.
+    assert model.compile_logp()(point) == pytest.approx(exact_model_logp(at), abs=0.015)
+    slope = model.compile_dlogp()(point)
+    np.testing.assert_allclose(slope, finite_difference(exact_model_logp, at), atol=0.05)
+
+
+def test_invalid_points_of_a_model_are_minus_infinity():
+    with pm.Model() as model:
+        rho = pm.Flat("rho")
+        cov = (1.0 - rho) * pt.eye(3) + rho
+        pm.Potential("below", pm.logcdf(pm.MvNormal.dist(np.zeros(3), cov), np.zeros(3)))
+    logp, dlogp = model.compile_logp(), model.compile_dlogp()
+    assert np.isfinite(logp({"rho": 0.5}))
+    for rho in (1.5, -0.6, np.nan):
+        assert logp({"rho": rho}) == -INF
+        assert dlogp({"rho": rho}) == 0.0
+
+
+@pytest.mark.slow(ci=True)
+@pytest.mark.filterwarnings("ignore")  # nutpie's and numba's own
+def test_nutpie_samples_in_threads():
+    nutpie = pytest.importorskip("nutpie")
+    compiled = nutpie.compile_pymc_model(equicorrelated_model())
+    trace = nutpie.sample(compiled, draws=500, tune=300, chains=2, seed=1, progress_bar=False)
+    grid_rho, grid_mu = np.linspace(0.05, 0.95, 41), np.linspace(-2.0, 2.0, 61)
+    logp = np.array([[exact_model_logp((r, m)) for m in grid_mu] for r in grid_rho])
+    weight = np.exp(logp - logp.max())
+    # Trapezia at the two ends of rho; the density has fallen to nothing at the ends of mu.
+    weight[[0, -1]] *= 0.5
+    expected = (weight.sum(axis=1) @ grid_rho) / weight.sum()
+    draws = trace.posterior["rho"].values
+    # At least 200 effective draws of 1000, with standard deviation .25: four standard errors.
+    assert draws.mean() == pytest.approx(expected, abs=4 * 0.25 / np.sqrt(200))
+
+
+def test_mixtures_of_multivariate_normals():
+    weights = [0.3, 0.7]
+    means = np.array([[0.0, 0.0], [1.0, 1.0]])
+    x = X[:2]
+    expected = np.log(
+        sum(w * np.prod(norm.cdf(x - m)) for w, m in zip(weights, means, strict=True))
+    )
+    mixture = pm.Mixture.dist(weights, pm.MvNormal.dist(means, np.eye(2)))
+    assert pm.logcdf(mixture, x).eval() == pytest.approx(expected, abs=1e-11)
+
+
+def test_complement():
+    found = pm.logccdf(pm.MvNormal.dist(MU[:2], COV[:2, :2]), X[:2]).eval()
+    assert found == pytest.approx(np.log1p(-np.exp(exact(X[:2], MU[:2], COV[:2, :2]))), abs=1e-11)
+
+
+ELEMENTWISE = {
+    "clip": (lambda rv: pt.clip(rv, -1.0, 1.0), pm.logp),
+    "maximum": (lambda rv: pt.maximum(rv, 0.0), pm.logp),
+    "comparison": (lambda rv: rv > 0.0, pm.logp),
+    "rounding": (lambda rv: pt.round(rv), pm.logp),
+    "negation": (lambda rv: -rv, pm.logcdf),
+    "exponential": (lambda rv: pt.exp(rv), pm.logcdf),
+    "clipped distribution": (lambda rv: pt.clip(rv, -1.0, 1.0), pm.logcdf),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_what_pymc_derives_element_by_element_is_still_not_implemented(name):
+    transform, function = ELEMENTWISE[name]
+    value = np.array([True, False]) if name == "comparison" else np.array([1.0, 0.5])
+    with pytest.raises(NotImplementedError, match="of a multivariate variable"):
+        function(transform(pm.MvNormal.dist(np.zeros(2), np.eye(2))), value)
+    # And what is univariate goes on as before.
+    assert np.isfinite(function(transform(pm.Normal.dist(np.zeros(2))), value).eval()).all()
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+@pytest.mark.parametrize("kind", ["unified skew-normal", "mixture"])
+def test_nor_is_it_for_others_with_a_joint_distribution_function(kind, name):
+    transform, function = ELEMENTWISE[name]
+    value = np.array([True, False]) if name == "comparison" else np.array([1.0, 0.5])
+    normals = [pm.MvNormal.dist(mu * np.ones(2), np.eye(2)) for mu in (0.0, 1.0)]
+    vector = {
+        "unified skew-normal": lambda: UnifiedSkewNormal.dist(
+            np.zeros(2), np.eye(2), np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
+        ),
+        "mixture": lambda: pm.Mixture.dist([0.5, 0.5], normals),
+    }[kind]()
+    with pytest.raises(NotImplementedError, match=r"multivariate variable|not implemented"):
+        function(transform(vector), value)
+
+
+@pytest.mark.parametrize("wrapper", [pm.Censored, pm.Truncated])
+def test_censoring_and_truncation_stay_as_they_were(wrapper):
+    with pytest.raises(NotImplementedError):
+        wrapper.dist(pm.MvNormal.dist(np.zeros(2), np.eye(2)), lower=-1.0, upper=1.0)
+
+
+def test_density_is_untouched():
+    found = pm.logp(pm.MvNormal.dist(np.zeros(2), equicorrelated_cov(2, 0.5)), np.zeros(2)).eval()
+    assert found == pytest.approx(-np.log(2 * np.pi) - 0.5 * np.log(0.75), rel=1e-12)

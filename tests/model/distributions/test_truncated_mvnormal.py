@@ -1,0 +1,329 @@
+"""TruncatedMvNormal against scipy, quadrature and closed forms."""
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from oracles import (
+    brute_log_prob,
+    equicorrelated_cov,
+    equicorrelated_log_prob,
+    equicorrelated_moments,
+    finite_difference,
+)
+from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
+from pytensor.compile.mode import Mode
+from scipy import stats
+
+from pymc_skewgp import NotPositiveDefiniteError
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.samplers.independent import independent_draws
+from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
+
+INF = np.inf
+IN_PYTHON = Mode("py", None)
+COV = np.array([[1.0, 0.5, -0.2], [0.5, 2.0, 0.3], [-0.2, 0.3, 0.7]])
+MU = np.array([0.3, -0.5, 1.0])
+LOWER = np.array([0.0, -INF, 0.5])
+UPPER = np.array([1.5, 0.0, INF])
+EXAMPLE = {"mu": MU, "cov": COV, "lower": LOWER, "upper": UPPER}
+
+
+class TestRandom(BaseTestDistributionRandom):
+    pymc_dist = TruncatedMvNormal
+    pymc_dist_params = EXAMPLE
+    expected_rv_op_params = EXAMPLE
+    reference_dist_params = EXAMPLE
+    sizes_to_check = (None, (), 1, (1,), 5, (4, 5), (0,))
+    sizes_expected = ((3,), (3,), (1, 3), (1, 3), (5, 3), (4, 5, 3), (0, 3))
+    checks_to_run = (
+        "check_pymc_params_match_rv_op",
+        "check_pymc_draws_match_reference",
+        "check_rv_size",
+    )
+
+    def reference_dist(self):
+        rng = self.get_random_state()
+        return lambda size, mu, cov, lower, upper: (
+            mu + independent_draws(DenseCovariance(cov), lower - mu, upper - mu, size, rng)
+        )
+
+
+# Density
+
+
+def expected_log_density(x, mu, cov, lower, upper):
+    inside = ((x >= lower) & (x <= upper)).all(axis=-1)
+    density = stats.multivariate_normal(mu, cov).logpdf(x)
+    return np.where(inside, density - brute_log_prob(lower, upper, cov, mu), -INF)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-0.5, 2.0), (0.0, INF), (-INF, -3.0), (8.0, 9.0), (-INF, INF)]
+)
+def test_one_dimension_is_scipys_truncated_normal(lower, upper):
+    mu, sd = 0.4, 1.3
+    x = np.linspace(-5, 10, 31)
+    rv = TruncatedMvNormal.dist([mu], [[sd**2]], [lower], [upper])
+    a, b = (lower - mu) / sd, (upper - mu) / sd
+    expected = stats.truncnorm.logpdf(x, a, b, mu, sd)
+    found = pm.logp(rv, x[:, None]).eval()
+    # scipy's interval in the tail is good to 1e-9.
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def test_three_dimensions_against_quadrature():
+    rng = np.random.default_rng(0)
+    x = np.vstack([rng.uniform(LOWER.clip(-3), UPPER.clip(None, 3), (4, 3)), MU, UPPER - 0.1])
+    expected = expected_log_density(x, **EXAMPLE)
+    assert np.isinf(expected).sum() == 1  # the location is inside, infinity is not
+    # 256 quasi-random draws, the same for all rows.
+    np.testing.assert_allclose(
+        pm.logp(TruncatedMvNormal.dist(**EXAMPLE), x).eval(), expected, atol=2e-3
+    )
+
+
+def test_two_dimensions_are_exact():
+    two = {name: value[:2] for name, value in EXAMPLE.items() if name != "cov"}
+    x = np.array([[0.1, -1.0], [1.4, -0.1]])
+    expected = expected_log_density(x, cov=COV[:2, :2], **two)
+    found = pm.logp(TruncatedMvNormal.dist(cov=COV[:2, :2], **two), x).eval()
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+def test_without_limits_it_is_normal():
+    x = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]])
+    found = pm.logp(TruncatedMvNormal.dist(MU, COV), x).eval()
+    # Round-off.
+    np.testing.assert_allclose(found, stats.multivariate_normal(MU, COV).logpdf(x), atol=1e-13)
+
+
+def test_many_dimensions():
+    n, rho = 20, 0.5
+    cov = equicorrelated_cov(n, rho)
+    rv = TruncatedMvNormal.dist(0.0, cov, 0.0, 2.0)
+    x = np.linspace(0.1, 1.9, n)
+    log_mass = equicorrelated_log_prob(np.zeros(n), np.full(n, 2.0), rho)
+    expected = stats.multivariate_normal(np.zeros(n), cov).logpdf(x) - log_mass
+    assert pm.logp(rv, x).eval() == pytest.approx(expected, abs=0.01)  # 256 draws
+
+
+@pytest.mark.parametrize("x", [[-0.01, -1.0, 1.0], [0.5, 0.01, 1.0], [np.nan, -1.0, 1.0]])
+def test_outside_is_impossible(x):
+    assert pm.logp(TruncatedMvNormal.dist(**EXAMPLE), x).eval() == -INF
+
+
+def test_limits_belong_to_the_support():
+    x = np.array([0.0, 0.0, 0.5])
+    assert np.isfinite(pm.logp(TruncatedMvNormal.dist(**EXAMPLE), x).eval())
+
+
+def test_gradient_in_value_location_covariance_and_limits():
+    """Two dimensions, where the probability is exact."""
+    x, mu, chol, lower, upper = pt.dvector(), pt.dvector(), pt.dmatrix(), pt.dvector(), pt.dvector()
+    rv = TruncatedMvNormal.dist(mu, chol @ chol.T, lower, upper)
+    inputs = [x, mu, chol, lower, upper]
+    gradients = pytensor.function(inputs, pytensor.grad(pm.logp(rv, x), inputs))
+    at = [
+        np.array([0.4, -0.6]),
+        np.array([0.1, 0.2]),
+        np.linalg.cholesky(COV[:2, :2]),
+        np.array([0.0, -2.0]),
+        np.array([1.5, 0.0]),
+    ]
+
+    def log_density(x, mu, chol, lower, upper):
+        return float(expected_log_density(x, mu, chol @ chol.T, lower, upper))
+
+    for k, found in enumerate(gradients(*at)):
+        expected = finite_difference(
+            lambda v, k=k: log_density(*at[:k], v, *at[k + 1 :]), at[k], h=2e-3
+        )
+        if k == 2:
+            expected = np.tril(expected)
+            found = np.tril(found)
+        # h^4 = 2e-11 times fifth derivatives of tens, and the oracle's 1e-12 over h.
+        np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def test_invalid_parameters_are_impossible_and_not_nan():
+    cov, lower = pt.dmatrix(), pt.dvector()
+    log_p = pm.logp(TruncatedMvNormal.dist(0.0, cov, lower, 1.0), np.zeros(2))
+    f = pytensor.function([cov, lower], log_p)
+    good = (np.eye(2), np.array([-1.0, -1.0]))
+    assert np.isfinite(f(*good))
+    bad = [
+        (np.array([[1.0, 2.0], [2.0, 1.0]]), good[1]),
+        (np.full((2, 2), np.nan), good[1]),
+        (good[0], np.array([-1.0, 1.0])),
+        (good[0], np.array([-1.0, 2.0])),
+        (good[0], np.array([-1.0, np.nan])),
+    ]
+    assert [f(*arguments) for arguments in bad] == [-INF] * len(bad)
+
+
+def test_batches_of_parameters_and_values():
+    rng = np.random.default_rng(1)
+    mu = rng.normal(size=(4, 2))
+    lower = rng.normal(-2, 0.3, size=(5, 1, 2))
+    cov = COV[:2, :2] * np.array([1.0, 2.0, 0.5, 3.0])[:, None, None]
+    rv = TruncatedMvNormal.dist(mu, cov, lower, 3.0)
+    assert rv.type.shape == (5, 4, 2)
+    draws = pm.draw(rv, random_seed=1)
+    assert draws.shape == tuple(rv.shape.eval()) == (5, 4, 2)
+    assert ((draws > lower) & (draws < 3.0)).all()
+    found = pm.logp(rv, draws).eval()
+    for i, j in np.ndindex(5, 4):
+        expected = expected_log_density(draws[i, j], mu[j], cov[j], lower[i, 0], np.full(2, 3.0))
+        assert found[i, j] == pytest.approx(float(expected), abs=1e-10)
+
+
+# Support point
+
+
+ROOM = [0.375, -np.sqrt(2.0), 0.5 + np.sqrt(0.7)]  # a quarter of the interval, or a deviation
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ROOM),
+        ({"mu": -9.0}, [0.375, -9.0, ROOM[2]]),
+        ({"mu": 9.0}, [1.125, ROOM[1], 9.0]),
+        ({"lower": None, "upper": None}, MU),
+        ({"size": (2,)}, [ROOM, ROOM]),
+        ({"lower": [0.0, -5.0, 0.0], "upper": [1e-6, -4.9, 1e-6]}, [0.75e-6, -4.925, 0.75e-6]),
+    ],
+)
+def test_support_point_is_inside(changes, expected):
+    with pm.Model() as model:
+        TruncatedMvNormal("x", **{**EXAMPLE, **changes})
+    assert_support_point_is_expected(model, expected)
+    assert np.isfinite(model.compile_logp()(model.initial_point()))
+
+
+def test_support_point_in_a_batch():
+    with pm.Model() as model:
+        TruncatedMvNormal("x", 0.0, np.eye(2), [[0.0, 0.0], [1.0, 5.0]])
+    assert_support_point_is_expected(model, [[1.0, 1.0], [2.0, 6.0]])
+
+
+# Draws
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_draws_are_the_same_in_numba_and_python(batch):
+    changes = {"lower": np.array([LOWER, LOWER - 1.0])} if batch else {}
+    rv = TruncatedMvNormal.dist(**{**EXAMPLE, **changes}, size=(3, 2))
+    numba = pm.draw(rv, 2, random_seed=1, mode="NUMBA")
+    np.testing.assert_array_equal(numba, pm.draw(rv, 2, random_seed=1, mode=IN_PYTHON))
+    assert np.unique(numba).size == numba.size
+
+
+def test_moments_of_draws():
+    n, rho, k = 5, 0.6, 40_000
+    low, high = np.array([0.0, -1.0, -INF, 0.5, -INF]), np.array([1.0, INF, 0.3, 2.0, INF])
+    draws = pm.draw(
+        TruncatedMvNormal.dist(0.0, equicorrelated_cov(n, rho), low, high, size=k), random_seed=3
+    )
+    assert ((draws >= low) & (draws <= high)).all()
+    first, second = equicorrelated_moments(low, high, rho)
+    products = draws[:, :, None] * draws[:, None, :]
+    # Five standard errors, of 20 numbers: a false alarm in 1e-5 of all seeds; the chains' ends are
+    # 1e-3 off in total variation at most, as much as half a standard error.
+    assert (np.abs(draws.mean(axis=0) - first) < 5.5 * draws.std(axis=0) / np.sqrt(k)).all()
+    error = products.std(axis=0) / np.sqrt(k)
+    assert (np.abs(products.mean(axis=0) - second) < 5.5 * error).all()
+
+
+def test_draws_with_an_empty_rectangle_say_so():
+    lower = pt.dvector()
+    rv = TruncatedMvNormal.dist(0.0, np.eye(2), lower, 1.0)
+    with pytest.raises(ValueError, match="lower must be below upper"):
+        rv.eval({lower: [0.0, 1.0]})
+
+
+# Models
+
+
+def test_in_a_model_with_random_limits():
+    with pm.Model(coords={"axis": ["a", "b"]}) as model:
+        low = pm.Normal("low")
+        x = TruncatedMvNormal("x", 0.0, COV[:2, :2], low, [5.0, INF], dims="axis")
+    assert model.rvs_to_values[x].name == "x_interval__"
+    point = {"low": np.array(0.2), "x_interval__": np.array([-0.5, 0.3])}
+    inside = np.array([0.2 + 4.8 / (1 + np.exp(0.5)), 0.2 + np.exp(0.3)])
+    jacobian = np.log(4.8) + stats.logistic.logpdf(-0.5) + 0.3
+    expected = expected_log_density(
+        inside, np.zeros(2), COV[:2, :2], np.full(2, 0.2), np.array([5.0, INF])
+    )
+    log_p = model.compile_logp()
+    # Exact in two dimensions.
+    total = stats.norm.logpdf(0.2) + jacobian + float(expected)
+    assert log_p(point) == pytest.approx(total, abs=1e-10)
+    gradient = model.compile_dlogp()(point)
+
+    def of_vector(v):
+        return log_p({"low": v[0], "x_interval__": v[1:]})
+
+    expected = finite_difference(of_vector, np.array([0.2, -0.5, 0.3]))
+    np.testing.assert_allclose(gradient, expected, atol=1e-8)
+    with model:
+        prior = pm.sample_prior_predictive(20, random_seed=1)["prior"]
+    assert prior["x"].dims == ("chain", "draw", "axis")
+    assert (prior["x"] > prior["low"]).all()
+    copy = cloudpickle.loads(cloudpickle.dumps(model))
+    assert copy.compile_logp()(point) == log_p(point)
+
+
+def test_observed():
+    data = np.array([[0.1, -1.0, 1.0], [1.0, -0.5, 0.6]])
+    with pm.Model() as model:
+        TruncatedMvNormal("x", **EXAMPLE, observed=data)
+    expected = expected_log_density(data, **EXAMPLE).sum()
+    assert model.compile_logp()({}) == pytest.approx(expected, abs=4e-3)  # 256 draws
+
+
+@pytest.mark.slow(ci=True)
+def test_nuts_recovers_exact_moments():
+    low, high, rho = np.array([-1.0, 0.0, 0.5]), np.array([1.0, 2.0, 1.5]), 0.7
+    with pm.Model():
+        TruncatedMvNormal("x", 0.0, equicorrelated_cov(3, rho), low, high)
+        trace = pm.sample(
+            2000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
+    draws = trace["posterior"]["x"].values.reshape(-1, 3)
+    first, second = equicorrelated_moments(low, high, rho)
+    # At least 1000 effective draws of 4000, five standard errors: nine numbers, a false alarm in
+    # 5e-6 of all seeds.
+    assert (np.abs(draws.mean(axis=0) - first) < 5 * draws.std(axis=0) / np.sqrt(1000)).all()
+    products = draws[:, :, None] * draws[:, None, :]
+    assert (np.abs(products.mean(axis=0) - second) < 5 * products.std(axis=0) / 1000**0.5).all()
+    assert trace["sample_stats"]["diverging"].sum() == 0
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"mu": [0.0, np.nan, 0.0]}, ValueError, "mu holds 1 NaN"),
+        ({"mu": [0.0, INF, 0.0]}, ValueError, "mu holds 1 infinite"),
+        ({"mu": [0.0, 0.0]}, ValueError, "mu must have length 3, got 2"),
+        ({"cov": None}, ValueError, "cov is needed"),
+        ({"cov": [1.0, 1.0]}, ValueError, "cov must have at least 2 dimensions, got 1"),
+        ({"cov": -np.eye(3)}, NotPositiveDefiniteError, "cov is not positive definite"),
+        ({"cov": np.ones((3, 3))}, NotPositiveDefiniteError, "cov is numerically singular"),
+        ({"lower": [0.0, np.nan, 0.0]}, ValueError, "lower holds 1 NaN"),
+        ({"lower": [0.0, 0.0]}, ValueError, "lower must have length 3, got 2"),
+        ({"lower": 2.0, "upper": 2.0}, ValueError, "lower must be below upper in every row"),
+        ({"upper": -1.0}, ValueError, "row 0 has lower 0 and upper -1"),
+        ({"lower": INF, "upper": INF}, ValueError, "lower must be below upper"),
+    ],
+)
+def test_invalid_constants_are_refused_when_the_model_is_built(changes, error, message):
+    with pytest.raises(error, match=message):
+        TruncatedMvNormal.dist(**{**EXAMPLE, **changes})

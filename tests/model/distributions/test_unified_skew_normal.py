@@ -1,0 +1,462 @@
+"""UnifiedSkewNormal in PyMC against R, closed forms, quadrature and its NumPy twin."""
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from oracles import (
+    brute_log_prob,
+    equicorrelated_cov,
+    equicorrelated_log_prob,
+    finite_difference,
+)
+from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
+from pytensor.compile.mode import Mode
+from scipy import stats
+
+from pymc_skewgp import SUN, NotPositiveDefiniteError
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb
+from pymc_skewgp._sun.draws import independent_sun_draws
+
+IN_PYTHON = Mode("py", None)
+# The example of R's sn, SUNdistr-base.
+R_EXAMPLE = {
+    "mu": np.array([1.0, 0.0, -1.0]),
+    "scale": np.array([[2.0, 1, 1], [1, 3, 1], [1, 1, 4]]),
+    "skewness": np.array([[0.72, 0.20], [0.51, 0.42], [0.88, 0.94]]),
+    "truncation": np.array([-0.5, 0.0]),
+    "latent_cov": np.array([[1.0, 0.8], [0.8, 1.0]]),
+}
+R_POINT = np.array([0.8, 0.5, -1.1])
+R_LOG_DENSITY = -13.591065975212
+R_MEAN = np.array([2.0468598578843, 1.04826311734095, 1.21370388556521])
+R_COV = np.array(
+    [
+        [1.1810115318179, 0.4004862590681, -0.0953601087671],
+        [0.4004862590681, 2.4311007285158, -0.1770797969253],
+        [-0.0953601087671, -0.1770797969253, 1.4521634300804],
+    ]
+)
+PLAIN = {
+    "mu": np.array([0.5, -1.0]),
+    "scale": np.array([[1.0, 0.3], [0.3, 2.0]]),
+    "skewness": np.zeros((2, 0)),
+    "truncation": np.zeros(0),
+    "latent_cov": np.zeros((0, 0)),
+}
+SMALL = {
+    "mu": np.array([0.5, -1.0]),
+    "scale": np.array([[1.0, 0.3], [0.3, 2.0]]),
+    "skewness": np.array([[0.8], [-0.3]]),
+    "truncation": np.array([0.4]),
+    "latent_cov": np.array([[1.5]]),
+}
+
+
+def log_density(parameters, value):
+    return pm.logp(UnifiedSkewNormal.dist(**parameters), value).eval()
+
+
+class TestRandom(BaseTestDistributionRandom):
+    pymc_dist = UnifiedSkewNormal
+    pymc_dist_params = R_EXAMPLE
+    expected_rv_op_params = R_EXAMPLE
+    reference_dist_params = R_EXAMPLE
+    sizes_to_check = (None, (), 1, (1,), 5, (4, 5), (2, 0))
+    sizes_expected = ((3,), (3,), (1, 3), (1, 3), (5, 3), (4, 5, 3), (2, 0, 3))
+    checks_to_run = (
+        "check_pymc_params_match_rv_op",
+        "check_pymc_draws_match_reference",
+        "check_rv_size",
+    )
+
+    def reference_dist(self):
+        rng = self.get_random_state()
+        return lambda size, **parameters: independent_sun_draws(SUN(**parameters), size, rng)
+
+
+# Density
+
+
+def test_density_of_the_example_in_r():
+    # Thirteen digits are given.
+    assert log_density(R_EXAMPLE, R_POINT) == pytest.approx(R_LOG_DENSITY, abs=5e-12)
+
+
+def test_skew_normal():
+    """p = s = 1 is Azzalini's: shape a = delta / sqrt(1 - delta^2)."""
+    delta, sd = 0.9, 1.7
+    x = np.linspace(-6, 9, 31)
+    found = log_density(
+        {
+            "mu": [0.5],
+            "scale": [[sd**2]],
+            "skewness": [[delta]],
+            "truncation": [0.0],
+            "latent_cov": [[1.0]],
+        },
+        x[:, None],
+    )
+    shape = delta / np.sqrt(1 - delta**2)
+    expected = (
+        stats.norm.logpdf(x, 0.5, sd) + stats.norm.logcdf(shape * (x - 0.5) / sd) + np.log(2.0)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)  # round-off
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_without_latent_dimensions_it_is_normal(static):
+    value = np.array([[0.0, 0.0], [1.0, -3.0]])
+    expected = stats.multivariate_normal(PLAIN["mu"], PLAIN["scale"]).logpdf(value)
+    if static:
+        graph = pm.logp(UnifiedSkewNormal.dist(**PLAIN), value)
+        ops = [v.owner.op for v in pytensor.graph.traversal.ancestors([graph]) if v.owner]
+        assert not any(isinstance(getattr(op, "core_op", op), MvnLogProb) for op in ops)
+        found = graph.eval()
+    else:
+        skewness, truncation, latent_cov = pt.dmatrix(), pt.dvector(), pt.dmatrix()
+        rv = UnifiedSkewNormal.dist(PLAIN["mu"], PLAIN["scale"], skewness, truncation, latent_cov)
+        given = {skewness: np.zeros((2, 0)), truncation: np.zeros(0), latent_cov: np.zeros((0, 0))}
+        found = pm.logp(rv, value).eval(given)
+        assert rv.eval(given).shape == (2,)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)  # round-off
+
+
+@pytest.mark.parametrize("s", [3, 6])
+def test_many_latent_dimensions_by_quadrature(s):
+    """One variable equally skewed by equicorrelated latent ones: both probabilities are known."""
+    rho, delta, gamma = 0.6, 0.5, -0.3
+    x = np.array([-1.0, 0.5, 3.0])
+    parameters = {
+        "mu": [0.2],
+        "scale": [[1.0]],
+        "skewness": np.full((1, s), delta),
+        "truncation": gamma,
+        "latent_cov": equicorrelated_cov(s, rho),
+    }
+    left = 1.0 - delta**2
+    never = np.full(s, -np.inf)
+    expected = [
+        stats.norm.logpdf(z)
+        + equicorrelated_log_prob(
+            never, np.full(s, (gamma + delta * z) / np.sqrt(left)), (rho - delta**2) / left
+        )
+        - equicorrelated_log_prob(never, np.full(s, gamma), rho)
+        for z in x - 0.2
+    ]
+    # Two Monte Carlo values of 256 quasi-random draws with nearly equal weights: 1e-3 at worst.
+    np.testing.assert_allclose(log_density(parameters, x[:, None]), expected, atol=5e-3)
+
+
+def test_log_distribution_function():
+    """By quadrature over the joint normal vector that defines the distribution."""
+    z = np.array([0.3, -0.5])
+    cross = np.sqrt(SMALL["scale"].diagonal())[:, None] * SMALL["skewness"]
+    joint = np.block([[SMALL["scale"], cross], [cross.T, SMALL["latent_cov"]]])
+    low = np.array([-np.inf, -np.inf, -SMALL["truncation"][0]])
+    high = np.array([*(z - SMALL["mu"]), np.inf])
+    condition = stats.norm.logcdf(SMALL["truncation"][0] / np.sqrt(1.5))
+    expected = brute_log_prob(low, high, joint) - condition
+    rv = UnifiedSkewNormal.dist(**SMALL)
+    # N = 3 by 256 quasi-random draws.
+    assert pm.logcdf(rv, z).eval() == pytest.approx(expected, abs=3e-3)
+    rows = pm.logcdf(rv, np.array([z, [-np.inf, 0.0], [np.inf, np.inf]])).eval()
+    np.testing.assert_allclose(rows[[0, 2]], [pm.logcdf(rv, z).eval(), 0.0], atol=3e-3)
+    assert rows[1] == -np.inf
+
+
+# Batches
+
+
+def test_batches_of_parameters_and_values():
+    rng = np.random.default_rng(0)
+    mu = rng.normal(size=(4, 3))
+    truncation = rng.normal(size=(5, 1, 2))
+    scale = R_EXAMPLE["scale"] * np.array([1.0, 2.0, 0.5, 3.0])[:, None, None]
+    parameters = {**R_EXAMPLE, "mu": mu, "truncation": truncation, "scale": scale}
+    rv = UnifiedSkewNormal.dist(**parameters)
+    assert rv.type.shape == (5, 4, 3)
+    assert tuple(rv.shape.eval()) == (5, 4, 3)
+    assert pm.draw(rv, random_seed=1).shape == (5, 4, 3)
+    value = rng.normal(size=(5, 4, 3))
+    found = pm.logp(rv, value).eval()
+    for i, j in np.ndindex(5, 4):
+        one = {**R_EXAMPLE, "mu": mu[j], "truncation": truncation[i, 0], "scale": scale[j]}
+        # The same formula with exact probabilities, s = 2.
+        assert found[i, j] == pytest.approx(SUN(**one).logpdf(value[i, j]), abs=1e-11)
+
+
+def test_one_invalid_member_of_a_batch_leaves_the_others():
+    scale = pt.dtensor3("scale")
+    rv = UnifiedSkewNormal.dist(0.0, scale, [[0.5], [0.5]], 0.0, [[1.0]])
+    matrices = np.array([np.eye(2), [[1.0, 2.0], [2.0, 1.0]], np.eye(2) + 0.5])
+    found = pm.logp(rv, np.ones(2)).eval({scale: matrices})
+    assert found[1] == -np.inf
+    for i in (0, 2):
+        sun = SUN([0.0, 0.0], matrices[i], [[0.5], [0.5]], [0.0], [[1.0]])
+        assert found[i] == pytest.approx(sun.logpdf([1.0, 1.0]), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({"mu": 0.5}, (3,)),
+        ({"mu": [0.5]}, (3,)),
+        ({"truncation": 0.1}, (3,)),
+        ({"truncation": [0.1]}, (3,)),
+        ({"mu": np.zeros((2, 3))}, (2, 3)),
+        ({"mu": np.zeros((2, 1))}, (2, 3)),
+        ({"truncation": np.zeros((2, 1))}, (2, 3)),
+        ({"latent_cov": np.tile(R_EXAMPLE["latent_cov"], (4, 1, 1)), "truncation": 0}, (4, 3)),
+    ],
+)
+def test_vectors_broadcast_with_their_matrices(changes, shape):
+    rv = UnifiedSkewNormal.dist(**{**R_EXAMPLE, **changes})
+    assert rv.type.shape == shape
+    with pm.Model() as model:
+        UnifiedSkewNormal("x", **{**R_EXAMPLE, **changes})
+    expected = np.broadcast_to(changes.get("mu", R_EXAMPLE["mu"]), shape)
+    assert_support_point_is_expected(model, expected)
+
+
+def test_symbolic_vectors_broadcast_too():
+    mu, gamma, scale = pt.dscalar(), pt.dscalar(), pt.dmatrix()
+    rv = UnifiedSkewNormal.dist(mu, scale, R_EXAMPLE["skewness"], gamma, R_EXAMPLE["latent_cov"])
+    given = {mu: 0.5, gamma: 0.1, scale: R_EXAMPLE["scale"]}
+    found = pm.logp(rv, R_POINT).eval(given)
+    expected = SUN(**{**R_EXAMPLE, "mu": np.full(3, 0.5), "truncation": np.full(2, 0.1)})
+    assert found == pytest.approx(expected.logpdf(R_POINT), abs=1e-12)
+    assert rv.eval(given).shape == (3,)
+
+
+def test_skewness_may_be_a_vector_with_one_latent_dimension():
+    vector = {**SMALL, "skewness": SMALL["skewness"][:, 0]}
+    expected = log_density(SMALL, [0.1, 0.2])
+    assert log_density(vector, [0.1, 0.2]) == expected
+    delta = pt.dvector()
+    graph = pm.logp(UnifiedSkewNormal.dist(**{**SMALL, "skewness": delta}), [0.1, 0.2])
+    assert graph.eval({delta: [0.8, -0.3]}) == pytest.approx(expected, abs=1e-14)
+
+
+@pytest.mark.parametrize(("size", "shape"), [(None, (2,)), (3, (3, 2)), ((2, 3), (2, 3, 2))])
+def test_support_point_is_the_location(size, shape):
+    with pm.Model() as model:
+        UnifiedSkewNormal("x", **SMALL, size=size)
+    assert_support_point_is_expected(model, np.broadcast_to(SMALL["mu"], shape))
+
+
+# Gradient
+
+
+def theta_to_parameters(theta, module):
+    """Every parameter moved by theta, the covariances along symmetric directions.
+
+    The example itself is too near to the edge of what is positive definite for differences.
+    """
+    base = {name: module.asarray(value) for name, value in R_EXAMPLE.items()}
+    turn = np.array([[0.3, 0.2, -0.1], [0.2, 0.5, 0.1], [-0.1, 0.1, 0.4]])
+    return {
+        "mu": base["mu"] + theta[0] * np.array([1.0, -0.5, 0.3]),
+        "scale": base["scale"] + theta[1] * turn + theta[2] * np.diag([0.0, 1.0, 0.0]),
+        "skewness": 0.8 * base["skewness"] + theta[3] * np.array([[0.1, 0], [0, 0.1], [-0.1, 0.1]]),
+        "truncation": base["truncation"] + theta[4] * np.array([1.0, -0.7]),
+        "latent_cov": base["latent_cov"] + theta[5] * np.array([[0.0, 1.0], [1.0, 0.5]]),
+    }
+
+
+def test_gradient_in_every_parameter_and_the_value():
+    theta, x = pt.dvector(), pt.dvector()
+
+    class AsTensor:
+        asarray = staticmethod(pt.as_tensor_variable)
+
+    rv = UnifiedSkewNormal.dist(**theta_to_parameters(theta, AsTensor))
+    log_p = pm.logp(rv, x)
+    gradients = pytensor.function([theta, x], pytensor.grad(log_p, [theta, x]))
+    at = np.array([0.1, 0.2, 0.1, -0.1, 0.2, 0.05])
+    of_theta, of_x = gradients(at, R_POINT)
+    by_theta = finite_difference(
+        lambda t: SUN(**theta_to_parameters(t, np)).logpdf(R_POINT), at, h=1e-3
+    )
+    sun = SUN(**theta_to_parameters(at, np))
+    by_x = finite_difference(lambda z: sun.logpdf(z), R_POINT, h=1e-3)
+    # h^4 times fifth derivatives up to about 1e3 at this steep point, and 1e-11 of round-off.
+    np.testing.assert_allclose(of_theta, by_theta, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(of_x, by_x, rtol=1e-6, atol=1e-8)
+
+
+def test_gradient_of_a_batch():
+    """The sum over rows that share their parameters, in numba."""
+    delta, x = pt.dmatrix(), pt.dmatrix()
+    rv = UnifiedSkewNormal.dist(**{**SMALL, "skewness": delta}, size=3)
+    gradients = pytensor.function([delta, x], pytensor.grad(pm.logp(rv, x).sum(), [delta, x]))
+    points = np.array([[0.1, 0.2], [1.5, -2.0], [-0.5, 0.0]])
+    of_delta, of_x = gradients(SMALL["skewness"], points)
+
+    def total(delta, x=points):
+        return SUN(**{**SMALL, "skewness": delta}).logpdf(x).sum()
+
+    # Fourth-order differences of a smooth function with h = 1e-3: 1e-9.
+    np.testing.assert_allclose(of_delta, finite_difference(total, SMALL["skewness"]), atol=1e-8)
+    by_x = finite_difference(lambda x: total(SMALL["skewness"], x), points)
+    np.testing.assert_allclose(of_x, by_x, atol=1e-8)
+
+
+# Draws
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_draws_are_the_same_in_numba_and_python(batch):
+    changes = {"truncation": np.array([[-0.5, 0.0], [1.0, 1.0]])} if batch else {}
+    rv = UnifiedSkewNormal.dist(**{**R_EXAMPLE, **changes}, size=(3, 2))
+    numba = pm.draw(rv, 2, random_seed=1, mode="NUMBA")
+    np.testing.assert_array_equal(numba, pm.draw(rv, 2, random_seed=1, mode=IN_PYTHON))
+    assert np.unique(numba).size == numba.size
+
+
+def test_moments_of_draws():
+    n = 100_000
+    draws = pm.draw(UnifiedSkewNormal.dist(**R_EXAMPLE, size=n), random_seed=2)
+    # Five standard errors for three means and six (co)variances: a false alarm in 1e-5 of all
+    # seeds. The fourth moments of so little skewed variables are near the normal's.
+    sd = np.sqrt(R_COV.diagonal())
+    assert (np.abs(draws.mean(axis=0) - R_MEAN) < 5 * sd / np.sqrt(n)).all()
+    error = np.sqrt((np.outer(sd, sd) ** 2 + R_COV**2) * 1.3 / n)
+    assert (np.abs(np.cov(draws.T) - R_COV) < 5 * error).all()
+
+
+def test_rows_that_share_their_parameters_are_drawn_together(monkeypatch):
+    asked = []
+
+    def spy(sun, n, rng):
+        asked.append(n)
+        return np.zeros((n, sun.n_dims))
+
+    path = "pymc_skewgp._model.distributions.unified_skew_normal.independent_sun_draws"
+    monkeypatch.setattr(path, spy)
+    locations = np.arange(8.0).reshape(4, 2)
+    draws = pm.draw(UnifiedSkewNormal.dist(**{**SMALL, "mu": locations}, size=(3, 4)))
+    assert asked == [12]  # rows that differ in the location alone too
+    np.testing.assert_array_equal(draws, np.broadcast_to(locations, (3, 4, 2)))
+    asked.clear()
+    gamma = np.array([[0.0], [1.0]])
+    pm.draw(UnifiedSkewNormal.dist(**{**SMALL, "truncation": gamma}, size=(5, 2)))
+    assert asked == [5, 5]
+
+
+def test_draws_with_random_parameters():
+    with pm.Model():
+        mu = pm.Normal("mu", 0.0, 100.0)
+        x = UnifiedSkewNormal("x", mu, np.eye(2), [[0.5], [0.5]], 0.0, [[1.0]], size=4)
+    mus, xs = pm.draw([mu, x], 5, random_seed=1)
+    assert xs.shape == (5, 4, 2)
+    assert np.abs(xs - mus[:, None, None]).max() < 8  # deviations of one
+
+
+def test_draws_with_invalid_parameters_say_which():
+    delta = pt.dscalar()
+    rv = UnifiedSkewNormal.dist(0.0, np.eye(2), delta * np.ones((2, 1)), 0.0, [[1.0]])
+    with pytest.raises(NotPositiveDefiniteError, match="C from skewness"):
+        rv.eval({delta: 0.9})
+
+
+# Models
+
+
+def test_in_a_model():
+    coords = {"row": range(2), "axis": ["a", "b"]}
+    with pm.Model(coords=coords) as model:
+        mu = pm.Normal("mu")
+        delta = pm.Uniform("delta", -1.0, 1.0)
+        UnifiedSkewNormal(
+            "z", mu, SMALL["scale"], delta * np.ones((2, 1)), 0.3, [[1.0]], dims=("row", "axis")
+        )
+    log_p = model.compile_logp()
+    z = np.array([[0.3, 0.1], [-1.0, 2.0]])
+    point = {"mu": np.array(0.2), "delta_interval__": np.array(0.5), "z": z}
+    delta_value = 2.0 / (1.0 + np.exp(-0.5)) - 1.0
+    sun = SUN([0.2, 0.2], SMALL["scale"], np.full((2, 1), delta_value), [0.3], [[1.0]])
+    prior = stats.norm.logpdf(0.2) + stats.logistic.logpdf(0.5)
+    assert log_p(point) == pytest.approx(prior + sun.logpdf(z).sum(), abs=1e-12)
+    # Skewness near one in both coordinates, which are little correlated: no such vector.
+    assert log_p({**point, "delta_interval__": np.array(5.0)}) == -np.inf
+    assert log_p({**point, "z": np.full((2, 2), np.nan)}) == -np.inf
+    copy = cloudpickle.loads(cloudpickle.dumps(model))
+    assert copy.compile_logp()(point) == log_p(point)
+
+
+def test_prior_predictive_and_observations():
+    data = np.random.default_rng(0).normal(size=(5, 2))
+    with pm.Model(coords={"row": range(5), "axis": ["a", "b"]}) as model:
+        x = pm.Data("x", data, dims=("row", "axis"))
+        UnifiedSkewNormal("z", **SMALL, observed=x, dims=("row", "axis"))
+        prior = pm.sample_prior_predictive(20, random_seed=1)
+    z = prior["prior_predictive"]["z"]
+    assert z.dims == ("chain", "draw", "row", "axis")
+    assert z.shape == (1, 20, 5, 2)
+    sun = SUN(**SMALL)
+    assert model.compile_logp()({}) == pytest.approx(sun.logpdf(data).sum(), abs=1e-12)
+    with model:
+        pm.set_data({"x": data + 1})
+    assert model.compile_logp()({}) == pytest.approx(sun.logpdf(data + 1).sum(), abs=1e-12)
+
+
+@pytest.mark.slow(ci=True)
+def test_nuts_recovers_exact_moments():
+    sun = SUN(**SMALL)
+    with pm.Model():
+        UnifiedSkewNormal("z", **SMALL)
+        trace = pm.sample(
+            2000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
+    draws = trace["posterior"]["z"].values.reshape(-1, 2)
+    # At least 1000 effective draws of 4000, five standard errors: four means and variances,
+    # a false alarm in 2e-6 of all seeds.
+    sd = np.sqrt(sun.cov().diagonal())
+    assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(1000)).all()
+    ratio = draws.var(axis=0) / sd**2
+    assert (np.abs(ratio - 1.0) < 5 * np.sqrt(2.5 / 1000)).all()
+    assert trace["sample_stats"]["diverging"].sum() == 0
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"mu": [0.0, np.nan, 0.0]}, ValueError, "mu holds 1 NaN"),
+        ({"mu": [0.0, np.inf, 0.0]}, ValueError, "mu holds 1 infinite"),
+        ({"mu": [0.0, 0.0]}, ValueError, "mu must have length 3, got 2"),
+        ({"scale": np.ones(3)}, ValueError, "scale must have at least 2 dimensions, got 1"),
+        ({"scale": np.eye(3) * [1, 1, -1]}, NotPositiveDefiniteError, "scale is not positive"),
+        ({"scale": np.ones((3, 3))}, NotPositiveDefiniteError, "scale is numerically singular"),
+        ({"scale": np.triu(np.ones((3, 3)))}, ValueError, "scale is not symmetric"),
+        ({"scale": np.ones((3, 2))}, ValueError, "scale must be square"),
+        ({"skewness": np.zeros((3, 0))}, ValueError, r"skewness must have shape \(3, 2\)"),
+        ({"truncation": [0.0, 0.0, 0.0]}, ValueError, "truncation must have length 2, got 3"),
+        ({"truncation": [0.0, np.inf]}, ValueError, "truncation holds 1 infinite"),
+        ({"latent_cov": [[1.0, 2.0], [2.0, 1.0]]}, NotPositiveDefiniteError, "latent_cov is not"),
+        ({"latent_cov": 1.0}, ValueError, "latent_cov must have at least 2 dimensions, got 0"),
+        ({"skewness": [0.1, 0.2, 0.3]}, ValueError, r"skewness must have shape \(p, s\), got 1"),
+        ({"skewness": 0.1}, ValueError, r"skewness must have shape \(p, s\), got 0"),
+        ({"skewness": np.zeros((2, 2))}, ValueError, r"skewness must have shape \(3, 2\)"),
+        ({"skewness": np.full((3, 2), 0.99)}, NotPositiveDefiniteError, "C from skewness"),
+        ({"mu": "mean"}, TypeError, "mu must be numeric"),
+    ],
+)
+def test_invalid_constants_are_refused_when_the_model_is_built(changes, error, message):
+    with pytest.raises(error, match=message):
+        UnifiedSkewNormal.dist(**{**R_EXAMPLE, **changes})
+
+
+def test_one_invalid_constant_of_a_batch_is_found():
+    scale = np.array([np.eye(3), np.ones((3, 3)) * 2])
+    with pytest.raises(NotPositiveDefiniteError, match="scale"):
+        UnifiedSkewNormal.dist(**{**R_EXAMPLE, "scale": scale})
+    skewness = np.array([R_EXAMPLE["skewness"], np.full((3, 2), 0.99)])
+    with pytest.raises(NotPositiveDefiniteError, match="C from skewness"):
+        UnifiedSkewNormal.dist(**{**R_EXAMPLE, "skewness": skewness})

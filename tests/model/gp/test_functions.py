@@ -1,0 +1,187 @@
+"""`pm.gp` objects as functions of arrays: equal to their own evaluation, at the point asked for."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from pytensor.compile.mode import Mode
+
+from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
+
+cov = pm.gp.cov
+X = np.random.default_rng(0).normal(size=(7, 2))
+XS = np.random.default_rng(1).normal(size=(4, 2))
+
+
+def value(graph):
+    """The graph as it stands, without rewrites or compilation."""
+    return graph.eval(mode=Mode(linker="py", optimizer=None))
+
+
+KERNELS = {
+    "ExpQuad": lambda: cov.ExpQuad(2, ls=[0.7, 1.9]),
+    "Matern52": lambda: cov.Matern52(2, ls=0.8),
+    "scaled": lambda: 2.0**2 * cov.Matern32(2, ls=1.3),
+    "sum": lambda: cov.ExpQuad(2, ls=1.0) + 0.5 * cov.Exponential(2, ls=2.0) + 0.1,
+    "product": lambda: cov.ExpQuad(2, ls=1.0) * cov.Linear(2, c=[0.1, 0.2]),
+    "power": lambda: cov.ExpQuad(2, ls=1.0) ** 2,
+    "active_dims": lambda: cov.Periodic(2, period=1.5, ls=0.9, active_dims=[1]),
+    "constant": lambda: cov.Constant(1.7),
+    "white noise": lambda: cov.ExpQuad(2, ls=1.0) + cov.WhiteNoise(0.6),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_covariance_is_its_own_evaluation(name):
+    kernel = KERNELS[name]()
+    function = ArrayCovariance(kernel)
+    # The same graph, rewritten or not: round-off only.
+    np.testing.assert_allclose(function(X), value(kernel(X)), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(function(X, XS), value(kernel(X, XS)), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        function(X, diag=True), value(kernel(X, diag=True)), rtol=1e-12, atol=1e-14
+    )
+    # PyMC takes distances as sqrt(r^2 + 1e-12): 1e-6 lengthscales too long on the diagonal.
+    np.testing.assert_allclose(function(X).diagonal(), function(X, diag=True), rtol=1e-6)
+
+
+def test_compiled_functions_serve_any_number_of_rows():
+    function = ArrayCovariance(cov.ExpQuad(1, ls=1.0))
+    for n in (3, 1, 5):
+        x = np.linspace(0.0, 1.0, n)[:, None]
+        np.testing.assert_allclose(function(x), np.exp(-0.5 * (x - x.T) ** 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [
+        (pm.gp.mean.Zero(), np.zeros(7)),
+        (pm.gp.mean.Constant(1.5), np.full(7, 1.5)),
+        (pm.gp.mean.Linear([2.0, -1.0], 0.5), X @ [2.0, -1.0] + 0.5),
+        (pm.gp.mean.Linear([2.0, -1.0]) + pm.gp.mean.Constant(3.0), X @ [2.0, -1.0] + 3.0),
+    ],
+    ids=["zero", "constant", "linear", "sum"],
+)
+def test_mean(mean, expected):
+    value = ArrayMean(mean)(X)
+    assert value.shape == (7,)
+    assert value.dtype == np.float64
+    value += 0.0  # writable
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("coefficients", [2.0, [2.0]], ids=str)
+@pytest.mark.parametrize("n", [1, 5])
+def test_linear_mean_of_one_column(coefficients, n):
+    x = np.arange(float(n))[:, None]
+    value = ArrayMean(pm.gp.mean.Linear(coefficients, 1.0))(x)
+    np.testing.assert_allclose(value, 2.0 * x[:, 0] + 1.0, rtol=1e-12)
+
+
+PRIORS = {
+    "Gamma": lambda name: pm.Gamma(name, 2, 1),
+    "InverseGamma": lambda name: pm.InverseGamma(name, 3, 2),
+    "LogNormal": lambda name: pm.LogNormal(name, 0, 1),
+    "HalfNormal": lambda name: pm.HalfNormal(name, 1),
+    # Symbolic: not one random Op but a graph of them, and as random as any.
+    "HalfStudentT": lambda name: pm.HalfStudentT(name, nu=3, sigma=1),
+    "Truncated": lambda name: pm.Truncated(name, pm.Normal.dist(1, 1), lower=0.1),
+    "Mixture": lambda name: pm.Mixture(
+        name, [0.5, 0.5], [pm.Gamma.dist(2, 1), pm.Gamma.dist(3, 1)]
+    ),
+    "CustomDist": lambda name: pm.CustomDist(name, 1.0, dist=lambda s, size: pm.HalfNormal.dist(s)),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+class TestRandomHyperparameters:
+    def test_value_is_used(self, name):
+        with pm.Model():
+            ls = PRIORS[name]("ls")
+        found = ArrayCovariance(cov.Matern32(2, ls=ls), {"ls": 0.7})
+        expected = value(cov.Matern32(2, ls=0.7)(X))
+        np.testing.assert_allclose(found(X), expected, rtol=1e-12)
+        np.testing.assert_allclose(found(X, XS), value(cov.Matern32(2, ls=0.7)(X, XS)), rtol=1e-12)
+
+    def test_missing_value_is_named(self, name):
+        with pm.Model():
+            ls = PRIORS[name]("ls")
+        for point in (None, {}, {"other": 1.0}, {"ls_log__": 0.0}):
+            with pytest.raises(ValueError, match=r"depends on ls: give their values in point"):
+                ArrayCovariance(cov.Matern32(2, ls=ls), point)
+            with pytest.raises(ValueError, match=r"depends on ls: give their values in point"):
+                ArrayMean(pm.gp.mean.Constant(ls), point)
+
+
+def test_mean_takes_the_value():
+    with pm.Model():
+        c, b = pm.Normal("c"), pm.Normal("b", shape=2)
+    mean = pm.gp.mean.Linear(b, c)
+    value = ArrayMean(mean, {"c": 1.0, "b": [2.0, 3.0]})(X)
+    np.testing.assert_allclose(value, X @ [2.0, 3.0] + 1.0, rtol=1e-12)
+    with pytest.raises(ValueError, match="depends on b: "):
+        ArrayMean(mean, {"c": 1.0})
+    with pytest.raises(ValueError, match="depends on b, c: "):
+        ArrayMean(mean)
+
+
+def test_what_lies_above_a_given_variable_does_not_matter():
+    with pm.Model():
+        a = pm.Exponential("a", 1.0)
+        ls = pm.Gamma("ls", a, 1.0)
+        twice = pm.Deterministic("twice", 2.0 * ls)
+    expected = value(cov.ExpQuad(2, ls=0.7)(X))
+    for kernel, point in (
+        (cov.ExpQuad(2, ls=ls), {"ls": 0.7}),
+        (cov.ExpQuad(2, ls=ls), {"ls": 0.7, "a": 2.0, "twice": 99.0}),
+        (cov.ExpQuad(2, ls=twice), {"twice": 0.7}),
+        (cov.ExpQuad(2, ls=twice), {"ls": 0.35}),
+    ):
+        np.testing.assert_allclose(ArrayCovariance(kernel, point)(X), expected, rtol=1e-12)
+    # Only the nearest missing variable is asked for.
+    with pytest.raises(ValueError, match="depends on ls: "):
+        ArrayCovariance(cov.ExpQuad(2, ls=ls), {"a": 2.0})
+    with pytest.raises(ValueError, match="depends on ls: "):
+        ArrayCovariance(cov.ExpQuad(2, ls=twice), {})
+
+
+def test_names_of_the_inputs_are_no_hyperparameters():
+    """A point of a whole model may hold a variable called X."""
+    function = ArrayCovariance(cov.ExpQuad(2, ls=0.7), {"X": 3.0, "Xs": 1.0})
+    np.testing.assert_allclose(function(X, XS), value(cov.ExpQuad(2, ls=0.7)(X, XS)), rtol=1e-12)
+
+
+def test_named_model_and_data():
+    with pm.Model(name="m"):
+        ls = pm.Gamma("ls", 2, 1)
+        scale = pm.Data("scale", 3.0)
+    function = ArrayCovariance(scale * cov.ExpQuad(2, ls=ls), {"m::ls": 0.7})
+    np.testing.assert_allclose(function(X), 3.0 * value(cov.ExpQuad(2, ls=0.7)(X)), rtol=1e-12)
+
+
+def test_one_variable_in_two_places():
+    with pm.Model():
+        ls = pm.Gamma("ls", 2, 1)
+    function = ArrayCovariance(cov.ExpQuad(2, ls=ls) + ls * cov.Matern32(2, ls=ls), {"ls": 0.7})
+    expected = cov.ExpQuad(2, ls=0.7)(X) + 0.7 * cov.Matern32(2, ls=0.7)(X)
+    np.testing.assert_allclose(function(X), value(expected), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [[1.0, 2.0, 3.0], 1.0, [[1.0, 2.0]]], ids=str)
+def test_value_of_another_shape_is_refused(value):
+    with pm.Model():
+        ls = pm.Gamma("ls", 2, 1, shape=2)
+    with pytest.raises(ValueError, match=r"point\['ls'\] must have shape \(2,\)"):
+        ArrayCovariance(cov.ExpQuad(2, ls=ls), {"ls": value})
+
+
+@pytest.mark.parametrize("value", ["wide", [1.0, [2.0]]], ids=str)
+def test_value_that_is_no_number_is_refused(value):
+    with pm.Model():
+        ls = pm.Gamma("ls", 2, 1)
+    with pytest.raises(ValueError, match=r"point\['ls'\] must"):
+        ArrayCovariance(cov.ExpQuad(2, ls=ls), {"ls": value})
+
+
+def test_unnamed_variable_is_told_of():
+    with pytest.raises(ValueError, match="depends on <unnamed>"):
+        ArrayCovariance(cov.ExpQuad(2, ls=pm.Gamma.dist(2, 1)), {"ls": 1.0})

@@ -1,0 +1,368 @@
+"""`SkewGP.sample_latent`: exact functions for made-up traces whose posterior is known."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+import xarray as xr
+from arviz_base import from_dict
+from oracles import ou_probit_marginals, probit_posterior_quadrature
+from scipy.special import log_ndtr, ndtr
+
+from pymc_skewgp import LowEffectiveSampleWarning, SkewGP
+from pymc_skewgp._posterior.probit import ProbitProblem
+
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.uniform(-2.0, 2.0, 8))[:, None]
+Y = (X[:, 0] + 0.7 * RNG.normal(size=8) > 0).astype(int)
+XNEW = np.array([[-1.3], [0.1], [3.0]])
+CHAINS, DRAWS = 4, 150
+
+
+@pytest.fixture
+def in_python():
+    """For a few draws: compiling for numba would be most of the time."""
+    with pytensor.config.change_flags(linker="py"):
+        yield
+
+
+def trace(dims=None, coords=None, **variables):
+    return from_dict({"posterior": variables}, dims=dims, coords=coords)
+
+
+def constant(value, chains=CHAINS, draws=DRAWS):
+    return np.broadcast_to(value, (chains, draws, *np.shape(value))).copy()
+
+
+def process(s=0):
+    """A SkewGP with random hyperparameters, and the same with numbers: ls 0.8, eta 1.5."""
+    told = {"pseudo_points": [[0.5], [2.0]][:s], "phase": [1.0, -1.0][:s]} if s else {}
+    with pm.Model():
+        ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
+        if s == 2:
+            told["truncation"] = pm.Normal("t")
+    return SkewGP(cov_func=eta**2 * pm.gp.cov.Matern12(1, ls=ls), **told)
+
+
+POINT = {"ls": 0.8, "eta": 1.5}
+SHORT = {"ls": constant(0.8, 2, 3), "eta": constant(1.5, 2, 3)}
+
+
+def assert_mean(draws, expected, errors=5.0, extra=0.0):
+    """Means over independent draws; five standard errors, for at most a dozen numbers each time.
+
+    A false alarm in 1e-5 of all seeds. `extra` is the error of what is expected.
+    """
+    flat = draws.reshape(CHAINS * DRAWS, -1)
+    error = np.hypot(flat.std(axis=0) / np.sqrt(len(flat)), extra)
+    assert (np.abs(flat.mean(axis=0) - expected) < errors * error).all()
+
+
+@pytest.mark.parametrize("s", [0, 2])
+def test_constant_hyperparameters_give_their_posterior(s):
+    gp = process(s)
+    variables = {name: constant(value) for name, value in POINT.items()}
+    point = dict(POINT)
+    if s == 2:
+        variables["t"], point["t"] = constant(0.4), 0.4
+    tree = gp.sample_latent(
+        trace(**variables), X=X, y=Y, Xnew=XNEW, random_seed=1, progressbar=False
+    )
+    posterior = gp.posterior(X, Y, point, n_draws=4096)
+    f, new = (tree[group]["f"].to_numpy() for group in ("posterior", "predictions"))
+    assert f.shape == (CHAINS, DRAWS, 8)
+    for inputs, draws in ((X, f), (XNEW, new)):
+        exact = posterior.predict(inputs, draws=0)["predictions_summary"].dataset
+        assert_mean(draws, exact["f_mean"], extra=exact["f_mean_mcse"])
+        square = exact["f_sd"] ** 2 + exact["f_mean"] ** 2
+        assert_mean(draws**2, square, extra=4 * exact["f_sd"] * exact["f_sd_mcse"])
+        assert_mean(ndtr(draws), exact["p_mean"], extra=exact["p_mcse"])
+    p, y = (tree["predictions"][name].to_numpy() for name in ("p", "y"))
+    np.testing.assert_allclose(p, ndtr(new), rtol=1e-14)
+    assert_mean(y - p, 0.0)
+    # Nearly equal weights, or a draw picked from 64 would not be exact.
+    assert tree["sample_stats"]["ess_fraction"].min() > 0.8
+
+
+def test_marginals_of_an_exact_filter():
+    """Ornstein-Uhlenbeck, s = 0: nothing of the package on the other side."""
+    variables = {name: constant(value) for name, value in POINT.items()}
+    tree = process().sample_latent(trace(**variables), X=X, y=Y, random_seed=2, progressbar=False)
+    exact = ou_probit_marginals(X[:, 0], Y, 0.8, 2.25)
+    f = tree["posterior"]["f"].to_numpy()
+    assert_mean(f, exact.mean)
+    assert_mean((f - exact.mean) ** 2, exact.variance)
+    assert_mean((f - exact.mean) ** 3, exact.third)
+
+
+def test_function_at_old_and_new_inputs_is_drawn_together():
+    """n = 2 and one new input: f* is a regression on f plus noise of its own."""
+    x, y, new = np.array([[0.0], [0.7]]), [1, 0], np.array([[0.4]])
+    K = 2.25 * np.exp(-np.abs(x - x.T) / 0.8)
+    cross = 2.25 * np.exp(-np.abs(x - new.T) / 0.8)[:, 0]
+    weights = np.linalg.solve(K, cross)
+    exact = probit_posterior_quadrature(K, y)
+    variables = {name: constant(value) for name, value in POINT.items()}
+    tree = process().sample_latent(
+        trace(**variables), X=x, y=y, Xnew=new, random_seed=3, progressbar=False
+    )
+    f = tree["posterior"]["f"].to_numpy()
+    star = tree["predictions"]["f"].to_numpy()
+    off, star_off = f - exact.mean, star - weights @ exact.mean
+    assert_mean(off * star_off, exact.cov @ weights)
+    assert_mean(star_off**2, 2.25 - weights @ cross + weights @ exact.cov @ weights)
+    residual = star - (f @ weights)[..., None]
+    assert_mean(residual, 0.0)
+    assert_mean(residual * off, 0.0)
+
+
+@pytest.mark.usefixtures("in_python")
+def test_same_inputs_give_the_same_values():
+    """At an old input f* is f, up to the numerical rank at which the kernel is factored."""
+    tree = process(1).sample_latent(
+        trace(**SHORT), X=X, y=Y, Xnew=X[2:5], random_seed=4, progressbar=False
+    )
+    f, new = tree["posterior"]["f"][..., 2:5], tree["predictions"]["f"]
+    # PyMC's distance of a point to itself is 1e-6: a variance of 2 * 2.25 * 1e-6 / 0.8 is lost.
+    np.testing.assert_allclose(f.to_numpy(), new.to_numpy(), atol=5 * np.sqrt(6e-6))
+
+
+@pytest.mark.usefixtures("in_python")
+class TestDrawByDraw:
+    """Tiny variances around known means: each draw shows which hyperparameters it was given."""
+
+    def test_scalars(self):
+        with pm.Model():
+            c, eta = pm.Normal("c"), pm.HalfNormal("eta")
+        kernel = eta**2 * pm.gp.cov.Matern12(1, ls=1.0)
+        gp = SkewGP(mean_func=pm.gp.mean.Constant(c), cov_func=kernel, pseudo_points=[[0.0]])
+        centre = 10.0 * np.arange(3)[:, None] + np.arange(4)
+        eta = np.full((3, 4), 1e-3)
+        eta[1, 2] = 1.0
+        tree = gp.sample_latent(
+            trace(c=centre, eta=eta), X=X, y=Y, Xnew=XNEW, random_seed=5, progressbar=False
+        )
+        for group in ("posterior", "predictions"):
+            gap = np.abs(tree[group]["f"].to_numpy() - centre[..., None]).max(axis=-1)
+            # The condition on one sign stretches a standard deviation little; 6 of them.
+            assert (gap[eta < 1] < 6e-3).all()
+            assert 0.05 < gap[1, 2] < 20.0  # the labels pull f away from a mean of 12
+
+    def test_vectors_and_functions_of_them(self):
+        with pm.Model():
+            b = pm.Normal("b", shape=2)
+            twice = pm.Deterministic("twice", 2.0 * b)
+        inputs = np.random.default_rng(1).normal(size=(5, 2))
+        gp = SkewGP(
+            mean_func=pm.gp.mean.Linear(twice), cov_func=1e-6 * pm.gp.cov.Matern32(2, ls=1.0)
+        )
+        values = np.random.default_rng(2).normal(size=(2, 3, 2))
+        y = [0, 1, 0, 1, 1]
+        for given in ({"b": values}, {"twice": 2.0 * values}, {"b": values, "twice": 2.0 * values}):
+            tree = gp.sample_latent(trace(**given), X=inputs, y=y, progressbar=False)
+            gap = tree["posterior"]["f"].to_numpy() - 2.0 * values @ inputs.T
+            assert np.abs(gap).max() < 6e-3
+            assert set(tree["posterior"].data_vars) == {*given, "f"}
+
+    def test_order_of_dimensions_does_not_matter(self):
+        with pm.Model():
+            b = pm.Normal("b", shape=2)
+        gp = SkewGP(mean_func=pm.gp.mean.Linear(b), cov_func=1e-6 * pm.gp.cov.Matern32(2, ls=1.0))
+        values = np.random.default_rng(2).normal(size=(2, 3, 2))
+        inputs = np.random.default_rng(1).normal(size=(5, 2))
+        idata = trace(b=values)
+        idata["posterior"] = xr.DataTree(idata["posterior"].dataset.transpose("b_dim_0", ...))
+        tree = gp.sample_latent(idata, X=inputs, y=[0, 1, 0, 1, 1], progressbar=False)
+        assert np.abs(tree["posterior"]["f"].to_numpy() - values @ inputs.T).max() < 6e-3
+
+
+@pytest.mark.usefixtures("in_python")
+class TestOutput:
+    def test_groups_and_dimensions(self):
+        variables = {**SHORT, "other": np.zeros((2, 3, 5))}
+        tree = process().sample_latent(
+            trace(**variables), X=X, y=Y, Xnew=XNEW, random_seed=1, progressbar=False
+        )
+        assert set(tree.children) == {
+            "posterior",
+            "sample_stats",
+            "log_likelihood",
+            "observed_data",
+            "constant_data",
+            "predictions",
+            "predictions_constant_data",
+        }
+        # What the trace holds besides is kept.
+        assert set(tree["posterior"].data_vars) == {"ls", "eta", "other", "f"}
+        assert tree["posterior"]["f"].dims == ("chain", "draw", "obs_id")
+        for name in ("f", "p", "y"):
+            assert tree["predictions"][name].dims == ("chain", "draw", "pred_id")
+        assert tree["predictions"]["y"].dtype == np.int64
+        np.testing.assert_array_equal(tree["observed_data"]["y"], Y)
+        np.testing.assert_array_equal(tree["constant_data"]["X"], X)
+        np.testing.assert_array_equal(tree["predictions_constant_data"]["X"], XNEW)
+        expected = log_ndtr((2 * Y - 1) * tree["posterior"]["f"].to_numpy())
+        np.testing.assert_allclose(tree["log_likelihood"]["y"], expected, rtol=1e-14)
+        assert tree["sample_stats"].attrs["method"] == "twisted"
+
+    def test_without_new_inputs(self):
+        tree = process().sample_latent(trace(**SHORT), X=X, y=Y, name="g", progressbar=False)
+        assert set(tree["posterior"].data_vars) == {"ls", "eta", "g"}
+        assert not {"predictions", "predictions_constant_data"} & set(tree.children)
+
+    def test_coordinates_are_those_of_the_trace(self):
+        idata = trace(**{n: constant(v, 3, 10) for n, v in POINT.items()})
+        part = idata.isel(chain=[2, 0], draw=slice(4, None, 3))
+        tree = process().sample_latent(part, X=X, y=Y, Xnew=XNEW, progressbar=False)
+        for group in ("posterior", "sample_stats", "log_likelihood", "predictions"):
+            np.testing.assert_array_equal(tree[group]["chain"], [2, 0])
+            np.testing.assert_array_equal(tree[group]["draw"], [4, 7])
+        assert not np.isnan(tree["posterior"]["f"]).any()
+
+    def test_labels_of_the_observations_are_kept(self):
+        names = list("abcdefgh")
+        variables = {**SHORT, "weight": np.zeros((2, 3, 8))}
+        idata = trace(dims={"weight": ["obs_id"]}, coords={"obs_id": names}, **variables)
+        tree = process().sample_latent(idata, X=X, y=Y, progressbar=False)
+        for group in ("posterior", "log_likelihood", "observed_data"):
+            np.testing.assert_array_equal(tree[group]["obs_id"], names)
+        assert not np.isnan(tree["posterior"]["f"]).any()
+
+    def test_trace_is_left_alone(self):
+        idata = trace(**SHORT)
+        process().sample_latent(idata, X=X, y=Y, progressbar=False)
+        assert set(idata.children) == {"posterior"}
+        assert set(idata["posterior"].data_vars) == {"ls", "eta"}
+
+
+@pytest.mark.usefixtures("in_python")
+class TestSeeds:
+    def draw(self, seed):
+        tree = process(1).sample_latent(
+            trace(**SHORT), X=X, y=Y, Xnew=XNEW, random_seed=seed, progressbar=False
+        )
+        return np.concatenate([tree["posterior"]["f"], tree["predictions"]["y"]], axis=-1)
+
+    def test_equal_ones_give_equal_draws(self):
+        first = self.draw(7)
+        np.testing.assert_array_equal(first, self.draw(7))
+        np.testing.assert_array_equal(first, self.draw(np.random.default_rng(7)))
+        np.testing.assert_array_equal(first, self.draw(np.random.SeedSequence(7)))
+
+    def test_different_ones_do_not(self):
+        f = [self.draw(seed)[..., :8] for seed in (7, 8, None, None)]
+        for i in range(4):
+            for j in range(i):
+                assert (f[i] != f[j]).all()
+
+    def test_draws_of_a_trace_are_independent(self):
+        f = self.draw(7)[..., :8].reshape(6, 8)
+        assert all((f[i] != f[j]).all() for i in range(6) for j in range(i))
+
+
+@pytest.mark.usefixtures("in_python")
+class TestData:
+    def test_default_is_that_of_the_marginal_likelihood(self):
+        with pm.Model():
+            gp = process()
+            gp.marginal_likelihood("labels", X, Y)
+        tree = gp.sample_latent(trace(**SHORT), random_seed=1, progressbar=False)
+        other = gp.sample_latent(trace(**SHORT), X=X, y=Y, random_seed=1, progressbar=False)
+        np.testing.assert_array_equal(tree["posterior"]["f"], other["posterior"]["f"])
+
+    def test_present_values_of_data_count(self):
+        with pm.Model() as model:
+            gp = process()
+            gp.marginal_likelihood("y", pm.Data("X", X), pm.Data("labels", Y))
+        for a, b in ((X, Y), (X[:3], Y[:3])):
+            model.set_data("X", a)
+            model.set_data("labels", b)
+            tree = gp.sample_latent(trace(**SHORT), random_seed=1, progressbar=False)
+            np.testing.assert_array_equal(tree["constant_data"]["X"], a)
+            np.testing.assert_array_equal(tree["observed_data"]["y"], b)
+
+    def test_codes_of_the_labels(self):
+        a, b = (
+            process().sample_latent(trace(**SHORT), X=X, y=y, random_seed=1, progressbar=False)
+            for y in (Y, 2 * Y - 1)
+        )
+        np.testing.assert_array_equal(a["posterior"]["f"], b["posterior"]["f"])
+        np.testing.assert_array_equal(b["observed_data"]["y"], Y)
+
+
+@pytest.mark.usefixtures("in_python")
+class TestPlainErrors:
+    def refuse(self, error, message, idata=None, **changes):
+        options = {"X": X, "y": Y, "progressbar": False, **changes}
+        with pytest.raises(error, match=message):
+            process().sample_latent(trace(**SHORT) if idata is None else idata, **options)
+
+    def test_without_data(self):
+        self.refuse(ValueError, "sample_latent needs data: call marginal", X=None, y=None)
+
+    @pytest.mark.parametrize("name", ["X", "y"])
+    def test_half_of_the_data(self, name):
+        self.refuse(ValueError, "give both X and y, or neither", **{name: None})
+
+    def test_missing_hyperparameter(self):
+        message = r"depends on ls: give their values in idata\.posterior\.$"
+        self.refuse(ValueError, message, trace(eta=SHORT["eta"]))
+        self.refuse(ValueError, "depends on eta, ls: ", trace(other=SHORT["eta"]))
+
+    @pytest.mark.parametrize("name", ["ls", "eta"])
+    def test_name_of_a_hyperparameter(self, name):
+        self.refuse(ValueError, f"has a variable '{name}' already: choose another", name=name)
+
+    @pytest.mark.parametrize("name", ["p", "y", "X", "obs_id"])
+    def test_name_of_the_output(self, name):
+        self.refuse(ValueError, "choose another name", name=name, Xnew=XNEW)
+
+    def test_idata(self):
+        self.refuse(
+            ValueError, r"no group 'posterior'; found \['prior'\]", from_dict({"prior": SHORT})
+        )
+        self.refuse(
+            TypeError, "idata must be a DataTree, got Dataset", trace(**SHORT)["posterior"].dataset
+        )
+        self.refuse(ValueError, "must have dimensions chain and draw", trace(**SHORT).isel(chain=0))
+
+    def test_dimension_of_another_length(self):
+        idata = trace(dims={"w": ["obs_id"]}, **SHORT, w=np.zeros((2, 3, 5)))
+        self.refuse(ValueError, "dimension 'obs_id' of length 5, but there are 8 labels", idata)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"Xnew": np.zeros((3, 2))}, r"Xnew has 2 column\(s\)"),
+            ({"Xnew": [[np.nan]]}, "Xnew holds 1 NaN"),
+            ({"X": X[:3]}, r"y must have shape \(3,\)"),
+            ({"y": np.arange(8)}, "two classes"),
+            ({"n_candidates": 0}, "n_candidates must be at least 1"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_arguments(self, changes, message):
+        self.refuse(ValueError, message, **changes)
+
+
+@pytest.mark.usefixtures("in_python")
+def test_few_effective_candidates_are_told_of_once(monkeypatch):
+    original = ProbitProblem.draw_function
+
+    def poor(self, n_candidates, rng):
+        return original(self, n_candidates, rng)[0], 0.05
+
+    monkeypatch.setattr(ProbitProblem, "draw_function", poor)
+    message = r"for 6 of 6 hyperparameter draws the 32 candidates .* \(the worst 0.050\)"
+    with pytest.warns(LowEffectiveSampleWarning, match=message) as caught:
+        process().sample_latent(trace(**SHORT), X=X, y=Y, n_candidates=32, progressbar=False)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.usefixtures("in_python")
+def test_progress_is_shown(capsys):
+    process().sample_latent(trace(**SHORT), X=X, y=Y)
+    assert "Drawing f" in capsys.readouterr().out
+    process().sample_latent(trace(**SHORT), X=X, y=Y, progressbar=False)
+    assert not capsys.readouterr().out

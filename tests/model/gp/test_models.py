@@ -1,0 +1,596 @@
+"""SkewGP in models: its variables are the unified skew-normal vectors that they should be."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.distributions.shape_utils import change_dist_size
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_skewgp import SUN, SkewGP, SkewGPPosterior
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
+
+# These graphs run a few times: compiling them would be all of the time.
+PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
+ExpQuad = pm.gp.cov.ExpQuad
+X = np.array([[-1.5], [-0.4], [0.3], [1.2]])
+XNEW = np.array([[-0.9], [0.8], [2.5]])
+Y = np.array([0, 1, 1, 0])
+POINTS, PHASE, TRUNCATION = np.array([[0.5], [2.0]]), np.array([1.0, -1.0]), np.array([0.3, -0.2])
+JITTER = 1e-6
+F = np.array([0.2, 0.9, 1.1, -0.3])
+
+
+def rbf(a, b=None, ls=0.8, variance=2.25):
+    """ExpQuad in NumPy; with one argument with the jitter."""
+    gap = (a - (a if b is None else b).T) / ls
+    return variance * np.exp(-0.5 * gap**2) + (JITTER * np.eye(len(a)) if b is None else 0.0)
+
+
+def told(s):
+    """Arguments for s pseudo-points."""
+    if not s:
+        return {}
+    return {"pseudo_points": POINTS[:s], "phase": PHASE[:s], "truncation": TRUNCATION[:s]}
+
+
+def skew_gp(s, ls=0.8, eta=1.5, **changes):
+    mean = pm.gp.mean.Linear([0.4], 0.1)
+    return SkewGP(mean_func=mean, cov_func=eta**2 * ExpQuad(1, ls=ls), **{**told(s), **changes})
+
+
+def exact(s, inputs, ls=0.8, variance=2.25, truncation=TRUNCATION):
+    """The unified skew-normal marginal at `inputs`, by the paper's formula."""
+    joint = rbf(np.vstack([POINTS[:s], inputs]), ls=ls, variance=variance)
+    factor = PHASE[:s] / np.sqrt(joint.diagonal()[:s])
+    return SUN.from_cross_cov(
+        0.4 * inputs[:, 0] + 0.1,
+        joint[s:, s:],
+        joint[s:, :s] * factor,
+        truncation[:s],
+        factor[:, None] * joint[:s, :s] * factor,
+    )
+
+
+def logp(model, variable, point):
+    return float(model.compile_logp(vars=[model[variable]], mode=PLAIN)(point))
+
+
+def many_draws(variable, n, seed):
+    """n independent draws of a variable, or of a function of variables, in one evaluation."""
+    sources = [v for v in pm.model.core.modelcontext(None).free_RVs if v is not variable]
+    if variable.owner.op.__class__ is UnifiedSkewNormalRV:
+        graph = change_dist_size(variable, (n,))
+    else:
+        replaced = {v: change_dist_size(v, (n,), expand=True) for v in sources}
+        graph = vectorize_graph(variable, replaced)
+    return pm.draw(graph, random_seed=seed, mode=PLAIN)
+
+
+@pytest.fixture(params=[0, 1, 2], ids="s={}".format)
+def s(request):
+    return request.param
+
+
+class TestPrior:
+    def test_density(self, s):
+        with pm.Model() as model:
+            skew_gp(s).prior("f", X)
+        # Round-off of matrices with condition numbers of a few hundred.
+        assert logp(model, "f", {"f": F}) == pytest.approx(exact(s, X).logpdf(F), abs=1e-10)
+
+    def test_density_at_random_hyperparameters(self, s):
+        with pm.Model() as model:
+            ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
+            skew_gp(s, ls, eta).prior("f", X)
+        point = {"ls_log__": np.log(1.3), "eta_log__": np.log(0.7), "f": F}
+        expected = exact(s, X, ls=1.3, variance=0.49).logpdf(F)
+        assert logp(model, "f", point) == pytest.approx(expected, abs=1e-9)
+
+    @pytest.mark.parametrize("reparameterize", [False, True])
+    def test_moments_of_draws(self, s, reparameterize):
+        with pm.Model():
+            f = skew_gp(s).prior("f", X, reparameterize=reparameterize)
+            draws = many_draws(f, 20_000, seed=1)
+        sun = exact(s, X)
+        assert draws.shape == (20_000, 4)
+        sd = np.sqrt(sun.cov().diagonal())
+        # Five standard errors, each of four coordinates: a false alarm in 3e-6 of all seeds.
+        assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(20_000)).all()
+        # An element of the covariance has variance near 2 S_ii S_jj / n, the tails being Gaussian.
+        gap = np.abs(np.cov(draws.T) - sun.cov()) / np.outer(sd, sd)
+        assert gap.max() < 6 * np.sqrt(2.0 / 20_000)
+        # The third moment, of which a Gaussian has none: standard error sqrt(6 / n).
+        third = (((draws - draws.mean(axis=0)) / draws.std(axis=0)) ** 3).mean(axis=0)
+        np.testing.assert_allclose(third, sun.skew(), atol=6 * np.sqrt(6.0 / 20_000))
+
+    def test_names(self, s):
+        with pm.Model(coords={"obs": list("abcd")}) as model:
+            f = skew_gp(s).prior("f", X, dims="obs")
+            g = skew_gp(s).prior("g", X, reparameterize=True, dims="obs")
+        white = ["g_rotated_", "g_latent_"] if s else ["g_rotated_"]
+        assert [v.name for v in model.free_RVs] == ["f", *white]
+        assert model.deterministics == [g]
+        assert f.type.shape == (4,)
+        dims = {"f": ("obs",), "g": ("obs",), "g_rotated_": ("obs",)}
+        assert model.named_vars_to_dims == dims
+
+    def test_mean_and_kernel_of_two_columns(self):
+        inputs = np.random.default_rng(0).normal(size=(3, 2))
+        kernel = 2.25 * ExpQuad(2, ls=0.8, active_dims=[1])
+        with pm.Model() as model:
+            gp = SkewGP(cov_func=kernel, mean_func=pm.gp.mean.Linear([0.0, 0.4], 0.1))
+            gp.prior("f", inputs)
+        expected = exact(0, inputs[:, 1:]).logpdf(F[:3])
+        assert logp(model, "f", {"f": F[:3]}) == pytest.approx(expected, abs=1e-10)
+
+    def test_pseudo_point_at_a_datum(self):
+        """The jitter, which both have, keeps them apart."""
+        points = {"pseudo_points": X[1:2], "phase": [-1.0], "truncation": [0.0]}
+        with pm.Model() as model:
+            SkewGP(cov_func=2.25 * ExpQuad(1, ls=0.8), **points).prior("f", X)
+        # f at the pseudo-point is f at the datum up to the jitter: its sign is known.
+        inside, outside = (
+            logp(model, "f", {"f": np.array([0.2, sign * 0.5, 0.3, -0.3])}) for sign in (-1, 1)
+        )
+        normal = exact(0, X)
+        expected = np.log(2.0) + SUN(
+            np.zeros(4), normal.scale, np.zeros((4, 0)), [], np.zeros((0, 0))
+        ).logpdf([0.2, -0.5, 0.3, -0.3])
+        # The jitter moves the mean given the datum by 1e-6 / 2.25 of it.
+        assert inside == pytest.approx(expected, abs=1e-5)
+        assert outside < inside - 1000.0
+
+    def test_jitter_is_added_to_all_variances(self):
+        with pm.Model() as model:
+            skew_gp(1).prior("f", X, jitter=0.5)
+        joint = rbf(np.vstack([POINTS[:1], X])) + (0.5 - JITTER) * np.eye(5)
+        sd = np.sqrt(joint[0, 0])
+        sun = SUN.from_cross_cov(
+            0.4 * X[:, 0] + 0.1, joint[1:, 1:], joint[1:, :1] / sd, TRUNCATION[:1], [[1.0]]
+        )
+        assert logp(model, "f", {"f": F}) == pytest.approx(sun.logpdf(F), abs=1e-10)
+
+
+class TestConditional:
+    FNEW = np.array([0.4, 0.6, -0.5])
+
+    def expected(self, s):
+        return exact(s, np.vstack([X, XNEW])).conditional(slice(4), F)
+
+    def test_density_after_prior(self, s):
+        with pm.Model() as model:
+            gp = skew_gp(s)
+            gp.prior("f", X)
+            gp.conditional("new", XNEW)
+        found = logp(model, "new", {"f": F, "new": self.FNEW})
+        assert found == pytest.approx(self.expected(s).logpdf(self.FNEW), abs=1e-8)
+
+    def test_density_after_reparameterized_prior(self, s):
+        with pm.Model() as model:
+            gp = skew_gp(s)
+            f = gp.prior("f", X, reparameterize=True)
+            gp.conditional("new", XNEW)
+        point = {"f_rotated_": np.array([0.3, -0.2, 0.1, 0.5])}
+        if s:
+            point["f_latent__interval__"] = np.array([0.2, -0.6])[:s]
+        inputs = [v for v in model.value_vars if v.name in point]
+        values = model.replace_rvs_by_values([f])
+        value = model.compile_fn(values, inputs=inputs, mode=PLAIN)(point)[0]
+        point["new"] = self.FNEW
+        joint = exact(s, np.vstack([X, XNEW]))
+        expected = joint.conditional(slice(4), value).logpdf(self.FNEW)
+        assert logp(model, "new", point) == pytest.approx(expected, abs=1e-8)
+
+    def test_density_with_given(self, s):
+        with pm.Model() as model:
+            skew_gp(s).conditional("new", XNEW, given={"X": X, "f": F})
+        found = logp(model, "new", {"new": self.FNEW})
+        assert found == pytest.approx(self.expected(s).logpdf(self.FNEW), abs=1e-8)
+
+    def test_given_goes_before_prior(self):
+        with pm.Model() as model:
+            gp = skew_gp(1)
+            gp.prior("f", X)
+            gp.conditional("new", XNEW, given={"X": X, "f": F})
+        point = {"f": F + 5.0, "new": self.FNEW}
+        expected = self.expected(1).logpdf(self.FNEW)
+        assert logp(model, "new", point) == pytest.approx(expected, abs=1e-8)
+
+    def test_draws(self, s):
+        with pm.Model(coords={"new": list("abc")}) as model:
+            f = skew_gp(s).conditional("fs", XNEW, given={"X": X, "f": F}, dims="new")
+            draws = many_draws(f, 20_000, seed=2)
+        assert model.named_vars_to_dims == {"fs": ("new",)}
+        sun = self.expected(s)
+        sd = np.sqrt(sun.cov().diagonal())
+        # Five standard errors, each of three coordinates: a false alarm in 2e-6 of all seeds.
+        assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(20_000)).all()
+        gap = np.abs(np.cov(draws.T) - sun.cov()) / np.outer(sd, sd)
+        assert gap.max() < 6 * np.sqrt(2.0 / 20_000)
+
+    def test_white_noise_is_new_at_old_inputs(self):
+        """As `pm.gp.Latent`: white noise belongs to f, and is independent between rows."""
+        gp = SkewGP(cov_func=ExpQuad(1, ls=0.8) + pm.gp.cov.WhiteNoise(0.7))
+        with pm.Model() as model:
+            gp.conditional("new", X[:1], given={"X": X, "f": F})
+        smooth = rbf(X, ls=0.8, variance=1.0)
+        weights = np.linalg.solve(smooth + 0.49 * np.eye(4), rbf(X, X[:1], variance=1.0))[:, 0]
+        variance = 1.49 + JITTER - rbf(X[:1], X, variance=1.0) @ weights
+        expected = -0.5 * (F @ weights) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)
+        assert logp(model, "new", {"new": np.zeros(1)}) == pytest.approx(expected[0], abs=1e-10)
+
+
+class TestMarginalLikelihood:
+    POINT = {"ls_log__": np.log(1.3), "eta_log__": np.log(1.1)}  # noqa: RUF012
+
+    def build(self, s, **options):
+        with pm.Model() as model:
+            ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
+            gp = skew_gp(s, ls, eta)
+            gp.marginal_likelihood("y", X, Y, **options)
+        return model, gp
+
+    def test_evidence(self, s):
+        model, gp = self.build(s, n_draws=4096)
+        posterior = gp.posterior(X, Y, {"ls": 1.3, "eta": 1.1}, n_draws=4096)
+        expected = posterior.log_marginal_likelihood
+        # Two errors of one size, of which one is known; the jitter moves the value by 1e-6.
+        tolerance = 5 * np.sqrt(2.0) * expected.std_error + 1e-5
+        assert logp(model, "y", self.POINT) == pytest.approx(expected.value, abs=tolerance)
+
+    def test_expectation_propagation(self, s):
+        model, gp = self.build(s, method="ep")
+        posterior = gp.posterior(X, Y, {"ls": 1.3, "eta": 1.1})
+        expected = posterior.log_marginal_likelihood.value
+        assert logp(model, "y", self.POINT) == pytest.approx(expected, abs=0.02)  # EP's own error
+
+    @pytest.mark.parametrize("y", [Y.tolist(), Y.astype(bool), 2 * Y - 1, Y.astype(float)])
+    def test_codes_of_the_labels(self, y):
+        with pm.Model() as model:
+            skew_gp(1).marginal_likelihood("y", X, y)
+        np.testing.assert_array_equal(model.rvs_to_values[model["y"]].data, Y)
+        assert model.observed_RVs == [model["y"]]
+
+    def test_vector_of_inputs_is_a_column(self):
+        with pm.Model() as model:
+            skew_gp(1).marginal_likelihood("y", X[:, 0], Y)
+            skew_gp(1).marginal_likelihood("z", X, Y)
+        assert logp(model, "y", {}) == logp(model, "z", {})
+
+
+class TestRandomTruncation:
+    """The truncation is the one hyperparameter that belongs to the SkewGP itself."""
+
+    def build(self, scalar):
+        with pm.Model() as model:
+            t = pm.Normal("t") if scalar else pm.Normal("t", shape=2)
+            gp = skew_gp(2, truncation=t)
+            gp.prior("f", X)
+            gp.marginal_likelihood("y", X, Y, n_draws=2048)
+        return model, gp
+
+    @pytest.mark.parametrize("scalar", [True, False])
+    def test_density(self, scalar):
+        model, _ = self.build(scalar)
+        for value in ([0.7, 0.7], [-1.0, -1.0]) if scalar else ([0.7, -1.0], [0.0, 2.0]):
+            point = {"t": np.array(value[0] if scalar else value), "f": F}
+            expected = exact(2, X, truncation=np.array(value)).logpdf(F)
+            assert logp(model, "f", point) == pytest.approx(expected, abs=1e-10)
+
+    def test_posterior_at_a_point(self):
+        model, gp = self.build(scalar=False)
+        found = gp.posterior(X, Y, {"t": [0.7, -1.0]}, n_draws=2048)
+        expected = skew_gp(2, truncation=[0.7, -1.0]).posterior(X, Y, n_draws=2048)
+        value = expected.log_marginal_likelihood
+        assert found.log_marginal_likelihood.value == pytest.approx(value.value, abs=1e-12)
+        tolerance = 5 * np.sqrt(2.0) * value.std_error + 1e-5
+        point = {"t": np.array([0.7, -1.0]), "f": F}
+        assert logp(model, "y", point) == pytest.approx(value.value, abs=tolerance)
+
+    def test_posterior_needs_its_value(self):
+        _, gp = self.build(scalar=True)
+        for point in (None, {}, {"f": F}):
+            with pytest.raises(ValueError, match=r"depends on t: give their values in point"):
+                gp.posterior(X, Y, point)
+        with pytest.raises(ValueError, match=r"point\['t'\] must have shape \(\)"):
+            gp.posterior(X, Y, {"t": [1.0, 2.0]})
+
+    def test_reparameterized(self):
+        with pm.Model():
+            f = skew_gp(1, truncation=pm.Deterministic("t", pt.constant(0.3))).prior(
+                "f", X, reparameterize=True
+            )
+            draws = many_draws(f, 20_000, seed=3)
+        sun = exact(1, X)
+        sd = np.sqrt(sun.cov().diagonal())
+        assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(20_000)).all()
+
+
+class TestData:
+    """Inputs and labels held by `pm.Data`, and changed."""
+
+    def test_inputs_of_prior_and_conditional(self, s):
+        with pm.Model() as model:
+            inputs, new = pm.Data("X", X), pm.Data("Xnew", XNEW)
+            gp = skew_gp(s)
+            gp.prior("f", inputs)
+            gp.conditional("new", new)
+        functions = {v: model.compile_logp(vars=[model[v]], mode=PLAIN) for v in ("f", "new")}
+        for a, b in ((X, XNEW), (X[:2], X[2:] + 0.1)):
+            model.set_data("X", a)
+            model.set_data("Xnew", b)
+            point = {"f": F[: len(a)], "new": F[: len(b)]}
+            joint = exact(s, np.vstack([a, b]))
+            expected = joint.marginal(slice(len(a))).logpdf(point["f"])
+            assert functions["f"](point) == pytest.approx(expected, abs=1e-9)
+            expected = joint.conditional(slice(len(a)), point["f"]).logpdf(point["new"])
+            assert functions["new"](point) == pytest.approx(expected, abs=1e-8)
+
+    def test_inputs_and_labels_of_the_marginal_likelihood(self, s):
+        with pm.Model() as model:
+            gp = skew_gp(s)
+            gp.marginal_likelihood("y", pm.Data("X", X), pm.Data("labels", Y), n_draws=2048)
+        function = model.compile_logp(mode=PLAIN)
+        for a, b in ((X, Y), (XNEW, np.array([1, 0, 1]))):
+            with model:
+                pm.set_data({"X": a, "labels": b})
+            expected = gp.posterior(a, b, n_draws=2048).log_marginal_likelihood
+            tolerance = 5 * np.sqrt(2.0) * expected.std_error + 1e-5
+            assert function({}) == pytest.approx(expected.value, abs=tolerance)
+
+    def test_what_becomes_wrong_is_told_of_at_evaluation(self):
+        with pm.Model() as model:
+            skew_gp(1).marginal_likelihood("y", pm.Data("X", X), pm.Data("labels", Y))
+        function = model.compile_logp(mode=PLAIN)
+        model.set_data("X", np.zeros((4, 2)))
+        with pytest.raises(AssertionError, match="SpecifyShape"):
+            function({})
+        model.set_data("X", X[:3])
+        with pytest.raises(ValueError, match=r"broadcast|incompatible"):
+            function({})
+        model.set_data("X", X)
+        model.set_data("labels", [0, 1, 2, 1])
+        assert function({}) == -np.inf
+
+
+class TestInvalidWhileSampling:
+    """Minus infinity, not NaN and no exception: the sampler turns back."""
+
+    def test_negative_variance(self):
+        with pm.Model() as model:
+            v = pm.Normal("v")
+            gp = SkewGP(cov_func=v * ExpQuad(1, ls=0.8), **told(1))
+            gp.prior("f", X)
+            gp.marginal_likelihood("y", X, Y)
+        function = model.compile_logp(vars=[model["f"], model["y"]], sum=False, mode=PLAIN)
+        for v in (-1.0, np.nan):
+            found = function({"v": np.array(v), "f": F})
+            np.testing.assert_array_equal(found, [-np.inf, -np.inf])
+        assert np.isfinite(function({"v": np.array(1.0), "f": F})).all()
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_truncation(self, value):
+        with pm.Model() as model:
+            t = pm.Normal("t")
+            skew_gp(1, truncation=t).marginal_likelihood("y", X, Y)
+        found = logp(model, "y", {"t": np.array(value)})
+        assert found == -np.inf if np.isnan(value) else np.isfinite(found)
+
+
+def in_model(call):
+    with pm.Model():
+        return call()
+
+
+class TestPlainErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"pseudo_points": [[np.nan]]}, "pseudo_points holds 1 NaN"),
+            ({"pseudo_points": [[0.5, 1.0]]}, r"pseudo_points has 2 column\(s\), but cov_func"),
+            ({"pseudo_points": np.zeros((0, 1))}, "pseudo_points is empty"),
+            ({"pseudo_points": POINTS, "phase": [1.0, 0.5]}, r"phase must hold \+1 and -1 only"),
+            ({"pseudo_points": POINTS, "phase": [1.0]}, "phase must have length 2, got 1"),
+            ({"pseudo_points": POINTS, "truncation": np.nan}, "truncation holds 2 NaN"),
+            ({"pseudo_points": POINTS, "truncation": [0.0] * 3}, "truncation must have length 2"),
+            ({"phase": [1.0]}, "phase and truncation belong to pseudo_points"),
+            ({"truncation": 1.0}, "phase and truncation belong to pseudo_points"),
+        ],
+        ids=str,
+    )
+    def test_arguments_of_the_process(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            SkewGP(cov_func=ExpQuad(1, ls=1.0), **arguments)
+
+    def test_variables_among_the_arguments(self):
+        with pm.Model():
+            r, t = pm.Normal("r", shape=(2, 1)), pm.Normal("t", shape=3)
+            for name in ("truncation", "phase"):
+                for wrong in (t, r):
+                    with pytest.raises(ValueError, match=f"{name} must be a number or have shape"):
+                        skew_gp(2, **{name: wrong})
+            with pytest.raises(ValueError, match="pseudo_points must be a matrix"):
+                SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=t)
+            unknown = pm.Normal("u", shape=(pm.Poisson("n", 3), 1))
+            with pytest.raises(ValueError, match="must have a known number of rows"):
+                SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=unknown)
+            with pytest.raises(ValueError, match="belong to pseudo_points"):
+                SkewGP(cov_func=ExpQuad(1, ls=1.0), truncation=t)
+
+    def test_sum(self):
+        with pytest.raises(TypeError, match="not additive: add the covariance functions"):
+            skew_gp(1) + skew_gp(0)
+
+    INPUTS = [  # noqa: RUF012
+        (np.zeros((3, 2)), r"has 2 column\(s\), but cov_func was built with input_dim=1"),
+        ([[np.nan]], "holds 1 NaN"),
+        ([[np.inf]], "holds 1 infinite"),
+        (np.zeros((0, 1)), "is empty"),
+        (np.zeros((2, 1, 1)), "must have 2 dimension"),
+        (np.ma.masked_array(X, X > 1.0), "has masked values"),
+    ]
+
+    @pytest.mark.parametrize(("inputs", "message"), INPUTS, ids=[m[:10] for _, m in INPUTS])
+    def test_inputs(self, inputs, message):
+        given = {"X": inputs, "f": F}
+        y = np.zeros(len(inputs), dtype=int)
+        calls = {
+            "X": [
+                lambda: skew_gp(1).prior("f", inputs),
+                lambda: skew_gp(1).prior("f", inputs, reparameterize=True),
+                lambda: skew_gp(1).marginal_likelihood("y", inputs, y),
+                lambda: skew_gp(1).posterior(inputs, y),
+            ],
+            "Xnew": [lambda: skew_gp(1).conditional("f", inputs, given={"X": X, "f": F})],
+            r"given\['X'\]": [lambda: skew_gp(1).conditional("f", X, given=given)],
+        }
+        for name, of_that_name in calls.items():
+            for call in of_that_name:
+                with pytest.raises(ValueError, match=f"{name} {message}"):
+                    in_model(call)
+
+    def test_data_with_wrong_inputs(self):
+        with pm.Model():
+            for value, message in ((np.zeros((4, 2)), "X has 2 column"), (F, "must be a matrix")):
+                with pytest.raises(ValueError, match=message):
+                    skew_gp(1).prior("f", pm.Data(f"X{value.ndim}", value))
+
+    @pytest.mark.parametrize(
+        ("y", "message"),
+        [
+            ([0, 1, 2, 1], r"two classes coded 0 and 1 .* found 3 value\(s\): 0, 1, 2"),
+            (list("abab"), "two classes coded 0 and 1"),
+            ([0, 1, 1], r"y must have shape \(4,\), one label for each row of X; got \(3,\)"),
+            (Y[:, None], r"y must have shape \(4,\)"),
+            ([0, 1, np.nan, 1], "y must be finite, found NaN|two classes"),
+            (np.ma.masked_array(Y, [0, 0, 0, 1]), "y has masked values"),
+        ],
+        ids=["three", "letters", "short", "column", "NaN", "masked"],
+    )
+    def test_labels(self, y, message):
+        with pytest.raises(ValueError, match=message):
+            in_model(lambda: skew_gp(1).marginal_likelihood("y", X, y))
+        with pytest.raises(ValueError, match=message):
+            skew_gp(1).posterior(X, y)
+
+    @pytest.mark.parametrize(
+        ("y", "message"),
+        [
+            ([0, 1, 2, 1], r"y must hold the labels 0 and 1, found \[0 1 2\]: .* 'labels'"),
+            ([-1, 1, 1, 1], r"y must hold the labels 0 and 1, found \[-1  1\]"),
+            ([0, 1, 1], "y must have length 4, one label for each row of X; got 3"),
+            (Y[:, None], "y must be a vector, got a tensor with 2"),
+        ],
+        ids=["three", "-1", "short", "column"],
+    )
+    @pytest.mark.parametrize("inputs_too", [False, True])
+    def test_data_with_wrong_labels(self, y, message, inputs_too):
+        with pm.Model():
+            inputs = pm.Data("X", X) if inputs_too else X
+            with pytest.raises(ValueError, match=message):
+                skew_gp(1).marginal_likelihood("y", inputs, pm.Data("labels", y))
+
+    def test_conditional_without_prior(self):
+        with pytest.raises(ValueError, match=r"call prior\(name, X\) first or pass given="):
+            in_model(lambda: skew_gp(1).conditional("f", X))
+
+    @pytest.mark.parametrize("given", [{"X": X}, {"X": X, "g": F}, {"X": X, "f": F, "gp": 1}, {}])
+    def test_keys_of_given(self, given):
+        with pytest.raises(ValueError, match=r"given must have the keys 'X' and 'f', got"):
+            in_model(lambda: skew_gp(1).conditional("f", XNEW, given=given))
+
+    @pytest.mark.parametrize("f", [F[:3], np.zeros((4, 1)), 0.0], ids=str)
+    def test_values_in_given(self, f):
+        with pytest.raises(ValueError, match=r"given\['f'\] must have shape \(4,\)"):
+            in_model(lambda: skew_gp(1).conditional("f", XNEW, given={"X": X, "f": f}))
+
+    @pytest.mark.parametrize(
+        ("cov_func", "message"),
+        [
+            (ExpQuad(1, ls=np.nan), "cov_func gave NaN or infinite covariances"),
+            (ExpQuad(1, ls=0.0), "cov_func gave NaN or infinite covariances"),
+            (-1.0 * ExpQuad(1, ls=1.0), "no variance at some of pseudo_points|not positive def"),
+        ],
+        ids=["NaN", "zero", "negative"],
+    )
+    @pytest.mark.parametrize("points", [0, 1])
+    def test_constant_hyperparameters(self, cov_func, message, points):
+        """At build: no sampler could mend them."""
+        gp = SkewGP(cov_func=cov_func, **told(points))
+        for call in (
+            lambda: gp.prior("f", X),
+            lambda: gp.prior("f", X, reparameterize=True),
+            lambda: gp.marginal_likelihood("y", X, Y),
+            lambda: gp.conditional("new", XNEW, given={"X": X, "f": F}),
+        ):
+            with pytest.raises(ValueError, match=message):
+                in_model(call)
+
+    def test_constant_mean(self):
+        gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), mean_func=pm.gp.mean.Constant(np.nan))
+        with pytest.raises(ValueError, match="mean_func gave NaN"):
+            in_model(lambda: gp.prior("f", X))
+
+    def test_coincident_pseudo_points(self):
+        points = [[0.5], [0.5]]
+        gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=points)
+        with pytest.raises(ValueError, match="pseudo_points 0 and 1 coincide"):
+            in_model(lambda: gp.marginal_likelihood("y", X, Y))
+        gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=points, phase=[1, -1])
+        with pytest.raises(ValueError, match="with opposite phases"):
+            in_model(lambda: gp.prior("f", X))
+
+    @pytest.mark.parametrize("jitter", [-1e-6, np.nan])
+    def test_jitter(self, jitter):
+        with pytest.raises(ValueError, match="jitter must not be negative"):
+            in_model(lambda: skew_gp(1).prior("f", X, jitter=jitter))
+
+    def test_arguments_that_pymc_would_ignore(self):
+        for call in (
+            lambda: skew_gp(1).prior("f", X, reparametrize=True),
+            lambda: skew_gp(1).prior("f", X, n_outputs=2),
+            lambda: skew_gp(1).conditional("f", XNEW, given={"X": X, "f": F}, diag=True),
+            lambda: skew_gp(1).marginal_likelihood("y", X, Y, sigma=1.0),
+        ):
+            with pytest.raises(TypeError, match="unexpected argument"):
+                in_model(call)
+
+    def test_method(self):
+        with pytest.raises(ValueError, match="method must be one of"):
+            in_model(lambda: skew_gp(1).marginal_likelihood("y", X, Y, method="laplace"))
+
+    @pytest.mark.parametrize("point", [[1.0], 1.0])
+    def test_point_of_the_posterior(self, point):
+        with pytest.raises(TypeError, match="point must map names to values"):
+            skew_gp(1).posterior(X, Y, point)
+
+    def test_without_a_model(self):
+        for call in (
+            lambda: skew_gp(1).prior("f", X),
+            lambda: skew_gp(1).marginal_likelihood("y", X, Y),
+        ):
+            with pytest.raises(TypeError, match="No model on context stack"):
+                call()
+
+
+def test_says_what_it_is():
+    assert repr(skew_gp(2)) == "SkewGP(cov_func=Prod, mean_func=Linear, n_pseudo_points=2)"
+
+
+def test_a_process_may_serve_two_models():
+    """Prior and data are those of the last call."""
+    gp = skew_gp(1)
+    for inputs in (X, XNEW):
+        with pm.Model() as model:
+            gp.prior("f", inputs)
+            gp.conditional("new", inputs[:1] + 0.1)
+        point = {"f": F[: len(inputs)], "new": np.zeros(1)}
+        joint = exact(1, np.vstack([inputs, inputs[:1] + 0.1]))
+        expected = joint.conditional(slice(len(inputs)), point["f"]).logpdf([0.0])
+        assert logp(model, "new", point) == pytest.approx(expected, abs=1e-8)
+
+
+def test_posterior_is_of_the_class_of_arrays():
+    assert isinstance(skew_gp(1).posterior(X, Y), SkewGPPosterior)

@@ -1,0 +1,175 @@
+"""Models whose latent functions can and cannot be integrated out."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._model.graph.collapsed import collapse_model
+
+X = np.linspace(-2.0, 2.0, 12)[:, None]
+Y = (X[:, 0] > 0.3).astype(int)
+
+
+def learn(*args, **kwargs):
+    options = {"progressbar": False, "warnings": False, "n_restarts": 0, "method": "ep"}
+    return sg.find_hyperparameters(*args, **{**options, **kwargs})
+
+
+def process(ls):
+    return sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=ls))
+
+
+def test_two_functions_in_one_predictor_are_refused():
+    """Each given the other they would be learnt, with labels that count twice."""
+    with pm.Model() as model:
+        first = process(pm.Gamma("a", 2, 1)).prior("f1", X)
+        second = process(pm.Gamma("b", 2, 1)).prior("f2", X)
+        sg.BernoulliProbit("y", first + second, observed=Y)
+    with pytest.raises(ValueError, match="labels depend on f1 and f2 together"):
+        collapse_model(model)
+
+
+def test_two_functions_with_labels_of_their_own():
+    with pm.Model() as model:
+        ls = pm.Gamma("ls", 2, 1)
+        process(ls).marginal_likelihood("y1", X, Y)
+        sg.BernoulliProbit("y2", process(ls).prior("f2", X[::2]), observed=Y[::2])
+    assert len(collapse_model(model).orthants) == 2
+    with pm.Model():
+        gp = process(pm.Gamma("ls", 2, 1))
+    fit = learn(model)
+    separate = [
+        gp.posterior(x, y, point=fit.point).log_marginal_likelihood.value
+        for x, y in ((X, Y), (X[::2], Y[::2]))
+    ]
+    # Quasi-random errors of two small problems, and a jitter of 1e-6.
+    assert fit.log_marginal_likelihood.value == pytest.approx(sum(separate), abs=0.01)
+
+
+@pytest.mark.parametrize("labels", [2 + Y, 2 * Y - 1], ids=["2 and 3", "-1 and 1"])
+def test_labels_other_than_0_and_1(labels):
+    with pm.Model() as model:
+        f = process(pm.Gamma("ls", 2, 1)).prior("f", X)
+        pm.Bernoulli("y", p=pm.math.invprobit(f), observed=labels)
+    with pytest.raises(ValueError, match="the observations of y must be 0 or 1"):
+        learn(model)
+
+
+def test_labels_that_data_bring():
+    with pm.Model() as model:
+        y = pm.Data("labels", Y)
+        process(pm.Gamma("ls", 2, 1)).marginal_likelihood("y", X, y)
+    learn(model)
+    with model:
+        pm.set_data({"labels": 2 * Y - 1})
+    with pytest.raises(ValueError, match="the observations of y must be 0 or 1"):
+        learn(model)
+
+
+def test_nested_models_are_one():
+    with pm.Model() as root:
+        ls = pm.Gamma("ls", 2, 1)
+        with pm.Model(name="inner") as inner:
+            eta = pm.HalfNormal("eta", 2)
+            gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+            gp.marginal_likelihood("y", X, Y)
+    fits = [learn(gp, X, Y), learn(root), learn(inner)]
+    for fit in fits:
+        assert set(fit.point) == {"ls", "inner::eta"}
+        assert fit.point["ls"] == pytest.approx(fits[0].point["ls"], rel=0.05)
+
+
+def test_variables_that_the_model_does_not_know():
+    with pm.Model():
+        eta = pm.HalfNormal("eta", 2)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=pm.Gamma.dist(2, 1)))
+    with pytest.raises(ValueError, match="the model does not know the random variable"):
+        learn(gp, X, Y)
+
+
+def test_phases_that_are_none():
+    with pm.Model():
+        positive = pm.Bernoulli("positive", 0.5, shape=1)
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[[0.0]], phase=positive)
+    with pytest.raises(ValueError, match="a phase is neither \\+1 nor -1"):
+        learn(gp, X, Y)
+
+
+def test_pseudo_points_that_start_at_one_place():
+    with pm.Model():
+        r = pm.Normal("r", 0.0, 2.0, shape=(2, 1))
+        gp = sg.SkewGP(
+            cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=r, phase=[-1.0, 1.0]
+        )
+    fit = learn(gp, X, Y)
+    assert np.ptp(fit.point["r"]) > 1e-3
+
+
+def test_priors_that_agree_by_accident_are_told_apart():
+    """At (-1, 1) these two priors of the pseudo-points have equal densities either way."""
+    with pm.Model():
+        r = pm.Normal("r", 0.0, [[0.5], [3.0]], shape=(2, 1))
+        positive = pm.Bernoulli("positive", 0.5, shape=2)
+        gp = sg.SkewGP(
+            cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0),
+            pseudo_points=r,
+            phase=2 * positive - 1,
+        )
+    fit = learn(gp, X, Y, start={"r": [[-1.0], [1.0]]})
+    assert set(fit.runs["pattern"].to_numpy()) == {"00", "01", "10", "11"}
+
+
+def test_a_function_without_variance_somewhere():
+    """A linear kernel at 0: that label is a coin flip, the others are not."""
+    with pm.Model():
+        eta = pm.HalfNormal("eta", 2)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.Linear(1, c=0.0))
+    x = np.append(X, [[0.0]], axis=0)
+    fit = learn(gp, x, np.append(Y, 1))
+    without = learn(gp, X, Y)
+    lost = fit.log_marginal_likelihood.value - without.log_marginal_likelihood.value
+    # EP's tolerance and quasi-random errors.
+    assert lost == pytest.approx(np.log(0.5), abs=0.01)
+    assert fit.point["eta"] == pytest.approx(without.point["eta"], rel=0.02)
+
+
+class TestStart:
+    def gp(self):
+        with pm.Model():
+            ls = pm.Gamma("ls", 2, 1, shape=2)
+            pm.Deterministic("short", ls < 1.0)
+            return sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(2, ls=ls))
+
+    def test_from_another_fit(self):
+        x = np.column_stack([X, X[::-1] ** 2])
+        fit = learn(self.gp(), x, Y)
+        assert fit.point["short"].dtype == bool
+        assert "short" not in fit.std_error
+        again = learn(self.gp(), x, Y, start=fit.point)
+        assert again.path.sizes["evaluation"] <= fit.path.sizes["evaluation"]
+
+    def test_shapes(self):
+        x = np.column_stack([X, X])
+        learn(self.gp(), x, Y, start={"ls": 0.5})  # of both
+        with pytest.raises(ValueError, match=r"start\['ls'\] must have shape \(2,\), got \(3,\)"):
+            learn(self.gp(), x, Y, start={"ls": np.ones(3)})
+
+    @pytest.mark.filterwarnings("ignore:invalid value encountered in log:RuntimeWarning")
+    def test_outside_of_the_support(self):
+        with pytest.raises(ValueError, match="outside of the support of ls"):
+            learn(self.gp(), np.column_stack([X, X]), Y, start={"ls": -1.0})
+
+
+def test_phases_alone_and_many_labels():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(470, 1))
+    y = (x[:, 0] + rng.normal(size=470) > 0).astype(int)
+    with pm.Model():
+        positive = pm.Bernoulli("positive", 0.5, shape=1)
+        gp = sg.SkewGP(
+            cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=2.0),
+            pseudo_points=[[1.5]],
+            phase=2 * positive - 1,
+        )
+    assert learn(gp, x, y).point["positive"] == [1]

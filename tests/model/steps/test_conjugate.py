@@ -1,0 +1,315 @@
+"""`ConjugateStep`: where it is picked, what it draws, and that chains are reproducible."""
+
+import pickle
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from arviz_stats.base import array_stats
+from pymc.exceptions import SamplingError
+from pymc.sampling.mcmc import assign_step_methods
+from pymc.step_methods import STEP_METHODS
+from step_models import KNOTS, PHASE, X, Y, by_invprobit, prior, probit_model, rbf, sun_arguments
+
+import pymc_skewgp._model.steps
+from pymc_skewgp._errors import InexactStepWarning
+from pymc_skewgp._gaussian.truncated import mvn_logcdf
+from pymc_skewgp._mcmc import augmentation
+from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.graph.probit_model import NotConjugateError
+from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+
+SIGMAS = 4.5
+
+
+def sample(model, draws=200, chains=2, seed=1, **kwargs):
+    defaults = {"tune": 20, "cores": 1, "progressbar": False, "quiet": True}
+    defaults["compute_convergence_checks"] = False
+    return pm.sample(
+        draws=draws, chains=chains, random_seed=seed, model=model, **{**defaults, **kwargs}
+    )
+
+
+def potential(f):
+    BernoulliProbit("y", f, observed=Y[:6])
+    pm.Potential("barrier", -(f[0] ** 2))
+
+
+def two_children(f):
+    BernoulliProbit("y", f, observed=Y[:6])
+    by_invprobit("z", f[1:3] + 1.0, Y[1:3])
+
+
+CASES = {
+    "probit": (lambda f: BernoulliProbit("y", f, observed=Y[:6]), ConjugateStep),
+    "invprobit": (lambda f: by_invprobit("y", f, Y[:6]), ConjugateStep),
+    "offset": (lambda f: BernoulliProbit("y", f - 1.0, observed=Y[:6]), ConjugateStep),
+    "two children": (two_children, ConjugateStep),
+    "logit": (lambda f: pm.Bernoulli("y", logit_p=f, observed=Y[:6]), pm.NUTS),
+    "Poisson": (lambda f: pm.Poisson("y", pt.exp(f), observed=Y[:6]), pm.NUTS),
+    "potential": (potential, pm.NUTS),
+    "nothing": (lambda f: None, pm.NUTS),
+}
+
+
+@pytest.mark.parametrize("s", [0, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_which_step_is_picked(case, s):
+    build, expected = CASES[case]
+    with pm.Model() as model:
+        f = prior(s=s)
+        build(f)
+        b = pm.Normal("b")
+        _, selected = assign_step_methods(model)
+    chosen = {model.values_to_rvs[v]: step for step, values in selected.items() for v in values}
+    assert chosen == {f: expected, b: pm.NUTS}
+
+
+def test_it_is_picked_outside_of_a_context_too_and_for_copies_of_a_model():
+    """PyMC asks with the variable alone, which is not of the model in context here."""
+    model = probit_model()
+    with pm.Model():
+        assert list(assign_step_methods(model)[1]) == [ConjugateStep]
+    with pm.Model() as unobserved:
+        f = prior()
+        BernoulliProbit("y", f)
+    assert ConjugateStep not in assign_step_methods(unobserved)[1]
+    observed = pm.observe(unobserved, {"y": Y[:6]})
+    assert list(assign_step_methods(observed)[1]) == [ConjugateStep]
+    assert ConjugateStep.competence(model["f"], True) == 0  # no model to be found
+
+
+def test_it_is_registered_once():
+    assert STEP_METHODS.count(ConjugateStep) == 1
+    assert pymc_skewgp._model.steps.ConjugateStep is ConjugateStep
+
+
+def assert_agrees(draws, mean, sd, unseen=0.0):
+    """Mean and spread of draws (chain, draw, n) within Monte Carlo error, by their own ESS."""
+    ess = array_stats.ess(draws, chain_axis=0, draw_axis=1, method="mean")
+    error = sd / np.sqrt(ess)
+    assert (np.abs(draws.mean(axis=(0, 1)) - mean) < SIGMAS * error + unseen).all()
+    # sd of a sample variance: sqrt(2/ess) for a normal; these are near enough to it.
+    ratio = draws.var(axis=(0, 1)) / sd**2
+    assert (np.abs(ratio - 1.0) < SIGMAS * np.sqrt(3.0 / ess) + 2 * unseen).all()
+
+
+@pytest.mark.parametrize("s", [0, 2])
+def test_moments_agree_with_the_exact_posterior(s):
+    """n = 20. 2 x 4000 draws; the reference has 16384 weighted ones, errors .005 of an sd."""
+    idata = sample(probit_model(20, s), draws=4000)
+    exact = SkewGPPosterior(
+        X,
+        Y,
+        cov_func=lambda a, b=None, diag=False: (
+            np.full(len(a), 2.0) if diag else rbf(a[:, 0], (a if b is None else b)[:, 0], 0.8, 2.0)
+        ),
+        pseudo_points=KNOTS[:s] if s else None,
+        phase=PHASE[:s] if s else None,
+        n_draws=1 << 14,
+    ).predict(X)["predictions_summary"]
+    mean, sd = exact["f_mean"].values, exact["f_sd"].values
+    assert_agrees(idata.posterior["f"].values, mean, sd, unseen=0.01)
+    stats = idata.sample_stats
+    assert float(stats["accept"].mean()) > 0.9
+    assert float(stats["ess_fraction"].min()) > 0.9
+    assert not stats["refreshed"].any()
+
+
+def hierarchical_model(n=15):
+    with pm.Model() as model:
+        log_lengthscale = pm.Normal("log_lengthscale", -0.5, 0.7)
+        log_variance = pm.Normal("log_variance", 0.5, 0.7)
+        distance = (X[:n, None] - X[:n]) ** 2
+        cov = pt.exp(log_variance - 0.5 * distance * pt.exp(-2.0 * log_lengthscale))
+        none = np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0))
+        f = UnifiedSkewNormal("f", 0.0, cov + 0.2 * pt.eye(n), *none)
+        BernoulliProbit("y", f, observed=Y[:n])
+    return model
+
+
+def hyperparameters_by_quadrature(n=15, points=12):
+    """Mean and sd of both, by a Gauss-Hermite grid on the prior and the evidence at each node.
+
+    Evidences have errors below .002 nats (1024 draws of the sequential sampler); 12 nodes a side.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    distance, sign = (X[:n, None] - X[:n]) ** 2, 2.0 * Y[:n] - 1.0
+    log_lengthscale, log_variance = (
+        x.ravel() for x in np.meshgrid(-0.5 + 0.7 * nodes, 0.5 + 0.7 * nodes, indexing="ij")
+    )
+    evidence = []
+    for a, b in zip(log_lengthscale, log_variance, strict=True):
+        cov = np.exp(b - 0.5 * distance * np.exp(-2.0 * a)) + 0.2 * np.eye(n)
+        matrix = sign[:, None] * cov * sign + np.eye(n)
+        evidence.append(mvn_logcdf(np.zeros(n), matrix, n_draws=1024).value)
+    p = np.exp(np.array(evidence) - max(evidence)) * np.outer(weights, weights).ravel()
+    p /= p.sum()
+    values = np.stack([log_lengthscale, log_variance])
+    mean = values @ p
+    return mean, np.sqrt((values**2) @ p - mean**2)
+
+
+@pytest.mark.slow(ci=True)
+def test_hyperparameters_by_nuts_agree_with_quadrature():
+    """NUTS for both given f, `ConjugateStep` for f given both.
+
+    Without the nugget f would all but determine its lengthscale, and the two steps would creep.
+    """
+    idata = sample(hierarchical_model(), draws=2000, tune=500)
+    draws = np.stack(
+        [idata.posterior[name].values for name in ("log_lengthscale", "log_variance")], axis=-1
+    )
+    mean, sd = hyperparameters_by_quadrature()
+    assert array_stats.ess(draws, chain_axis=0, draw_axis=1).min() > 100
+    assert_agrees(draws, mean, sd, unseen=0.01)
+    assert idata.sample_stats["refreshed"].mean() > 0.9
+
+
+def test_parallel_chains_draw_what_sequential_ones_draw():
+    model = hierarchical_model(6)
+    alone = sample(model, draws=30)
+    together = sample(model, draws=30, cores=2, mp_ctx="fork")
+    for name in ("f", "log_variance"):
+        # Round-off of BLAS may depend on its threads; the chains are the same.
+        np.testing.assert_allclose(
+            alone.posterior[name].values, together.posterior[name].values, rtol=1e-6, atol=1e-9
+        )
+    assert not np.array_equal(alone.posterior["f"][0], alone.posterior["f"][1])
+
+
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_new_processes_draw_what_sequential_chains_draw(context):
+    model = probit_model(s=2)
+    alone = sample(model, draws=300)
+    together = sample(model, draws=300, cores=2, mp_ctx=context)
+    np.testing.assert_allclose(
+        alone.posterior["f"].values, together.posterior["f"].values, rtol=1e-6, atol=1e-9
+    )
+
+
+def test_one_instance_serves_several_runs_and_reads_new_data():
+    with pm.Model() as model:
+        data = pm.Data("data", Y[:6])
+        f = prior()
+        BernoulliProbit("y", f, observed=data)
+        step = ConjugateStep([f])
+    first = sample(model, step=step).posterior["f"].values
+    again = sample(model, step=step).posterior["f"].values
+    np.testing.assert_array_equal(first, again)
+    with model:
+        pm.set_data({"data": 1 - Y[:6]})
+    mirrored = sample(model, step=step, draws=1000).posterior["f"].values
+    fresh = sample(model, draws=1000).posterior["f"].values
+    np.testing.assert_array_equal(mirrored, fresh)
+    # The prior is symmetric: exchanging the labels turns the posterior over. 4.5 errors of .03.
+    assert np.abs(mirrored.mean(axis=(0, 1)) + first.mean(axis=(0, 1))).max() < 0.35
+
+
+def test_inputs_in_pm_data():
+    """Kernel, labels and number of points are read when sampling starts."""
+    with pm.Model() as model:
+        x, y = pm.Data("x", X[:6]), pm.Data("labels", Y[:6])
+        n = x.shape[0]
+        cov = pt.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-6 * pt.eye(n)
+        f = UnifiedSkewNormal("f", 0.0, cov, pt.zeros((n, 0)), np.zeros(0), np.zeros((0, 0)))
+        BernoulliProbit("y", f, observed=y)
+        pm.set_data({"x": X[:9], "labels": Y[:9]})
+    assert sample(model, draws=20).posterior["f"].shape == (2, 20, 9)
+
+
+def test_a_step_does_not_write_into_the_point():
+    model = probit_model()
+    with model:
+        step = ConjugateStep([model["f"]])
+    step.setup_chain(np.random.default_rng(0), 0, 10)
+    point = model.initial_point()
+    before = point["f"].copy()
+    new, [stats] = step.step(point)
+    np.testing.assert_array_equal(point["f"], before)
+    assert not np.array_equal(new["f"], before)
+    assert stats.keys() == ConjugateStep.stats_dtypes_shapes.keys()
+    assert stats["refreshed"]
+    _, [stats] = step.step(new)
+    assert not stats["refreshed"]
+
+
+@pytest.mark.parametrize("module", [pickle, cloudpickle])
+def test_pickling(module):
+    model = probit_model(s=2)
+    with model:
+        step = ConjugateStep([model["f"]], n_proposals=5)
+    copied = module.loads(cloudpickle.dumps(step))
+    assert copied.n_proposals == 5
+    points = []
+    for one in (step, copied):
+        one.setup_chain(np.random.default_rng(3), 0, 40)
+        point = model.initial_point()
+        for _ in range(40):
+            point, _ = one.step(point)
+        points.append(point["f"])
+    np.testing.assert_array_equal(*points)
+    copied.sampling_state = step.sampling_state
+    assert copied.sampling_state.n_proposals == 5
+
+
+def test_options_and_one_step_for_each_variable():
+    with pm.Model() as model:
+        f = prior()
+        g = UnifiedSkewNormal("g", **sun_arguments(X[:6], 2))
+        BernoulliProbit("y", f + g, observed=Y[:6])
+    idata = sample(model, draws=20, conjugate={"n_proposals": 3})
+    assert idata.sample_stats["accept"].shape == (2, 20, 2)
+    assert set(np.unique(idata.sample_stats["accept"].values * 3).round(6)) <= {0, 1, 2, 3}
+    assert idata.sample_stats["refreshed"].all()  # each moves what the other's offset is
+
+
+def test_wrong_use_is_refused():
+    with pm.Model() as model:
+        f, g = prior(), pm.Normal("g")
+        pm.Poisson("y", pt.exp(f + g), observed=Y[:6])
+        with pytest.raises(NotConjugateError, match="y, which depends on f, is neither"):
+            ConjugateStep([f])
+        with pytest.raises(NotConjugateError, match="g is not a UnifiedSkewNormal variable"):
+            ConjugateStep([g])
+        with pytest.raises(ValueError, match=r"moves one variable, got \['f', 'g'\]"):
+            ConjugateStep([f, g], blocked=True)
+        with pytest.raises(ValueError, match="n_proposals must be at least 1"):
+            ConjugateStep([f], n_proposals=0)
+    assert model.free_RVs == [f, g]
+
+
+def test_a_covariance_that_is_none_at_the_start():
+    with pm.Model() as model:
+        scale = pm.Normal("scale", initval=-1.0)
+        none = np.zeros((3, 0)), np.zeros(0), np.zeros((0, 0))
+        f = UnifiedSkewNormal("f", 0.0, scale * pt.eye(3), *none)
+        BernoulliProbit("y", f, observed=Y[:3])
+        step = ConjugateStep([f])
+    step.setup_chain(np.random.default_rng(0), 0, 1)
+    with pytest.raises(SamplingError, match="ConjugateStep cannot move f at this point"):
+        step.step(model.initial_point())
+
+
+def test_sampling_with_a_progress_bar(capsys):
+    pytest.importorskip("matplotlib")
+    sample(probit_model(), draws=10, progressbar=True, quiet=False)
+    assert "Acc" in capsys.readouterr().out
+
+
+def test_a_part_drawn_by_weight_is_told_of_once(monkeypatch):
+    model = probit_model(s=2)
+    with model:
+        step = ConjugateStep([model["f"]], rng=1)
+    step.setup_chain(np.random.default_rng(0), 1, 10)
+    monkeypatch.setattr(augmentation, "draw_by_rejection", lambda *args: None)
+    point = model.initial_point()
+    with pytest.warns(InexactStepWarning, match="by weight"):
+        point, _ = step.step(point)
+    step._sampler.reset()
+    step.step(point)  # once: warnings are errors here

@@ -1,0 +1,163 @@
+"""Hyperparameters that `ConjugateStep` moves itself: which they are, and where they settle."""
+
+import numpy as np
+import oracles
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+from scipy.stats import expon, multivariate_normal, norm
+from step_models import KNOTS, PHASE, rbf
+
+from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.graph.probit_model import ProbitModel
+from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
+from pymc_skewgp._model.steps.lin_ess import LinESS
+
+X = np.array([-1.5, -0.6, 0.0, 0.4, 1.2, 2.0])[:, None]
+Y = np.array([0, 0, 1, 0, 1, 1])
+
+
+def hyperparameters(model, name="f", **kwargs):
+    probit = ProbitModel(model, model[name])
+    return Hyperparameters(model, model[name], probit, **kwargs)
+
+
+def crowded_model():
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta")
+        ls = pm.LogNormal("ls", 0.0, 0.4)
+        slope = pm.Normal("slope", shape=2)
+        degree = pm.Poisson("degree", 1.0)
+        intercept = pm.Normal("intercept")
+        unrelated = pm.Exponential("unrelated", 1.0)
+        kernel = eta**2 * pm.gp.cov.ExpQuad(1, ls=ls)
+        mean = pm.gp.mean.Linear(coeffs=slope[0] + slope[1] + degree)
+        f = SkewGP(mean_func=mean, cov_func=kernel).prior("f", X)
+        g = SkewGP(cov_func=kernel).prior("g", X)
+        pm.Normal("seen", ls, 1.0, observed=0.7)
+        BernoulliProbit("y", f + g + intercept, observed=Y)
+        pm.Normal("other", unrelated, observed=1.0)
+    return model
+
+
+def test_which_they_are():
+    """Not what only shifts the predictor, not another function, nothing discrete."""
+    model = crowded_model()
+    assert hyperparameters(model).names == ["eta_log__", "ls_log__", "slope"]
+    assert hyperparameters(model, "g").names == ["eta_log__", "ls_log__"]
+    assert hyperparameters(model, collapse=False).names == []
+
+
+@pytest.mark.parametrize("collapse", [True, False])
+def test_constants_leave_nothing_to_move(collapse):
+    with pm.Model() as model:
+        BernoulliProbit("y", SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0)).prior("f", X), observed=Y)
+    found = hyperparameters(model, collapse=collapse)
+    between, moved = found.between(model.initial_point(), np.random.default_rng(0), tune=True)
+    assert between is None
+    assert moved() == {}
+
+
+def test_density_of_all_but_the_function():
+    """Priors, an observation of the lengthscale, and the probability that normalises f's density.
+
+    The last by scipy, to 1e-5 as it integrates; the jitter's share of it is below.
+    """
+    with pm.Model() as model:
+        eta = pm.Exponential("eta", 1.0)
+        ls = pm.Normal("ls", 1.0, 0.3)
+        gp = SkewGP(
+            cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls),
+            pseudo_points=KNOTS[:, None],
+            phase=PHASE,
+            truncation=[0.2, 0.6],
+        )
+        BernoulliProbit("y", gp.prior("f", X), observed=Y)
+        pm.Normal("seen", ls, 0.5, observed=0.8)
+    found = hyperparameters(model)
+    assert found.names == ["eta_log__", "ls"]
+    log_eta, ls = 0.3, 1.3
+
+    point = model.initial_point() | {"eta_log__": np.array(log_eta), "ls": np.array(ls)}
+    log_rest = float(found._log_rest(*(point[name] for name in found._inputs)))
+    latent_cov = PHASE[:, None] * rbf(KNOTS, KNOTS, ls, 1.0) * PHASE
+    expected = (
+        expon.logpdf(np.exp(log_eta))
+        + log_eta
+        + norm.logpdf(ls, 1.0, 0.3)
+        + norm.logpdf(0.8, ls, 0.5)
+        - multivariate_normal.logcdf([0.2, 0.6], cov=latent_cov)
+    )
+    assert log_rest == pytest.approx(expected, abs=2e-5)
+
+
+def grid_moments():
+    """Mean and standard deviation of log eta given the labels, by the exact filter on a grid."""
+    grid = np.linspace(-2.5, 3.0, 111)
+    log_p = norm.logpdf(grid, 0.3, 0.6) + [
+        oracles.ou_probit_log_evidence(X[:, 0], Y, 0.8, np.exp(2.0 * value)) for value in grid
+    ]
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = p @ grid
+    return mean, np.sqrt(p @ (grid - mean) ** 2)
+
+
+def small_model():
+    with pm.Model() as model:
+        eta = pm.LogNormal("eta", 0.3, 0.6)
+        kernel = eta**2 * pm.gp.cov.Matern12(1, ls=0.8)
+        BernoulliProbit("y", SkewGP(cov_func=kernel).prior("f", X), observed=Y)
+    return model
+
+
+def check(log_eta):
+    """Five errors by the draws' own effective sample size: a false alarm in 1e-6 of all seeds."""
+    mean, sd = grid_moments()
+    size = float(array_stats.ess(log_eta))
+    assert size > 0.1 * log_eta.size
+    assert abs(log_eta.mean() - mean) < 5 * sd / np.sqrt(size)
+    assert abs(log_eta.std() / sd - 1.0) < 5 / np.sqrt(2.0 * size)
+
+
+def test_the_step_alone_moves_them_to_their_posterior():
+    model = small_model()
+    with model:
+        step = ConjugateStep([model["f"]], rng=1)
+    step.setup_chain(np.random.default_rng(2), 200, 1500)
+    point, path = model.initial_point(), []
+    for _ in range(1700):
+        point, _ = step.step(point)
+        path.append(float(point["eta_log__"]))
+    check(np.array(path[200:])[None])
+
+
+def test_with_nuts_in_one_run():
+    """Draws of both kinds, one after the other, from what `pm.sample` makes of it by itself."""
+    with small_model():
+        trace = pm.sample(
+            500, tune=200, chains=2, cores=1, random_seed=3, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    check(np.log(trace["posterior"]["eta"].to_numpy()))
+
+
+def test_lin_ess_leaves_them_alone():
+    model = small_model()
+    with model:
+        step = LinESS([model["f"]], rng=1)
+    start = model.initial_point()
+    point, _ = step.step(start)
+    assert point["eta_log__"] == start["eta_log__"]
+
+
+def test_without_collapse_they_are_left_to_others():
+    model = small_model()
+    with model:
+        step = ConjugateStep([model["f"]], collapse=False, rng=1)
+    start = model.initial_point()
+    point, _ = step.step(start)
+    assert point["eta_log__"] == start["eta_log__"]
+    assert (point["f"] != start["f"]).any()

@@ -1,0 +1,156 @@
+"""`LinESS`: the paper's sampler as a step method, and the warning drawn from its own draws."""
+
+import logging
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+from pymc.sampling.mcmc import assign_step_methods
+from pymc.stats.convergence import SamplerWarning, WarningType
+from step_models import X, Y, prior, probit_model
+
+from pymc_skewgp._gaussian.weights import chain_ess_fraction
+from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.graph.probit_model import NotConjugateError
+from pymc_skewgp._model.steps.lin_ess import LinESS
+
+
+def sample(model, draws=200, n_steps=1, thin=1, **kwargs):
+    with model:
+        step = LinESS([model["f"]], n_steps=n_steps, thin=thin)
+    defaults = {"tune": 20, "chains": 2, "cores": 1, "progressbar": False, "random_seed": 1}
+    defaults["compute_convergence_checks"] = False
+    return pm.sample(draws=draws, step=step, model=model, **{**defaults, **kwargs})
+
+
+@pytest.mark.parametrize("s", [0, 2])
+def test_it_agrees_with_the_exact_step(s):
+    """n = 4: 4.5 standard errors of the difference of the means, by the effective sample sizes."""
+    model = probit_model(4, s)
+    draws = sample(model, draws=4000, n_steps=5, quiet=True).posterior["f"].values
+    exact = (
+        pm.sample(
+            draws=4000,
+            chains=2,
+            cores=1,
+            progressbar=False,
+            quiet=True,
+            random_seed=1,
+            compute_convergence_checks=False,
+            model=model,
+        )
+        .posterior["f"]
+        .values
+    )
+    variance = 0.0
+    for sampled in (draws, exact):
+        ess = array_stats.ess(sampled, chain_axis=0, draw_axis=1, method="mean")
+        variance = variance + sampled.var(axis=(0, 1)) / ess
+    difference = draws.mean(axis=(0, 1)) - exact.mean(axis=(0, 1))
+    assert (np.abs(difference) < 4.5 * np.sqrt(variance)).all()
+
+
+def test_statistics():
+    stats = sample(probit_model(6, 2), quiet=True).sample_stats
+    arcs = stats["arc_length"].values
+    assert ((arcs > 0) & (arcs <= 2 * np.pi)).all()
+    assert (stats["n_active"].values == 8).all()  # zero thresholds: every row always cuts
+    assert not stats["refreshed"].any()
+    assert "warning" not in stats
+
+
+def test_more_steps_mix_better():
+    """20 inner steps against 1: the effective sample size grows at least fivefold."""
+    ess = [
+        chain_ess_fraction(
+            sample(probit_model(20), n_steps=k, quiet=True, draws=500).posterior["f"].values
+        )
+        for k in (1, 20)
+    ]
+    assert ess[1] > 5 * ess[0]
+
+
+def test_steps_and_thinning_count_alike_while_nothing_moves():
+    model = probit_model(6)
+    one = sample(model, n_steps=6, quiet=True).posterior["f"].values[:, 50:]
+    other = sample(model, n_steps=2, thin=3, quiet=True).posterior["f"].values[:, 50:]
+    fractions = [chain_ess_fraction(x) for x in (one, other)]
+    assert 1 / 3 < fractions[0] / fractions[1] < 3
+
+
+def test_a_chain_that_hardly_moved_says_so(caplog):
+    """Effective sample sizes below 100 a chain: a warning of PyMC's kind, logged once a chain."""
+    with caplog.at_level(logging.WARNING, "pymc"):
+        idata = sample(probit_model(20), keep_warning_stat=True)
+    warnings = [w for w in idata.sample_stats["warning"].values.ravel() if w is not None]
+    assert len(warnings) == 2
+    assert all(isinstance(w, SamplerWarning) for w in warnings)
+    assert warnings[0].kind is WarningType.CONVERGENCE
+    draws = idata.posterior["f"].values
+    for chain, warning in enumerate(warnings):
+        assert warning.extra == pytest.approx(200 * chain_ess_fraction(draws[[chain]]))
+    logged = [r.message for r in caplog.records if "by lin-ess are worth about" in r.message]
+    assert len(logged) == 2
+    assert logged[0].startswith("The 200 draws of f by lin-ess are worth about")
+    assert "raise n_steps (now 1), or let pm.sample pick ConjugateStep" in logged[0]
+
+
+def test_a_chain_that_moved_says_nothing(caplog):
+    with caplog.at_level(logging.WARNING, "pymc"):
+        sample(probit_model(2), draws=1000, n_steps=20)
+    assert not [r for r in caplog.records if "lin-ess" in r.message]
+
+
+def test_short_chains_and_steps_by_hand_are_not_judged(caplog):
+    model = probit_model(20)
+    with caplog.at_level(logging.WARNING, "pymc"):
+        sample(model, draws=50)
+    assert not [r for r in caplog.records if "lin-ess" in r.message]
+    with model:
+        step = LinESS([model["f"]])
+    point, [stats] = step.step(model.initial_point())  # no chain was set up
+    assert stats["warning"] is None
+    assert stats["refreshed"]
+    assert point["f"].shape == (20,)
+
+
+def test_it_is_never_picked_by_itself():
+    model = probit_model()
+    assert LinESS not in assign_step_methods(model)[1]
+    assert LinESS.competence(model["f"], True) == 0
+
+
+def test_hyperparameters_that_move():
+    """NUTS moves the level in between: u is drawn from f anew."""
+    with pm.Model() as model:
+        level = pm.Normal("level")
+        BernoulliProbit("y", prior() + level, observed=Y[:6])
+    idata = sample(model, draws=50, n_steps=5, quiet=True)
+    assert idata.sample_stats["refreshed"].mean() > 0.8
+    assert idata.posterior["level"].std() > 0.1
+
+
+def test_parallel_chains_and_pickling():
+    model = probit_model(6, 1)
+    alone = sample(model, quiet=True).posterior["f"].values
+    together = sample(model, cores=2, mp_ctx="fork", quiet=True).posterior["f"].values
+    np.testing.assert_allclose(alone, together, rtol=1e-6, atol=1e-9)
+    with model:
+        step = LinESS([model["f"]], n_steps=3, thin=2)
+    copied = cloudpickle.loads(cloudpickle.dumps(step))
+    assert (copied.n_steps, copied.thin) == (3, 2)
+    copied.sampling_state = step.sampling_state
+
+
+def test_wrong_use_is_refused():
+    with pm.Model():
+        f = prior(X[:3])
+        pm.Bernoulli("y", logit_p=f, observed=Y[:3])
+        with pytest.raises(NotConjugateError, match="y, which depends on f, is neither"):
+            LinESS([f])
+        with pytest.raises(ValueError, match="n_steps must be at least 1"):
+            LinESS([f], n_steps=0)
+        with pytest.raises(ValueError, match="thin must be at least 1"):
+            LinESS([f], thin=0)

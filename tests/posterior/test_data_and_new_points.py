@@ -1,0 +1,432 @@
+"""Kernels that tell the data from new points: each row has noise of its own, which no other shares.
+
+As PyMC has it: ``cov(X)`` has the white noise on its diagonal, also where two rows are equal;
+``cov(X, Xs)`` has none, even where Xs equals X. So f at the data has the noise of their rows, and f
+at new points another one, whatever their inputs.
+
+Monte Carlo: `agree` takes 16 independent seeds and asks that their mean is within 5 of its own
+standard errors of the truth, a t statistic of 15 degrees: false alarms 1.6e-4 a number for a new
+seed, none for the seeds fixed here. Draws are compared by their own standard errors, as said there.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from approximation_oracles import (
+    ExactMarginals,
+    continued,
+    exact_marginals,
+    numerical_laplace,
+    sequential_ep,
+)
+from oracles import probit_posterior_quadrature
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import norm, skewnorm
+
+import pymc_skewgp as sg
+from pymc_skewgp._model.gp.functions import ArrayCovariance
+from pymc_skewgp._model.gp.process import process_at
+from pymc_skewgp._plots import plot_latent_band
+from pymc_skewgp._posterior.function_given import continue_draws
+from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+
+N_SEEDS = 16
+cov = pm.gp.cov
+
+
+def smooth(A, B):
+    return np.exp(-0.5 * (A - B.T) ** 2)
+
+
+def noisy_function(X, Xs=None, diag=False):
+    """A kernel on arrays with noise where Xs is missing, as PyMC's."""
+    if diag:
+        return np.full(len(X), 1.0 + 9.0)
+    return smooth(X, X) + 9.0 * np.eye(len(X)) if Xs is None else smooth(X, Xs)
+
+
+def shared_function(X, Xs=None, diag=False):
+    """A function of two inputs and nothing else: what it has at equal inputs, they share."""
+    if diag:
+        return np.full(len(X), 1.0 + 9.0)
+    Xs = X if Xs is None else Xs
+    return smooth(X, Xs) + 9.0 * (Xs.T == X)
+
+
+@cache
+def on_arrays(function):
+    """Compiled once."""
+    return ArrayCovariance(function) if isinstance(function, cov.BaseCovariance) else function
+
+
+class Kernel(NamedTuple):
+    function: object  # a pm.gp.cov object, or a function of arrays
+    own: object  # the matrix of one set of rows, from their smooth part S and the identity
+    between: object  # of two sets, from S
+
+    def posterior(self, x, y, **options):
+        return sg.SkewGPPosterior(x, y, cov_func=on_arrays(self.function), **options)
+
+    def joint(self, *blocks):
+        """Prior covariance of f at blocks of rows, each of them a different one."""
+        rows = [
+            [
+                self.own(smooth(a, a), np.eye(len(a))) if i == j else self.between(smooth(a, b))
+                for j, b in enumerate(blocks)
+            ]
+            for i, a in enumerate(blocks)
+        ]
+        return np.block(rows)
+
+
+KERNELS = {
+    "sum": Kernel(
+        cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(3.0), lambda S, one: S + 9.0 * one, lambda S: S
+    ),
+    "alone": Kernel(cov.WhiteNoise(1.5), lambda S, one: 2.25 * one, lambda S: 0.0 * S),
+    "product": Kernel(
+        cov.ExpQuad(1, ls=1.0) * cov.WhiteNoise(1.5) + 2.0 * cov.ExpQuad(1, ls=1.0),
+        lambda S, one: 2.25 * one + 2.0 * S,
+        lambda S: 2.0 * S,
+    ),
+    "power": Kernel(
+        (cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(1.2)) ** 2,
+        lambda S, one: (S + 1.44 * one) ** 2,
+        lambda S: S**2,
+    ),
+    "function": Kernel(noisy_function, lambda S, one: S + 9.0 * one, lambda S: S),
+}
+SUM = KERNELS["sum"]
+# Two rows with labels, apart or equal; the first of the new points is at the first row.
+ROWS = {"apart": np.array([[0.3], [1.1]]), "tied": np.array([[0.3], [0.3]])}
+NEW = np.array([[0.3], [0.3], [-0.8]])
+Y = np.array([1, 0])
+SIGN = np.array([1.0, -1.0])
+
+
+def agree(values, truth):
+    """The mean over seeds (first axis) is `truth`; see the head of this file."""
+    values = np.asarray(values)
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    # The floor is the oracle's own error, and all there is where nothing is random.
+    gap = np.abs(values.mean(axis=0) - truth) / (5.0 * error + 1e-8)
+    assert gap.max() < 1.0, f"{gap.max():.2f} tolerances off: {values.mean(axis=0)}, not {truth}"
+
+
+def truth(kernel, x, new=NEW) -> ExactMarginals:
+    """By quadrature, at the rows and then at the new points."""
+    return exact_marginals(kernel.joint(x, new), SIGN)
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
+    return KERNELS[request.param]
+
+
+@pytest.fixture(params=ROWS)
+def x(request):
+    return ROWS[request.param]
+
+
+class TestPriorCovariance:
+    def test_stacked_rows(self, kernel, x):
+        """Pseudo-points, data and new points in one evaluation: the blocks of three."""
+        points = np.array([[0.3]])
+        prior = kernel.posterior(x, Y, pseudo_points=points).prior
+        stacked = prior.covariance("X", np.vstack([points, x, NEW]))
+        # PyMC's distances are off by 1e-6 lengthscales at equal inputs, its squares by round-off.
+        np.testing.assert_allclose(stacked, kernel.joint(points, x, NEW), atol=1e-11)
+        np.testing.assert_allclose(
+            prior.covariance("X", x, NEW), kernel.joint(x, NEW)[:2, 2:], atol=1e-11
+        )
+        np.testing.assert_allclose(
+            prior.covariance("X", NEW, diag=True), kernel.joint(NEW).diagonal(), atol=1e-11
+        )
+
+
+class TestMarginals:
+    def test_at_the_data(self, kernel, x):
+        """Two rows: f ~ N(0, K) with the noise in K, by quadrature over f itself."""
+        wanted = probit_posterior_quadrature(kernel.joint(x), Y)
+        found = [kernel.posterior(x, Y, random_seed=i).marginals().moments for i in range(N_SEEDS)]
+        agree([m.mean for m in found], wanted.mean)
+        agree([m.sd for m in found], np.sqrt(wanted.cov.diagonal()))
+        agree([m.skewness for m in found], wanted.skewness)
+
+    def test_at_new_points(self, kernel, x):
+        """Noise of their own, at the very inputs of the data, and no share of that of the data."""
+        wanted = truth(kernel, x)
+        found = [kernel.posterior(x, Y, random_seed=i).marginals(NEW) for i in range(N_SEEDS)]
+        for name, want in zip(("mean", "sd", "skewness"), wanted.moments(), strict=True):
+            agree([getattr(at.moments, name) for at in found], want[2:])
+        agree([at.cdf(np.zeros(3)).value for at in found], wanted.cdf(np.zeros(5))[2:])
+
+    def test_probability_is_that_of_new_labels_at_new_points(self, kernel, x):
+        wanted = truth(kernel, x).p()[2:]
+        agree(
+            [kernel.posterior(x, Y, random_seed=i).probability(NEW).value for i in range(N_SEEDS)],
+            wanted,
+        )
+
+    def test_one_label_under_noise_alone(self):
+        """Closed form: f at the row is skew-normal, a new point has the prior."""
+        posterior = sg.SkewGP(cov_func=cov.WhiteNoise(1.5)).posterior([[0.0]], [1], n_draws=8192)
+        mean, sd, skewness = posterior.marginals().moments
+        exact = skewnorm(a=1.5, scale=1.5)
+        # Means over 8192 evenly spread draws.
+        assert mean[0] == pytest.approx(exact.mean(), abs=1e-3)
+        assert sd[0] == pytest.approx(exact.std(), abs=1e-3)
+        assert skewness[0] == pytest.approx(exact.stats("s"), abs=5e-3)
+        at = posterior.marginals([[0.0]])
+        assert at.moments.mean[0] == 0.0
+        assert at.moments.sd[0] == pytest.approx(1.5, rel=1e-12)
+
+    def test_what_equal_inputs_share_new_points_share(self):
+        """A function of two inputs tells no data from new points: the same f at both."""
+        posterior = sg.SkewGPPosterior(ROWS["apart"], Y, cov_func=shared_function)
+        at, new = posterior.marginals(), posterior.marginals(ROWS["apart"])
+        # The covariance at the data is a product of factors: round-off.
+        np.testing.assert_allclose(at.means, new.means, rtol=1e-10)
+        np.testing.assert_allclose(at.variance, new.variance, rtol=1e-10)
+
+    def test_many_smooth_rows(self):
+        """Without noise, and of low rank, the two are one as well."""
+        rows = np.linspace(-2.0, 2.0, 60)[:, None]
+        gp = sg.SkewGP(cov_func=4.0 * cov.ExpQuad(1, ls=1.5))
+        posterior = gp.posterior(rows, (rows[:, 0] > 0.2).astype(int))
+        # The factor leaves 1e-13 of the variance out; the deviations of u are of the order 1.
+        np.testing.assert_allclose(
+            posterior.marginals().means, posterior.marginals(rows).means, atol=1e-9
+        )
+
+
+class TestPseudoPoints:
+    def test_a_pseudo_point_at_a_row_has_noise_of_its_own(self):
+        """f(r) > 0 at the input of the one row, whose label is 0.
+
+        With f(r) integrated out the density of f(x) is N(f; 0, v) Phi(-f) Phi(b f), b from the
+        covariance 1 of the two, which have variance 10 each.
+        """
+        v, b = 10.0, 0.1 / np.sqrt(10.0 - 0.1)
+        for function in (SUM.function, noisy_function):
+            kernel = Kernel(function, SUM.own, SUM.between)
+
+            def density(f):
+                return norm.pdf(f, scale=np.sqrt(v)) * norm.cdf(-f) * norm.cdf(b * f)
+
+            powers = [quad(lambda f, k=k: f**k * density(f), -40, 40)[0] for k in range(3)]
+            mean = powers[1] / powers[0]
+            sd = np.sqrt(powers[2] / powers[0] - mean**2)
+            found = [
+                kernel.posterior([[0.3]], [0], pseudo_points=[[0.3]], random_seed=i)
+                for i in range(N_SEEDS)
+            ]
+            agree([[p.marginals().moments.mean[0]] for p in found], mean)
+            agree([[p.marginals().moments.sd[0]] for p in found], sd)
+            # P(f(r) > 0) is 1/2, and the label's row counts in the density above.
+            agree([[p.log_marginal_likelihood.value] for p in found], np.log(2.0 * powers[0]))
+
+
+# Twelve rows, all of one class, under noise nine times as variable as what is smooth.
+MANY = np.linspace(-2.0, 2.0, 12)[:, None]
+
+
+@pytest.fixture(scope="module", params=["sum", "function", "with a pseudo-point"])
+def posterior(request):
+    points = {"pseudo_points": [[-2.0]], "phase": [-1]} if "point" in request.param else {}
+    kernel = KERNELS.get(request.param, SUM)
+    return kernel.posterior(MANY, np.ones(12, dtype=int), n_draws=16384, **points)
+
+
+@pytest.fixture(scope="module")
+def draws(posterior):
+    return posterior.sample(5000, 4, random_seed=1)
+
+
+class TestDraws:
+    def test_marginals_are_those_of_the_draws(self, posterior, draws):
+        """Shares of 20000 draws below quantiles, each within 5 standard errors of its nominal one.
+
+        The effective sample size is 4 in 5 of their number at least; 36 shares: false alarms 2e-5.
+        """
+        assert draws["sample_stats"].attrs["ess_fraction"] > 0.8
+        f = draws["posterior"]["f"].values.reshape(-1, 12)
+        probs = np.array([0.1, 0.5, 0.9])
+        share = (f < posterior.marginals().quantile(probs)[:, None]).mean(axis=1)
+        error = np.sqrt(probs * (1.0 - probs) / (0.8 * len(f)))
+        assert (np.abs(share - probs[:, None]) < 5.0 * error[:, None]).all()
+
+    def test_skewness(self, posterior, draws):
+        """Both with errors of their own; 5 of these at 12 points: false alarms 1e-5."""
+        of_draws, exact = sg.posterior_skewness(draws), sg.posterior_skewness(posterior)
+        error = np.hypot(of_draws["mcse"], exact["mcse"])
+        assert (np.abs(of_draws["skewness"] - exact["skewness"]) < 5.0 * error).all()
+
+    def test_coverage(self, posterior, draws):
+        """Exact draws cover what they promise: 48 intervals to 5 standard errors, alarms 3e-5."""
+        found = sg.coverage(draws, posterior)
+        gap = np.abs(found["coverage"] - found["prob"])
+        assert (gap < 5.0 * found["coverage_se"]).all()
+        # The mean's error is from eight parts of either: a t statistic of 7 degrees and more.
+        assert (np.abs(found["mean"] - found["prob"]) < 7.0 * found["mean_se"]).all()
+
+    def test_predict_at_the_inputs_of_the_data(self, posterior):
+        """Its draws are those of its own summaries; 20000 draws, 5 standard errors, 24 numbers."""
+        tree = posterior.predict(MANY, draws=5000, random_seed=2)
+        f = tree["predictions"]["f"].values.reshape(-1, 12)
+        summary = tree["predictions_summary"].dataset
+        sd = summary["f_sd"].values
+        gap = np.abs(f.mean(axis=0) - summary["f_mean"].values)
+        assert (gap < 5.0 * sd / np.sqrt(0.8 * len(f))).all()
+        assert (np.abs(f.std(axis=0) / sd - 1.0) < 5.0 / np.sqrt(2.0 * 0.8 * len(f))).all()
+        # New points: less sure than the data, and with noise that two of them do not share.
+        assert (sd > posterior.marginals().moments.sd + 0.5).all()
+        assert np.abs(np.corrcoef(f.T)[0, 1:]).max() < 0.2
+
+    def test_tied_new_points(self, posterior):
+        """Two rows of Xnew at one input: their covariance is that of the smooth part, below 1."""
+        f = posterior.predict([[0.3], [0.3]], draws=5000, random_seed=3)["predictions"]["f"]
+        f = f.values.reshape(-1, 2)
+        # 20000 draws: an error of .07 for a product of two deviations of 3.2.
+        assert np.cov(f.T)[0, 1] < 1.0 + 5 * 0.08
+
+    def test_the_band_of_a_posterior_is_that_of_its_draws(self, posterior, draws):
+        """Medians of 20000 draws: an error of 1.25 sd / sqrt(16000); 12 of them to 5 of these."""
+        ax = plot_latent_band(MANY[:, 0], posterior)
+        (line,) = (line for line in ax.lines if line.get_label() == "exact")
+        f = draws["posterior"]["f"].values.reshape(-1, 12)
+        tolerance = 5 * 1.25 * f.std(axis=0) / np.sqrt(16_000)
+        assert (np.abs(line.get_ydata() - np.median(f, axis=0)) < 1.3 * tolerance).all()
+
+
+class TestApproximations:
+    @pytest.fixture
+    def prior(self, kernel):
+        return kernel.posterior(ROWS["tied"], Y).prior
+
+    def test_ep(self, kernel, prior, x):
+        """EP of f at the data, site by site, and GP regression on it at new points."""
+        K = kernel.joint(x, NEW)
+        found = ep_posterior(prior, x, SIGN, NEW)
+        there = sequential_ep(np.zeros(2), K[:2, :2], SIGN, np.zeros(2), np.ones(2))
+        wanted = continued(there, np.zeros(5), K, 2)
+        # EP stops at 1e-6 deviations, and its sites are off by a few times that.
+        np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.cov, wanted.cov, rtol=1e-5, atol=1e-5)
+
+    def test_laplace(self, kernel, prior, x):
+        K = kernel.joint(x, NEW)
+        found = laplace_posterior(prior, x, SIGN, NEW)
+        wanted = continued(numerical_laplace(np.zeros(2), K[:2, :2], SIGN), np.zeros(5), K, 2)
+        # The oracle's second derivatives are finite differences.
+        np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-5)
+        np.testing.assert_allclose(found.cov, wanted.cov, rtol=1e-5, atol=1e-5)
+
+    def test_draws_continued_to_the_inputs_of_the_data(self):
+        """Weighted prior draws at two rows, carried to new points, by quadrature.
+
+        An effective sample size of a quarter of 100000: .006 of a deviation; 5 of these.
+        """
+        x = ROWS["apart"]
+        rng = np.random.default_rng(3)
+        f = rng.multivariate_normal(np.zeros(2), SUM.joint(x), 100_000)
+        p = ndtr(SIGN * f).prod(axis=1)
+        f = f[rng.choice(len(f), len(f), p=p / p.sum())]
+        prior = SUM.posterior(x, Y).prior
+        found = continue_draws(prior, x, f, NEW).marginals(None).moments
+        mean, sd, _ = truth(SUM, x).moments()
+        np.testing.assert_allclose(found.mean, mean[2:], atol=0.03 * sd[2:].max())
+        np.testing.assert_allclose(found.sd, sd[2:], rtol=0.03)
+
+    @pytest.mark.parametrize("Xnew", [None, NEW], ids=["data", "new points at the data"])
+    def test_comparison(self, Xnew):
+        """The exact draws are as far from the reference as 20000 draws are; EP is near.
+
+        Of a Gaussian's N draws the Wasserstein distance is .75 / sqrt(N) on average, .005 here,
+        and three times that for 1 in 1e5.
+        """
+        x = ROWS["apart"]
+        table, trees = sg.compare_approximations(
+            x,
+            Y,
+            SUM.function,
+            Xnew=Xnew,
+            methods=["exact", "ep", "laplace"],
+            draws=5000,
+            progressbar=False,
+        )
+        assert (table["failure"] == "").all()
+        assert table.loc["exact", "wasserstein"] < 0.016
+        assert table.loc["exact", "p_error"] < 0.01
+        levels = [f"coverage_{p}" for p in (50, 80, 89, 95)]
+        # Over two rows and more, 20000 draws: .0035 at most each; 5 of these.
+        np.testing.assert_allclose(
+            table.loc["exact", levels].astype(float), [0.5, 0.8, 0.89, 0.95], atol=0.018
+        )
+        # EP's moments are all but exact: its distance is that of a Gaussian with the right ones.
+        exact = truth(SUM, x, NEW if Xnew is None else Xnew)
+        mean, sd, _ = exact.moments()
+        z = np.linspace(-8.0, 8.0, 2001)
+        gap = [np.abs(exact.cdf(mean + sd * v) - norm.cdf(v)) for v in z]
+        distance = np.trapezoid(gap, z, axis=0)[: 2 if Xnew is None else None].mean()
+        assert table.loc["ep", "wasserstein"] == pytest.approx(distance, abs=0.005)
+        p_error = np.abs(ndtr(mean / np.sqrt(1.0 + sd**2)) - exact.p())
+        p_error = p_error[:2] if Xnew is None else p_error[2:]
+        assert table.loc["ep", "p_error"] == pytest.approx(p_error.mean(), abs=0.002)
+        f = trees["exact"]["posterior"]["f"].mean(("chain", "draw"))
+        np.testing.assert_allclose(f, mean[:2], atol=5 * sd.max() / np.sqrt(16_000))
+
+
+class TestOfAModel:
+    def test_graphs(self, x):
+        """Pseudo-points, rows and new points of the prior that `conditional` conditions."""
+        gp = sg.SkewGP(cov_func=SUM.function, pseudo_points=[[0.3]], phase=[-1.0])
+        graph = process_at(gp, [x, NEW], 0.0)
+        K = SUM.joint(np.array([[0.3]]), x, NEW)
+        np.testing.assert_allclose(graph.scale.eval(), K[1:, 1:], atol=1e-11)
+        np.testing.assert_allclose(graph.cross_cov.eval(), -K[1:, :1] / np.sqrt(10.0), atol=1e-11)
+
+    def test_latent_draws(self):
+        """f at two equal rows and at new points for each draw of a trace, by quadrature.
+
+        1000 independent draws: means to 5 errors, deviations to 5 of 1.5 / sqrt(2 N) for a
+        kurtosis up to 5: 10 numbers, false alarms 1e-5.
+        """
+        x = ROWS["tied"]
+        with pm.Model():
+            gp = sg.SkewGP(cov_func=SUM.function)
+            gp.marginal_likelihood("y", x, Y)
+        trace = az.from_dict({"posterior": {"a": np.zeros((1, 1000))}})
+        tree = gp.sample_latent(trace, Xnew=NEW, random_seed=4, progressbar=False)
+        f = np.concatenate(
+            [tree[group]["f"].values.reshape(1000, -1) for group in ("posterior", "predictions")],
+            axis=1,
+        )
+        mean, sd, _ = truth(SUM, x).moments()
+        assert (np.abs(f.mean(axis=0) - mean) < 5 * sd / np.sqrt(1000)).all()
+        assert (np.abs(f.std(axis=0) / sd - 1.0) < 5 * 1.5 / np.sqrt(2000)).all()
+        p = tree["predictions"]["p"].mean(("chain", "draw")).values
+        # A probability has a deviation below 1/2.
+        np.testing.assert_allclose(p, truth(SUM, x).p()[2:], atol=5 * 0.5 / np.sqrt(1000))
+
+    def test_classifier(self, x):
+        """`predict_proba` forecasts for new points; the draws of `to_datatree` are at the data."""
+        model = sg.SkewGPClassifier(kernel=lambda d: SUM.function, random_state=0).fit(x, Y)
+        p = model.predict_proba(NEW)[:, 1]
+        wanted = truth(SUM, x)
+        # 1024 evenly spread draws: an error of some 1e-3.
+        np.testing.assert_allclose(p, wanted.p()[2:], atol=5e-3)
+        mean, sd, _ = wanted.moments()
+        f = model.to_datatree(draws=5000, random_state=1)["posterior"]["f"]
+        np.testing.assert_allclose(
+            f.mean(("chain", "draw")), mean[:2], atol=5 * sd.max() / np.sqrt(16_000)
+        )
+        new = model.sample_latent(NEW, draws=5000, random_state=1)["predictions"]["f"]
+        np.testing.assert_allclose(
+            new.mean(("chain", "draw")), mean[2:], atol=5 * sd.max() / np.sqrt(16_000)
+        )

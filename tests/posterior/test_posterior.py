@@ -1,0 +1,907 @@
+"""The posterior against quadrature, the Ornstein-Uhlenbeck filter, the SUN calculus and itself.
+
+Most comparisons go through `agree`: 16 posteriors with independent seeds, their mean within 5 of
+its own standard errors of the truth. That is a t statistic of 15 degrees: false alarms 1.6e-4 a
+number compared for a new seed, none for the seeds fixed here. The floor of 1e-3 posterior standard
+deviations is the accuracy of the oracles' grids and the 1/n_draws bias of normalised weights.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pytest
+import xarray as xr
+from oracles import (
+    Posterior,
+    ou_probit_log_evidence,
+    ou_probit_marginals,
+    probit_posterior_quadrature,
+)
+from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.stats import norm, skew
+
+from pymc_skewgp import SUN, NotPositiveDefiniteError, SkewGPPosterior
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.proposals import escalation as sampling
+from pymc_skewgp._posterior import probit
+
+N_SEEDS = 16
+
+
+def stationary(shape: Callable[[np.ndarray], np.ndarray], lengthscale: float, variance: float):
+    def kernel(X, Xs=None, diag=False):
+        if diag:
+            return np.full(len(X), variance)
+        Xs = X if Xs is None else Xs
+        distance = np.sqrt(((X[:, None] - Xs[None]) ** 2).sum(-1)) / lengthscale
+        return variance * shape(distance)
+
+    return kernel
+
+
+def rbf(lengthscale: float = 1.0, variance: float = 2.0):
+    return stationary(lambda r: np.exp(-0.5 * r**2), lengthscale, variance)
+
+
+def ou(lengthscale: float, variance: float):
+    return stationary(lambda r: np.exp(-r), lengthscale, variance)
+
+
+def slope(X: np.ndarray) -> np.ndarray:
+    return 0.4 - 0.3 * X[:, 0]
+
+
+def linear(X, Xs=None, diag=False):
+    return (X**2).sum(axis=1) if diag else X @ (X if Xs is None else Xs).T
+
+
+def agree(values, truth, unit=1.0) -> None:
+    """The mean over seeds (first axis) is `truth`; see the head of this file."""
+    values, truth = np.asarray(values, dtype=float), np.asarray(truth, dtype=float)
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    gap = np.abs(values.mean(axis=0) - truth)
+    worst = np.max(gap / (5.0 * error + 1e-3 * np.asarray(unit)))
+    assert worst < 1.0, f"{worst:.2f} tolerances off: {values.mean(axis=0)} against {truth}"
+
+
+def moments(f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, covariance and skewness of draws (n_draws, n)."""
+    return f.mean(axis=0), np.cov(f.T, ddof=0).reshape(f.shape[1], -1), skew(f)
+
+
+def flat(dt: xr.DataTree, group: str = "posterior", name: str = "f") -> np.ndarray:
+    values = dt[group][name].values
+    return values.reshape(-1, values.shape[-1])
+
+
+def problem(n: int, seed: int = 0, width: float = 6.0) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs, and labels that mostly follow a sine."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.0, width, n)
+    return x, (rng.random(n) < ndtr(2.0 * np.sin(x))).astype(int)
+
+
+def covariance_gap(draws: np.ndarray, cov: np.ndarray) -> float:
+    """Largest error of a sample covariance in standard errors (Gaussian ones, times 1.3).
+
+    1.3 covers an excess kurtosis up to 1.4, more than these posteriors have.
+    """
+    sd = np.sqrt((np.outer(cov.diagonal(), cov.diagonal()) + cov**2) / len(draws))
+    return float(np.max(np.abs(np.cov(draws.T) - cov) / (1.3 * sd)))
+
+
+def skew_prior_quadrature(K, y, mean, phase, truncation) -> Posterior:
+    """Posterior of f(x) by nested Gauss-Legendre rules over (f(r), f(x)), three numbers at most.
+
+    K and mean are those of (f(r), f(x)). Every coordinate is whitened given those before it, and
+    cut at the pseudo-points where the prior cuts it. 96 nodes on 8.5 deviations a side: about 1e-9
+    (halving the nodes changes nothing below that).
+    """
+    s, d = len(phase), len(K)
+    chol = np.linalg.cholesky(K)
+    nodes, node_weights = np.polynomial.legendre.leggauss(12)
+    edges = np.linspace(0.0, 1.0, 9)
+    unit = (edges[:-1, None] + (1.0 + nodes) / 16.0).ravel()
+    unit_weights = np.tile(node_weights / 16.0, 8)
+    e, log_w = np.zeros((1, 0)), np.zeros(1)
+    for j in range(d):
+        low, high = np.full(len(e), -8.5), np.full(len(e), 8.5)
+        if j < s:
+            # phase (shift + chol_jj e)/sd > -truncation
+            edge = -phase[j] * truncation[j] * np.sqrt(K[j, j]) - e @ chol[j, :j]
+            edge = np.clip(edge / chol[j, j], -8.5, 8.5)
+            low, high = (edge, high) if phase[j] > 0 else (low, edge)
+        new = low[:, None] + (high - low)[:, None] * unit
+        with np.errstate(divide="ignore"):  # an empty interval has weight 0
+            log_w = log_w[:, None] + np.log((high - low)[:, None] * unit_weights)
+        log_w = (log_w + norm.logpdf(new)).ravel()
+        e = np.column_stack([np.repeat(e, unit.size, axis=0), new.ravel()])
+    f = (e @ chol.T + mean)[:, s:]
+    log_p = log_w + log_ndtr((2.0 * np.asarray(y) - 1.0) * f).sum(axis=1)
+    total = logsumexp(log_p)
+    p = np.exp(log_p - total)
+    centre = p @ f
+    off = f - centre
+    cov = (off * p[:, None]).T @ off
+    skewness = (p @ off**3) / cov.diagonal() ** 1.5
+    return Posterior(float(total - logsumexp(log_w)), centre, cov, skewness)
+
+
+def check_against(truth: Posterior, make: Callable[[int], SkewGPPosterior], x) -> None:
+    """Evidence; moments by `predict` at the data, by `sample` and by `sun`."""
+    sd = np.sqrt(truth.cov.diagonal())
+    posteriors = [make(seed) for seed in range(N_SEEDS)]
+    agree([p.log_marginal_likelihood.value for p in posteriors], truth.log_evidence)
+    summaries = [
+        p.predict(x, draws=1, chains=1, quantiles=0.5)["predictions_summary"] for p in posteriors
+    ]
+    agree([g["f_mean"].values for g in summaries], truth.mean, sd)
+    agree([g["f_sd"].values for g in summaries], sd, sd)
+    agree([g["f_skewness"].values for g in summaries], truth.skewness)
+    # 3000 draws each, of which one seed gives means to 2% and covariances to 4%.
+    drawn = [moments(flat(p.sample(750, random_seed=i))) for i, p in enumerate(posteriors)]
+    for values, target, unit in zip(
+        zip(*drawn, strict=True),
+        (truth.mean, truth.cov, truth.skewness),
+        (sd, np.outer(sd, sd), 1.0),
+        strict=True,
+    ):
+        agree(values, target, unit)
+    # 4096 quasi-random draws: errors were under .003 deviations; .02 is 1.3 plain standard errors.
+    sun = posteriors[0].sun
+    np.testing.assert_allclose(sun.mean(n_draws=4096) / sd, truth.mean / sd, atol=0.02)
+    np.testing.assert_allclose(
+        sun.cov(n_draws=4096) / np.outer(sd, sd), truth.cov / np.outer(sd, sd), atol=0.03
+    )
+    np.testing.assert_allclose(sun.skew(n_draws=4096), truth.skewness, atol=0.06)
+
+
+class TestGaussianProcess:
+    @pytest.mark.parametrize("y", [[1, 0], [1, 1], [1]], ids=str)
+    @pytest.mark.parametrize("variance", [2.0, 40.0])
+    def test_two_points_by_quadrature(self, y, variance):
+        x = np.array([0.2, 1.1])[: len(y), None]
+        kernel = rbf(1.0, variance)
+        truth = probit_posterior_quadrature(kernel(x), y, slope(x))
+
+        def make(seed):
+            return SkewGPPosterior(
+                x, y, cov_func=kernel, mean_func=slope, random_seed=seed, n_draws=512
+            )
+
+        check_against(truth, make, x)
+
+    @pytest.mark.parametrize(("n", "variance"), [(60, 2.0), (60, 25.0), (200, 4.0)])
+    def test_ornstein_uhlenbeck_by_filter(self, n, variance):
+        x, y = problem(n, seed=n)
+        truth = ou_probit_marginals(x, y, 2.0, variance, mean=-0.3)
+        sd = np.sqrt(truth.variance)
+        posteriors = [
+            SkewGPPosterior(
+                x,
+                y,
+                cov_func=ou(2.0, variance),
+                mean_func=lambda X: np.full(len(X), -0.3),
+                random_seed=seed,
+            )
+            for seed in range(N_SEEDS)
+        ]
+        evidence = ou_probit_log_evidence(x, y, 2.0, variance, mean=-0.3)
+        agree([p.log_marginal_likelihood.value for p in posteriors], evidence)
+        summaries = [
+            p.predict(x[::5], draws=1, chains=1, quantiles=0.5)["predictions_summary"]
+            for p in posteriors
+        ]
+        agree([g["f_mean"].values for g in summaries], truth.mean[::5], sd[::5])
+        agree([g["f_sd"].values for g in summaries], sd[::5], sd[::5])
+        skewness = truth.third / sd**3
+        agree([g["f_skewness"].values for g in summaries], skewness[::5])
+        drawn = [moments(flat(p.sample(250, random_seed=i))) for i, p in enumerate(posteriors)]
+        agree([m[0] for m in drawn], truth.mean, sd)
+        # ddof=0 takes 1/1000 off the variance: ten floors of 1e-3 are 1% and cover it.
+        agree([m[1].diagonal() for m in drawn], truth.variance, 10 * truth.variance)
+        # The third moment of 1000 draws is biased towards 0 by a few thousandths.
+        agree([m[2] for m in drawn], skewness, 10.0)
+
+    def test_stated_error_of_the_evidence(self):
+        """Over 40 seeds z^2 averages below 1.69, the .997 quantile of chi2_40/40.
+
+        A standard error from 8 replicates is itself noisy, which lengthens the tail (t of 7
+        degrees, z^2 averages 1.4): hence 2.4, about its .99 quantile.
+        """
+        x, y = problem(40, seed=3)
+        truth = ou_probit_log_evidence(x, y, 2.0, 9.0)
+        estimates = [
+            SkewGPPosterior(
+                x, y, cov_func=ou(2.0, 9.0), n_draws=256, random_seed=i
+            ).log_marginal_likelihood
+            for i in range(40)
+        ]
+        z = np.array([(e.value - truth) / e.std_error for e in estimates])
+        assert np.mean(z**2) < 2.4
+
+    def test_sun_is_the_conditioned_prior(self):
+        x, y = problem(25, seed=1)
+        X = x[:, None]
+        K, W = rbf()(X), np.diag(2.0 * y - 1.0)
+        prior = SUN.from_cross_cov(slope(X), K + 1e-9 * np.eye(25), np.zeros((25, 0)), [], [[]])
+        expected = prior.condition(W, np.zeros(25), np.eye(25))
+        found = SkewGPPosterior(x, y, cov_func=rbf(), mean_func=slope).sun
+        # Within the 1e-9 that makes the prior's own factorisation possible.
+        for name in ("mu", "scale", "cross_cov", "truncation", "latent_cov"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=3e-9)
+
+    def test_draws_have_the_joint_covariance_of_the_sun(self):
+        x, y = problem(12, seed=5)
+        posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 6.0))
+        draws = flat(posterior.sample(5000, random_seed=1))
+        # 144 correlated entries at 4.5 standard errors: 1e-3.
+        assert covariance_gap(draws, posterior.sun.cov(n_draws=2**15)) < 4.5
+
+
+SKEWED = {
+    "one, +": ([0.9], [1.0], [0.3], 2),
+    "one, -": ([0.9], [-1.0], [-0.6], 2),
+    "two": ([0.9, 2.0], [1.0, -1.0], [0.4, -0.2], 1),
+    "two, alike": ([-0.4, 0.3], [-1.0, -1.0], [0.0, 0.7], 1),
+}
+
+
+class TestPseudoPoints:
+    @pytest.mark.parametrize("name", SKEWED)
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_by_quadrature(self, name, first):
+        r, phase, truncation, n = SKEWED[name]
+        x = np.array([0.2, 1.4])[:n]
+        y = [first, 1][:n]
+        points = np.concatenate([r, x])[:, None]
+        kernel = rbf(1.0, 4.0)
+        truth = skew_prior_quadrature(kernel(points), y, slope(points), phase, truncation)
+
+        def make(seed):
+            return SkewGPPosterior(
+                x,
+                y,
+                cov_func=kernel,
+                mean_func=slope,
+                pseudo_points=r,
+                phase=phase,
+                truncation=truncation,
+                n_draws=512,
+                random_seed=seed,
+            )
+
+        check_against(truth, make, x)
+
+    def test_sun_is_the_conditioned_prior(self):
+        x, y = problem(20, seed=2)
+        X, R = x[:, None], np.array([[0.5], [3.0]])
+        phase, gamma = np.array([-1.0, 1.0]), np.array([0.2, -0.4])
+        kernel = ou(2.0, 3.0)
+        scale = phase / np.sqrt(3.0)
+        prior = SUN.from_cross_cov(
+            slope(X),
+            kernel(X),
+            kernel(X, R) * scale,
+            gamma,
+            scale[:, None] * kernel(R) * scale,
+        )
+        expected = prior.condition(np.diag(2.0 * y - 1.0), np.zeros(20), np.eye(20))
+        posterior = SkewGPPosterior(
+            x,
+            y,
+            cov_func=kernel,
+            mean_func=slope,
+            pseudo_points=R,
+            phase=phase,
+            truncation=gamma,
+            n_draws=4096,
+        )
+        for name in ("mu", "scale", "cross_cov", "truncation", "latent_cov"):
+            found = getattr(posterior.sun, name)
+            np.testing.assert_allclose(found, getattr(expected, name), atol=1e-11)
+        evidence = posterior.log_marginal_likelihood
+        reference = expected.log_normalizer.value - prior.log_normalizer.value
+        error = np.hypot(evidence.std_error, expected.log_normalizer.std_error)
+        assert abs(evidence.value - reference) < 5 * error + 1e-9  # t of 7 degrees: 1.6e-3
+
+    def test_large_truncation_is_the_gaussian_process(self):
+        x, y = problem(15, seed=4)
+        new = [1.0, 2.5, 9.0]
+        told = {"pseudo_points": [1.0, 4.0], "phase": [1, -1], "truncation": 30.0}
+        with_points, without = (
+            [
+                SkewGPPosterior(x, y, cov_func=rbf(), random_seed=i + shift, **kwargs)
+                for i in range(N_SEEDS)
+            ]
+            for shift, kwargs in ((0, told), (100, {}))
+        )
+        pairs = list(zip(with_points, without, strict=True))
+        agree([a.log_marginal_likelihood.value - b.log_marginal_likelihood.value
+               for a, b in pairs], 0.0)  # fmt: skip
+        for name in ("f_mean", "f_sd", "p_mean"):
+            agree([summary(a, new, name) - summary(b, new, name) for a, b in pairs], 0.0)
+
+    def test_flipping_everything_flips_the_function(self):
+        x, y = problem(10, seed=6)
+        new = [0.5, 3.3]
+        told = {"cov_func": rbf(), "pseudo_points": [1.0, 4.0], "truncation": [0.1, -0.3]}
+        pairs = [
+            (
+                SkewGPPosterior(x, y, phase=[1, -1], random_seed=i, **told),
+                SkewGPPosterior(x, 1 - y, phase=[-1, 1], random_seed=100 + i, **told),
+            )
+            for i in range(N_SEEDS)
+        ]
+        agree([a.log_marginal_likelihood.value - b.log_marginal_likelihood.value
+               for a, b in pairs], 0.0)  # fmt: skip
+        agree([summary(a, new, "p_mean") + summary(b, new, "p_mean") for a, b in pairs], 1.0)
+        agree([summary(a, new, "f_skewness") + summary(b, new, "f_skewness") for a, b in pairs], 0)
+
+    def test_many_close_points_are_survived(self):
+        """Eight pseudo-points within one lengthscale: Gamma has condition number 1e13."""
+        x, y = problem(40, seed=7)
+        posterior = SkewGPPosterior(x, y, cov_func=rbf(), pseudo_points=np.linspace(1, 2, 8))
+        estimate = posterior.log_marginal_likelihood
+        one = SkewGPPosterior(x, y, cov_func=rbf(), pseudo_points=[1.0, 2.0])
+        # Two at the ends ask for nearly the same: f > 0 between them (they differ by what dips).
+        assert estimate.std_error < 0.1
+        assert abs(estimate.value - one.log_marginal_likelihood.value) < 0.5
+        f = flat(posterior.sample(100, random_seed=1))
+        assert np.isfinite(f).all()
+
+
+def summary(posterior: SkewGPPosterior, new: Any, name: str) -> np.ndarray:
+    tree = posterior.predict(new, draws=1, chains=1, quantiles=0.5)
+    return tree["predictions_summary"][name].values
+
+
+TOLD = {
+    "gp": {},
+    "skewed": {"pseudo_points": [1.0, 4.0], "phase": [1, -1], "truncation": [0.2, -0.3]},
+}
+
+
+class TestPrediction:
+    @pytest.mark.parametrize("name", TOLD)
+    def test_probability_is_a_ratio_of_evidences(self, name):
+        """p(y* = 1 | y) = p(y, y* = 1) / p(y), and the two labels' evidences add up."""
+        x, y = problem(20, seed=8)
+        new = 2.7
+        kwargs = {"cov_func": ou(2.0, 5.0), "mean_func": slope, **TOLD[name]}
+
+        def make(seed, *label):
+            return SkewGPPosterior(
+                np.append(x, [new] * len(label)), [*y, *label], random_seed=seed, **kwargs
+            )
+
+        direct = np.array([summary(make(i), [new], "p_mean")[0] for i in range(N_SEEDS)])
+        log_p = np.array(
+            [
+                [make(k, *label).log_marginal_likelihood.value for label in ((), (1,), (0,))]
+                for k in range(100, 100 + N_SEEDS)
+            ]
+        )
+        agree(direct - np.exp(log_p[:, 1] - log_p[:, 0]), 0.0)
+        agree(np.exp(log_p[:, 1] - log_p[:, 0]) + np.exp(log_p[:, 2] - log_p[:, 0]), 1.0)
+        # Corollary 2 of the paper as printed gives 1/2 wherever one looks.
+        assert abs(direct.mean() - 0.5) > 0.1
+
+    @pytest.mark.parametrize("name", TOLD)
+    def test_far_from_everything_is_the_prior(self, name):
+        x, y = problem(20, seed=9)
+        posterior = SkewGPPosterior(x, y, cov_func=rbf(1.0, 3.0), mean_func=slope, **TOLD[name])
+        tree = posterior.predict([-60.0, 70.0], draws=10_000, random_seed=0)
+        group = tree["predictions_summary"]
+        mean = slope(np.array([[-60.0], [70.0]]))
+        np.testing.assert_allclose(group["f_mean"], mean, rtol=1e-12)
+        np.testing.assert_allclose(group["f_sd"], np.sqrt(3.0), rtol=1e-12)
+        np.testing.assert_allclose(group["f_skewness"], 0.0, atol=1e-12)
+        np.testing.assert_allclose(group["p_mean"], ndtr(mean / 2.0), rtol=1e-12)
+        expected = mean + np.sqrt(3.0) * norm.ppf([[0.055], [0.5], [0.945]])
+        np.testing.assert_allclose(group["f_quantile"], expected, rtol=1e-9)
+        # 40000 independent draws, 5 standard errors (6e-7 each).
+        f = flat(tree, "predictions")
+        assert np.all(np.abs(f.mean(axis=0) - mean) < 5 * np.sqrt(3.0 / len(f)))
+        assert covariance_gap(f, 3.0 * np.eye(2)) < 4.5
+
+    @pytest.mark.parametrize("name", TOLD)
+    def test_draws_match_the_sun_and_the_summaries(self, name):
+        x, y = problem(6, seed=10)
+        new = np.array([0.3, 1.9, 2.0, 7.5])
+        told = TOLD[name]
+        kernel = ou(2.0, 5.0)
+        posterior = SkewGPPosterior(x, y, cov_func=kernel, mean_func=slope, n_draws=8192, **told)
+        tree = posterior.predict(new, draws=25_000, quantiles=[0.02, 0.3, 0.9], random_seed=2)
+        f = flat(tree, "predictions")
+        group = tree["predictions_summary"]
+
+        r = np.array(told.get("pseudo_points", []))
+        s = r.size
+        scale = np.array(told.get("phase", [])) / np.sqrt(5.0)
+        X, R = np.concatenate([x, new])[:, None], r[:, None]
+        prior = SUN.from_cross_cov(
+            slope(X),
+            kernel(X),
+            kernel(X, R) * scale,
+            np.array(told.get("truncation", [])),
+            scale[:, None] * kernel(R) * scale if s else [[]],
+        )
+        W = np.hstack([np.diag(2.0 * y - 1.0), np.zeros((6, 4))])
+        sun = prior.condition(W, np.zeros(6), np.eye(6)).marginal(slice(6, None))
+        cov = sun.cov(n_draws=2**15)
+        # 100000 draws of f given 8192 quasi-random u, taken as 8192 independent ones: 5 standard
+        # errors; the summaries, free of noise from f, to the same.
+        sd = np.sqrt(cov.diagonal())
+        for mean in (f.mean(axis=0), group["f_mean"].values):
+            assert np.all(np.abs(mean - sun.mean(n_draws=2**15)) < 5 * sd / np.sqrt(8192))
+        assert covariance_gap(f[:8192], cov) < 4.5
+        np.testing.assert_allclose(group["f_sd"], sd, rtol=0.02)
+        # Sampling error of a skewness is about sqrt(6/N), half more for such tails.
+        error = 1.5 * np.sqrt(6.0 / len(f))
+        assert np.all(np.abs(skew(f) - group["f_skewness"].values) < 5 * error)
+        np.testing.assert_allclose(sun.skew(n_draws=2**15), group["f_skewness"], atol=0.03)
+
+        # The share of draws below a quantile is binomial: 12 of them at 5 deviations, 1e-5.
+        for q, row in zip(group["quantile"].values, group["f_quantile"].values, strict=True):
+            share = (f < row).mean(axis=0)
+            assert np.all(np.abs(share - q) < 5 * np.sqrt(q * (1 - q) / len(f)))
+        p, labels = flat(tree, "predictions", "p"), flat(tree, "predictions", "y")
+        np.testing.assert_array_equal(p, ndtr(f))
+        assert np.all(np.abs(p.mean(axis=0) - group["p_mean"].values) < 5 * 0.5 / np.sqrt(len(f)))
+        assert np.all(np.abs((labels - p).mean(axis=0)) < 5 * 0.5 / np.sqrt(len(f)))
+
+    @pytest.mark.parametrize("route", ["twisted", "twisted (relaxed)", "tempered"])
+    def test_stated_error_of_the_probabilities(self, route, monkeypatch):
+        """The spread over seeds is at most what p_mcse says, on every route.
+
+        Exact errors would give a ratio of 1 +- .14 at one point (24 seeds) and less over nine
+        partly correlated ones: 1.35 is 3 deviations. Quasi-random draws do better than stated.
+        """
+        if route != "twisted":
+            monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 2.0, "probability": 2.0})
+        if route == "tempered":
+            monkeypatch.setattr(sampling, "_COLLAPSED", {"draws": 2.0, "probability": 2.0})
+        x, y = problem(30, seed=11)
+        new = np.linspace(-1.0, 8.0, 9)
+        p_mean, p_mcse = [], []
+        for seed in range(40 if route == "twisted" else 24):
+            posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0), n_draws=128, random_seed=seed)
+            group = posterior.predict(new, draws=1, chains=1, quantiles=0.5)["predictions_summary"]
+            assert posterior.latent.method == route
+            p_mean.append(group["p_mean"].values)
+            p_mcse.append(group["p_mcse"].values)
+        ratio = np.var(p_mean, axis=0, ddof=1) / np.mean(np.square(p_mcse), axis=0)
+        assert np.sqrt(ratio.mean()) < 1.35
+        assert np.all(np.array(p_mcse) > 0)
+
+    def test_summaries_do_not_depend_on_the_draws(self):
+        x, y = problem(8)
+        posterior = SkewGPPosterior(x, y, cov_func=rbf())
+        one = posterior.predict([1.0, 2.0], draws=1, chains=1, random_seed=1)
+        two = posterior.predict([1.0, 2.0], draws=7, chains=3, random_seed=2)
+        xr.testing.assert_equal(
+            one["predictions_summary"].to_dataset(), two["predictions_summary"].to_dataset()
+        )
+
+    def test_no_draws(self):
+        """Summaries alone do not need the covariance of the new points among themselves."""
+        x, y = problem(8)
+
+        def kernel(X, Xs=None, diag=False):
+            assert diag or len(X) == 8
+            return rbf()(X, Xs, diag)
+
+        new = np.linspace(0.0, 6.0, 20)
+        tree = SkewGPPosterior(x, y, cov_func=kernel).predict(new, draws=0)
+        assert "predictions" not in tree.children
+        full = SkewGPPosterior(x, y, cov_func=rbf()).predict(new)
+        xr.testing.assert_equal(
+            tree["predictions_summary"].to_dataset(), full["predictions_summary"].to_dataset()
+        )
+        assert tree["predictions_summary"].attrs["method"] == "twisted"
+
+    def test_zero_prior_variance(self):
+        """A linear kernel at 0 knows that f = 0: nothing to divide by, no NaN."""
+        tree = SkewGPPosterior([0.0, 1.0], [1, 0], cov_func=linear).predict([0.0, -1.0])
+        for name, value in tree["predictions_summary"].data_vars.items():
+            assert np.isfinite(value).all(), name
+        # The quantile search gives a point mass a width of 1e-12.
+        np.testing.assert_allclose(tree["predictions_summary"]["f_quantile"][:, 0], 0, atol=1e-11)
+        assert (flat(tree, "predictions")[:, 0] == 0).all()
+
+
+class TestMethods:
+    @pytest.mark.parametrize("method", ["twisted", "lin_ess", "tempered"])
+    def test_each_is_right(self, method, monkeypatch):
+        x, y = problem(8, seed=12)
+        truth = ou_probit_marginals(x, y, 2.0, 9.0)
+        sd = np.sqrt(truth.variance)
+        cov = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0)).sun.cov(n_draws=2**15)
+        if method == "tempered":
+            monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 2.0, "probability": 2.0})
+            monkeypatch.setattr(sampling, "_COLLAPSED", {"draws": 2.0, "probability": 2.0})
+        posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0))
+        asked = "twisted" if method == "tempered" else method
+        trees = [posterior.sample(1000, 2, asked, random_seed=i) for i in range(N_SEEDS)]
+        assert {tree["posterior"].attrs["method"] for tree in trees} == {method}
+        drawn = [moments(flat(tree)) for tree in trees]
+        agree([m[0] for m in drawn], truth.mean, sd)
+        # Floors of 1%: the reference covariance is a Monte Carlo value good to .3%, and centring
+        # on the mean of few effective draws takes off as much.
+        agree([m[1] for m in drawn], cov, 10 * np.outer(sd, sd))
+        agree([m[1].diagonal() for m in drawn], truth.variance, 10 * truth.variance)
+        agree([m[2] for m in drawn], truth.third / sd**3, 20.0)
+
+    @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)
+    def test_dense_and_low_rank_agree(self, told, monkeypatch):
+        x, y = problem(60, seed=13)
+        new = [0.7, 3.1, 8.0]
+        kwargs = {"cov_func": rbf(1.5, 3.0), "mean_func": slope, **told}
+        low = [SkewGPPosterior(x, y, random_seed=i, **kwargs) for i in range(N_SEEDS)]
+        assert isinstance(low[0]._problem.cov, LowRankCovariance)
+        values = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in low]
+        f_low = flat(low[0].sample(5000, random_seed=0))
+        monkeypatch.setattr(probit, "LOW_RANK_SHARE", 0.0)
+        dense = [SkewGPPosterior(x, y, random_seed=100 + i, **kwargs) for i in range(N_SEEDS)]
+        assert isinstance(dense[0]._problem.cov, DenseCovariance)
+        others = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in dense]
+        agree(np.array(values) - others, 0.0)
+        f_dense = flat(dense[0].sample(5000, random_seed=1))
+        # Both sides are noisy: sqrt(2) larger errors.
+        assert covariance_gap(f_low, np.cov(f_dense.T)) < 4.5 * np.sqrt(2)
+
+    def test_short_chains_are_draws_of_the_posterior(self, monkeypatch):
+        """One draw a chain must be weighted like any other, however poor the proposal.
+
+        Root mean square z over 30 inputs, correlated, of some 8 degrees: 1.8 has probability 1e-3.
+        Draws of this proposal as they are give 4.
+        """
+        make = sampling.twist
+        monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
+        monkeypatch.setattr(
+            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, power=0.64)
+        )
+        x, y = problem(30, seed=14)
+        truth = ou_probit_marginals(x, y, 3.0, 16.0)
+        posterior = SkewGPPosterior(x, y, cov_func=ou(3.0, 16.0))
+        f = flat(posterior.sample(1, 1500, random_seed=3))
+        z = (f.mean(axis=0) - truth.mean) / np.sqrt(truth.variance / len(f))
+        assert np.sqrt(np.mean(z**2)) < 1.8
+
+    def test_predictive_draws_are_weighted(self, monkeypatch):
+        """Their mean is that of the summaries, within 5 errors of both.
+
+        Those of 40000 weighted draws, and the stated ones. Unweighted they would be off by .2
+        standard deviations, some 20 errors.
+        """
+        make = sampling.twist
+        monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
+        monkeypatch.setattr(
+            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, power=0.64)
+        )
+        x, y = problem(30, seed=14)
+        posterior = SkewGPPosterior(x, y, cov_func=ou(3.0, 16.0), n_draws=2**15)
+        tree = posterior.predict(x, draws=10_000, random_seed=3)
+        group = tree["predictions_summary"]
+        gap = flat(tree, "predictions").mean(axis=0) - group["f_mean"].values
+        own = group["f_sd"].values / np.sqrt(40_000 * group.attrs["ess_fraction"])
+        assert np.max(np.abs(gap) / np.hypot(own, group["f_mean_mcse"].values)) < 5
+
+
+@pytest.fixture(scope="module")
+def posterior() -> SkewGPPosterior:
+    x, y = problem(9, seed=15)
+    return SkewGPPosterior(np.column_stack([x, x**2]), y, cov_func=rbf(2.0))
+
+
+@pytest.fixture(scope="module")
+def tree(posterior) -> xr.DataTree:
+    return posterior.sample(200, 3, random_seed=1)
+
+
+class TestDataTree:
+    def test_groups(self, tree, posterior):
+        assert set(tree.children) == {
+            "posterior",
+            "posterior_predictive",
+            "sample_stats",
+            "log_likelihood",
+            "observed_data",
+            "constant_data",
+        }
+        # Labels drawn anew are 1 as often as Phi(f) says: 5 standard errors of 5400 draws.
+        share = tree["posterior_predictive"]["y"].mean() - ndtr(tree["posterior"]["f"]).mean()
+        assert abs(float(share)) < 5 * 0.5 / np.sqrt(5400)
+        f = tree["posterior"]["f"]
+        assert f.dims == ("chain", "draw", "obs_id")
+        assert f.shape == (3, 200, 9)
+        assert f.dtype == np.float64
+        assert tree["observed_data"]["y"].dtype.kind == "i"
+        np.testing.assert_array_equal(tree["observed_data"]["y"], problem(9, seed=15)[1])
+        assert tree["constant_data"]["X"].dims == ("obs_id", "feature")
+        sign = 2.0 * tree["observed_data"]["y"].values - 1.0
+        np.testing.assert_allclose(tree["log_likelihood"]["y"], log_ndtr(sign * f.values))
+        assert tree["sample_stats"]["log_weight"].shape == (3, 200)
+        for name in ("chain", "draw", "obs_id", "feature"):
+            size = tree["constant_data" if name == "feature" else "posterior"].sizes[name]
+            group = tree["constant_data" if name == "feature" else "posterior"]
+            np.testing.assert_array_equal(group[name], np.arange(size))
+
+    def test_attributes(self, tree):
+        for name in ("posterior", "sample_stats"):
+            attrs = tree[name].attrs
+            assert attrs["method"] == "twisted"
+            assert 0.5 < attrs["ess_fraction"] <= 1.0
+            assert np.isreal(attrs["pareto_k"])
+            assert attrs["sampling_time"] > 0
+
+    def test_predictions(self, posterior):
+        tree = posterior.predict(np.ones((4, 2)), draws=5, chains=2, quantiles=0.5)
+        assert set(tree.children) == {
+            "predictions",
+            "predictions_summary",
+            "predictions_constant_data",
+        }
+        for name, kind in (("f", "f"), ("p", "f"), ("y", "i")):
+            assert tree["predictions"][name].dims == ("chain", "draw", "pred_id")
+            assert tree["predictions"][name].shape == (2, 5, 4)
+            assert tree["predictions"][name].dtype.kind == kind
+        assert tree["predictions_summary"]["f_quantile"].dims == ("quantile", "pred_id")
+        np.testing.assert_array_equal(tree["predictions_summary"]["quantile"], [0.5])
+        for name in ("f_mean", "f_sd", "f_skewness", "p_mean", "p_mcse"):
+            assert tree["predictions_summary"][name].dims == ("pred_id",)
+        assert tree["predictions_constant_data"]["X"].dims == ("pred_id", "feature")
+        assert tree["predictions"].attrs["method"] == "twisted"
+        # Equal inputs are one value of f in every draw, up to round-off.
+        assert np.ptp(tree["predictions"]["f"].values, axis=-1).max() < 1e-5
+
+    @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # nine points
+    def test_arviz_reads_it(self, tree):
+        table = az.summary(tree)
+        assert len(table) == 9
+        assert table["r_hat"].astype(float).max() < 1.05
+        assert az.ess(tree)["f"].min() > 250  # of 600
+        loo = az.loo(tree)
+        assert np.isfinite(loo.elpd)
+        assert loo.n_data_points == 9
+
+    @pytest.mark.parametrize("engine", ["h5netcdf"])
+    def test_netcdf_round_trip(self, tree, posterior, engine, tmp_path):
+        for name, saved in (("a", tree), ("b", posterior.predict(np.ones((2, 2)), draws=3))):
+            path = tmp_path / f"{name}.nc"
+            saved.to_netcdf(path, engine=engine)
+            read = xr.open_datatree(path, engine=engine)
+            read.load()
+            assert set(read.children) == set(saved.children)
+            for group in saved.children:
+                xr.testing.assert_equal(read[group].to_dataset(), saved[group].to_dataset())
+            for key in ("method", "ess_fraction", "pareto_k"):
+                group = "posterior" if name == "a" else "predictions"
+                assert read[group].attrs[key] == saved[group].attrs[key]
+            read.close()
+
+    @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
+    @pytest.mark.parametrize(("draws", "chains"), [(1, 1), (7, 3), (1, 5), (501, 1)])
+    def test_shapes(self, posterior, method, draws, chains):
+        tree = posterior.sample(draws, chains, method, random_seed=0)
+        assert tree["posterior"]["f"].shape == (chains, draws, 9)
+        assert np.isfinite(tree["posterior"]["f"]).all()
+        assert tree["sample_stats"]["log_weight"].shape == (chains, draws)
+        tree = posterior.predict(np.ones((2, 2)), draws=draws, chains=chains)
+        assert tree["predictions"]["y"].shape == (chains, draws, 2)
+
+    @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
+    def test_seeds(self, posterior, method):
+        first, again, other = (
+            posterior.sample(20, 2, method, random_seed=seed)["posterior"]["f"].values
+            for seed in (5, 5, 6)
+        )
+        np.testing.assert_array_equal(first, again)
+        assert not np.isin(first, other).any()
+        assert not np.isin(first[0], first[1]).any()
+        drawn = [
+            posterior.predict([[1.0, 1.0]], draws=20, random_seed=seed)["predictions"]["f"].values
+            for seed in (5, 5, 6)
+        ]
+        np.testing.assert_array_equal(drawn[0], drawn[1])
+        assert not np.isin(drawn[0], drawn[2]).any()
+
+    def test_sampling_leaves_the_summaries_alone(self, posterior):
+        before = summary(posterior, [[1.0, 1.0]], "p_mean")
+        posterior.sample(10, 2, random_seed=99)
+        np.testing.assert_array_equal(summary(posterior, [[1.0, 1.0]], "p_mean"), before)
+
+
+X3, Y3 = np.array([0.0, 1.0, 2.0]), [0, 1, 1]
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("X", "y", "kwargs", "error", "message"),
+        [
+            ([0.0, np.nan, 1.0], Y3, {}, ValueError, "X holds 1 NaN"),
+            ([0.0, np.inf, 1.0], Y3, {}, ValueError, "X holds 1 infinite"),
+            (["a", "b", "c"], Y3, {}, TypeError, "X must be numeric"),
+            ([], [], {}, ValueError, "X is empty"),
+            (np.zeros((0, 2)), [], {}, ValueError, "X is empty"),
+            (np.zeros((3, 0)), Y3, {}, ValueError, "X is empty"),
+            (np.zeros((3, 1, 1)), Y3, {}, ValueError, "X must have 2 dim"),
+            (X3, [0, 1], {}, ValueError, r"y must have shape \(3,\)"),
+            (X3, [[0], [1], [1]], {}, ValueError, r"y must have shape \(3,\)"),
+            (X3, [0, 1, 2], {}, ValueError, "y must hold two classes"),
+            (X3, [0, -1, 1], {}, ValueError, "y must hold two classes"),
+            (X3, [2, 2, 2], {}, ValueError, "y must hold two classes"),
+            (X3, [0, 0.5, 1], {}, ValueError, "y must hold two classes"),
+            (X3, [0, 1, np.nan], {}, ValueError, "y must be finite, found NaN"),
+            (X3, ["a", "b", "a"], {}, ValueError, "y must hold two classes"),
+            (X3, ["0", "1", "1"], {}, ValueError, "y must hold two classes"),
+            (X3, [0, 1, None], {}, TypeError, "y must hold numbers"),
+            (X3, Y3, {"pseudo_points": [[0.0, 1.0]]}, ValueError, "pseudo_points must have"),
+            (X3, Y3, {"pseudo_points": [np.nan]}, ValueError, "pseudo_points holds 1 NaN"),
+            (
+                X3,
+                Y3,
+                {"pseudo_points": [0.5, 0.5], "phase": [1, -1]},
+                ValueError,
+                "pseudo_points 0 and 1 coincide with opposite phases",
+            ),
+            (
+                X3,
+                Y3,
+                {"pseudo_points": [3.0, 0.5, 0.5 + 1e-9]},
+                ValueError,
+                "pseudo_points 1 and 2 coincide .* remove one",
+            ),
+            (
+                X3,
+                Y3,
+                {"pseudo_points": [0.5, 0.5], "phase": [1, -1], "truncation": 1.0},
+                ValueError,
+                "pseudo_points 0 and 1 coincide",
+            ),
+            (X3, Y3, {"pseudo_points": [0.5], "phase": 0}, ValueError, "phase must hold"),
+            (X3, Y3, {"pseudo_points": [0.5], "phase": [1, 1]}, ValueError, "phase must have"),
+            (X3, Y3, {"phase": [1]}, ValueError, "phase and truncation belong to"),
+            (X3, Y3, {"pseudo_points": [0.5], "truncation": [0, 0]}, ValueError, "truncation must"),
+            (X3, Y3, {"pseudo_points": [0.5], "truncation": np.inf}, ValueError, "truncation"),
+            (
+                X3,
+                Y3,
+                {"pseudo_points": [0.0], "cov_func": linear},
+                ValueError,
+                "no variance at some of pseudo_points",
+            ),
+            (X3, Y3, {"n_draws": 0}, ValueError, "n_draws must be at least 1"),
+            (X3, Y3, {"n_draws": 1.5}, TypeError, "n_draws must be an integer"),
+        ],
+    )
+    def test_refused_at_once(self, X, y, kwargs, error, message):
+        with pytest.raises(error, match=message):
+            SkewGPPosterior(X, y, **{"cov_func": rbf(), **kwargs})
+
+    @pytest.mark.parametrize(
+        ("kwargs", "message"),
+        [
+            ({"cov_func": lambda X, Xs=None, diag=False: np.full((3, 3), np.nan)}, "cov_func gave"),
+            ({"cov_func": lambda X, Xs=None, diag=False: np.ones(3)}, "cov_func gave shape"),
+            ({"mean_func": lambda X: np.full(3, np.nan)}, "mean_func gave NaN"),
+            ({"mean_func": lambda X: np.ones((3, 1))}, "mean_func gave shape"),
+            (
+                {"cov_func": lambda X, Xs=None, diag=False: np.array(
+                    [[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]]
+                )},
+                "cov_func is not positive",
+            ),
+        ],
+    )  # fmt: skip
+    def test_functions_are_refused_when_used(self, kwargs, message):
+        posterior = SkewGPPosterior(X3, Y3, **{"cov_func": rbf(), **kwargs})
+        with pytest.raises(ValueError, match=message):
+            _ = posterior.log_marginal_likelihood
+        with pytest.raises(ValueError, match=message):
+            posterior.sample(2)
+        with pytest.raises(ValueError, match=message):
+            posterior.predict([0.0])
+        with pytest.raises(ValueError, match=message):
+            _ = posterior.sun
+
+    def test_indefinite_kernel_has_its_own_error(self):
+        def kernel(X, Xs=None, diag=False):
+            return np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 2.0], [0.0, 2.0, 1.0]])
+
+        with pytest.raises(NotPositiveDefiniteError, match="cov_func"):
+            SkewGPPosterior(X3, Y3, cov_func=kernel).sample(1)
+
+    @pytest.mark.parametrize(
+        ("args", "kwargs", "error", "message"),
+        [
+            ([np.zeros((2, 2))], {}, ValueError, "Xnew must have shape"),
+            ([[np.nan]], {}, ValueError, "Xnew holds 1 NaN"),
+            ([[]], {}, ValueError, "Xnew is empty"),
+            ([1.0], {}, ValueError, "Xnew must have 2 dim"),
+            ([X3], {"quantiles": [0.0, 0.5]}, ValueError, "quantiles must lie"),
+            ([X3], {"quantiles": [1.0]}, ValueError, "quantiles must lie"),
+            ([X3], {"quantiles": [np.nan]}, ValueError, "quantiles holds 1 NaN"),
+            ([X3], {"draws": -1}, ValueError, "draws must be at least 0"),
+            ([X3], {"chains": 0}, ValueError, "chains must be at least 1"),
+            ([X3], {"draws": 2.0}, TypeError, "draws must be an integer"),
+        ],
+    )
+    def test_predict_refuses(self, args, kwargs, error, message):
+        with pytest.raises(error, match=message):
+            SkewGPPosterior(X3, Y3, cov_func=rbf()).predict(*args, **kwargs)
+
+    @pytest.mark.parametrize(
+        ("kwargs", "error", "message"),
+        [
+            ({"draws": 0}, ValueError, "draws must be at least 1"),
+            ({"draws": 1.5}, TypeError, "draws must be an integer"),
+            ({"chains": 0}, ValueError, "chains must be at least 1"),
+            ({"method": "nuts"}, ValueError, 'method must be "twisted" or "lin_ess"'),
+        ],
+    )
+    def test_sample(self, kwargs, error, message):
+        with pytest.raises(error, match=message):
+            SkewGPPosterior(X3, Y3, cov_func=rbf()).sample(**kwargs)
+
+    def test_codings_of_the_labels(self):
+        values = {
+            SkewGPPosterior(X3, y, cov_func=rbf()).log_marginal_likelihood.value
+            for y in (
+                [0, 1, 1],
+                [-1, 1, 1],
+                [False, True, True],
+                np.array([0.0, 1.0, 1.0]),
+                np.array([0, 1, 1], dtype=object),
+                np.array([0, 1, 1], dtype=np.uint8),
+            )
+        }
+        assert len(values) == 1
+
+    def test_shapes_of_the_inputs(self):
+        flat_inputs = SkewGPPosterior([0, 1, 2], Y3, cov_func=rbf())
+        column = SkewGPPosterior(X3[:, None], Y3, cov_func=rbf())
+        assert flat_inputs.log_marginal_likelihood == column.log_marginal_likelihood
+        np.testing.assert_array_equal(
+            summary(flat_inputs, [3], "p_mean"), summary(column, [[3.0]], "p_mean")
+        )
+
+    def test_later_changes_of_the_arrays_do_not_matter(self):
+        X, R = X3[:, None].copy(), np.array([[4.0]])
+        expected = SkewGPPosterior(X, Y3, cov_func=rbf(), pseudo_points=R).log_marginal_likelihood
+        posterior = SkewGPPosterior(X, Y3, cov_func=rbf(), pseudo_points=R)
+        X[:], R[:] = 7.0, -9.0
+        assert posterior.log_marginal_likelihood == expected
+
+    def test_legal_extremes(self):
+        # One point, zero mean: 1/2 exactly, by symmetry.
+        one = SkewGPPosterior([1.0], [1], cov_func=rbf())
+        assert one.log_marginal_likelihood.value == pytest.approx(np.log(0.5), abs=1e-14)
+        # Four labels at one input: a single f, integrated by a 200-point Hermite rule.
+        nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+        f = np.sqrt(2.0) * nodes
+        truth = np.log(weights / weights.sum() @ (ndtr(f) ** 3 * ndtr(-f)))
+        same = SkewGPPosterior([1.0] * 4, [1, 0, 1, 1], cov_func=rbf()).log_marginal_likelihood
+        assert abs(same.value - truth) < 6 * same.std_error
+        # One class only, a constant column: defined, and the second changes nothing.
+        only = SkewGPPosterior(X3, [1, 1, 1], cov_func=rbf()).log_marginal_likelihood
+        assert only.value > np.log(1 / 8)  # positively correlated: more likely than independent
+        wide = SkewGPPosterior(np.c_[X3, np.ones(3)], [1, 1, 1], cov_func=rbf())
+        assert wide.log_marginal_likelihood.value == pytest.approx(only.value, abs=1e-12)
+
+    def test_labels_against_a_strong_mean(self):
+        """Evidence Phi(-80/sqrt 3) = e^-1071, far beyond what exp can hold: all in logs.
+
+        The sampler's weight is a difference of terms of 1e7, good to 1e-6.
+        """
+        posterior = SkewGPPosterior(
+            [0.0], [0], cov_func=rbf(), mean_func=lambda X: np.full(len(X), 80.0)
+        )
+        expected = log_ndtr(-80.0 / np.sqrt(3.0))
+        assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=2e-6)
+        assert np.isfinite(flat(posterior.sample(10, random_seed=0))).all()
+        assert 0.0 <= summary(posterior, [0.0], "p_mean")[0] <= 1.0

@@ -1,0 +1,45 @@
+"""Models that the tests of the step methods share."""
+
+import numpy as np
+import pymc as pm
+
+from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+
+X = np.linspace(-2.0, 2.0, 20)
+Y = np.array([0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1])
+KNOTS = np.array([-1.0, 0.8])
+PHASE = np.array([1.0, -1.0])
+
+
+def rbf(a, b, lengthscale, variance):
+    return variance * np.exp(-0.5 * ((a[:, None] - b) / lengthscale) ** 2)
+
+
+def sun_arguments(x, s=0, lengthscale=0.8, variance=2.0):
+    """Arguments of `UnifiedSkewNormal` for a SkewGP at `x`, as arrays."""
+    scale = rbf(x, x, lengthscale, variance) + 1e-6 * np.eye(x.size)
+    skewness = PHASE[:s] * rbf(x, KNOTS[:s], lengthscale, 1.0)
+    latent_cov = PHASE[:s, None] * rbf(KNOTS[:s], KNOTS[:s], lengthscale, 1.0) * PHASE[:s]
+    return {
+        "mu": np.zeros(x.size),
+        "scale": scale,
+        "skewness": skewness / np.sqrt(1.0 + 1e-6 / variance),
+        "truncation": np.zeros(s),
+        "latent_cov": latent_cov,
+    }
+
+
+def prior(x=X[:6], s=0, **kwargs):
+    return UnifiedSkewNormal("f", **sun_arguments(x, s), **kwargs)
+
+
+def probit_model(n=6, s=0, observe=BernoulliProbit):
+    with pm.Model() as model:
+        f = prior(X[:n], s)
+        observe("y", f, observed=Y[:n])
+    return model
+
+
+def by_invprobit(name, eta, observed):
+    return pm.Bernoulli(name, p=pm.math.invprobit(eta), observed=observed)
