@@ -121,17 +121,17 @@ def honesty():
 
 
 def fraction():
-    """Effective fraction on P(n): mean of 8 randomisations for each of 3 problems."""
+    """Relative effective sample size on P(n): mean of 8 randomisations for each of 3 problems."""
     for n in (200, 500, 1000, 2000):
         found = []
         for seed in range(3):
             x, y = draw_problem(n, seed=seed)
             runs = [
-                sg.SkewGPPosterior(x, y, cov_func=RBF(), random_seed=run).latent.ess_fraction
+                sg.SkewGPPosterior(x, y, cov_func=RBF(), random_seed=run).latent.relative_ess
                 for run in range(8)
             ]
             found.append(np.mean(runs))
-        yield f"effective fraction P({n})", ">= 0.95", " ".join(f"{f:.3f}" for f in found)
+        yield f"relative ESS P({n})", ">= 0.95", " ".join(f"{f:.3f}" for f in found)
 
 
 def steep():

@@ -40,7 +40,7 @@ def estimate(case, goal, seed):
         return sg.Estimate(
             found["log_marginal_likelihood"],
             found["log_marginal_likelihood_se"],
-            found["ess_fraction"],
+            found["relative_ess"],
             found["pareto_k"],
         )
     if goal == "probability":
@@ -61,7 +61,7 @@ def measure(family, index, answers):
             found = estimate(case, goal, 1000 * number + index)
             spent = time.process_time() - start
         names = sorted({w.category.__name__ for w in caught})
-        numbers = (answers[key], found.value, found.std_error, found.ess_fraction, found.pareto_k)
+        numbers = (answers[key], found.value, found.std_error, found.relative_ess, found.pareto_k)
         text = [f"{x:.17g}" for x in numbers]
         row = (family, index, goal, *text, f"{spent:.4f}", " ".join(names))
         yield dict(zip(FIELDS, row, strict=True))

@@ -30,7 +30,10 @@ class Layer:
 LAYERS = (
     Layer(
         "foundations",
-        tuple(f"{PACKAGE}.{name}" for name in ("_errors", "_validation", "_memory", "_threads")),
+        tuple(
+            f"{PACKAGE}.{name}"
+            for name in ("_errors", "_deprecation", "_validation", "_memory", "_threads")
+        ),
         frozenset({"numpy", "scipy", "threadpoolctl"}),
     ),
     Layer(

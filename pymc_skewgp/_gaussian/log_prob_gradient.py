@@ -24,7 +24,7 @@ from pymc_skewgp._gaussian.proposals.escalation import SamplingResult, sample_re
 from pymc_skewgp._gaussian.proposals.twisted import twist
 from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.weights import IntArray, ess_fraction
+from pymc_skewgp._gaussian.weights import IntArray, relative_ess
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray, as_count
@@ -36,7 +36,7 @@ _ROUND_OFF = 1e-13
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 # Gradients are off by the residual, for "twisted" times what the draws leave; values by its square.
 _EP_TOLERANCE = {"twisted": 1e-4, "ep": 1e-8}
-# The ladder: powers of EP's sites, each until the effective fraction is what it asks for; what the
+# The ladder: powers of EP's sites, each until the relative ESS is what it asks for; what the
 # last one leaves is tempered. No pilots, and nothing that depends on chance: a rung is a function
 # of the arguments, and where they pass from one to the next the value jumps by its own standard
 # error, a few hundredths of a nat at 256 draws.
@@ -258,7 +258,7 @@ def _by_twisted(
         proposal = twist(cov, ep, lower, upper, relax=relax, order=order)
         points = _points(proposal.n_dims, n_draws, random_seed, relax == 1.0)
         u, log_weights = proposal.draw(points)
-        if ess_fraction(log_weights) >= enough:
+        if relative_ess(log_weights) >= enough:
             return LogProbGradient(
                 *weight_gradient(cov, proposal, points, u, log_weights, ep=sites, relax=relax)
             )

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_skewgp._deprecation import RenamedAttribute
 from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
 from pymc_skewgp._gaussian.linalg import symmetric
@@ -22,7 +23,7 @@ from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
-    chain_ess_fraction,
+    chain_relative_ess,
     metropolis_resample,
     systematic_resample,
 )
@@ -73,15 +74,17 @@ class TruncatedDraws:
     replicate: IntArray | None = None
 
     @cached_property
-    def ess_fraction(self) -> float:
+    def relative_ess(self) -> float:
         """Effective sample size over the number of draws, in (0, 1]; may exceed 1 for chains.
 
         Of the weights; for ``method="lin_ess"`` the smallest of the chains' bulk effective sample
         sizes over the coordinates, which takes a moment to find.
         """
         if self.log_prob is not None:
-            return self.log_prob.ess_fraction
-        return chain_ess_fraction(self.draws.reshape(self.n_chains, -1, self.draws.shape[1]))
+            return self.log_prob.relative_ess
+        return chain_relative_ess(self.draws.reshape(self.n_chains, -1, self.draws.shape[1]))
+
+    ess_fraction = RenamedAttribute("relative_ess")
 
     @property
     def pareto_k(self) -> float:
@@ -103,7 +106,7 @@ class TruncatedDraws:
             How many; default as many as there are. "metropolis" gives at most that.
         scheme : {"systematic", "metropolis"}
             "systematic" resampling: each draw is repeated in proportion to its weight, in random
-            order; with an effective fraction near 1 few are repeated. "metropolis": a chain of
+            order; with a relative ESS near 1 few are repeated. "metropolis": a chain of
             independence Metropolis over the draws in their order, with runs of equal draws. Both
             are exact as the number of draws grows.
         random_seed : int, Generator, SeedSequence or None
@@ -174,7 +177,7 @@ def mvn_logcdf(
     -------
     Estimate
         ``value``, ``std_error`` (from 16 independent randomisations; 0 where exact),
-        ``ess_fraction``, ``pareto_k``.
+        ``relative_ess``, ``pareto_k``.
 
     Raises
     ------
@@ -282,7 +285,7 @@ def warn_if_unsure(estimate: Estimate, rtol: float | None) -> None:
     if not estimate.std_error <= wanted or heavy_tailed(estimate):
         warn(
             f"the log probability has standard error {estimate.std_error:.2g} nats "
-            f"({wanted:.2g} wanted; effective fraction {estimate.ess_fraction:.3f}, Pareto k "
+            f"({wanted:.2g} wanted; relative ESS {estimate.relative_ess:.3f}, Pareto k "
             f"{estimate.pareto_k:.2f}, above 0.7 the error itself is in doubt): ask for more "
             "draws with n_draws.",
             LowEffectiveSampleWarning,
@@ -409,11 +412,11 @@ def draws_by(
 
 def _warn_if_few(result: SamplingResult) -> None:
     estimate = result.log_prob
-    few = not estimate.ess_fraction >= _LEAST_FRACTION
+    few = not estimate.relative_ess >= _LEAST_FRACTION
     if few or not estimate.std_error <= _WORST_ERROR or heavy_tailed(estimate):
         n_draws = result.log_weights.size
         warn(
-            f"{n_draws} draws are worth about {estimate.ess_fraction * n_draws:.0f} independent "
+            f"{n_draws} draws are worth about {estimate.relative_ess * n_draws:.0f} independent "
             f"ones (log probability +- {estimate.std_error:.2g} nats, Pareto k "
             f"{estimate.pareto_k:.2f}, above 0.7 a tail is missing): ask for more draws, or "
             "lower the kernel's variance.",

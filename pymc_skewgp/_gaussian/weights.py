@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._validation import FloatArray
 
 IntArray = NDArray[np.intp]
@@ -26,25 +27,31 @@ class Estimate(NamedTuple):
     std_error : float
         Standard error of `value`, from independent randomisations; 0 for exact values and
         infinite when there was only one randomisation.
-    ess_fraction : float
+    relative_ess : float
         Effective sample size of the weights over the number of draws, in (0, 1].
     pareto_k : float
         Shape of the generalised Pareto tail of the weights (Vehtari et al. 2024,
-        arXiv:1507.02646); above 0.7 the standard error is itself unreliable, unless `ess_fraction`
+        arXiv:1507.02646); above 0.7 the standard error is itself unreliable, unless `relative_ess`
         is so near 1 (from a half on) that the tail, heavy in shape, holds next to nothing: then no
         warning is given.
     """
 
     value: float
     std_error: float
-    ess_fraction: float
+    relative_ess: float
     pareto_k: float
 
     def __str__(self) -> str:
         return (
-            f"{self.value:.4f} +- {self.std_error:.2g} (effective fraction "
-            f"{self.ess_fraction:.2f}, Pareto k {self.pareto_k:.2f})"
+            f"{self.value:.4f} +- {self.std_error:.2g} (relative ESS "
+            f"{self.relative_ess:.2f}, Pareto k {self.pareto_k:.2f})"
         )
+
+    @property
+    def ess_fraction(self) -> float:
+        """Old name of `relative_ess`."""
+        warn_renamed("Estimate.ess_fraction", "relative_ess")
+        return self.relative_ess
 
 
 def add_estimates(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
@@ -52,7 +59,7 @@ def add_estimates(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
     return Estimate(
         float(constant + plus.value - minus.value),
         float(np.hypot(plus.std_error, minus.std_error)),
-        min(plus.ess_fraction, minus.ess_fraction),
+        min(plus.relative_ess, minus.relative_ess),
         max(plus.pareto_k, minus.pareto_k),
     )
 
@@ -62,7 +69,7 @@ def log_mean_exp(log_weights: FloatArray) -> float:
     return float(logsumexp(log_weights) - np.log(log_weights.size))
 
 
-def ess_fraction(log_weights: FloatArray) -> float:
+def relative_ess(log_weights: FloatArray) -> float:
     """Kish's effective sample size over the number of draws."""
     weights = np.exp(log_weights - log_weights.max())
     return float(weights.sum() ** 2 / (weights @ weights) / weights.size)
@@ -97,7 +104,7 @@ def replicate_estimate(log_weights: FloatArray, n_replicates: int) -> Estimate:
     """
     value = log_mean_exp(log_weights)
     means = np.array([log_mean_exp(block) for block in log_weights.reshape(n_replicates, -1)])
-    fraction = ess_fraction(log_weights)
+    fraction = relative_ess(log_weights)
     plain = np.sqrt(max(1.0 / fraction - 1.0, 0.0) / log_weights.size)
     error = np.hypot(spread_of_replicates(means, value), _LEAST_SHARE * plain)
     error = np.hypot(error, _ROUND_OFF * abs(value))
@@ -137,7 +144,7 @@ def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generato
     """Indices of `n` equally weighted draws, in random order (Kitagawa 1996).
 
     Draw i appears floor or ceiling of n w_i times. Means under the resampled draws are unbiased for
-    the weighted ones; copies of a draw are the price, few when the effective fraction is near 1.
+    the weighted ones; copies of a draw are the price, few when the relative ESS is near 1.
     """
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
     ticks = (np.arange(n) + rng.random()) * (cumulative[-1] / n)
@@ -163,7 +170,7 @@ def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> In
     return chain
 
 
-def chain_ess_fraction(draws: FloatArray) -> float:
+def chain_relative_ess(draws: FloatArray) -> float:
     """Smallest bulk effective sample size over the coordinates, over the number of draws.
 
     `draws` has shape (n_chains, n_draws, N); runs too short for an estimate give 1/n_draws.

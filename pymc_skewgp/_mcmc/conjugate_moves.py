@@ -19,7 +19,7 @@ import numpy as np
 from pymc_skewgp._errors import EPConvergenceWarning
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist
-from pymc_skewgp._gaussian.weights import ess_fraction, log_mean_exp
+from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._mcmc.augmentation import Augmentation, ProbitSUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -32,7 +32,7 @@ _BLOCKS = (4, 64, 512)
 _BLOCK_VALUES = 2**22  # numbers in a block of parameters that are fixed: 32 MiB
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
 _PILOT = 128  # draws, which no chain sees
-# Effective fraction below which wider proposals are tried in its place, and those: steep cases,
+# Relative ESS below which wider proposals are tried in its place, and those: steep cases,
 # where EP's Gaussian is too narrow.
 _ENOUGH = 0.7
 _RELAXED = (0.6, 0.35)
@@ -99,7 +99,7 @@ class IndependenceMove:
         fraction = 0.0
         for relax in (1.0, *_RELAXED):
             proposal = self._twisted(ep, relax)
-            reached = ess_fraction(_propose(proposal, _PILOT, rng)[1])
+            reached = relative_ess(_propose(proposal, _PILOT, rng)[1])
             if reached > fraction or self._proposal is None:
                 self._proposal, fraction = proposal, reached
             if fraction >= _ENOUGH:
@@ -130,7 +130,7 @@ class IndependenceMove:
             {
                 "accept": np.reshape(taken, (n, thin)).mean(axis=1),
                 "log_weight": weight - log_mean_exp(log_weights),
-                "ess_fraction": np.full(n, ess_fraction(log_weights)),
+                "relative_ess": np.full(n, relative_ess(log_weights)),
             },
         )
 

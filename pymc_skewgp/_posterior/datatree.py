@@ -65,7 +65,7 @@ def sampling_attributes(latent: TruncatedDraws, evidence: Estimate | None) -> di
     """How draws were made and how good they are: attributes of a group."""
     attributes: dict[str, Any] = {
         "method": latent.method,
-        "ess_fraction": latent.ess_fraction,
+        "relative_ess": latent.relative_ess,
         "pareto_k": latent.pareto_k,
     }
     if evidence is not None:

@@ -239,7 +239,7 @@ class SkewGPPosterior:
         DataTree
             Groups ``posterior`` (``f``: chain, draw, obs_id), ``posterior_predictive`` (``y``: new
             labels at the data), ``sample_stats`` (``log_weight`` of
-            the draw before resampling; attributes ``method``, ``ess_fraction``, ``pareto_k``,
+            the draw before resampling; attributes ``method``, ``relative_ess``, ``pareto_k``,
             ``sampling_time`` in seconds, and for "twisted" ``log_marginal_likelihood`` with
             ``log_marginal_likelihood_se``, from these draws), ``log_likelihood``,
             ``observed_data``, ``constant_data``.

@@ -223,12 +223,12 @@ class ProbitProblem:
     def draw_function(
         self, n_candidates: int, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """One draw of f, and the effective fraction of the candidates it was picked from."""
+        """One draw of f, and the relative ESS of the candidates it was picked from."""
         upper = np.full(self.lower.size, np.inf)
         with naming_the_labels(int((self.noise == 0).sum())):
             latent = twisted_draws(self.cov, self.lower, upper, n_candidates, rng)
         chosen = systematic_resample(latent.log_weights, 1, rng)
-        return self.function_given(latent.draws[chosen], rng)[0], latent.ess_fraction
+        return self.function_given(latent.draws[chosen], rng)[0], latent.relative_ess
 
     def regression(self, cross: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Covariance of u with f, shape (s + n, t), and G^-1 times it.

@@ -83,7 +83,7 @@ def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
     replicate = result.u[0].astype(int)
     np.testing.assert_allclose(result.log_weights, log_probs[replicate])
     assert set(replicate) == set(range(N_REPLICATES))
-    assert result.log_prob.ess_fraction == pytest.approx(1 / (1 + 256 * error**2))
+    assert result.log_prob.relative_ess == pytest.approx(1 / (1 + 256 * error**2))
 
 
 @pytest.mark.usefixtures("last_rung")

@@ -1,7 +1,7 @@
 """Tempering: right where importance weights are poor, with an honest error.
 
 The problem: 20 equicorrelated rows above 0, and a proposal whose sites are raised to the power .02:
-its effective fraction is .25 to .33 (at correlation .95 it would be .77: one coordinate then says
+its relative ESS is .25 to .33 (at correlation .95 it would be .77: one coordinate then says
 nearly all, and it is drawn from its exact conditional). Exact answers are by quadrature.
 """
 
@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._gaussian.proposals.tempering import _next_rise, temper
 from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.weights import ess_fraction, log_mean_exp, spread_of_replicates
+from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess, spread_of_replicates
 
 N, RHO, REPLICATES = 20, 0.2, 8
 LOWER, UPPER = np.zeros(N), np.full(N, np.inf)
@@ -34,11 +34,11 @@ def run(proposal, seed, per_replicate=100):
 
 @pytest.fixture(scope="module", params=[0.2, 0.5])
 def runs(request):
-    """Correlation, plain effective fraction, and 20 runs of tempering."""
+    """Correlation, plain relative ESS, and 20 runs of tempering."""
     rho = request.param
     proposal = poor_proposal(rho)
     points = uniform_points(N, 100, REPLICATES, np.random.default_rng(99))
-    plain = ess_fraction(proposal.draw(points)[1])
+    plain = relative_ess(proposal.draw(points)[1])
     return rho, plain, [run(proposal, seed) for seed in range(20)]
 
 
@@ -147,5 +147,5 @@ def test_next_rise():
     log_weights = 5.0 * rng.normal(size=1000)
     rise = _next_rise(log_weights, 1.0)
     assert 0 < rise < 1
-    assert ess_fraction(rise * log_weights) == pytest.approx(0.5, abs=1e-3)
+    assert relative_ess(rise * log_weights) == pytest.approx(0.5, abs=1e-3)
     assert _next_rise(0.01 * log_weights, 0.7) == 0.7

@@ -29,7 +29,7 @@ from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._gaussian.proposals.tempering import temper
 from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.weights import ess_fraction
+from pymc_skewgp._gaussian.weights import relative_ess
 
 inf, nan = np.inf, np.nan
 
@@ -100,7 +100,7 @@ def test_rectangles_in_three_dimensions(seed):
 def test_one_dimension_is_exact(low, high):
     estimate = mvn_logcdf([2.0 * high], [[4.0]], lower=[2.0 * low])
     assert estimate.std_error == 0.0
-    assert estimate.ess_fraction == 1.0
+    assert estimate.relative_ess == 1.0
     assert estimate.value == pytest.approx(equicorrelated_log_prob(low, high, 0.0), rel=1e-12)
 
 
@@ -382,7 +382,7 @@ def test_unequal_weights_are_honoured():
     assert abs(plain - exact) > 0.05
     for scheme in ("systematic", "metropolis"):
         got = poor.equally_weighted(scheme=scheme, random_seed=3).mean()
-        # The mean over rows has sd .3; at an effective fraction of .2, SE .01.
+        # The mean over rows has sd .3; at a relative effective sample size of .2, SE .01.
         assert abs(got - exact) < 0.04
 
 
@@ -395,7 +395,7 @@ def test_few_draws(method, n_draws):
     assert result.draws.shape == (n_draws, 3)
     assert result.log_weights.shape == (n_draws,)
     assert result.method.startswith(method)
-    assert result.ess_fraction > 0
+    assert result.relative_ess > 0
     assert np.isfinite(result.draws).all()
 
 
@@ -410,7 +410,7 @@ def test_small_sizes_and_no_limits(method):
 def test_twisted_reports_its_log_probability():
     result = truncated_mvn(equicorrelated_cov(20, 0.5), None, 0.0, random_seed=0)
     assert abs(result.log_prob.value + np.log(21)) < 5 * result.log_prob.std_error + 1e-3
-    assert result.ess_fraction == pytest.approx(ess_fraction(result.log_weights), abs=0.01)
+    assert result.relative_ess == pytest.approx(relative_ess(result.log_weights), abs=0.01)
     chains = truncated_mvn(
         equicorrelated_cov(20, 0.5), None, 0.0, n_draws=64, method="lin_ess", random_seed=0
     )

@@ -22,7 +22,7 @@ from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.escalation import DEFENCE
 from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.weights import ess_fraction, log_mean_exp
+from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 
 REPLICATES = 16
 SIGMAS = 5.0
@@ -234,13 +234,13 @@ def test_both_forms_of_a_covariance_give_the_same_draws(relax, power):
 
 
 def test_twist_is_worth_its_while():
-    """Effective fractions: near 1 with EP's sites, far below with none."""
+    """Relative effective sample sizes: near 1 with EP's sites, far below with none."""
     n = 40
     lower, upper = limits("orthant", n)
     cov = DenseCovariance(equicorrelated_cov(n, 0.2))
     ep = fit_ep(cov, lower, upper)
-    assert ess_fraction(draw(cov, lower, upper)[1]) > 0.75
-    assert ess_fraction(draw(cov, lower, upper, relax=1e-9, ep=ep)[1]) < 0.2
+    assert relative_ess(draw(cov, lower, upper)[1]) > 0.75
+    assert relative_ess(draw(cov, lower, upper, relax=1e-9, ep=ep)[1]) < 0.2
 
 
 def far_references():
@@ -265,7 +265,7 @@ def test_far_tails_and_thin_slabs_keep_their_digits(case):
     cov, lower, upper, exact = list(far_references())[case]
     _, log_weights = draw(cov, lower, upper, n=16)
     assert log_mean_exp(log_weights) == pytest.approx(exact, rel=1e-12, abs=1e-6)
-    assert ess_fraction(log_weights) > 0.999
+    assert relative_ess(log_weights) > 0.999
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5])
@@ -284,13 +284,13 @@ def test_nearly_contradicting_rows(gap):
 
 def test_a_prior_of_condition_number_1e9_does_not_blur_the_mean():
     """G^-1 m has to come from a solve: as nu - tau m, G would magnify its round-off by 1e8, and the
-    proposal would sit beside EP's mean (effective fraction .4)."""
+    proposal would sit beside EP's mean (relative ESS .4)."""
     rng = np.random.default_rng(3)
     x, sign = np.sort(rng.uniform(size=60)), rng.choice([-1.0, 1.0], 60)
     kernel = 1e7 * np.exp(-0.5 * (x[:, None] - x) ** 2)
     cov = sign[:, None] * kernel * sign + np.eye(60)
     _, log_weights = draw(cov, np.zeros(60), np.full(60, np.inf))
-    assert ess_fraction(log_weights) > 0.95
+    assert relative_ess(log_weights) > 0.95
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pymc_skewgp._gaussian.weights import (
-    chain_ess_fraction,
-    ess_fraction,
+    chain_relative_ess,
     log_mean_exp,
     metropolis_resample,
     pareto_k,
+    relative_ess,
     replicate_estimate,
     spread_of_replicates,
     systematic_resample,
@@ -99,11 +99,11 @@ def test_pareto_k_without_a_tail():
     assert pareto_k(np.log(np.random.default_rng(5).uniform(1, 2, 4000))) < 0.0
 
 
-def test_ess_fraction():
-    assert ess_fraction(np.full(7, -900.0)) == pytest.approx(1.0)
-    assert ess_fraction(np.array([0.0, -np.inf, -np.inf, -np.inf])) == pytest.approx(0.25)
+def test_relative_ess():
+    assert relative_ess(np.full(7, -900.0)) == pytest.approx(1.0)
+    assert relative_ess(np.array([0.0, -np.inf, -np.inf, -np.inf])) == pytest.approx(0.25)
     # Weights 1 and 3: (1 + 3)^2 / (1 + 9) / 2.
-    assert ess_fraction(np.log([1.0, 3.0])) == pytest.approx(0.8)
+    assert relative_ess(np.log([1.0, 3.0])) == pytest.approx(0.8)
 
 
 def test_log_mean_exp_far_from_zero():
@@ -119,7 +119,7 @@ def test_replicate_estimate_by_hand():
     assert estimate.value == pytest.approx(np.log(3.0))
     plain = np.sqrt((4 * 42 / 144 - 1) / 4)
     assert estimate.std_error == pytest.approx(np.hypot(1.0 / 3.0, 0.2 * plain))
-    assert estimate.ess_fraction == pytest.approx(144 / 42 / 4)
+    assert estimate.relative_ess == pytest.approx(144 / 42 / 4)
 
 
 def test_replicate_standard_error_covers():
@@ -140,18 +140,18 @@ def test_one_replicate_has_no_standard_error():
     assert spread_of_replicates(np.zeros(1), 0.0) == np.inf
 
 
-def test_chain_ess_fraction():
+def test_chain_relative_ess():
     """Independent draws are worth their number, AR(1) ones (1 - a)/(1 + a) of it.
 
     The estimator's own error at 8 x 2000 draws is some 5%.
     """
     rng = np.random.default_rng(7)
     noise = rng.normal(size=(8, 2000, 1))
-    assert chain_ess_fraction(noise) == pytest.approx(1.0, abs=0.15)
+    assert chain_relative_ess(noise) == pytest.approx(1.0, abs=0.15)
     chain = noise.copy()
     for t in range(1, 2000):
         chain[:, t] = 0.8 * chain[:, t - 1] + 0.6 * noise[:, t]
-    assert chain_ess_fraction(np.concatenate([noise, chain], axis=2)) == pytest.approx(
+    assert chain_relative_ess(np.concatenate([noise, chain], axis=2)) == pytest.approx(
         0.2 / 1.8, rel=0.25
     )
-    assert chain_ess_fraction(noise[:, :2]) == 0.5  # too short: no estimate
+    assert chain_relative_ess(noise[:, :2]) == 0.5  # too short: no estimate

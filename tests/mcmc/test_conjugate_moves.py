@@ -261,7 +261,7 @@ def test_equal_seeds_and_pickling_give_equal_draws(move):
 def test_what_a_step_tells():
     model, _ = two_points()
     _, infos = run(ConjugateSampler(independence, 2), model, 10)
-    assert infos[0].stats.keys() == {"accept", "log_weight", "ess_fraction"}
+    assert infos[0].stats.keys() == {"accept", "log_weight", "relative_ess"}
     assert 0.9 < np.mean([info.stats["accept"] for info in infos]) <= 1.0
     _, infos = run(ConjugateSampler(linear_slices, 3), model, 10)
     assert infos[0].stats.keys() == {"arc_length", "n_active"}

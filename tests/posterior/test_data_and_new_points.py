@@ -254,7 +254,7 @@ class TestDraws:
 
         The effective sample size is 4 in 5 of their number at least; 36 shares: false alarms 2e-5.
         """
-        assert draws["sample_stats"].attrs["ess_fraction"] > 0.8
+        assert draws["sample_stats"].attrs["relative_ess"] > 0.8
         f = draws["posterior"]["f"].values.reshape(-1, 12)
         probs = np.array([0.1, 0.5, 0.9])
         share = (f < posterior.marginals().quantile(probs)[:, None]).mean(axis=1)

@@ -588,7 +588,7 @@ class TestMethods:
         tree = posterior.predict(x, draws=10_000, random_seed=3)
         group = tree["predictions_summary"]
         gap = flat(tree, "predictions").mean(axis=0) - group["f_mean"].values
-        own = group["f_sd"].values / np.sqrt(40_000 * group.attrs["ess_fraction"])
+        own = group["f_sd"].values / np.sqrt(40_000 * group.attrs["relative_ess"])
         assert np.max(np.abs(gap) / np.hypot(own, group["f_mean_mcse"].values)) < 5
 
 
@@ -635,7 +635,7 @@ class TestDataTree:
         for name in ("posterior", "sample_stats"):
             attrs = tree[name].attrs
             assert attrs["method"] == "twisted"
-            assert 0.5 < attrs["ess_fraction"] <= 1.0
+            assert 0.5 < attrs["relative_ess"] <= 1.0
             assert np.isreal(attrs["pareto_k"])
             assert attrs["sampling_time"] > 0
 
@@ -679,7 +679,7 @@ class TestDataTree:
             assert set(read.children) == set(saved.children)
             for group in saved.children:
                 xr.testing.assert_equal(read[group].to_dataset(), saved[group].to_dataset())
-            for key in ("method", "ess_fraction", "pareto_k"):
+            for key in ("method", "relative_ess", "pareto_k"):
                 group = "posterior" if name == "a" else "predictions"
                 assert read[group].attrs[key] == saved[group].attrs[key]
             read.close()

@@ -49,12 +49,12 @@ _EVEN_DRAWS, _FROM_DRAWS, _FEW_ROWS = 128 * N_REPLICATES, 1000, 512
 _PILOT_DRAWS, _PILOT_SEED = 64 * N_REPLICATES, 0
 # On the first rung the leading direction is drawn from its density to this power, where it is
 # farther than this from EP's Gaussian: heavier tails than the target's cost two hundredths of the
-# effective fraction, and the error is that of the draws, not of a tail that all of them missed. The
+# relative ESS, and the error is that of the draws, not of a tail that all of them missed. The
 # rule must not look at the draws.
 DEFENCE: dict[str, Any] = {"power": 0.8, "least_divergence": 1e-3}
 # (relaxation of the sites, power of the leading direction's density) to choose from on the second.
 _WIDER = ((1.0, 0.64), (0.6, 0.64), (0.35, 0.64), (0.6, None), (0.35, None))
-# Effective fraction that ends the ladder on the first rung; draws are resampled, so half is enough
+# Relative ESS that ends the ladder on the first rung; draws are resampled, so half is enough
 # for them, while for a probability quasi-Monte Carlo gains more on the second rung.
 _ENOUGH = {"draws": 0.5, "probability": 0.95}
 # Rows above which to twist anew takes longer than thrice as many draws would, and the fraction that
@@ -66,7 +66,7 @@ _WIDER_OF_LARGE = ((0.6, 0.64),)
 _COLLAPSED = {"draws": 0.3, "probability": 0.1}  # below: temper
 _SURE_ENOUGH = 0.003  # nats: no need to climb for less
 _WORST_ERROR = 0.1  # nats: sampling goes on, and a warning is due, above this
-# Effective fraction from which a heavy tail of the weights, if there is one, moves few draws.
+# Relative ESS from which a heavy tail of the weights, if there is one, moves few draws.
 _NEARLY_EQUAL = 0.5
 _UNRELIABLE_K = 0.7
 _TOO_FAR = (
@@ -188,7 +188,7 @@ class RectangleSampler:
                 return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
             proposal, pilot = self._pick_wider(goal)
             # By the pilot alone: to drop a run because it met the tail would be a bias.
-            if pilot.ess_fraction < _COLLAPSED[goal] or heavy_tailed(pilot):
+            if pilot.relative_ess < _COLLAPSED[goal] or heavy_tailed(pilot):
                 return _temper_in_batches(proposal, self.ep, n_draws, rng, wanted)
             result, log_weights = _run(proposal, self.ep, n_draws, rng, "twisted (relaxed)", least)
         return _more_batches(result, log_weights, proposal, rng, wanted)
@@ -206,7 +206,7 @@ class RectangleSampler:
     def _pick_wider(self, goal: Goal) -> tuple[TwistedProposal, Estimate]:
         """The wider proposal whose pilot run does best, and that run, which is not used again.
 
-        Among light tails the largest effective fraction or the smallest error; else the lightest
+        Among light tails the largest relative ESS or the smallest error; else the lightest
         tail. The pilots have a seed of their own: the choice is the problem's, not the caller's.
         """
         if goal in self._wider:
@@ -222,7 +222,7 @@ class RectangleSampler:
             estimate = pilot[1]
             if heavy_tailed(estimate):
                 return False, -estimate.pareto_k
-            return True, estimate.ess_fraction if goal == "draws" else -estimate.std_error
+            return True, estimate.relative_ess if goal == "draws" else -estimate.std_error
 
         self._wider[goal] = max(pilots, key=score)
         return self._wider[goal]
@@ -245,7 +245,7 @@ def sample_rectangle(
 
 def heavy_tailed(estimate: Estimate) -> bool:
     """Whether the weights have a tail that their own statistics cannot be trusted with."""
-    return not (estimate.pareto_k < _UNRELIABLE_K or estimate.ess_fraction >= _NEARLY_EQUAL)
+    return not (estimate.pareto_k < _UNRELIABLE_K or estimate.relative_ess >= _NEARLY_EQUAL)
 
 
 def _good(estimate: Estimate, goal: Goal, size: int) -> bool:
@@ -254,9 +254,9 @@ def _good(estimate: Estimate, goal: Goal, size: int) -> bool:
     The Pareto shape is noisy, and runs that met the tail are the ones it would drop: for draws the
     heavier tails of the leading direction bound the weights instead.
     """
-    enough = estimate.ess_fraction >= _ENOUGH[goal]
+    enough = estimate.relative_ess >= _ENOUGH[goal]
     if goal == "draws":
-        light = estimate.ess_fraction >= _ENOUGH_OF_LARGE and estimate.pareto_k < _UNRELIABLE_K
+        light = estimate.relative_ess >= _ENOUGH_OF_LARGE and estimate.pareto_k < _UNRELIABLE_K
         return enough or (size > _LARGE and light)
     sure = estimate.std_error <= _SURE_ENOUGH and estimate.pareto_k < _UNRELIABLE_K
     return enough or sure

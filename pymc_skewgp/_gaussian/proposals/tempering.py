@@ -13,14 +13,14 @@ from scipy.special import ndtr, ndtri
 
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import (
-    ess_fraction,
     log_mean_exp,
     pareto_k,
+    relative_ess,
     systematic_resample,
 )
 from pymc_skewgp._validation import FloatArray
 
-_STAGE_ESS = 0.5  # effective fraction at which a stage ends
+_STAGE_ESS = 0.5  # relative ESS at which a stage ends
 _STAGE_K = 0.5  # Pareto shape up to which the weights of a stage have a variance
 _LEAST_RISE = 0.1  # share of what is left that a stage takes at least
 # Stages after which to hurry: as many again take what is left in equal steps. Steep problems need
@@ -129,10 +129,10 @@ def _next_rise(log_weights: FloatArray, most: float) -> float:
     from scipy.optimize import brentq  # takes a while, which an import alone should not
 
     def surplus(rise: float) -> float:
-        return ess_fraction(rise * log_weights) - _STAGE_ESS
+        return relative_ess(rise * log_weights) - _STAGE_ESS
 
     rise = most if surplus(most) >= 0.0 else float(brentq(surplus, 0.0, most, xtol=1e-6))
-    # The effective fraction of a sample cannot see a tail that the sample missed; the Pareto shape
+    # The relative ESS of a sample cannot see a tail that the sample missed; the Pareto shape
     # can, and scales with the exponent.
     shape = pareto_k(rise * log_weights)
     return rise if shape <= _STAGE_K else max(rise * _STAGE_K / shape, _LEAST_RISE * most)

@@ -124,7 +124,7 @@ def _pack(
     n = X.shape[0]
     groups: dict[str, dict[str, Any]] = {
         "posterior": {name: f[..., :n]},
-        "sample_stats": {"ess_fraction": fraction},
+        "sample_stats": {"relative_ess": fraction},
         "log_likelihood": {"y": log_ndtr(sign * f[..., :n])},
         "observed_data": {"y": (sign > 0).astype(np.int64)},
         "constant_data": {"X": X},

@@ -456,7 +456,7 @@ class SkewGP:
         -------
         DataTree
             ``posterior``: the variables of ``idata.posterior`` and `name` (chain, draw, obs_id).
-            ``sample_stats``: ``ess_fraction`` of the candidates. ``log_likelihood`` of each label
+            ``sample_stats``: ``relative_ess`` of the candidates. ``log_likelihood`` of each label
             given f, ``observed_data``, ``constant_data``. With `Xnew`: ``predictions`` with
             `name`, ``p`` and ``y`` (chain, draw, pred_id), and ``predictions_constant_data``.
 

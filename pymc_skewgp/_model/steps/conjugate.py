@@ -73,7 +73,7 @@ class ConjugateStep(SUNStep):
     -----
     Sample statistics: ``accept``, share of the proposals accepted; ``log_weight``, log of target
     over proposal density at the state, less that of the mean: a large value is a state that the
-    chain is slow to leave; ``ess_fraction``, effective sample size of the proposals over their
+    chain is slow to leave; ``relative_ess``, effective sample size of the proposals over their
     number; ``refreshed``, whether u was drawn from f because hyperparameters had changed.
 
     Options reach a step that ``pm.sample`` made as ``pm.sample(conjugate={"n_proposals": 4})``.
@@ -107,7 +107,7 @@ class ConjugateStep(SUNStep):
     stats_dtypes_shapes: ClassVar[dict[str, tuple[Any, Any]]] = {
         "accept": (np.float64, []),
         "log_weight": (np.float64, []),
-        "ess_fraction": (np.float64, []),
+        "relative_ess": (np.float64, []),
         "refreshed": (bool, []),
     }
     _state_class = ConjugateStepState

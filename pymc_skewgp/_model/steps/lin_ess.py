@@ -11,7 +11,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 
-from pymc_skewgp._gaussian.weights import chain_ess_fraction
+from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._mcmc.conjugate_moves import LinESSMove, StepInfo
 from pymc_skewgp._model.steps.sun_step import SUNStep
 from pymc_skewgp._validation import as_count
@@ -145,7 +145,7 @@ class LinESS(SUNStep):
         self._kept = []
         if len(draws) < _LEAST_ESS or draws.size == 0:
             return None
-        ess = chain_ess_fraction(draws[None]) * len(draws)
+        ess = chain_relative_ess(draws[None]) * len(draws)
         if ess >= _LEAST_ESS:
             return None
         return SamplerWarning(

@@ -81,7 +81,7 @@ def test_constant_hyperparameters_give_their_posterior(s):
     np.testing.assert_allclose(p, ndtr(new), rtol=1e-14)
     assert_mean(y - p, 0.0)
     # Nearly equal weights, or a draw picked from 64 would not be exact.
-    assert tree["sample_stats"]["ess_fraction"].min() > 0.8
+    assert tree["sample_stats"]["relative_ess"].min() > 0.8
 
 
 def test_marginals_of_an_exact_filter():

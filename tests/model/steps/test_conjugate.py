@@ -116,7 +116,7 @@ def test_moments_agree_with_the_exact_posterior(s):
     assert_agrees(idata.posterior["f"].values, mean, sd, unseen=0.01)
     stats = idata.sample_stats
     assert float(stats["accept"].mean()) > 0.9
-    assert float(stats["ess_fraction"].min()) > 0.9
+    assert float(stats["relative_ess"].min()) > 0.9
     assert not stats["refreshed"].any()
 
 

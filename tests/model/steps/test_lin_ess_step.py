@@ -11,7 +11,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning, WarningType
 from step_models import X, Y, prior, probit_model
 
-from pymc_skewgp._gaussian.weights import chain_ess_fraction
+from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._model.graph.probit_model import NotConjugateError
 from pymc_skewgp._model.steps.lin_ess import LinESS
@@ -64,7 +64,7 @@ def test_statistics():
 def test_more_steps_mix_better():
     """20 inner steps against 1: the effective sample size grows at least fivefold."""
     ess = [
-        chain_ess_fraction(
+        chain_relative_ess(
             sample(probit_model(20), n_steps=k, quiet=True, draws=500).posterior["f"].values
         )
         for k in (1, 20)
@@ -76,7 +76,7 @@ def test_steps_and_thinning_count_alike_while_nothing_moves():
     model = probit_model(6)
     one = sample(model, n_steps=6, quiet=True).posterior["f"].values[:, 50:]
     other = sample(model, n_steps=2, thin=3, quiet=True).posterior["f"].values[:, 50:]
-    fractions = [chain_ess_fraction(x) for x in (one, other)]
+    fractions = [chain_relative_ess(x) for x in (one, other)]
     assert 1 / 3 < fractions[0] / fractions[1] < 3
 
 
@@ -90,7 +90,7 @@ def test_a_chain_that_hardly_moved_says_so(caplog):
     assert warnings[0].kind is WarningType.CONVERGENCE
     draws = idata.posterior["f"].values
     for chain, warning in enumerate(warnings):
-        assert warning.extra == pytest.approx(200 * chain_ess_fraction(draws[[chain]]))
+        assert warning.extra == pytest.approx(200 * chain_relative_ess(draws[[chain]]))
     logged = [r.message for r in caplog.records if "by lin-ess are worth about" in r.message]
     assert len(logged) == 2
     assert logged[0].startswith("The 200 draws of f by lin-ess are worth about")
