@@ -17,6 +17,7 @@ from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNorma
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point, compile_at
 from pymc_skewgp._model.gp.latent_draws import draw_latent
+from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
     as_label_graph,
@@ -29,6 +30,7 @@ from pymc_skewgp._model.gp.process import (
 )
 from pymc_skewgp._model.ops.skew_normal import sun_from_white, sun_given
 from pymc_skewgp._observations.arguments import as_inputs, as_phase, as_signs
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import as_generator, as_vector
 
@@ -369,19 +371,23 @@ class SkewGP:
         y: ArrayLike,
         point: Point | None = None,
         *,
+        likelihood: Likelihood | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> SkewGPPosterior:
-        """Exact posterior given binary labels under a probit likelihood.
+        """Exact posterior given data, by default binary labels under a probit likelihood.
 
         Parameters
         ----------
         X : array_like, shape (n, d)
             Inputs.
         y : array_like, shape (n,)
-            Labels, 0 and 1 (or -1 and 1).
+            Labels, 0 and 1 (or -1 and 1), or what `likelihood` asks for.
         point : mapping, optional
             Values, by name, of the random variables among the hyperparameters.
+        likelihood : optional
+            Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its parameters may be
+            random variables, whose values `point` has.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
@@ -413,6 +419,7 @@ class SkewGP:
             y,
             cov_func=ArrayCovariance(self.cov_func, values),
             mean_func=ArrayMean(self.mean_func, values),
+            likelihood=likelihood_at(likelihood, values),
             n_draws=n_draws,
             random_seed=random_seed,
             **told,

@@ -107,7 +107,10 @@ def test_composed_means_and_kernels_are_accepted():
 def test_arguments_reach_the_posterior():
     gp = SkewGP(cov_func=cov.ExpQuad(1, ls=1.0), pseudo_points=[[0.0], [1.0]])
     posterior = gp.posterior(X, Y, n_draws=64, random_seed=1)
-    assert repr(posterior) == "SkewGPPosterior(n=4, n_features=1, n_pseudo_points=2, fitted=False)"
+    assert repr(posterior) == (
+        "SkewGPPosterior(n=4, n_features=1, likelihood=BernoulliProbit(), n_pseudo_points=2, "
+        "fitted=False)"
+    )
     assert posterior.latent.draws.shape == (64, 6)
     other = gp.posterior(X, Y, n_draws=64, random_seed=2)
     assert not np.isin(posterior.latent.draws, other.latent.draws).any()
