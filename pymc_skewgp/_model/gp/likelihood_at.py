@@ -23,4 +23,5 @@ def likelihood_at(likelihood: Any, point: Point) -> Any:
         value = getattr(likelihood, field.name)
         if isinstance(value, Variable):
             found[field.name] = compile_at([], value, point)()
-    return replace(likelihood, **found) if found else likelihood
+    known: Any = likelihood
+    return replace(known, **found) if found else known
