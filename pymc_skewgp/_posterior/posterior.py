@@ -30,6 +30,7 @@ from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree, sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
 from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -225,12 +226,14 @@ class SkewGPPosterior:
         side = np.where(above, 1.0, -1.0)
         factor = given.factor[s:]
         row_factor = side[:, None] * given.row_factor
-        return SUN._trusted(
-            given.mean[s:],
-            factor @ factor.T,
-            factor @ row_factor.T,
-            np.where(above, -given.lower, given.upper),
-            side[:, None] * given.cov.dense() * side,
+        return SUN._of(
+            SunParameters(
+                given.mean[s:],
+                factor @ factor.T,
+                factor @ row_factor.T,
+                np.where(above, -given.lower, given.upper),
+                side[:, None] * given.cov.dense() * side,
+            )
         )
 
     def sample(
