@@ -44,3 +44,15 @@ def test_warnings_of_a_search_are_quiet(learnable, old, new):
 def test_unsettled_optimum_warning():
     with pytest.warns(FutureWarning, match="now called pymc_skewgp.OptimumConvergenceWarning"):
         assert sg.UnsettledOptimumWarning is sg.OptimumConvergenceWarning
+
+
+def test_point_of_gp_posterior_by_position():
+    with pm.Model():
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
+    X, y, point = [[0.0], [1.0]], [0, 1], {"ls": 0.5}
+    with pytest.warns(FutureWarning, match=r"takes point by name .* write point=\.\.\.") as record:
+        old = gp.posterior(X, y, point)
+    assert record[0].filename == __file__
+    assert old.log_marginal_likelihood == gp.posterior(X, y, point=point).log_marginal_likelihood
+    with pytest.raises(TypeError):
+        gp.posterior(X, y, point, 1024)
