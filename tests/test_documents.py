@@ -29,7 +29,7 @@ def test_code_about_hyperparameters_runs():
     text = (ROOT / "docs" / "hyperparameters.md").read_text()
     names: dict = {}
     exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)), names)
-    assert names["fit"].settled
+    assert names["fit"].converged
     assert "positive" in names["skew"].point
     assert np.ptp(names["skew"].point["r"]) > 1.0  # the text says that its priors keep them apart
 
