@@ -72,16 +72,15 @@ def compared(name, split, X, y, train, test, methods):
     """Rows of the table for one split, as dictionaries."""
     inputs, new = standardise(X[train], X[test])
     with pm.Model():
-        cov = kernel(X.shape[1])
-        gp = sg.SkewGP(cov_func=cov)
+        gp = sg.SkewGP(cov_func=kernel(X.shape[1]))
     start = {"eta": 2.0, "ls": float(np.sqrt(inputs.var(axis=0).sum()))}
     fit = sg.find_hyperparameters(
         gp, inputs, y[train], start=start, random_seed=SEED, progressbar=False
     )
     table, _ = sg.compare_approximations(
+        gp,
         inputs,
         y[train],
-        cov,
         point=fit.point,
         Xnew=new,
         ynew=y[test],
@@ -108,8 +107,8 @@ def sbc(data, out, methods):
     host = machine(PACKAGES)
     path = out / "sbc.csv"
     path.unlink(missing_ok=True)
-    told = {"pseudo_points": [[-1.0], [1.5]], "phase": [1, -1]}
-    for s, pseudo in ((0, {}), (2, told)):
+    signs = {"pseudo_points": [[-1.0], [1.5]], "phase": [1, -1]}
+    for s, pseudo in ((0, {}), (2, signs)):
         gp = sg.SkewGP(cov_func=9.0 * pm.gp.cov.ExpQuad(1, ls=1.0), **pseudo)
         for method in ("exact", "ep"):
             started = time.perf_counter()
