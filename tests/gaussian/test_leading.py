@@ -6,7 +6,8 @@ from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_
 
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.escalation import DEFENCE, RectangleSampler
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.proposals.twisted import twist
 
 LEVELS = (np.arange(20_000) + 0.5) / 20_000
@@ -90,5 +91,5 @@ def test_the_rule_does_not_look_at_draws():
     lower, upper = np.zeros(30), np.full(30, np.inf)
     cov = DenseCovariance(equicorrelated_cov(30, 0.9))
     ep = fit_ep(cov, lower, upper)
-    assert twist(cov, ep, lower, upper, **DEFENCE).first is not None
+    assert DEFAULT.first.twist(cov, ep, lower, upper).first is not None
     assert twist(cov, ep, lower, upper, power=0.8, least_divergence=3.0).first is None

@@ -14,6 +14,7 @@ from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._gaussian.truncated import Seed
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point
+from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
     as_label_graph,
@@ -32,6 +33,7 @@ from pymc_skewgp._model.gp.variables import (
     skew_normal_from_white,
 )
 from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import as_generator
 
@@ -300,20 +302,24 @@ class SkewGP:
         X: ArrayLike,
         y: ArrayLike,
         *,
+        likelihood: Likelihood | None = None,
         point: Point | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> SkewGPPosterior:
-        """Exact posterior given binary labels under a probit likelihood.
+        """Exact posterior given data, by default binary labels under a probit likelihood.
 
         Parameters
         ----------
         X : array_like, shape (n, d)
             Inputs.
         y : array_like, shape (n,)
-            Labels, 0 and 1 (or -1 and 1).
+            Labels, 0 and 1 (or -1 and 1), or what `likelihood` asks for.
         point : mapping, optional
             Values, by name, of the random variables among the hyperparameters.
+        likelihood : optional
+            Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its parameters may be
+            random variables, whose values `point` has.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
@@ -339,6 +345,7 @@ class SkewGP:
             y,
             cov_func=ArrayCovariance(self.cov_func, values),
             mean_func=ArrayMean(self.mean_func, values),
+            likelihood=likelihood_at(likelihood, values),
             n_draws=n_draws,
             random_seed=random_seed,
             **at_point(pseudo, values),
