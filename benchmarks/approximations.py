@@ -37,6 +37,8 @@ METHODS = (
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor")
 if find_spec("pymc_extras"):
     PACKAGES += ("pymc-extras",)
+# Columns that follow from others, and that the file does not have.
+NOISE = ("wasserstein_noise", "skewness_error_noise", "p_error_noise")
 # Of NUTS, ADVI and all others: what a user would wait for in a first look.
 COUNTS = {"draws": 500, "tune": 500, "chains": 2}
 
@@ -92,7 +94,7 @@ def compared(name, split, X, y, train, test, methods):
     known = {"set": name, "n": len(train), "d": X.shape[1], "split": split}
     known |= {key: float(fit.point[key]) for key in ("eta", "ls")}
     return [
-        {**known, "method": method, **{k: shorter(v) for k, v in row.items()}}
+        {**known, "method": method, **{k: shorter(v) for k, v in row.items() if k not in NOISE}}
         for method, row in table.to_dict("index").items()
     ]
 

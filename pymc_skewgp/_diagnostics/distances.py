@@ -74,7 +74,7 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
 
     noise = 0.0
     if isinstance(approximation, DrawnMarginals):
-        below = exact.cdf_values(grid)
+        below = np.clip(exact.cdf_values(grid), 0.0, 1.0)  # round-off
         area = np.trapezoid(np.sqrt(below * (1.0 - below)), axis=0) * step
         relative = np.where(sd > 0, area / np.where(sd > 0, sd, 1.0), 0.0)
         noise = float((_MEAN_ABSOLUTE * relative / np.sqrt(approximation.ess)).mean())
