@@ -56,3 +56,16 @@ def test_point_of_gp_posterior_by_position():
     assert old.log_marginal_likelihood == gp.posterior(X, y, point=point).log_marginal_likelihood
     with pytest.raises(TypeError):
         gp.posterior(X, y, point, 1024)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_compare_approximations_with_the_kernel_last(by_name):
+    X, y, cov, mean = [[0.0], [1.0]], [0, 1], pm.gp.cov.ExpQuad(1, ls=1.0), pm.gp.mean.Constant(1.0)
+    options = {"methods": ["ep"], "random_seed": 1, "progressbar": False}
+    gp = sg.SkewGP(cov_func=cov, mean_func=mean)
+    new = sg.compare_approximations(gp, X, y, **options).table
+    args, named = ([], {"X": X, "y": y, "cov_func": cov}) if by_name else ([X, y, cov], {})
+    with pytest.warns(FutureWarning, match=r"compare_approximations\(gp, X, y\)") as record:
+        old = sg.compare_approximations(*args, **named, mean_func=mean, **options).table
+    assert record[0].filename == __file__
+    assert old["evidence"].item() == new["evidence"].item()
