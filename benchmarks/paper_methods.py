@@ -39,7 +39,8 @@ from sklearn.utils import check_random_state
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._learn.hyperparameters import learn
-from pymc_skewgp._posterior.probit import ProbitProblem
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._posterior.process import process_given
 
 PEER = "GPy-EP"
 SKEW = (("SkewGP0", 0), ("SkewGP2", 2))
@@ -230,19 +231,18 @@ def _ep(X, y, new, kernel, ard, start, n_restarts, seed) -> Forecast:
 def _ep_forecast(prior, X, y, new, so_far) -> Forecast:
     """EP's Gaussian for f at each new point: no joint covariance of thousands of them."""
     began = time.perf_counter()
-    sign = 2.0 * y - 1.0
     nothing = np.zeros(0)
-    problem = ProbitProblem(prior.covariance("X", X), np.zeros(len(X)), nothing, nothing, sign)
-    limits = problem.lower, np.full(len(X), np.inf)
-    ep = fit_ep(problem.cov, *limits, tol=1e-4)
-    precision = problem.cov.site_precision(ep.tau)
+    rows = BernoulliProbit().observations(y.astype(int))
+    given = process_given(prior.covariance("X", X), np.zeros(len(X)), nothing, nothing, rows)
+    ep = fit_ep(given.cov, given.lower, given.upper, tol=1e-4)
+    precision = given.cov.site_precision(ep.tau)
     p = np.empty(len(new))
     for start in range(0, len(new), 1000):
-        rows = slice(start, start + 1000)
-        cross = sign[:, None] * prior.covariance("Xnew", X, new[rows])
-        variance = prior.covariance("Xnew", new[rows], diag=True)
+        part = slice(start, start + 1000)
+        cross = prior.covariance("Xnew", X, new[part])
+        variance = prior.covariance("Xnew", new[part], diag=True)
         variance -= np.einsum("ij,ij->j", cross, precision @ cross)
-        p[rows] = ndtr(cross.T @ ep.weights / np.sqrt(1.0 + np.maximum(variance, 0.0)))
+        p[part] = ndtr(cross.T @ ep.weights / np.sqrt(1.0 + np.maximum(variance, 0.0)))
     return Forecast(p, ep.log_prob, so_far + time.perf_counter() - began, 0.0)
 
 

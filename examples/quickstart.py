@@ -183,7 +183,7 @@ def main():
     report("SkewGP", skew, X_test, y_test)
 
     at_data = skew.predict(X, draws=0)["predictions_summary"]
-    skewness, error = at_data["f_skewness"].values, at_data["f_skewness_mcse"].values
+    skewness, error = at_data["f_skewness"].values, at_data["f_skewness_se"].values
     most = np.argsort(-np.abs(skewness))[:5]
     shown = ", ".join(f"{skewness[i]:+.2f} +- {error[i]:.2f}" for i in most)
     print(f"\nThe five most skewed latent values have skewness {shown}:")

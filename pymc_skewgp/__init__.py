@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pymc_skewgp import cov
+from pymc_skewgp import cov, likelihoods
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
 from pymc_skewgp._diagnostics.coverage import coverage
 from pymc_skewgp._diagnostics.sbc import sbc
@@ -85,6 +85,7 @@ __all__ = [
     "cov",
     "coverage",
     "find_hyperparameters",
+    "likelihoods",
     "maximize_frechet_bound",
     "mvn_logcdf",
     "plot_coverage",

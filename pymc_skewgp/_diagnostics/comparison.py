@@ -19,7 +19,8 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs, as_signs
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Probability
+from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray, as_count
 
 if TYPE_CHECKING:

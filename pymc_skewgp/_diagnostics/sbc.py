@@ -17,7 +17,7 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs
-from pymc_skewgp._posterior.probit import Prior
+from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._sun.draws import independent_sun_draws
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, as_count

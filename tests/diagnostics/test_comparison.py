@@ -25,7 +25,7 @@ from pymc_skewgp import compare_approximations
 from pymc_skewgp._diagnostics import comparison
 from pymc_skewgp._diagnostics.approximations import METHODS
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
-from pymc_skewgp._posterior.latent_marginals import Probability
+from pymc_skewgp._observations.bernoulli_probit import Probability
 
 X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])
 Y, YNEW = np.array([1, 0]), np.array([1, 1])

@@ -27,7 +27,7 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import GoalSettings, Rung, SamplerSettings
-from pymc_skewgp._posterior import probit
+from pymc_skewgp._posterior import conditioning
 
 N_SEEDS = 16
 # Settings under which every run ends on the second rung, on the last one, or on a poor first one.
@@ -472,24 +472,24 @@ class TestPrediction:
 
     @pytest.mark.parametrize("route", ["twisted", "twisted (relaxed)", "tempered"])
     def test_stated_error_of_the_probabilities(self, route):
-        """The spread over seeds is at most what p_mcse says, on every route.
+        """The spread over seeds is at most what p_se says, on every route.
 
         Exact errors would give a ratio of 1 +- .14 at one point (24 seeds) and less over nine
         partly correlated ones: 1.35 is 3 deviations. Quasi-random draws do better than stated.
         """
         x, y = problem(30, seed=11)
         new = np.linspace(-1.0, 8.0, 9)
-        p_mean, p_mcse = [], []
+        p_mean, p_se = [], []
         for seed in range(40 if route == "twisted" else 24):
             posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0), n_draws=128, random_seed=seed)
             under(SETTINGS[route], posterior)
             group = posterior.predict(new, draws=1, chains=1, quantiles=0.5)["predictions_summary"]
             assert posterior.latent.method == route
             p_mean.append(group["p_mean"].values)
-            p_mcse.append(group["p_mcse"].values)
-        ratio = np.var(p_mean, axis=0, ddof=1) / np.mean(np.square(p_mcse), axis=0)
+            p_se.append(group["p_se"].values)
+        ratio = np.var(p_mean, axis=0, ddof=1) / np.mean(np.square(p_se), axis=0)
         assert np.sqrt(ratio.mean()) < 1.35
-        assert np.all(np.array(p_mcse) > 0)
+        assert np.all(np.array(p_se) > 0)
 
     def test_summaries_do_not_depend_on_the_draws(self):
         x, y = problem(8)
@@ -554,12 +554,12 @@ class TestMethods:
         new = [0.7, 3.1, 8.0]
         kwargs = {"cov_func": rbf(1.5, 3.0), "mean_func": slope, **told}
         low = [SkewGPPosterior(x, y, random_seed=i, **kwargs) for i in range(N_SEEDS)]
-        assert isinstance(low[0]._problem.cov, LowRankCovariance)
+        assert isinstance(low[0]._conditioning.cov, LowRankCovariance)
         values = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in low]
         f_low = flat(low[0].sample(5000, random_seed=0))
-        monkeypatch.setattr(probit, "LOW_RANK_SHARE", 0.0)
+        monkeypatch.setattr(conditioning, "LOW_RANK_SHARE", 0.0)
         dense = [SkewGPPosterior(x, y, random_seed=100 + i, **kwargs) for i in range(N_SEEDS)]
-        assert isinstance(dense[0]._problem.cov, DenseCovariance)
+        assert isinstance(dense[0]._conditioning.cov, DenseCovariance)
         others = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in dense]
         agree(np.array(values) - others, 0.0)
         f_dense = flat(dense[0].sample(5000, random_seed=1))
@@ -592,7 +592,7 @@ class TestMethods:
         group = tree["predictions_summary"]
         gap = flat(tree, "predictions").mean(axis=0) - group["f_mean"].values
         own = group["f_sd"].values / np.sqrt(40_000 * group.attrs["relative_ess"])
-        assert np.max(np.abs(gap) / np.hypot(own, group["f_mean_mcse"].values)) < 5
+        assert np.max(np.abs(gap) / np.hypot(own, group["f_mean_se"].values)) < 5
 
 
 @pytest.fixture(scope="module")
@@ -655,7 +655,7 @@ class TestDataTree:
             assert tree["predictions"][name].dtype.kind == kind
         assert tree["predictions_summary"]["f_quantile"].dims == ("quantile", "pred_id")
         np.testing.assert_array_equal(tree["predictions_summary"]["quantile"], [0.5])
-        for name in ("f_mean", "f_sd", "f_skewness", "p_mean", "p_mcse"):
+        for name in ("f_mean", "f_sd", "f_skewness", "p_mean", "p_se"):
             assert tree["predictions_summary"][name].dims == ("pred_id",)
         assert tree["predictions_constant_data"]["X"].dims == ("pred_id", "feature")
         assert tree["predictions"].attrs["method"] == "twisted"

@@ -12,8 +12,11 @@ from xarray import DataTree
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.process import joint_covariance, mean_at
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.datatree import as_datatree
-from pymc_skewgp._posterior.probit import ProbitProblem
+from pymc_skewgp._posterior.latent import pick_draw
+from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray, as_count
 
 _LEAST_FRACTION = 0.1
@@ -41,12 +44,13 @@ def draw_latent(
     chains, draws = trace.sizes["chain"], trace.sizes["draw"]
     n_all = sum(block.shape[0] for block in blocks)
     f, fraction = np.empty((chains, draws, n_all)), np.empty((chains, draws))
+    likelihood = BernoulliProbit()
+    rows = likelihood.observations(likelihood.as_data(sign, sign.size))
     indices = list(np.ndindex(chains, draws))
     for index in track(indices, f"Drawing {name}", disable=not progressbar):
         cov, mean, phase, truncation = matrices(*(value[index] for value in values))
-        scale = phase / np.sqrt(cov.diagonal()[: gp.n_pseudo_points])
-        problem = ProbitProblem(cov, mean, scale, truncation, sign)
-        f[index], fraction[index] = _one_draw(problem, count, rng)
+        given = process_given(cov, mean, phase, truncation, rows)
+        f[index], fraction[index] = _one_draw(given, count, rng, gp.n_pseudo_points)
     few = int((fraction < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -105,10 +109,10 @@ def _compile(gp: Any, blocks: list[FloatArray], known: set[str]) -> tuple[Any, l
 
 
 def _one_draw(
-    problem: ProbitProblem, n_candidates: int, rng: np.random.Generator
+    given: Conditioning, n_candidates: int, rng: np.random.Generator, n_pseudo_points: int
 ) -> tuple[FloatArray, float]:
     with no_warnings():  # thousands of runs: the caller warns once, with their number
-        return problem.draw_function(n_candidates, rng)
+        return pick_draw(given, n_candidates, rng, n_pseudo_points=n_pseudo_points)
 
 
 def _pack(

@@ -1,0 +1,137 @@
+"""What was observed of a Gaussian vector: rows that are points or intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pymc_skewgp._validation import FloatArray
+
+# A design: a matrix, dense or sparse, a vector for a diagonal one, None for the identity.
+Design = Any
+
+
+@dataclass(frozen=True)
+class Observations:
+    r"""Rows :math:`v = A f + a + e`, :math:`e \sim N(0, S)`, of a vector f of p values.
+
+    A row is a *point*, where v itself is known, or an *interval* that v lies in. A label 1 under a
+    probit likelihood is the interval :math:`(0, \infty)`, a label 0 is :math:`(-\infty, 0)`, both
+    with noise of variance 1.
+
+    Attributes
+    ----------
+    A : ndarray or sparse array, shape (m, p); ndarray, shape (m,); or None
+        Design. A vector is the diagonal of a square one. None is the identity. These two have
+        m <= p rows, for the first m values of f.
+    a : ndarray, shape (m,)
+        Offset.
+    S : ndarray, shape (m,) or (m, m)
+        Variances of the noise, or its covariance.
+    lower, upper : ndarray, shape (m,)
+        Limits of the intervals, infinities allowed; what they are at points has no meaning.
+    value : ndarray, shape (m,)
+        v at points; NaN at intervals.
+    """
+
+    A: Design
+    a: FloatArray
+    S: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    value: FloatArray
+
+    @property
+    def n_rows(self) -> int:
+        """Number m of rows."""
+        return self.value.size
+
+    @cached_property
+    def is_point(self) -> NDArray[np.bool_]:
+        """Which rows are points, shape (m,)."""
+        return ~np.isnan(self.value)
+
+    @property
+    def variances(self) -> FloatArray:
+        """Of the noise, shape (m,)."""
+        return self.S if self.S.ndim == 1 else self.S.diagonal()
+
+    def of(self, matrix: FloatArray) -> FloatArray:
+        """A times an array with a row for each value of f."""
+        if self.A is None:
+            return matrix[: self.n_rows]
+        if isinstance(self.A, np.ndarray) and self.A.ndim == 1:
+            leading = matrix[: self.n_rows]
+            return self.A * leading if leading.ndim == 1 else self.A[:, None] * leading
+        return np.asarray(self.A @ matrix[: self.A.shape[1]])
+
+    def rows(self, chosen: NDArray[np.bool_]) -> "Observations":
+        """Only the rows that are `chosen`, for the same f."""
+        noise = self.S[chosen] if self.S.ndim == 1 else self.S[np.ix_(chosen, chosen)]
+        return Observations(
+            as_matrix(self.A, self.n_rows)[chosen],
+            self.a[chosen],
+            noise,
+            self.lower[chosen],
+            self.upper[chosen],
+            self.value[chosen],
+        )
+
+
+def points(value: FloatArray, noise: FloatArray, A: Design = None) -> Observations:
+    """Rows that are points, with noise of these variances and no offset."""
+    nowhere = np.full(value.size, np.nan)
+    return Observations(A, np.zeros(value.size), noise, nowhere, nowhere, value)
+
+
+def intervals(
+    lower: FloatArray, upper: FloatArray, noise: FloatArray, A: Design = None
+) -> Observations:
+    """Rows that are intervals, with noise of these variances and no offset."""
+    unknown = np.full(lower.size, np.nan)
+    return Observations(A, np.zeros(lower.size), noise, lower, upper, unknown)
+
+
+def stacked(parts: Sequence[Observations]) -> Observations:
+    """Rows of several parts, each of values of f of its own, one part after the other.
+
+    The parts' f are stacked likewise: only the last may leave out values at its end.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    noise = [part.S for part in parts]
+    return Observations(
+        _stacked_design(parts),
+        np.concatenate([part.a for part in parts]),
+        np.concatenate(noise) if all(S.ndim == 1 for S in noise) else _block_diagonal(noise),
+        np.concatenate([part.lower for part in parts]),
+        np.concatenate([part.upper for part in parts]),
+        np.concatenate([part.value for part in parts]),
+    )
+
+
+def as_matrix(A: Design, n_rows: int) -> Any:
+    """A design as a sparse array, or as the dense one that it is."""
+    if A is None:
+        return sparse.eye_array(n_rows, format="csr")
+    if isinstance(A, np.ndarray):
+        return A if A.ndim == 2 else sparse.diags_array(A, format="csr")
+    return A.tocsr()
+
+
+def _stacked_design(parts: Sequence[Observations]) -> Design:
+    if all(part.A is None for part in parts):
+        return None
+    if all(part.A is None or part.A.ndim == 1 for part in parts):
+        return np.concatenate([np.ones(p.n_rows) if p.A is None else p.A for p in parts])
+    return sparse.block_diag([as_matrix(p.A, p.n_rows) for p in parts], format="csr")
+
+
+def _block_diagonal(noise: Sequence[FloatArray]) -> FloatArray:
+    blocks = [np.diag(S) if S.ndim == 1 else S for S in noise]
+    whole: FloatArray = sparse.block_diag(blocks).toarray()
+    return whole
