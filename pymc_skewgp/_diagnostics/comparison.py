@@ -168,7 +168,7 @@ def compare_approximations(
     seed = as_count("random_seed", random_seed, 0)
     point = as_point(point)
     exact = gp.posterior(
-        inputs, labels, point, n_draws=_REFERENCE_DRAWS,
+        inputs, labels, point=point, n_draws=_REFERENCE_DRAWS,
         random_seed=np.random.SeedSequence([seed, 2]),  # [seed] alone is what the method is given
     )  # fmt: skip
     reference = exact.marginals()

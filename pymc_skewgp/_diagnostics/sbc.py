@@ -118,7 +118,7 @@ def sbc(
         "options": dict(options or {}),
     }
     values = as_point(point)
-    prior = gp.posterior(inputs, np.zeros(n, dtype=int), values).prior
+    prior = gp.posterior(inputs, np.zeros(n, dtype=int), point=values).prior
     root = np.random.SeedSequence([as_count("random_seed", random_seed, 0)])
     rng = np.random.default_rng(root.spawn(1)[0])
     truth = draw_prior(prior, inputs, count, rng)

@@ -22,7 +22,7 @@ from pymc_skewgp._validation import FloatArray
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Below this share of columns the coordinates of the factor need fewer operations.
-_LOW_RANK_SHARE = 0.5
+LOW_RANK_SHARE = 0.5
 
 
 class PointPrecision(Protocol):
@@ -85,7 +85,7 @@ def given_points(
     intervals = _with_own_noise(observations, points)
     residual = points.value - points.of(mean) - points.a
     row_factor = points.of(cov.factor)
-    few = row_factor.shape[1] < _LOW_RANK_SHARE * points.n_rows
+    few = row_factor.shape[1] < LOW_RANK_SHARE * points.n_rows
     if few and points.S.ndim == 1 and (points.S > 0).all():
         low_rank = _InCoordinates(row_factor, points.S)
         coordinates = low_rank.mean(residual)

@@ -336,9 +336,9 @@ class TestBatches:
         assert 0.5 * most < gain < most + 0.1
 
     def test_auto(self):
-        sizes = [SkewGPClassifier()._options(n).batch_size for n in (1500, 1501)]
+        sizes = [SkewGPClassifier()._options(n).search.batch_size for n in (1500, 1501)]
         assert sizes == [None, 500]
-        assert SkewGPClassifier(batch_size=100)._options(100).batch_size is None
+        assert SkewGPClassifier(batch_size=100)._options(100).search.batch_size is None
 
 
 class TestAmongScikitLearn:

@@ -334,7 +334,7 @@ def test_a_search_for_hyperparameters_keeps_away():
         gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls), pseudo_points=points, phase=phase)
     with no_warnings():
         fit = sg.find_hyperparameters(gp, X, y, n_restarts=2, progressbar=False)
-        assert np.isfinite(gp.posterior(X, y, fit.point).log_marginal_likelihood.value)
+        assert np.isfinite(gp.posterior(X, y, point=fit.point).log_marginal_likelihood.value)
 
 
 def test_a_search_that_meets_nothing_else_says_so():

@@ -68,7 +68,7 @@ def test_constant_hyperparameters_give_their_posterior(s):
     tree = gp.sample_latent(
         trace(**variables), X=X, y=Y, Xnew=XNEW, random_seed=1, progressbar=False
     )
-    posterior = gp.posterior(X, Y, point, n_draws=4096)
+    posterior = gp.posterior(X, Y, point=point, n_draws=4096)
     f, new = (tree[group]["f"].to_numpy() for group in ("posterior", "predictions"))
     assert f.shape == (CHAINS, DRAWS, 8)
     for inputs, draws in ((X, f), (XNEW, new)):
@@ -298,7 +298,7 @@ class TestPlainErrors:
             process().sample_latent(trace(**SHORT) if idata is None else idata, **options)
 
     def test_without_data(self):
-        self.refuse(ValueError, "sample_latent needs data: call marginal", X=None, y=None)
+        self.refuse(ValueError, "needs a latent function or labels: call prior", X=None, y=None)
 
     @pytest.mark.parametrize("name", ["X", "y"])
     def test_half_of_the_data(self, name):
@@ -311,7 +311,9 @@ class TestPlainErrors:
 
     @pytest.mark.parametrize("name", ["ls", "eta"])
     def test_name_of_a_hyperparameter(self, name):
-        self.refuse(ValueError, f"has a variable '{name}' already: choose another", name=name)
+        self.refuse(
+            ValueError, f"has draws of .{name}., and the labels y ask for others", name=name
+        )
 
     @pytest.mark.parametrize("name", ["p", "y", "X", "obs_id"])
     def test_name_of_the_output(self, name):
@@ -353,7 +355,7 @@ def test_few_effective_candidates_are_told_of_once(monkeypatch):
         return original(*args, **kwargs)[0], 0.05
 
     monkeypatch.setattr(latent_draws, "pick_draw", poor)
-    message = r"for 6 of 6 hyperparameter draws the 32 candidates .* \(the worst 0.050\)"
+    message = r"for 6 of 6 hyperparameter draws the 32 candidates .* relative ESS is 0.050\)"
     with pytest.warns(LowEffectiveSampleWarning, match=message) as caught:
         process().sample_latent(trace(**SHORT), X=X, y=Y, n_candidates=32, progressbar=False)
     assert len(caught) == 1
