@@ -19,6 +19,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._sun.draws import independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -154,8 +155,10 @@ def sbc(
 def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Independent draws of f at `X`, shape (n_draws, n), from a GP or a SkewGP prior."""
     cross = prior.covariance("X", X, prior.pseudo_points) * prior.scale
-    sun = SUN._trusted(
-        prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
+    sun = SUN._of(
+        SunParameters(
+            prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
+        )
     )
     with no_warnings():  # of a jitter that the labels' noise drowns
         return independent_sun_draws(sun, n_draws, rng)

@@ -93,3 +93,19 @@ def test_the_rule_does_not_look_at_draws():
     ep = fit_ep(cov, lower, upper)
     assert DEFAULT.first.twist(cov, ep, lower, upper).first is not None
     assert twist(cov, ep, lower, upper, power=0.8, least_divergence=3.0).first is None
+
+
+def test_mirrored_rows_have_the_mirrored_direction():
+    """Rows times -1, limits and all, are the same problem: two equal blocks of rows compete.
+
+    The search stops at 1e-3 of the eigenvalue; from mirrored starts its steps are the same ones.
+    """
+    block = 0.9 * np.ones((6, 6)) + 0.1 * np.eye(6)
+    cov = np.kron(np.eye(2), block) + 0.01
+    side = np.where(np.arange(12) % 3 == 0, -1.0, 1.0)
+    found = []
+    for s in (np.ones(12), side):
+        lower, upper = np.where(s > 0, 0.3, -np.inf), np.where(s > 0, np.inf, -0.3)
+        found.append(direction_of(s[:, None] * cov * s, lower, upper))
+    np.testing.assert_allclose(np.abs(found[1].row), np.abs(found[0].row), rtol=1e-6)
+    assert found[1].divergence == pytest.approx(found[0].divergence, rel=1e-6)
