@@ -29,9 +29,8 @@ def log_prob_rectangle(
     lower: FloatArray | float,
     upper: FloatArray | float,
     n_draws: int,
+    rtol: float | None,
     random_seed: Seed,
-    *,
-    rtol: float | None = None,
     settings: SamplerSettings = DEFAULT,
 ) -> Estimate:
     """Log probability of a rectangle, exact where it has limits in at most two rows.
@@ -42,7 +41,7 @@ def log_prob_rectangle(
         Covariance of all rows, of which the symmetric part is read.
     lower, upper : float or ndarray, shape (n,)
         Limits, ``lower < upper``. Rows without any are dropped.
-    n_draws, random_seed, rtol
+    n_draws, rtol, random_seed
         As for `pymc_skewgp.mvn_logcdf`.
     settings : SamplerSettings
         Thresholds of the escalation policy.
@@ -74,7 +73,7 @@ def log_prob_rectangle(
 
 def log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: Seed) -> Estimate:
     """Log probability that every row is below its limit."""
-    return log_prob_rectangle(cov, -np.inf, limits, n_draws, random_seed)
+    return log_prob_rectangle(cov, -np.inf, limits, n_draws, None, random_seed)
 
 
 def exact_log_prob(cov: FloatArray, lower: FloatArray, upper: FloatArray) -> float | None:

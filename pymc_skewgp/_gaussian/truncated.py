@@ -111,7 +111,7 @@ def mvn_logcdf(
     if (high == -np.inf).any():
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     low, high = as_bounds(low, high, size, upper_name="x")
-    return log_prob_rectangle(matrix, low, high, count, rng, rtol=rtol)
+    return log_prob_rectangle(matrix, low, high, count, rtol, rng)
 
 
 def truncated_mvn(
