@@ -17,13 +17,13 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._model.gp.functions import is_random
-from pymc_skewgp._model.graph.collapsed import Collapsed, OrthantGraph
+from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.label_evidence import (
+from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
     EvidenceByEP,
     EvidenceGradient,
-    Orthants,
+    EvidenceTerms,
     evidence_by_twisting,
     evidence_estimate,
 )
@@ -82,8 +82,9 @@ class Objective:
         batches: Sequence[Batch] = ((),),
     ) -> None:
         self._model, self._batches = model, list(batches)
-        flat = model.replace_rvs_by_values([x for graph in collapsed.orthants for x in graph])
-        graphs = [OrthantGraph(*flat[i : i + 4]) for i in range(0, len(flat), 4)]
+        flat = model.replace_rvs_by_values([x for graph in collapsed.evidences for x in graph])
+        size = len(EvidenceTerms._fields)
+        graphs = [EvidenceTerms(*flat[i : i + size]) for i in range(0, len(flat), size)]
         terms = [t.sum() for t in model.logp(vars=collapsed.rest, jacobian=False, sum=False)]
         log_prior = sum(terms, start=pt.constant(0.0))
         _refuse_foreign_variables([*flat, log_prior])
@@ -229,7 +230,7 @@ class Objective:
     def refuse_other_phases(self, x: FloatArray, pattern: Pattern, exact: bool) -> None:
         """Raise where a phase is none: their squares are the variances of the latent signs."""
         for *_, orthants in self._orthants(x, pattern):
-            squares = orthants.latent_cov.diagonal()
+            squares = orthants.prior_cov.diagonal()
             if not (squares > 0).all() or (exact and np.abs(squares - 1.0).max(initial=0.0) > 1e-3):
                 raise ValueError(
                     f"with {', '.join(self.binary)} = {pattern} a phase is neither +1 nor -1: "
@@ -300,7 +301,7 @@ class Objective:
         for i, compiled in enumerate(self._evidences):
             for j, batch in enumerate(self._batches):
                 orthants = compiled(arguments, batch)
-                self._size = orthants.limits.size
+                self._size = orthants.cov.shape[0]
                 yield (i, j), compiled, batch, orthants
 
     def _arguments(self, x: FloatArray, pattern: Pattern) -> list[Any]:
@@ -322,17 +323,19 @@ class _CompiledEvidence:
     """Orthants as a function of the variables, and the gradient pulled back through it."""
 
     def __init__(
-        self, inputs: list[Any], data: list[Any], graph: OrthantGraph, wrt: list[Any]
+        self, inputs: list[Any], data: list[Any], graph: EvidenceTerms, wrt: list[Any]
     ) -> None:
         self._forward = _function([*inputs, *data], list(graph))
         weights = [output.type() for output in graph]
         weighted = sum((w * output).sum() for w, output in zip(weights, graph, strict=True))
         self._pull = _function([*inputs, *data, *weights], _gradient(weighted, wrt))
 
-    def __call__(self, arguments: list[Any], batch: Batch) -> Orthants:
-        return Orthants(*(np.asarray(x, np.float64) for x in self._forward(*arguments, *batch)))
+    def __call__(self, arguments: list[Any], batch: Batch) -> EvidenceTerms:
+        return EvidenceTerms(
+            *(np.asarray(x, np.float64) for x in self._forward(*arguments, *batch))
+        )
 
-    def pull_back(self, arguments: list[Any], batch: Batch, wrt: Orthants) -> list[FloatArray]:
+    def pull_back(self, arguments: list[Any], batch: Batch, wrt: EvidenceTerms) -> list[FloatArray]:
         """Gradient in the variables from that in the orthants."""
         result: list[FloatArray] = self._pull(*arguments, *batch, *wrt)
         return result

@@ -144,11 +144,11 @@ def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwa
     _, _, mu, scale, skewness, truncation, latent_cov = inputs
     lengths = [parameter.type.shape[-1] for parameter in (skewness, truncation, latent_cov)]
     if 0 in lengths:
-        limits, cov, prior_cov = _limits_of_normal(value, mu, scale)
+        lower, upper, cov, prior_cov = _limits_of_normal(value, mu, scale)
     else:
-        limits, cov, prior_cov = _limits(value, mu, scale, skewness, truncation, latent_cov)
+        lower, upper, cov, prior_cov = _limits(value, mu, scale, skewness, truncation, latent_cov)
     options: dict[str, Any] = {"method": op.method, "n_draws": op.n_draws}
-    log_prob = pt_mvn_logcdf(limits, cov, **options)
+    log_prob = pt_mvn_logcdf(upper, cov, lower=lower, **options)
     if 0 not in lengths:
         log_prob = log_prob - pt_mvn_logcdf(truncation, latent_cov, **options)
     binary = pt.all(pt.or_(pt.eq(value, 0), pt.eq(value, 1)), axis=-1)
@@ -156,29 +156,29 @@ def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwa
     return pt.switch(possible, log_prob, -np.inf)
 
 
-def _orthant(value: Any, sun: SunGraph) -> tuple[Any, Any, Any]:
+def _rectangle(value: Any, sun: SunGraph) -> tuple[Any, Any, Any, Any]:
     """Limits and covariance of the labels, and the covariance of the prior that they rest on."""
-    limits, cov = probit_limits(sun, (2 * value - 1).astype(sun.mu.dtype))
+    lower, upper, cov = probit_limits(sun, value)
     if sun.n_latent == 0:
-        return limits, cov, sun.scale
+        return lower, upper, cov, sun.scale
     top = pt.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
     bottom = pt.concatenate([sun.cross_cov, sun.scale], axis=1)
-    return limits, cov, pt.concatenate([top, bottom], axis=0)
+    return lower, upper, cov, pt.concatenate([top, bottom], axis=0)
 
 
 def _core(value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent: Any) -> Any:
-    # A variance that is none is told below; here its root is not to spoil the gradient.
+    # A variance that is none is found below; here its root is not to spoil the gradient.
     variance = pt.diagonal(scale)
     sd = pt.sqrt(pt.switch(pt.gt(variance, 0.0), variance, 1.0))
-    return _orthant(value, SunGraph(mu, scale, sd[:, None] * skewness, truncation, latent, -1))
+    return _rectangle(value, SunGraph(mu, scale, sd[:, None] * skewness, truncation, latent, -1))
 
 
 def _core_of_normal(value: Any, mu: Any, scale: Any) -> Any:
-    return _orthant(value, sun_of_process(mu, scale, None, None, 0))
+    return _rectangle(value, sun_of_process(mu, scale, None, None, 0))
 
 
-_limits = pt.vectorize(_core, signature="(p),(p),(p,p),(p,s),(s),(s,s)->(n),(n,n),(m,m)")
-_limits_of_normal = pt.vectorize(_core_of_normal, signature="(p),(p),(p,p)->(p),(p,p),(p,p)")
+_limits = pt.vectorize(_core, signature="(p),(p),(p,p),(p,s),(s),(s,s)->(n),(n),(n,n),(m,m)")
+_limits_of_normal = pt.vectorize(_core_of_normal, signature="(p),(p),(p,p)->(p),(p),(p,p),(p,p)")
 
 
 def _is_covariance(matrix: Any) -> Any:
