@@ -2,10 +2,10 @@
 
     python examples/counts.py
 
-Forty counts over an interval; the log rate is 1 plus a SkewGP that has been told where it is
-positive. There is no conjugate posterior here: with ``reparameterize=True`` the prior
-is made of a truncated vector (one entry for each pseudo-point) and white noise, which NUTS samples
-without divergences. It takes about a minute.
+Forty counts over an interval; the log rate is 1 plus a SkewGP that is conditioned on being
+positive at one point. There is no closed form for this likelihood. With ``reparameterize=True`` the
+prior is a function of a truncated vector (one entry for each pseudo-point) and of independent
+normal variables, which NUTS samples without divergences. It takes about a minute.
 """
 
 import arviz as az

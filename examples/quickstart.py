@@ -54,7 +54,7 @@ def report(name, posterior, X_test, y_test):
     evidence = posterior.log_marginal_likelihood
     p = posterior.predict(X_test, draws=0)["predictions_summary"]["p_mean"].values
     print(
-        f"{name:<7} log evidence {evidence.value:8.3f} +- {evidence.std_error:.3f}   held-out: "
+        f"{name:<7} log evidence {evidence.value:8.3f} +- {evidence.std_error:.3f}   test set: "
         f"information {information_score(p, y_test):.3f} bits, accuracy "
         f"{np.mean((p > 0.5) == y_test):.3f}"
     )
@@ -95,9 +95,9 @@ def draw_figure(path, posterior, scaler, X, y, pseudo_points, phase):
         surface.scatter(
             *points[y == label].T, s=16, marker=marker, c=colour, lw=0.4, ec="w", label=name
         )
-    told = scaler.inverse_transform(pseudo_points)
-    surface.scatter(*told.T, s=130, marker="*", c="k", ec="w", label="prior knows the sign here")
-    for (a, b), sign in zip(told, phase, strict=True):
+    places = scaler.inverse_transform(pseudo_points)
+    surface.scatter(*places.T, s=130, marker="*", c="k", ec="w", label="sign known in the prior")
+    for (a, b), sign in zip(places, phase, strict=True):
         surface.annotate(
             "f > 0" if sign > 0 else "f < 0",
             (a, b),
@@ -137,7 +137,7 @@ def draw_figure(path, posterior, scaler, X, y, pseudo_points, phase):
         panel.set_title(f"{place}: skewness {skewness[index]:+.2f}", fontsize=8)
         panel.set(yticks=[], ylabel="density", ylim=(0, None))
     panels[0].legend(fontsize=8)
-    panels[1].set_xlabel("latent f (0 is even odds)")
+    panels[1].set_xlabel("latent f (at 0 the probability is 1/2)")
     figure.savefig(path, dpi=110)
 
 
@@ -147,9 +147,9 @@ def main():
     arguments = parser.parse_args()
     started = time.perf_counter()
     scaler, X, X_test, y, y_test = load()
-    print(f"{len(y)} tumours to learn from, {len(y_test)} held out; {' and '.join(FEATURES)}.\n")
+    print(f"{len(y)} tumours for training, {len(y_test)} for testing; {' and '.join(FEATURES)}.\n")
 
-    # Few concave points and a smooth texture: surely benign. Many and a rough one: malignant.
+    # Few concave points and a smooth texture: benign. Many and a rough texture: malignant.
     pseudo_points = np.array([[-1.3, -1.8], [2.6, 2.2]])
     phase = [-1, 1]
 
@@ -166,8 +166,8 @@ def main():
         cov_func = kernel(variance, lengthscale)
         plain = sg.SkewGP(cov_func=cov_func).posterior(X, y)
         progress.advance(fitting)
-        told = sg.SkewGP(cov_func=cov_func, pseudo_points=pseudo_points, phase=phase)
-        skew = told.posterior(X, y, n_draws=4096)
+        skew_gp = sg.SkewGP(cov_func=cov_func, pseudo_points=pseudo_points, phase=phase)
+        skew = skew_gp.posterior(X, y, n_draws=4096)
         progress.advance(fitting)
 
         sampling = progress.add_task("Sampling: twisted, lin-ess", total=2)
@@ -183,7 +183,7 @@ def main():
     report("SkewGP", skew, X_test, y_test)
 
     at_data = skew.predict(X, draws=0)["predictions_summary"]
-    skewness, error = at_data["f_skewness"].values, at_data["f_skewness_mcse"].values
+    skewness, error = at_data["f_skewness"].values, at_data["f_skewness_se"].values
     most = np.argsort(-np.abs(skewness))[:5]
     shown = ", ".join(f"{skewness[i]:+.2f} +- {error[i]:.2f}" for i in most)
     print(f"\nThe five most skewed latent values have skewness {shown}:")
@@ -191,7 +191,7 @@ def main():
 
     twisted, chained = min_ess_per_second(dt), min_ess_per_second(chain)
     print(
-        "\nEffective draws a second, worst latent value (effective draws in all):"
+        "\nSmallest effective sample size (ESS) of f for each second (ESS in all):"
         f"\n  twisted {twisted[1]:9.0f} ({twisted[0]:.0f} of 4000)"
         f"\n  lin-ess {chained[1]:9.0f} ({chained[0]:.0f} of 8000)"
         f"\n  ratio   {twisted[1] / chained[1]:9.0f}"

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from pymc_skewgp import cov
+from pymc_skewgp import cov, likelihoods
+from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
 from pymc_skewgp._diagnostics.coverage import coverage
 from pymc_skewgp._diagnostics.sbc import sbc
@@ -19,10 +20,10 @@ from pymc_skewgp._errors import (
     NotConjugateError,
     NotConjugateWarning,
     NotPositiveDefiniteError,
+    OptimumConvergenceWarning,
     SkewGPWarning,
     StuckChainWarning,
     TooManyDrawsError,
-    UnsettledOptimumWarning,
 )
 from pymc_skewgp._gaussian.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.weights import Estimate
@@ -72,6 +73,7 @@ __all__ = [
     "NotConjugateError",
     "NotConjugateWarning",
     "NotPositiveDefiniteError",
+    "OptimumConvergenceWarning",
     "SkewGP",
     "SkewGPClassifier",
     "SkewGPPosterior",
@@ -81,12 +83,12 @@ __all__ = [
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
-    "UnsettledOptimumWarning",
     "__version__",
     "compare_approximations",
     "cov",
     "coverage",
     "find_hyperparameters",
+    "likelihoods",
     "maximize_frechet_bound",
     "mvn_logcdf",
     "plot_coverage",
@@ -103,7 +105,14 @@ __all__ = [
 ]
 
 
+# Old names of warnings and errors.
+_RENAMED = {"UnsettledOptimumWarning": "OptimumConvergenceWarning"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        warn_renamed(f"pymc_skewgp.{name}", f"pymc_skewgp.{_RENAMED[name]}")
+        return globals()[_RENAMED[name]]
     # scikit-learn is not needed for anything else, and takes as long to import as all the rest.
     if name != "SkewGPClassifier":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,13 @@
 """Old names that work for one more release; a FutureWarning says the new one."""
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, TypeVar, cast
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def warn_renamed(old: str, new: str, stacklevel: int = 2) -> None:
@@ -61,3 +67,40 @@ class RenamedAttribute:
             return self
         warn_renamed(f"{self._owner}.{self._old}", self._new)
         return getattr(instance, self._new)
+
+
+def formerly_positional(*names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorator: what used to be allowed by position, after all other arguments, still is.
+
+    Parameters
+    ----------
+    *names : str
+        Keyword-only arguments in the order that they had.
+
+    Returns
+    -------
+    callable
+        Decorator that keeps the signature; positional values warn with a FutureWarning.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        allowed = sum(p.kind in kinds for p in signature(function).parameters.values())
+
+        @wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            extra = args[allowed:]
+            if not extra or len(extra) > len(names):  # too many: the function itself says so
+                return function(*args, **kwargs)
+            given = dict(zip(names, extra, strict=False))
+            warnings.warn(
+                f"{function.__qualname__} takes {', '.join(given)} by name from the next release "
+                f"on: write {', '.join(f'{name}=...' for name in given)}.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            return cast(Any, function)(*args[:allowed], **given, **kwargs)
+
+        return call
+
+    return decorate

@@ -79,8 +79,8 @@ class BoundaryOptimumWarning(SkewGPWarning):
     """A hyperparameter went to the edge of the box in which the optimum is looked for."""
 
 
-class UnsettledOptimumWarning(SkewGPWarning):
-    """A search for hyperparameters ended before it was at a top."""
+class OptimumConvergenceWarning(SkewGPWarning):
+    """A search for hyperparameters ended before it was at an optimum."""
 
 
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)

@@ -42,7 +42,11 @@ LAYERS = (
         frozenset({"numba", "arviz_stats"}),
     ),
     Layer("sun", (f"{PACKAGE}._sun",), frozenset()),
-    Layer("observations", (f"{PACKAGE}._observations",), frozenset()),
+    Layer(
+        "observations",
+        (f"{PACKAGE}._observations", f"{PACKAGE}.likelihoods"),
+        frozenset(),
+    ),
     Layer("_posterior", (f"{PACKAGE}._posterior",), frozenset({"xarray", "arviz_base"})),
     Layer("mcmc", (f"{PACKAGE}._mcmc",), frozenset()),
     Layer(

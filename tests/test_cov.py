@@ -359,7 +359,7 @@ def test_posterior_of_a_skew_gp():
     gp = sg.SkewGP(
         cov_func=eta**2 * sg.cov.NeuralNetwork(1, ls=ls), pseudo_points=[[0.5]], phase=[1]
     )
-    found = gp.posterior(X, y, {"ls": 0.7, "eta": 2.0}, random_seed=3)
+    found = gp.posterior(X, y, point={"ls": 0.7, "eta": 2.0}, random_seed=3)
 
     def kernel(X, Xs=None, diag=False):
         matrix = 4.0 * exact_matrix(X, X if Xs is None else Xs, [0.7], 1.0)

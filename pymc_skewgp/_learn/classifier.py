@@ -1,6 +1,7 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -13,11 +14,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pymc_skewgp._learn.binary_fit import KERNELS, BinaryFit, KernelFunction, Options, fit_binary
+from pymc_skewgp._learn.binary_fit import BinaryFit, Options, fit_binary
+from pymc_skewgp._learn.named_kernels import KERNELS, KernelFunction
+from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._validation import FloatArray
 
-# Beyond so many rows one factorisation for each step of the search is too slow.
-_LARGE, _BATCH = 1500, 500
 _ROWS_AT_ONCE = 1000
 _LEAST_PROBABILITY = 1e-300
 
@@ -40,9 +41,10 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     ard : bool, default False
         A lengthscale for each feature (automatic relevance determination) in a named kernel.
     n_pseudo_points : int, default 0
-        Pseudo-points at which the prior is told the sign of the latent function. Their places are
-        learnt. With up to three their signs are learnt as well, by trying all; with more, each
-        keeps the label of the row that it starts at. 0 is an ordinary Gaussian process.
+        Pseudo-points: inputs at which the prior is conditioned on the sign of the latent function.
+        Their places are learnt. With up to three their signs are learnt as well, by trying all;
+        with more, each keeps the label of the row that it starts at. 0 is an ordinary Gaussian
+        process.
     batch_size : int, "auto" or None, default "auto"
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data); pseudo-points are learnt on one batch, under the kernel
@@ -52,12 +54,12 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         Searches from random starts besides the first one.
     warm_start : bool, default False
         Whether another `fit` goes on from the kernel that the last one has learnt, without
-        restarts: after some more rows, say, or with pseudo-points added by `set_params`. `kernel`,
-        `ard`, features and classes have to be the same.
+        restarts: after some more rows, for instance, or with pseudo-points added by `set_params`.
+        `kernel`, `ard`, features and classes have to be the same.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
     n_jobs : int or None, default None
-        Classes fitted in parallel, as joblib has it; with
+        Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
 
     Attributes
@@ -69,15 +71,16 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     posterior_ : SkewGPPosterior, or list of them
         Exact posterior; with more than two classes one for each against the rest.
     hyperparameters_ : HyperparameterFit or None, or list of them
-        What was learnt, and how; None where the kernel has nothing to learn.
+        Hyperparameters, their standard errors, and whether the search converged; None where the
+        kernel has nothing to learn.
     log_marginal_likelihood_ : Estimate, or list of them
         Log evidence of all training labels in nats, with its standard error.
 
     Raises
     ------
     ValueError
-        From `fit`: NaN or infinite features, a single class, unknown kernels, as scikit-learn has
-        it; other classes, features or kernels than before with `warm_start`.
+        From `fit`: NaN or infinite features, a single class, unknown kernels, with scikit-learn's
+        messages; other classes, features or kernels than before with `warm_start`.
 
     See Also
     --------
@@ -91,9 +94,10 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
 
     The named kernels have flat priors: their hyperparameters maximise the marginal likelihood, and
     on labels that are perfectly separable the variance has no maximum (the search ends at a
-    thousandfold). Pseudo-points have a prior that keeps them apart, the volume of their
-    correlation matrix. `fit` does not warn of such optima; ``hyperparameters_.flat``, ``at_bound``
-    and ``settled`` tell. A kernel with priors is a function of the number of features::
+    thousand times its start). Pseudo-points have a prior that keeps them apart, the volume of their
+    correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
+    bounds of the search or a search that has not converged: see ``hyperparameters_.flat``,
+    ``at_bound`` and ``converged``. A kernel with priors is a function of the number of features::
 
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
@@ -102,7 +106,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     Forecasts are for new rows, also at the features of training rows: with white noise in the
     kernel their latent function has noise of its own. `to_datatree` has it at the training rows.
 
-    From 450 rows on the search first climbs on 300 of them, and ``hyperparameters_.std_error`` is
+    From 450 rows on the search begins with 300 of them, and ``hyperparameters_.std_error`` is
     left out.
 
     References
@@ -121,6 +125,9 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     >>> model.predict_proba(X[:1]).shape
     (1, 2)
     """
+
+    # Not a parameter: benchmarks and tests set others on an instance.
+    _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256, hessian=False)
 
     def __init__(
         self,
@@ -347,9 +354,16 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
         size = self.batch_size
         if size == "auto":
-            size = _BATCH if n > _LARGE else None
+            size = self._search.batch_size_for(n)
         elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
             raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
         if size is not None and size >= n:
             size = None
-        return Options(self.kernel, self.ard, self.n_pseudo_points, size, self.n_restarts)
+        # A composite likelihood is off by more than expectation propagation is.
+        search = replace(
+            self._search,
+            method="twisted" if size is None else "ep",
+            batch_size=size,
+            n_restarts=self.n_restarts,
+        )
+        return Options(self.kernel, self.ard, self.n_pseudo_points, search)

@@ -1,25 +1,25 @@
-"""What a search for hyperparameters found, and how it got there."""
+"""`HyperparameterFit`: what a search for hyperparameters found, and how it got there."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from pymc_skewgp._deprecation import RenamedAttribute
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.climb import ValueAndGradient
-from pymc_skewgp._learn.objective import Objective, Pattern, Value
-from pymc_skewgp._validation import FloatArray
 
-_STEP = 1e-4
+# Entries of an array that a line shows.
+_SHOWN = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HyperparameterFit:
     """Result of `find_hyperparameters`.
+
+    ``print`` shows values, standard errors and whether the search converged; ``repr`` the same in
+    a line.
 
     Attributes
     ----------
@@ -34,18 +34,19 @@ class HyperparameterFit:
     log_prior : float
         Log density of the priors (and of all else in the model), without Jacobians.
     std_error : dict of arrays
-        Standard errors of what is in `point`, from the curvature of EP's evidence and the
-        transforms' slope: a Gaussian approximation, infinite where the optimum is flat. Empty for
-        more than 40 parameters, for a composite likelihood, whose curvature knows nothing of the
-        dependence between batches, and where `SkewGPClassifier` looked at part of the data only.
+        Standard errors of what is in `point`, from the Hessian of EP's evidence and the derivatives
+        of the transforms: a Gaussian approximation, infinite for what is not identified. Empty for
+        more than 40 parameters, for a composite likelihood, whose Hessian ignores the dependence
+        between batches, and where `SkewGPClassifier` searched on part of the data only.
     kind : {"evidence", "composite", "frechet"}
         What was maximised, besides the prior.
-    settled : bool
-        Whether the best climb ended at a top.
+    converged : bool
+        Whether the best ascent ended at an optimum. `maximize_frechet_bound` makes a fixed number
+        of iterations and always says so.
     at_bound : list of str
-        Coordinates that went a thousandfold away from the start.
+        Coordinates at the bounds of the search, a factor of a thousand away from the start.
     flat : list of str
-        Coordinates that the objective hardly depends on.
+        Weakly identified coordinates: the objective hardly depends on them.
     runs : Dataset
         Dimension ``run``: ``method``, ``pattern`` of the binary variables, ``n_evaluations``,
         ``log_evidence`` and ``total`` (with the prior) of its best point.
@@ -61,16 +62,27 @@ class HyperparameterFit:
     log_prior: float
     std_error: dict[str, NDArray[Any]]
     kind: str
-    settled: bool
+    converged: bool
     at_bound: list[str]
     flat: list[str]
-    runs: xr.Dataset = field(repr=False)
-    path: xr.Dataset = field(repr=False)
+    runs: xr.Dataset
+    path: xr.Dataset
     seconds: float
 
+    settled = RenamedAttribute("converged")
+
+    def __repr__(self) -> str:
+        evidence = self.log_marginal_likelihood
+        values = ", ".join(f"{name}={_short(value)}" for name, value in self.point.items())
+        parts = [
+            f"log {self._likelihood} {evidence.value:.2f} +- {evidence.std_error:.2g}",
+            "converged" if self.converged else "not converged",
+            *self._remarks(),
+        ]
+        return f"HyperparameterFit({values}; {'; '.join(parts)})"
+
     def __str__(self) -> str:
-        what = "composite" if self.kind == "composite" else "marginal"
-        lines = [f"log {what} likelihood {self.log_marginal_likelihood}"]
+        lines = [f"log {self._likelihood} {self.log_marginal_likelihood}"]
         if self.kind != "frechet":  # which leaves priors out
             lines[0] += f", log prior {self.log_prior:.3f}"
         for name, value in self.point.items():
@@ -79,129 +91,27 @@ class HyperparameterFit:
             if error is not None:
                 shown += f" +- {np.array2string(error, precision=2, threshold=8)}"
             lines.append(f"  {name}: {shown}")
-        if self.at_bound:
-            lines.append(f"at the edge of the search: {', '.join(self.at_bound)}")
-        if self.flat:
-            lines.append(f"hardly matter: {', '.join(self.flat)}")
+        lines += self._remarks()
         if not self.std_error:
             lines.append("no standard errors (see HyperparameterFit)")
-        if not self.settled:
-            lines.append("NOT settled: the climb ended before it was at a top")
+        if not self.converged:
+            lines.append("not converged: raise n_restarts, or give a start")
         lines.append(
-            f"{self.path.sizes['evaluation']} evaluations in {self.runs.sizes['run']} runs, "
-            f"{self.seconds:.1f} s"
+            f"{'converged: ' if self.converged else ''}{self.path.sizes['evaluation']} evaluations "
+            f"in {self.runs.sizes['run']} runs, {self.seconds:.1f} s"
         )
         return "\n".join(lines)
 
+    @property
+    def _likelihood(self) -> str:
+        return "composite likelihood" if self.kind == "composite" else "marginal likelihood"
 
-class Journal:
-    """Every evaluation, written down and shown as it comes."""
-
-    def __init__(self, objective: Objective, progressbar: bool) -> None:
-        self._objective = objective
-        self._rows: list[tuple[int, float, float, FloatArray]] = []
-        self._runs: list[tuple[str, Pattern]] = []
-        self._best: dict[str, tuple[float, float]] = {}
-        self.noise = 0.0  # of the latest evaluation
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._progress = Progress(*columns, disable=not progressbar)
-        self._task = self._progress.add_task("Learning hyperparameters")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def run(
-        self, pattern: Pattern, method: str, function: Callable[[FloatArray, Pattern], Value]
-    ) -> ValueAndGradient:
-        """A run of evaluations: `function` at one pattern, each of them noted."""
-        run = len(self._runs)
-        self._runs.append((method, pattern))
-
-        def evaluate(x: FloatArray) -> tuple[float, FloatArray]:
-            found = function(x, pattern)
-            self.noise = found.noise
-            self._rows.append((run, found.log_evidence, found.total, x.copy()))
-            # Totals of part of the data, or by another method, do not compare.
-            best = self._best.get(method, (-np.inf, -np.inf))
-            self._best[method] = max(best, (found.total, found.log_evidence))
-            self._progress.update(
-                self._task,
-                description=f"Run {run + 1}, {method}: log evidence {found.log_evidence:.2f} "
-                f"(at the best point {self._best[method][1]:.2f})",
-            )
-            return found.total, found.gradient
-
-        return evaluate
-
-    def path(self) -> xr.Dataset:
-        """All evaluations."""
-        run, evidence, total, x = zip(*self._rows, strict=True)
-        return xr.Dataset(
-            {
-                "run": ("evaluation", np.array(run)),
-                "log_evidence": ("evaluation", np.array(evidence)),
-                "total": ("evaluation", np.array(total)),
-                "x": (("evaluation", "coordinate"), np.array(x)),
-            },
-            coords={"coordinate": self._objective.labels},
-        )
-
-    def runs(self) -> xr.Dataset:
-        """One row for each run, by its best evaluation."""
-        best: list[tuple[int, float, float]] = []
-        for run in range(len(self._runs)):
-            own = [row for row in self._rows if row[0] == run]
-            top = max(own, key=lambda row: row[2])
-            best.append((len(own), top[1], top[2]))
-        count, evidence, total = np.transpose(best)
-        return xr.Dataset(
-            {
-                "method": ("run", [method for method, _ in self._runs]),
-                "pattern": ("run", ["".join(map(str, p)) for _, p in self._runs]),
-                "n_evaluations": ("run", count.astype(int)),
-                "log_evidence": ("run", evidence),
-                "total": ("run", total),
-            }
-        )
+    def _remarks(self) -> list[str]:
+        remarks = {"at the bounds of the search": self.at_bound, "weakly identified": self.flat}
+        return [f"{remark}: {', '.join(found)}" for remark, found in remarks.items() if found]
 
 
-def standard_errors(
-    objective: Objective,
-    x: FloatArray,
-    pattern: Pattern,
-    curved: FloatArray | None,
-    flattest: float,
-) -> dict[str, NDArray[Any]]:
-    """Of everything in ``objective.point``, by the inverse of `curved` and the delta method.
-
-    Infinite where a parameter shares in a direction that bends by less than `flattest`.
-    """
-    if curved is None:
-        return {}
-    values, vectors = np.linalg.eigh(curved)
-    steep = values >= flattest
-    root = vectors[:, steep] / np.sqrt(values[steep])
-    flat = vectors[:, ~steep]
-    slopes: dict[str, list[FloatArray]] = {}
-    for i in range(x.size):
-        step = np.zeros(x.size)
-        step[i] = _STEP
-        ahead, behind = objective.point(x + step, pattern), objective.point(x - step, pattern)
-        for name, value in ahead.items():
-            if value.dtype.kind != "f":
-                continue
-            slopes.setdefault(name, []).append((value - behind[name]) / (2.0 * _STEP))
-    errors = {}
-    for name, slope in slopes.items():
-        jacobian = np.stack(slope, axis=-1)
-        if not jacobian.any():
-            continue  # a constant
-        error = np.sqrt(((jacobian @ root) ** 2).sum(axis=-1))
-        lost = (jacobian @ flat) ** 2
-        total = (jacobian**2).sum(axis=-1)
-        errors[name] = np.where(lost.sum(axis=-1) > 1e-2 * total, np.inf, error)
-    return errors
+def _short(value: NDArray[Any]) -> str:
+    if value.size > _SHOWN:
+        return f"<array {value.shape}>"
+    return np.array2string(value, precision=4, separator=", ").replace("\n", "")

@@ -1,25 +1,25 @@
 """The procedure of the paper, for replication: SPSA on a Frechet lower bound. Do not use it to fit.
 
-The bound is negative, and so says nothing, unless the labels of every batch are all but certain:
-with B batches of probability p it is B p - (B - 1), and p is 1e-5 or so for thirty labels. Where it
-says nothing it is flat as well, and SPSA walks at random. `find_hyperparameters` does better with
-the same batches (``batch_size=``).
+The bound is negative, and so has no information, unless the labels of every batch are almost
+certain: with B batches of probability p it is B p - (B - 1), and p is 1e-5 or so for thirty labels.
+A negative bound is flat as well, so that SPSA makes a random walk. `find_hyperparameters` does
+better with the same batches (``batch_size=``).
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._gaussian.truncated import Seed
-from pymc_skewgp._learn.climb import Bounds, Top
-from pymc_skewgp._learn.fit_report import HyperparameterFit, Journal
-from pymc_skewgp._learn.hyperparameters import objective_of_process
-from pymc_skewgp._learn.objective import Pattern, Value
+from pymc_skewgp._learn.evaluation_log import EvaluationLog
+from pymc_skewgp._learn.fit_report import HyperparameterFit
+from pymc_skewgp._learn.point import Bounds, Function, Point, Value
+from pymc_skewgp._learn.problem import TrainingData, process_objective
+from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._validation import FloatArray, as_count, as_generator
+from pymc_skewgp._validation import Seed, as_count, as_generator
 
 _DRAWS = 256
 # Spall's (1998) exponents of the gains, and the share of iterations that steps stay long for.
@@ -39,7 +39,7 @@ def frechet_lower_bound(log_evidences: ArrayLike) -> float:
     Returns
     -------
     float
-        At most 1. Zero or negative, it says nothing.
+        At most 1. Zero or negative, it has no information.
 
     References
     ----------
@@ -62,15 +62,15 @@ def frechet_lower_bound(log_evidences: ArrayLike) -> float:
 
 
 def spsa(
-    function: Callable[[FloatArray], float],
-    start: FloatArray,
+    function: Function,
+    start: Point,
     bounds: Bounds,
     n_iterations: int,
     rng: np.random.Generator,
     *,
     step: float = 0.1,
     perturbation: float = 0.1,
-) -> Top:
+) -> tuple[Point, Value]:
     r"""Simultaneous perturbation stochastic approximation, maximising.
 
     .. math:: x_{k+1} = x_k + a_k \frac{F(x_k + c_k \delta) - F(x_k - c_k \delta)}{2 c_k}
@@ -81,41 +81,45 @@ def spsa(
     Parameters
     ----------
     function : callable
-    start : ndarray, shape (k,)
+        Gradients are not used.
+    start : Point
     bounds : list of pairs
     n_iterations : int
         Of two evaluations each.
     rng : numpy.random.Generator
     step : float, default 0.1
-        What the first step moves each coordinate by, about; a is chosen so.
+        What the first step moves each coordinate by, about; sets a.
     perturbation : float, default 0.1
         c.
 
     Returns
     -------
-    Top
-        The last point, and the value there; its gradient is not known (NaN).
+    point : Point
+        The last one.
+    value : Value
 
     References
     ----------
     .. [1] J. C. Spall (1998), An overview of the simultaneous perturbation method for efficient
        optimization, Johns Hopkins APL Technical Digest 19.
     """
-    low, high = np.transpose(bounds) if start.size else (start, start)
-    x = start.copy()
+    x = start.x.copy()
+    low, high = np.transpose(bounds) if x.size else (x, x)
     stability = _STABILITY * n_iterations
     gain = None
     for k in range(1, n_iterations + 1):
         away = perturbation / k**_GAMMA
         signs = rng.choice([-1.0, 1.0], x.size)
         ahead, behind = np.clip(x + away * signs, low, high), np.clip(x - away * signs, low, high)
-        slope = (function(ahead) - function(behind)) / (2.0 * away) * signs
+        change = function(start.at(ahead)).total - function(start.at(behind)).total
+        slope = change / (2.0 * away) * signs
         size = float(np.abs(slope).max(initial=0.0))
         if gain is None and np.isfinite(size) and size > 0:
             gain = step / size * (stability + k) ** _ALPHA
         if gain is not None and np.isfinite(size):
             x = np.clip(x + gain / (stability + k) ** _ALPHA * slope, low, high)
-    return Top(x, function(x), np.full(x.size, np.nan), True)
+    point = start.at(x)
+    return point, function(point)
 
 
 def maximize_frechet_bound(
@@ -126,7 +130,7 @@ def maximize_frechet_bound(
     batch_size: int = 30,
     n_iterations: int = 200,
     start: Mapping[str, Any] | None = None,
-    random_seed: Seed = 0,
+    random_seed: Seed = None,
     progressbar: bool = True,
 ) -> HyperparameterFit:
     """Hyperparameters by the procedure of Benavoli, Azzimonti & Piga (2020), for replication only.
@@ -147,8 +151,8 @@ def maximize_frechet_bound(
         twice.
     start : mapping, optional
         Values of random variables by name, on their own scale.
-    random_seed : int, Generator, SeedSequence or None, default 0
-        Of batches and perturbations.
+    random_seed : int, Generator, SeedSequence or None, default None
+        Of batches and perturbations; give one for the same result each time.
     progressbar : bool, default True
         Show progress.
 
@@ -169,34 +173,37 @@ def maximize_frechet_bound(
     .. [1] A. Benavoli, D. Azzimonti & D. Piga (2020), arXiv:2005.12987.
     """
     began = time.perf_counter()
-    rng = as_generator(random_seed)
-    objective, everything = objective_of_process(gp, X, y, as_count("batch_size", batch_size), rng)
-    origin = objective.start(start)
-    if objective.binary:
+    rng, settings = as_generator(random_seed), SearchSettings()
+    data = TrainingData(gp, X, y)
+    found = process_objective(data, as_count("batch_size", batch_size), rng, start)
+    objective, coordinates = found.objective, found.objective.coordinates
+    if coordinates.binary:
         raise ValueError(
-            f"{', '.join(objective.binary)} cannot be perturbed: give the phases as numbers."
+            f"{', '.join(coordinates.binary_names)} cannot be perturbed: give the phases as "
+            "numbers."
         )
-    bounds = objective.bounds(origin)
+    bounds = coordinates.bounds(found.origin, settings.start.half_width)
 
-    def bound(x: FloatArray, pattern: Pattern) -> Value:
-        logs = objective.batch_evidences(x, pattern, _DRAWS)
-        return Value(frechet_lower_bound(logs), float(logs.sum()), np.full(x.size, np.nan))
+    def bound(point: Point) -> Value:
+        logs = objective.batch_evidences(point, _DRAWS)
+        unknown = np.full(point.x.size, np.nan)
+        return Value(frechet_lower_bound(logs), float(logs.sum()), unknown)
 
-    with Journal(objective, progressbar) as journal:
-        recorded = journal.run((), "spsa", bound)
+    with EvaluationLog(coordinates.labels, progressbar) as log:
         n_iterations = as_count("n_iterations", n_iterations)
-        top = spsa(lambda x: recorded(x)[0], origin, bounds, n_iterations, rng)
-    whole = objective.on([everything])
+        logged = log.run("spsa", bound)
+        point, _ = spsa(logged, Point(found.origin), bounds, n_iterations, rng)
+    whole = objective.on([found.data])
     return HyperparameterFit(
-        point=objective.point(top.x, ()),
-        log_marginal_likelihood=whole.estimate(top.x, (), 1024, 0),
-        log_prior=objective.log_prior(top.x, ()),
+        point=objective.named(point),
+        log_marginal_likelihood=whole.estimate(point, settings.evidence_draws, 0),
+        log_prior=objective.log_prior(point),
         std_error={},
         kind="frechet",
-        settled=True,
+        converged=True,
         at_bound=[],
         flat=[],
-        runs=journal.runs(),
-        path=journal.path(),
+        runs=log.runs(),
+        path=log.path(),
         seconds=time.perf_counter() - began,
     )

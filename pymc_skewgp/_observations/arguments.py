@@ -1,7 +1,7 @@
 """What the exact posterior accepts: inputs, labels, pseudo-points."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._validation import (
     FloatArray,
@@ -27,8 +27,8 @@ def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> Flo
     return as_matrix(name, array, (None, n_features)).copy()
 
 
-def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArray:
-    """Labels of two classes as +1 and -1; the caller knows them as `name`, one a row of `rows`."""
+def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray[np.int64]:
+    """Labels of two classes as 0 and 1; the caller knows them as `name`, one a row of `rows`."""
     refuse_masked(name, y)
     labels = np.asarray(y)
     refuse_other_kinds(name, labels, "cMm")
@@ -42,7 +42,7 @@ def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArr
         raise TypeError(f"{name} must hold numbers or booleans: {error}.") from error
     for negative in (0, -1):
         if np.isin(found, (negative, 1)).all():
-            return np.where(labels == 1, 1.0, -1.0)
+            return (labels == 1).astype(np.int64)
     if found.dtype.kind == "f" and np.isnan(found).any():
         raise ValueError(f"{name} must be finite, found NaN: drop those rows of {rows} and {name}.")
     shown = ", ".join(map(repr, found[:5].tolist())) + (", ..." if found.size > 5 else "")
@@ -50,6 +50,11 @@ def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArr
         f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
         f"{shown}. For other codes use ({name} == positive_class)."
     )
+
+
+def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArray:
+    """Labels as +1 and -1."""
+    return np.where(as_labels(y, n, name, rows) == 1, 1.0, -1.0)
 
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:

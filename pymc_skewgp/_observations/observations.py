@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import block_diag
 
 from pymc_skewgp._validation import FloatArray
 
@@ -132,6 +133,5 @@ def _stacked_design(parts: Sequence[Observations]) -> Design:
 
 
 def _block_diagonal(noise: Sequence[FloatArray]) -> FloatArray:
-    blocks = [np.diag(S) if S.ndim == 1 else S for S in noise]
-    whole: FloatArray = sparse.block_diag(blocks).toarray()
+    whole: FloatArray = block_diag(*[np.diag(S) if S.ndim == 1 else S for S in noise])
     return whole

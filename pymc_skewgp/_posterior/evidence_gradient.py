@@ -12,18 +12,17 @@ import numpy as np
 
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT, log_prob_and_gradient
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
-from pymc_skewgp._gaussian.truncated import log_prob_rectangle
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._sun.contradiction import round_off_effect
 from pymc_skewgp._threads import few_blas_threads
-from pymc_skewgp._validation import FloatArray, as_generator
+from pymc_skewgp._validation import FloatArray
 
 # An optimiser needs a gradient that is right to a few digits; the value is off by the square.
 EP_TOLERANCE = 1e-4
@@ -125,26 +124,14 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     """
     if not _round_off(terms) <= LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
-    joint = _log_rectangle(terms.lower, terms.upper, terms.cov, n_draws, random_seed)
+    joint = log_prob_rectangle(terms.cov, terms.lower, terms.upper, n_draws, None, random_seed)
     if not terms.prior_lower.size:
         return joint
-    prior = _log_rectangle(
-        terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws, random_seed
+    prior = log_prob_rectangle(
+        terms.prior_cov, terms.prior_lower, terms.prior_upper, n_draws, None, random_seed
     )
     total = add_estimates(0.0, joint, prior)
     return joint._replace(value=total.value, std_error=total.std_error)
-
-
-def _log_rectangle(
-    lower: FloatArray, upper: FloatArray, cov: FloatArray, n_draws: int, random_seed: int
-) -> Estimate:
-    """Log probability of a rectangle; 0 when no limit is finite, or there is none."""
-    kept = np.isfinite(lower) | np.isfinite(upper)
-    if not kept.any():
-        return Estimate(0.0, 0.0, 1.0, -np.inf)
-    matrix = symmetric(cov[np.ix_(kept, kept)])
-    rng = as_generator(random_seed)
-    return log_prob_rectangle(matrix, lower[kept], upper[kept], n_draws, None, rng)
 
 
 def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:

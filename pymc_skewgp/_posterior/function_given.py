@@ -8,7 +8,7 @@ from scipy.linalg import cho_solve
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
-from pymc_skewgp._posterior.probit import Prior
+from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
 
 _JITTER = 1e-6  # as pm.gp adds, so that the draws and their continuation agree

@@ -7,14 +7,16 @@ here to be compared with the exact posterior.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve, solve_triangular
-from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._gaussian.truncated import log_orthant
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
-from pymc_skewgp._posterior.probit import Prior, ProbitProblem
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
@@ -49,9 +51,7 @@ class GaussianPosterior(NamedTuple):
         )
 
 
-def ep_posterior(
-    prior: Prior, X: FloatArray, sign: FloatArray, new: FloatArray
-) -> GaussianPosterior:
+def ep_posterior(prior: Prior, X: FloatArray, y: ArrayLike, new: FloatArray) -> GaussianPosterior:
     r"""Expectation propagation, in u and so, as f given u is Gaussian, in f.
 
     With EP's Gaussian N(m, S) for u, sites T = diag(tau), G = cov(u) and C = cov(u, f),
@@ -66,33 +66,35 @@ def ep_posterior(
     prior : Prior
     X, new : ndarray, shape (n, d) and (t, d)
         Inputs with labels, and new points, whose noise of the kernel is their own.
-    sign : ndarray, shape (n,)
-        Labels as +-1.
+    y : array_like, shape (n,)
+        Labels of a probit likelihood.
 
     Returns
     -------
     GaussianPosterior
     """
     everywhere = np.vstack([prior.pseudo_points, X, new])
-    problem = ProbitProblem(
+    likelihood, s = BernoulliProbit(), prior.n_pseudo_points
+    given = process_given(
         prior.covariance("X", everywhere),
         prior.mean("X", np.vstack([X, new])),
-        prior.scale,
+        prior.phase,
         prior.truncation,
-        sign,
+        likelihood.observations(likelihood.as_data(y, X.shape[0])),
     )
-    ep = fit_ep(problem.cov, problem.lower, np.full(problem.lower.size, np.inf), tol=_EP_TOLERANCE)
-    cross = problem.row_factor @ problem.prior_factor.T
-    cov = problem.prior_factor @ problem.prior_factor.T
-    cov -= cross.T @ problem.cov.site_precision(ep.tau) @ cross
+    ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
+    factor = given.factor[s:]
+    cross = given.row_factor @ factor.T
+    cov = factor @ factor.T
+    cov -= cross.T @ given.cov.site_precision(ep.tau) @ cross
     log_evidence = ep.log_prob
-    if prior.n_pseudo_points:
+    if s:
         log_evidence -= log_orthant(prior.truncation, prior.latent_cov, 1024, 0).value
-    return GaussianPosterior(problem.mean + cross.T @ ep.weights, cov, log_evidence)
+    return GaussianPosterior(given.mean[s:] + cross.T @ ep.weights, cov, log_evidence)
 
 
 def laplace_posterior(
-    prior: Prior, X: FloatArray, sign: FloatArray, new: FloatArray
+    prior: Prior, X: FloatArray, y: ArrayLike, new: FloatArray
 ) -> GaussianPosterior:
     r"""Laplace's approximation: the mode of p(f | y), and the curvature there.
 
@@ -108,7 +110,7 @@ def laplace_posterior(
 
     Parameters
     ----------
-    prior, X, sign, new
+    prior, X, y, new
         As for `ep_posterior`; `prior` without pseudo-points.
 
     Returns
@@ -127,12 +129,13 @@ def laplace_posterior(
         )
     everywhere = prior.covariance("X", np.vstack([X, new]))
     mean = prior.mean("X", np.vstack([X, new]))
-    n = sign.size
+    likelihood, n = BernoulliProbit(), X.shape[0]
+    labels = likelihood.as_data(y, n)
     K, centre = everywhere[:n, :n], mean[:n]
     a, f = np.zeros(n), centre.copy()
-    value = float(log_ndtr(sign * f).sum())
+    value = float(likelihood.log_likelihood(labels, f).sum())
     for _ in range(_MOST_STEPS):
-        gradient, weight = _derivatives(f, sign)
+        gradient, weight = likelihood.derivatives(labels, f)
         root = np.sqrt(weight)
         chol = _site_chol(K, root)
         b = weight * (f - centre) + gradient
@@ -141,7 +144,8 @@ def laplace_posterior(
         size, new_value = 1.0, -np.inf
         while size > 1e-6:
             trial_f, trial_a = f + size * moved, a + size * step
-            new_value = float(log_ndtr(sign * trial_f).sum() - 0.5 * trial_a @ (trial_f - centre))
+            new_value = float(likelihood.log_likelihood(labels, trial_f).sum())
+            new_value -= 0.5 * float(trial_a @ (trial_f - centre))
             if new_value >= value:
                 break
             size *= 0.5
@@ -150,7 +154,7 @@ def laplace_posterior(
         gained, f, a, value = new_value - value, trial_f, trial_a, new_value
         if gained < _NEWTON_TOLERANCE * (1.0 + abs(value)):
             break
-    gradient, weight = _derivatives(f, sign)
+    gradient, weight = likelihood.derivatives(labels, f)
     root = np.sqrt(weight)
     chol = _site_chol(K, root)
     log_evidence = value - float(np.log(chol.diagonal()).sum())
@@ -158,14 +162,6 @@ def laplace_posterior(
     return GaussianPosterior(
         mean + everywhere[:, :n] @ gradient, everywhere - half.T @ half, log_evidence
     )
-
-
-def _derivatives(f: FloatArray, sign: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """First, and minus the second, derivative of log Phi(sign f) in f."""
-    z = sign * f
-    ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
-    # Far in the wrong tail the curvature tends to 1; round-off must not make it negative.
-    return sign * ratio, np.clip(ratio * (z + ratio), 0.0, 1.0)
 
 
 def _site_chol(K: FloatArray, root: FloatArray) -> FloatArray:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri, owens_t
 
 from pymc_skewgp._gaussian.mixture import (
     mixture_cdf,
@@ -16,15 +15,13 @@ from pymc_skewgp._gaussian.mixture import (
     mixture_moments,
     mixture_quantiles,
 )
-from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.bernoulli_probit import (
+    Probability,
+    label_probability,
+    probability_sd,
+)
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
-
-
-class Probability(NamedTuple):
-    """A probability at each point, with its Monte Carlo standard error."""
-
-    value: FloatArray
-    std_error: FloatArray
 
 
 class Moments(NamedTuple):
@@ -104,43 +101,18 @@ class LatentMarginals:
         return mixture_density(self.means, self.variance, self.weights, rows).reshape(shape)
 
     def probability(self) -> Probability:
-        r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`.
+        r"""Probability of a label 1 under a probit link, with its Monte Carlo standard error.
 
-        To S effective draws one is added that stands for what no draw has met, a Gaussian of the
-        same mean and variance: less than a standard error where the draws know better, and where
-        they do not, in a tail beyond 1/S, no label is called impossible. There the standard error
-        is that of S draws of that Gaussian too, as draws that all missed a tail do not tell how
-        far their mean is off.
+        .. math:: p = \sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}
         """
-        p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
-        mean = p @ self.weights
-        p -= mean[:, None]
-        error = weighted_error(p, self.weights, self.replicate)
-        n_effective = 1.0 / float(self.weights @ self.weights)
-        share = 1.0 / (1.0 + n_effective)
-        centre, sd, _ = self.moments
-        total = 1.0 + sd**2
-        other = ndtr(centre / np.sqrt(total))
-        # And its label is one of two.
-        doubt = share**2 * other * (1.0 - other)
-        tail = np.minimum(other, 1.0 - other)
-        spread = _probability_variance(tail, (total - 1.0 - self.variance) / total)
-        # The chance that no draw was there; if so, it holds no more than the share of one.
-        missed = np.exp(-n_effective * np.minimum(tail, np.minimum(mean, 1.0 - mean)))
-        missed *= share / np.maximum(tail, share)
-        error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
-        return Probability(mean + share * (other - mean), error)
+        return label_probability(self)
 
     def probability_sd(self) -> FloatArray:
         r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
 
         .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
         """
-        p = ndtr(self.means / np.sqrt(1.0 + self.variance)[:, None])
-        within = _probability_variance(p, (self.variance / (1.0 + self.variance))[:, None])
-        between = (p - (p @ self.weights)[:, None]) ** 2
-        sd: FloatArray = np.sqrt((within + between) @ self.weights)
-        return sd
+        return probability_sd(self)
 
     def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
         """These points, then those of `other`, a mixture over the same draws."""
@@ -153,21 +125,6 @@ class LatentMarginals:
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
         array = as_columns(values, self.size)
         return array.reshape(-1, self.size), array.shape
-
-
-def _probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
-    r"""Variance of :math:`\Phi(a)` over a Gaussian a with mean p of it.
-
-    .. math:: p - p^2 - 2 T\{z, \sqrt{(1 - \rho) / (1 + \rho)}\}, \qquad
-        \rho = \mathrm{var}(a) / (1 + \mathrm{var}(a))
-
-    with p = Phi(z): the probability that two standard normals of correlation rho are both below z,
-    less the square (Owen 1956, doi:10.1214/aoms/1177728074).
-    """
-    rho = np.clip(correlation, 0.0, 1.0)
-    both = 2.0 * owens_t(ndtri(p), np.sqrt((1.0 - rho) / (1.0 + rho)))
-    variance: FloatArray = np.maximum(p - p**2 - both, 0.0)
-    return variance
 
 
 def as_columns(values: ArrayLike, size: int) -> FloatArray:

@@ -1,91 +1,87 @@
-"""The exact posterior of probit classification under a GP or Skew GP prior.
+"""The exact posterior of a latent function under a GP or Skew GP prior.
 
-Everything comes from one truncated Gaussian, u ~ N(0, G) restricted to u > -g, whose rows are the
-signs of the process at the pseudo-points and the signs of the noisy observations. Given u, the
-process is Gaussian at the data and everywhere else.
+Everything comes from one truncated Gaussian, u ~ N(0, G) within limits, whose rows are the signs of
+the process at the pseudo-points and what was observed of it. Given u, the process is Gaussian at
+the data and everywhere else.
 """
 
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, ndtr
+from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.truncated import (
-    Seed,
-    TruncatedDraws,
-    draws_by,
-    lin_ess_draws,
-    log_orthant,
-)
-from pymc_skewgp._gaussian.weights import Estimate, add_estimates, systematic_resample
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import Estimate, add_estimates, normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
-from pymc_skewgp._observations.arguments import as_inputs, as_phase, as_signs
-from pymc_skewgp._posterior.datatree import as_datatree, sampling_attributes
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Probability
-from pymc_skewgp._posterior.probit import CovarianceFunction, MeanFunction, Prior, ProbitProblem
-from pymc_skewgp._sun.contradiction import naming_the_labels
+from pymc_skewgp._observations.arguments import as_inputs, as_phase
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit, Probability
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.datatree import sampling_attributes
+from pymc_skewgp._posterior.latent import Method, draw_latent, equal_draws
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.output import predictions_tree, sample_tree
+from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
+from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
     FloatArray,
+    Seed,
     as_count,
     as_generator,
     as_real_array,
     as_vector,
 )
 
-Method = Literal["twisted", "lin_ess"]
-
-# Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
-_LEAST_WEIGHTED = 128
 _ETI_89 = (0.055, 0.5, 0.945)
 
 
-class _Regression(NamedTuple):
-    """f at t points given u, but for the draws: f - centre = solved' u + residual."""
-
-    centre: FloatArray  # (t,), prior mean
-    variance: FloatArray  # (t,), prior variance
-    row_cov: FloatArray  # (s + n, t), covariance of u with f
-    solved: FloatArray  # G^-1 row_cov
-
-
 class SkewGPPosterior:
-    r"""Exact posterior of a latent function given binary labels, probit likelihood.
+    r"""Exact posterior of a latent function given data.
 
-    Prior: f is a Gaussian process with mean m and kernel k, told the sign of itself at s
+    Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
     pseudo-points r: :math:`\ell_j f(r_j) / \mathrm{sd}(r_j) + \gamma_j > 0` (f less its mean).
-    With s = 0 it is the ordinary GP. Labels: :math:`P(y_i = 1) = \Phi(f(x_i))`. With
-    :math:`w_i = 2 y_i - 1`, everything follows from
+    With s = 0 it is the ordinary GP. The likelihood makes of the data rows
+
+    .. math:: v = A f + a + e, \qquad e \sim N(0, S),
+
+    some of them points, v = y, and some of them intervals, l < v < h: a label 1 under a probit link
+    is the interval :math:`(0, \infty)`, with S = 1. Points are conditioned on as in GP regression.
+    Of the intervals, and of the signs at the pseudo-points, a rectangle is left:
 
     .. math::
 
-        u \sim N(0, \tilde\Gamma) \;\text{ given }\; u > -\tilde\gamma, \qquad
-        \tilde\Gamma = \begin{pmatrix} \Gamma & C^\top W \\ W C & W K W + I \end{pmatrix}, \qquad
-        \tilde\gamma = \begin{pmatrix} \gamma \\ W m \end{pmatrix};
+        u \sim N(0, G) \;\text{ given }\; l - \mu < u < h - \mu, \qquad
+        G = A K A^\top + S, \quad \mu = A m + a,
 
-    the evidence is :math:`P(u > -\tilde\gamma) / P(u_{1:s} > -\gamma)` and f given u is Gaussian.
+    with m and K the moments of f given the points. The marginal likelihood is the density of the
+    points times the probability of the rectangle, over that of the signs at the pseudo-points
+    alone; f given u is Gaussian.
 
     Parameters
     ----------
     X : array_like, shape (n, d) or (n,)
         Inputs.
     y : array_like, shape (n,)
-        Labels, 0 and 1, or -1 and 1, or booleans.
+        Data: labels (0 and 1, or -1 and 1, or booleans), or what `likelihood` asks for.
     cov_func : callable
         Kernel ``k(X, Xs=None, diag=False)`` returning arrays; what ``k(X)`` has beyond ``k(X, X)``
         is noise of each row (see Notes). `SkewGP.posterior` makes one from a ``pm.gp.cov`` object.
     mean_func : callable, optional
         ``m(X)`` of shape (n,). Default zero.
+    likelihood : optional
+        Of ``pymc_skewgp.likelihoods``. Default ``BernoulliProbit()``.
     pseudo_points : array_like, shape (s, d) or (s,), optional
-        Where the prior knows the sign of f. Default none: a GP.
+        Where the prior is conditioned on the sign of f. Default none: a GP.
     phase : array_like, shape (s,), optional
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
@@ -98,8 +94,8 @@ class SkewGPPosterior:
     Raises
     ------
     ValueError
-        Labels of other than two classes, empty data, shapes that do not fit, NaN or infinities,
-        pseudo-points that coincide, phases other than +-1.
+        Data that the likelihood does not know, empty data, shapes that do not fit, NaN or
+        infinities, pseudo-points that coincide, phases other than +-1.
     ContradictoryPseudoPointsError
         Signs at the pseudo-points so improbable that their probability is lost in round-off.
 
@@ -115,6 +111,7 @@ class SkewGPPosterior:
     ----------
     .. [1] A. Benavoli, D. Azzimonti & D. Piga (2020), Skew Gaussian processes for classification,
        doi:10.1007/s10994-020-05906-3, arXiv:2005.12987.
+    .. [2] C. E. Rasmussen & C. K. I. Williams (2006), Gaussian Processes for Machine Learning.
 
     Examples
     --------
@@ -139,6 +136,7 @@ class SkewGPPosterior:
         *,
         cov_func: CovarianceFunction,
         mean_func: MeanFunction | None = None,
+        likelihood: Likelihood | None = None,
         pseudo_points: ArrayLike | None = None,
         phase: ArrayLike | None = None,
         truncation: ArrayLike = 0.0,
@@ -147,7 +145,8 @@ class SkewGPPosterior:
     ) -> None:
         self._X = as_inputs("X", X)
         n, d = self._X.shape
-        self._sign = as_signs(y, n)
+        self._likelihood = _checked_likelihood(likelihood)
+        self._y = self._likelihood.as_data(y, n)
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
         points = np.zeros((0, d))
@@ -173,7 +172,8 @@ class SkewGPPosterior:
     def __repr__(self) -> str:
         return (
             f"SkewGPPosterior(n={self._X.shape[0]}, n_features={self._X.shape[1]}, "
-            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={self._fitted})"
+            f"likelihood={self._likelihood!r}, n_pseudo_points={self._prior.n_pseudo_points}, "
+            f"fitted={self._fitted})"
         )
 
     @property
@@ -186,10 +186,19 @@ class SkewGPPosterior:
         """Kernel, mean and pseudo-points, as functions and arrays."""
         return self._prior
 
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood; one of ``pymc_skewgp.likelihoods``."""
+        return self._likelihood
+
     @cached_property
     def latent(self) -> TruncatedDraws:
-        """Weighted draws of u, columns: pseudo-points first, then data."""
-        return self._draw_latent(self._n_draws, "twisted", self._random_seed, 1, 1)
+        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data."""
+        n_draws = self._n_draws if self._sampler.size else 1  # without u there is nothing to draw
+        n_pseudo_points = self._prior.n_pseudo_points
+        return draw_latent(
+            self._sampler, n_draws, "twisted", self._random_seed, n_pseudo_points=n_pseudo_points
+        )
 
     @cached_property
     def log_marginal_likelihood(self) -> Estimate:
@@ -200,15 +209,31 @@ class SkewGPPosterior:
 
     @cached_property
     def sun(self) -> SUN:
-        """The posterior of f at the data as a `SUN` with s + n latent dimensions."""
-        problem = self._problem
-        prior = problem.prior_factor
-        return SUN._trusted(
-            problem.mean,
-            prior @ prior.T,
-            prior @ problem.row_factor.T,
-            -problem.lower,
-            problem.cov.dense(),
+        """The posterior of f at the data as a `SUN`, one latent dimension for each row of u.
+
+        Raises
+        ------
+        ValueError
+            For observations with two finite limits, which no SUN can express.
+        """
+        given, s = self._conditioning, self._prior.n_pseudo_points
+        above = np.isposinf(given.upper)
+        if not (above | np.isneginf(given.lower)).all():
+            raise ValueError(
+                "a SUN has one-sided latent limits, and some observations have two: use sample, "
+                "predict or marginals."
+            )
+        side = np.where(above, 1.0, -1.0)
+        factor = given.factor[s:]
+        row_factor = side[:, None] * given.row_factor
+        return SUN._of(
+            SunParameters(
+                given.mean[s:],
+                factor @ factor.T,
+                factor @ row_factor.T,
+                np.where(above, -given.lower, given.upper),
+                side[:, None] * given.cov.dense() * side,
+            )
         )
 
     def sample(
@@ -228,7 +253,8 @@ class SkewGPPosterior:
             Draws in each chain; chains.
         method : {"twisted", "lin_ess"}
             "twisted": near-independent draws (weighted ones, resampled to equal weights within each
-            chain). "lin_ess": a Markov chain, kept for comparison.
+            chain). "lin_ess": a Markov chain, kept for comparison. Under a Gaussian likelihood and
+            a GP prior draws are independent, by either.
         random_seed : int, Generator, SeedSequence or None
             Source of randomness.
         thin : int, default 1
@@ -238,7 +264,7 @@ class SkewGPPosterior:
         -------
         DataTree
             Groups ``posterior`` (``f``: chain, draw, obs_id), ``posterior_predictive`` (``y``: new
-            labels at the data), ``sample_stats`` (``log_weight`` of
+            data at the same inputs), ``sample_stats`` (``log_weight`` of
             the draw before resampling; attributes ``method``, ``relative_ess``, ``pareto_k``,
             ``sampling_time`` in seconds, and for "twisted" ``log_marginal_likelihood`` with
             ``log_marginal_likelihood_se``, from these draws), ``log_likelihood``,
@@ -246,29 +272,21 @@ class SkewGPPosterior:
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
         _refuse_too_many(draws, chains, self._X.shape[0])
-        rng = as_generator(random_seed)
+        rng, thin = as_generator(random_seed), as_count("thin", thin)
+        s = self._prior.n_pseudo_points
         started = time.perf_counter()
-        with few_blas_threads(self._sign.size):
-            latent, chosen = self._equal_draws(draws, chains, method, rng, as_count("thin", thin))
-            f = self._problem.function_given(latent.draws, rng, chosen.ravel())
-        elapsed = time.perf_counter() - started
+        with few_blas_threads(self._X.shape[0]):
+            latent, chosen = equal_draws(
+                self._sampler, (chains, draws), method, rng, n_pseudo_points=s, thin=thin
+            )
+            f = self._conditioning.draw(latent.draws, rng, chosen.ravel(), skip=s)
+        attributes = {
+            **self._attributes(latent),
+            "sampling_time": time.perf_counter() - started,
+        }
         f = f.reshape(chains, draws, -1)
-        log_likelihood = log_ndtr(self._sign * f)
-        # An exponential variable exceeds -log p with probability p: the label is drawn again.
-        again = rng.standard_exponential(f.shape, dtype=np.float32) > -log_likelihood
-        return as_datatree(
-            {
-                "posterior": {"f": f},
-                "posterior_predictive": {"y": np.where(again, self._labels, 1 - self._labels)},
-                "sample_stats": {"log_weight": latent.log_weights[chosen]},
-                "log_likelihood": {"y": log_likelihood},
-                "observed_data": {"y": self._labels},
-                "constant_data": {"X": self._X},
-            },
-            dims={"f": ["obs_id"], "y": ["obs_id"], "X": ["obs_id", "feature"]},
-            coords={"obs_id": np.arange(f.shape[-1]), "feature": np.arange(self._X.shape[1])},
-            attrs={**self._attributes(latent), "sampling_time": elapsed},
-        )
+        log_weight = latent.log_weights[chosen]
+        return sample_tree(self._likelihood, self._X, self._y, f, log_weight, rng, attributes)
 
     def predict(
         self,
@@ -281,9 +299,9 @@ class SkewGPPosterior:
     ) -> DataTree:
         r"""Predict at new points by the mixture over u.
 
-        Given u, :math:`f_* \sim N(m_*(u), v_*)`; so
-        :math:`p(y_* = 1) = E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}`, and moments and quantiles are
-        those of a Gaussian mixture, without noise from drawing f.
+        Given u, :math:`f_* \sim N(m_*(u), v_*)`; so moments and quantiles are those of a Gaussian
+        mixture, without noise from drawing f, and the probability of a label is
+        :math:`p(y_* = 1) = E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}`.
 
         Parameters
         ----------
@@ -291,7 +309,7 @@ class SkewGPPosterior:
             New inputs. Noise of the kernel is drawn afresh for each row, also at inputs of the
             data.
         draws, chains : int
-            Draws of f, p and y. ``draws=0`` leaves
+            Draws of f and of what the likelihood predicts. ``draws=0`` leaves
             out the group ``predictions``, whose joint draws need the covariance of all new points.
         quantiles : sequence of float, default (0.055, 0.5, 0.945)
             Probabilities for ``f_quantile``; the default is the median and the 89 % interval. Empty
@@ -302,63 +320,23 @@ class SkewGPPosterior:
         Returns
         -------
         DataTree
-            Group ``predictions``: draws ``f``, ``p`` = Phi(f) and ``y`` with dims (chain, draw,
-            pred_id), jointly over the new points. Group ``predictions_summary``: ``f_mean``,
-            ``f_sd``, ``f_skewness``, ``f_quantile`` (quantile, pred_id) and ``p_mean``, with Monte
-            Carlo standard errors ``f_mean_mcse``, ``f_sd_mcse``, ``f_skewness_mcse`` and
-            ``p_mcse``. Group ``predictions_constant_data``: ``X``.
+            Group ``predictions``: draws ``f`` and, under a probit likelihood, ``p`` = Phi(f) and
+            labels ``y``, under a Gaussian one values ``y``, with dims (chain, draw, pred_id),
+            jointly over the new points. Group ``predictions_summary``: ``f_mean``, ``f_sd``,
+            ``f_skewness`` with Monte Carlo standard errors ``f_mean_se``, ``f_sd_se``,
+            ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with ``p_se``, or
+            ``y_mean`` and ``y_sd``. Group ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
         _refuse_too_many(draws, chains, new.shape[0])
         rng = as_generator(random_seed)
-        regression = self._regression(new)
+        regression = self._regression(new, joint=draws > 0)
         marginals = self._marginals(regression)
-        mean, sd, skewness = marginals.moments
-        errors = marginals.moment_errors
-        p_mean, p_mcse = marginals.probability()
-
-        groups: dict[str, dict[str, Any]] = {}
-        quantile_group = {}
-        if probs.size:
-            quantile_group["f_quantile"] = marginals.quantile(probs)
-        if draws:
-            drawn, chosen = self._equal_draws(draws, chains, "twisted", rng, 1)
-            solved = regression.solved
-            residual = self._prior.covariance("Xnew", new) - regression.row_cov.T @ solved
-            factor = linalg.low_rank_factor(0.5 * (residual + residual.T))
-            f = regression.centre[:, None] + (drawn.draws[chosen.ravel()] @ solved).T
-            f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
-            f = f.T.reshape(chains, draws, -1)
-            p = ndtr(f)
-            y = (rng.random(p.shape) < p).astype(np.int64)
-            groups["predictions"] = {"f": f, "p": p, "y": y}
-        return as_datatree(
-            {
-                **groups,
-                "predictions_summary": {
-                    "f_mean": mean,
-                    "f_sd": sd,
-                    "f_skewness": skewness,
-                    **dict(zip(_MOMENT_ERRORS, errors, strict=True)),
-                    **quantile_group,
-                    "p_mean": p_mean,
-                    "p_mcse": p_mcse,
-                },
-                "predictions_constant_data": {"X": new},
-            },
-            dims={
-                **{name: ["pred_id"] for name in _PER_POINT},
-                "f_quantile": ["quantile", "pred_id"],
-                "X": ["pred_id", "feature"],
-            },
-            coords={
-                "pred_id": np.arange(new.shape[0]),
-                "quantile": probs,
-                "feature": np.arange(new.shape[1]),
-            },
-            attrs=self._attributes(self.latent),
+        f = self._draw_at(new, regression, (chains, draws), rng) if draws else None
+        return predictions_tree(
+            self._likelihood, new, marginals, f, probs, rng, self._attributes(self.latent)
         )
 
     def probability(self, Xnew: ArrayLike) -> Probability:
@@ -376,7 +354,16 @@ class SkewGPPosterior:
         -------
         Probability
             ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
+
+        Raises
+        ------
+        TypeError
+            Under a likelihood that has no labels.
         """
+        if not isinstance(self._likelihood, BernoulliProbit):
+            raise TypeError(
+                f"probability is of a label 1; under {self._likelihood!r} use predict or marginals."
+            )
         return self.marginals(Xnew).probability()
 
     def marginals(self, Xnew: ArrayLike | None = None) -> LatentMarginals:
@@ -404,88 +391,84 @@ class SkewGPPosterior:
         new = None if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
         return self._marginals(self._regression(new))
 
-    def _regression(self, new: FloatArray | None) -> _Regression:
-        """At new points; for None at the data, which are not new points at their inputs."""
-        problem = self._problem  # first, so that what is wrong at the data is told of as such
-        if new is None:
-            variance = np.einsum("ij,ij->i", problem.prior_factor, problem.prior_factor)
-            return _Regression(problem.mean, variance, *problem.regression())
-        cross = self._prior.covariance("Xnew", self._points, new)
-        variance = self._prior.covariance("Xnew", new, diag=True)
-        return _Regression(self._prior.mean("Xnew", new), variance, *problem.regression(cross))
-
-    def _marginals(self, regression: _Regression) -> LatentMarginals:
-        latent = self.latent
-        weights = np.exp(latent.log_weights - latent.log_weights.max())
-        weights /= weights.sum()
-        means = regression.solved.T @ latent.draws.T
-        means += regression.centre[:, None]
-        known = np.einsum("ij,ij->j", regression.row_cov, regression.solved)
-        variance = np.maximum(regression.variance - known, 0.0)
-        return LatentMarginals(means, variance, weights, latent.replicate)
-
-    @property
-    def _labels(self) -> NDArray[np.int64]:
-        return (self._sign > 0).astype(np.int64)
-
     @cached_property
-    def _problem(self) -> ProbitProblem:
-        return ProbitProblem(
-            self._prior.covariance("X", self._points),
-            self._prior.mean("X", self._X),
-            self._prior.scale,
-            self._prior.truncation,
-            self._sign,
+    def _conditioning(self) -> Conditioning:
+        """Of f at the pseudo-points and at the data."""
+        prior = self._prior
+        return process_given(
+            prior.covariance("X", self._points),
+            prior.mean("X", self._X),
+            prior.phase,
+            prior.truncation,
+            self._likelihood.observations(self._y),
         )
 
     @cached_property
     def _sampler(self) -> RectangleSampler:
         """Fitted once: the evidence, predictions and every call of `sample` draw from it."""
-        lower = self._problem.lower
-        return RectangleSampler(self._problem.cov, lower, np.full(lower.size, np.inf))
+        given = self._conditioning
+        return RectangleSampler(given.cov, given.lower, given.upper)
 
     @cached_property
     def _prior_log_prob(self) -> Estimate:
-        """Log probability of the signs that the prior was told."""
-        return log_orthant(self._prior.truncation, self._prior.latent_cov, self._n_draws, 0)
+        """Log probability of the signs at the pseudo-points."""
+        prior = self._prior
+        limits = -np.inf, prior.truncation
+        return log_prob_rectangle(prior.latent_cov, *limits, self._n_draws, None, 0)
 
     def _evidence(self, joint: Estimate) -> Estimate:
-        value, std_error, _, _ = add_estimates(0.0, joint, self._prior_log_prob)
+        density = self._conditioning.log_density
+        value, std_error, _, _ = add_estimates(density, joint, self._prior_log_prob)
         return joint._replace(value=value, std_error=std_error)
 
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         known = latent.log_prob
         return sampling_attributes(latent, None if known is None else self._evidence(known))
 
-    def _draw_latent(
-        self, n: int, method: str, seed: Seed, chains: int, thin: int
-    ) -> TruncatedDraws:
-        sampler, rng = self._sampler, as_generator(seed)
-        with naming_the_labels(self._prior.n_pseudo_points):
-            if method == "twisted":
-                return draws_by(sampler, n, rng)
-            if method == "lin_ess":
-                problem = sampler.cov, sampler.lower, sampler.upper
-                return lin_ess_draws(*problem, n, rng, n_chains=chains, thin=thin)
-        raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
+    def _regression(self, new: FloatArray | None, *, joint: bool = False) -> Regression:
+        """At new points; for None at the data, which are not new points at their inputs."""
+        given, prior = self._conditioning, self._prior  # first: what is wrong at the data is named
+        if new is None:
+            return given.regression(skip=prior.n_pseudo_points, joint=joint)
+        cross = prior.covariance("Xnew", self._points, new)
+        variance = prior.covariance("Xnew", new, diag=True)
+        return given.regression_at(prior.mean("Xnew", new), variance, cross, joint=joint)
 
-    def _equal_draws(
-        self, draws: int, chains: int, method: str, rng: np.random.Generator, thin: int
-    ) -> tuple[TruncatedDraws, NDArray[np.intp]]:
-        """Draws of u, and which of them to take, shape (chains, draws), for equal weights."""
-        if method == "lin_ess":  # equal already, and the order of a chain matters
-            latent = self._draw_latent(draws * chains, method, rng, chains, thin)
-            return latent, np.arange(draws * chains).reshape(chains, draws)
-        size = max(draws, _LEAST_WEIGHTED)
-        latent = self._draw_latent(size * chains, method, rng, chains, thin)
-        blocks = enumerate(latent.log_weights.reshape(chains, size))
-        # Copies stay side by side, where the effective sample size of a chain sees them.
-        chosen = [i * size + np.sort(systematic_resample(block, draws, rng)) for i, block in blocks]
-        return latent, np.stack(chosen)
+    def _marginals(self, regression: Regression) -> LatentMarginals:
+        latent = self.latent
+        weights = normalized_weights(latent.log_weights)
+        means = regression.solved.T @ latent.draws.T
+        means += regression.centre[:, None]
+        return LatentMarginals(means, regression.variance, weights, latent.replicate)
+
+    def _draw_at(
+        self,
+        new: FloatArray,
+        regression: Regression,
+        shape: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Joint draws of f at new points, shape (chains, draws, t)."""
+        s = self._prior.n_pseudo_points
+        latent, chosen = equal_draws(self._sampler, shape, "twisted", rng, n_pseudo_points=s)
+        assert regression.taken is not None
+        residual = self._prior.covariance("Xnew", new) - regression.taken
+        factor = linalg.low_rank_factor(linalg.symmetric(residual))
+        f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
+        f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
+        return f.T.reshape(*shape, -1)
 
 
-_MOMENT_ERRORS = ("f_mean_mcse", "f_sd_mcse", "f_skewness_mcse")
-_PER_POINT = ("f", "p", "y", "f_mean", "f_sd", "f_skewness", *_MOMENT_ERRORS, "p_mean", "p_mcse")
+def _checked_likelihood(likelihood: Likelihood | None) -> Likelihood:
+    if likelihood is None:
+        return BernoulliProbit()
+    if isinstance(likelihood, type) or not hasattr(likelihood, "observations"):
+        found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
+        raise TypeError(
+            f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
+            f"or Gaussian(0.1); got {found}."
+        )
+    return likelihood
 
 
 def _refuse_too_many(draws: int, chains: int, n_points: int) -> None:

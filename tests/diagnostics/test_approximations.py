@@ -31,7 +31,7 @@ EXACT = exact_marginals(K, 2.0 * LABELS - 1.0)
 def problem(new=NEW, pseudo_points=None, cov_func=None, point=None, X=X, labels=LABELS, **options):
     cov = 4.0 * pm.gp.cov.ExpQuad(1, ls=1.0) if cov_func is None else cov_func
     gp = SkewGP(cov_func=cov, pseudo_points=pseudo_points)
-    prior = gp.posterior(X, labels, point).prior
+    prior = gp.posterior(X, labels, point=point).prior
     counts = {"draws": 250, "chains": 4, "tune": 300, "seed": 3, **options}
     return Problem(gp, dict(point or {}), prior, X, labels, np.asarray(new), **counts)
 

@@ -13,11 +13,15 @@ import pymc_skewgp as sg
 from pymc_skewgp import (
     BoundaryOptimumWarning,
     FlatOptimumWarning,
+    OptimumConvergenceWarning,
     SkewGP,
-    UnsettledOptimumWarning,
     find_hyperparameters,
 )
-from pymc_skewgp._learn import search as search_module
+from pymc_skewgp._learn.batches import random_batches
+from pymc_skewgp._learn.hyperparameters import warn_of
+from pymc_skewgp._learn.learning_run import learn as learning_run
+from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
 
 RNG = np.random.default_rng(11)
 N = 60
@@ -43,7 +47,7 @@ def exact_optimum():
 
 
 def learn(*args, **kwargs):
-    return find_hyperparameters(*args, progressbar=False, **kwargs)
+    return find_hyperparameters(*args, **{"random_seed": 0, "progressbar": False, **kwargs})
 
 
 class TestOptimum:
@@ -57,7 +61,7 @@ class TestOptimum:
         estimate = fit.log_marginal_likelihood
         assert abs(estimate.value - reached) < max(5 * estimate.std_error, 1e-3)
         assert fit.kind == "evidence"
-        assert fit.settled
+        assert fit.converged
         assert fit.log_prior == 0.0
 
     def test_standard_errors(self, exact_optimum):
@@ -75,7 +79,7 @@ class TestOptimum:
                 hessian[i, j] = sum(a * b * value for a, b, value in corners) / (4 * h * h)
         errors = np.sqrt(np.diag(np.linalg.inv(-hessian))) * np.exp(x)
         found = [float(fit.std_error["ls"]), float(fit.std_error["eta"])]
-        # EP's curvature for the exact one, at its own optimum: a few hundredths; a quarter at most
+        # EP's Hessian for the exact one, at its own optimum: a few hundredths; a quarter at most
         # where the evidence is as skewed as for 60 labels.
         np.testing.assert_allclose(found, errors, rtol=0.25)
 
@@ -90,9 +94,14 @@ class TestOptimum:
         assert float(best["total"]) == pytest.approx(float(fit.runs["total"].max()))
         assert fit.path["coordinate"].to_numpy().tolist() == ["ls", "eta"]
         text = str(fit)
+        assert re.fullmatch(
+            r"HyperparameterFit\(ls=\d\.\d+, eta=\d\.\d+; "
+            r"log marginal likelihood -\d+\.\d\d \+- 0\.\d+; converged\)",
+            repr(fit),
+        )
         assert text.startswith("log marginal likelihood -")
         assert "+-" in text
-        assert "NOT settled" not in text
+        assert f"converged: {fit.path.sizes['evaluation']} evaluations" in text
 
     def test_equal_seeds_give_equal_results(self):
         a, b = (learn(flat_ou(), X, Y, random_seed=5, n_restarts=1) for _ in range(2))
@@ -117,8 +126,8 @@ class TestPriors:
 
         best = minimize_scalar(lambda z: -total(z), bounds=(-2.0, 2.0))
         assert total(np.log(fit.point["ls"])) > -best.fun - 0.02
-        at_top = stats.invgamma(5, scale=3).logpdf(fit.point["ls"])
-        assert fit.log_prior == pytest.approx(float(at_top), rel=1e-6)
+        at_optimum = stats.invgamma(5, scale=3).logpdf(fit.point["ls"])
+        assert fit.log_prior == pytest.approx(float(at_optimum), rel=1e-6)
 
     def test_hierarchy_and_deterministics(self):
         with pm.Model():
@@ -155,7 +164,7 @@ class TestPriors:
                 learn(latent, n_restarts=0),
             )
         )
-        # One function but for a jitter of 1e-6; each climb stops at gains of .0002 nats.
+        # One function but for a jitter of 1e-6; each ascent stops at gains of .0002 nats.
         np.testing.assert_allclose([b, c], [a, a], rtol=0.03)
 
     def test_the_point_serves_the_posterior(self):
@@ -167,7 +176,7 @@ class TestPriors:
 
 
 class TestPseudoPoints:
-    """Labels that a plain GP has to be told the side of."""
+    """Labels of which the sign of f at one point says nearly all."""
 
     X = np.array([[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0]])
     Y = np.array([0, 0, 0, 1, 1, 1])
@@ -186,7 +195,7 @@ class TestPseudoPoints:
 
     def test_one_phase(self):
         """Of one sign the prior doubles the evidence at the most: log 2 nats, and gets near."""
-        fit = learn(self.gp(1), self.X, self.Y, start={"r": [[1.5]]}, warnings=False)
+        fit = learn(self.gp(1), self.X, self.Y, start={"r": [[1.5]]}, quiet=True)
         plain = SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0)).posterior(self.X, self.Y)
         gain = fit.log_marginal_likelihood.value - plain.log_marginal_likelihood.value
         assert 0.5 * np.log(2) < gain < np.log(2) + 0.01
@@ -195,14 +204,14 @@ class TestPseudoPoints:
         assert set(fit.runs["pattern"].to_numpy()) == {"0", "1"}
 
     def test_exchangeable_points_need_fewer_patterns(self):
-        fit = learn(self.gp(2), self.X, self.Y, start={"r": [[-1.0], [1.5]]}, warnings=False)
+        fit = learn(self.gp(2), self.X, self.Y, start={"r": [[-1.0], [1.5]]}, quiet=True)
         patterns = set(fit.runs["pattern"].to_numpy())
         # Both phases negative, one of each, both positive; of each, points as they do best.
         assert patterns == {"00", "01", "11"}
 
     def test_points_with_priors_of_their_own_need_all(self):
         gp = self.gp(2, r=lambda: pm.Normal("r", [[-1.0], [1.0]], 1.0, shape=(2, 1)))
-        fit = learn(gp, self.X, self.Y, n_restarts=0, method="ep", warnings=False)
+        fit = learn(gp, self.X, self.Y, n_restarts=0, method="ep", quiet=True)
         assert set(fit.runs["pattern"].to_numpy()) == {"00", "01", "10", "11"}
 
     def test_fixed_points_need_all(self):
@@ -239,7 +248,7 @@ class TestPseudoPoints:
             + stats.norm.logpdf(t)
             for t in grid
         ]
-        # A curvature of about 1: half a grid step, and .005 nats for the end of the search.
+        # A second derivative of about 1: half a grid step, and .005 nats for the end of the search.
         assert abs(fit.point["t"] - grid[np.argmax(total)]) < 0.2
 
 
@@ -265,7 +274,7 @@ class TestManyLabels:
         def evidence(log_ls):
             return ou_probit_log_evidence(x[:, 0], y, np.exp(log_ls), 4.0, points=100)
 
-        # One top in between (a hundred points keep 1e-6 nats of the oracle).
+        # One optimum in between (a hundred points keep 1e-6 nats of the oracle).
         best = minimize_scalar(lambda z: -evidence(z), bounds=(-1.5, 3.5), options={"xatol": 0.02})
         assert evidence(np.log(float(fit.point["ls"]))) > -best.fun - 0.05
 
@@ -273,9 +282,11 @@ class TestManyLabels:
         x, y = data
         fit = learn(self.gp(), x, y, batch_size=100, random_seed=3)
         assert fit.kind == "composite"
-        assert fit.std_error == {}  # batches are not independent: it would promise too much
+        assert (
+            fit.std_error == {}
+        )  # batches are not independent: standard errors would be too small
         rng = np.random.default_rng(3)
-        parts = search_module.random_batches(2.0 * y - 1.0, 100, rng)
+        parts = random_batches(2.0 * y - 1.0, 100, rng)
 
         def composite(log_ls):
             ls = np.exp(log_ls)
@@ -297,36 +308,37 @@ class TestWarnings:
             pm.Potential("more", 3.0 * pm.math.log(ls))
             gp = SkewGP(cov_func=0.01 * pm.gp.cov.ExpQuad(1, ls=ls))
         with pytest.warns(BoundaryOptimumWarning, match="ls went a thousandfold away"):
-            fit = find_hyperparameters(gp, X, Y, progressbar=False)
+            fit = learn(gp, X, Y)
         assert fit.at_bound == ["ls"]
+        assert "at the bounds of the search: ls" in str(fit)
+        learn(gp, X, Y, quiet=True)
 
     def test_flat(self):
-        """An input that is constant has no say at any lengthscale."""
+        """The lengthscale of a constant input has no effect."""
         with pm.Model():
             ls = pm.HalfFlat("ls", shape=2)
             gp = SkewGP(cov_func=4.0 * pm.gp.cov.Matern12(2, ls=ls))
         x = np.column_stack([X[:, 0], np.ones(N)])
-        with pytest.warns(FlatOptimumWarning, match=re.escape("hardly depends on ls[1]")):
-            fit = find_hyperparameters(gp, x, Y, progressbar=False)
+        with pytest.warns(FlatOptimumWarning, match=re.escape("ls[1] is weakly identified")):
+            fit = learn(gp, x, Y)
         assert fit.flat == ["ls[1]"]
+        assert "weakly identified: ls[1]" in str(fit)
         assert np.isfinite(fit.std_error["ls"][0])
         assert np.isinf(fit.std_error["ls"][1])
         assert fit.point["ls"][1] == pytest.approx(1.0, abs=1e-6)
 
-    def test_unsettled(self, monkeypatch):
-        monkeypatch.setattr(search_module, "_MAX_ITERATIONS", 1)
-        with pytest.warns(UnsettledOptimumWarning, match="ended before it was at a top"):
-            fit = find_hyperparameters(
-                flat_ou(),
-                X,
-                Y,
-                progressbar=False,
-                method="ep",
-                n_restarts=0,
-                start={"ls": 0.5, "eta": 1.0},
-            )
-        assert "NOT settled" in str(fit)
-        learn(flat_ou(), X, Y, method="ep", n_restarts=0, warnings=False)
+    def test_convergence(self):
+        settings = SearchSettings(
+            method="ep", n_restarts=0, optimizer=OptimizerSettings(max_iterations=1)
+        )
+        data, start = TrainingData(flat_ou(), X, Y), {"ls": 0.5, "eta": 1.0}
+        run = learning_run(data, settings, np.random.default_rng(0), start=start)
+        with pytest.warns(OptimumConvergenceWarning, match="ended before it was at an optimum"):
+            warn_of(run)
+        fit = run.report(run.estimate())
+        assert not fit.converged
+        assert "not converged: raise n_restarts" in str(fit)
+        assert "; not converged" in repr(fit)
 
 
 class TestArguments:
@@ -371,7 +383,7 @@ class TestArguments:
 
 
 def test_progress(capsys):
-    find_hyperparameters(flat_ou(), X, Y, method="ep", n_restarts=0)
+    find_hyperparameters(flat_ou(), X, Y, method="ep", n_restarts=0, random_seed=0)
     shown = capsys.readouterr().out
     assert "Run 1, ep: log evidence -" in shown
     assert "(at the best point -" in shown

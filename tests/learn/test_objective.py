@@ -8,7 +8,11 @@ from oracles import finite_difference, ou_probit_log_evidence
 from scipy import stats
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._learn.coordinates import initial_values
+from pymc_skewgp._learn.objective import compile_objective
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.settings import StartSettings
+from pymc_skewgp._learn.starts import candidates
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 
 RNG = np.random.default_rng(3)
@@ -25,35 +29,41 @@ def priors(kernel=pm.gp.cov.Matern12):
     return eta**2 * kernel(1, ls=ls)
 
 
-def process(**arguments):
-    """A model with hyperpriors, its SkewGP, and the objective at the data."""
-    with pm.Model() as model:
-        gp = sg.SkewGP(cov_func=priors(), **arguments)
+def objective_of(model, gp=None, batches=((X, SIGN),), start=None):
+    """The objective of a model, or of a SkewGP in it at the data, and the vector it starts from."""
+    if gp is None:
+        return compile_objective(model, collapse_model(model), start=start)
     symbols = [pt.matrix("X"), pt.vector("sign")]
     collapsed = collapse_process(model, gp, *symbols)
-    return Objective(model, collapsed, symbols, [(X, SIGN)]), gp
+    return compile_objective(model, collapsed, symbols, batches, start)
+
+
+def process(start=None, **arguments):
+    """The objective of a SkewGP with hyperpriors, and the vector it starts from."""
+    with pm.Model() as model:
+        gp = sg.SkewGP(cov_func=priors(), **arguments)
+    return objective_of(model, gp, start=start)
 
 
 def at(ls, eta):
-    return np.log([ls, eta])
+    return Point(np.log([ls, eta]))
 
 
 @pytest.mark.parametrize(("ls", "eta"), [(0.3, 1.0), (1.0, 2.0), (4.0, 0.5)])
 def test_evidence_is_exact(ls, eta):
     objective, _ = process()
-    objective.start()
     exact = ou_probit_log_evidence(X[:, 0], Y, ls, eta**2)
-    found = objective.by_twisting(at(ls, eta), (), 256, 0).log_evidence
+    found = objective.by_twisting(at(ls, eta), 256, 0).log_evidence
     # 256 quasi-random draws in 25 dimensions: errors of a few thousandths at these variances.
     assert abs(found - exact) < 0.02
     # EP's own error: hundredths of a nat.
-    assert abs(objective.by_ep(at(ls, eta), ()).log_evidence - exact) < 0.1
-    estimate = objective.estimate(at(ls, eta), (), 1024, 1)
+    assert abs(objective.by_ep(at(ls, eta)).log_evidence - exact) < 0.1
+    estimate = objective.estimate(at(ls, eta), 1024, 1)
     assert abs(estimate.value - exact) < max(5 * estimate.std_error, 1e-3)
     # Densities of the priors on their own scale: no Jacobians.
     log_prior = stats.invgamma(3, scale=2).logpdf(ls) + stats.halfnorm(scale=2).logpdf(eta)
-    assert objective.log_prior(at(ls, eta), ()) == pytest.approx(log_prior, rel=1e-8)
-    value = objective.by_ep(at(ls, eta), ())
+    assert objective.log_prior(at(ls, eta)) == pytest.approx(log_prior, rel=1e-8)
+    value = objective.by_ep(at(ls, eta))
     assert value.total == pytest.approx(value.log_evidence + log_prior, rel=1e-8)
 
 
@@ -72,18 +82,16 @@ def all_random():
             phase=2 * positive - 1,
             truncation=t,
         )
-    symbols = [pt.matrix("X"), pt.vector("sign")]
-    collapsed = collapse_process(model, gp, *symbols)
-    result = Objective(model, collapsed, symbols, [(X[:12], SIGN[:12]), (X[12:], SIGN[12:])])
-    result.start({"r": R})
-    return result
+    batches = [(X[:12], SIGN[:12]), (X[12:], SIGN[12:])]
+    return objective_of(model, gp, batches, {"r": R})[0]
 
 
 class TestGradient:
     X0 = np.array([0.1, 0.4, -1.1, 1.4, 0.3, -0.2, 0.25])
 
     def test_labels(self, all_random):
-        assert all_random.labels == [
+        coordinates = all_random.coordinates
+        assert coordinates.labels == [
             "ls",
             "eta",
             "r[0, 0]",
@@ -92,57 +100,59 @@ class TestGradient:
             "t[1]",
             "level",
         ]
-        assert all_random.binary == ["positive"]
-        assert len(all_random.patterns()) == 4
+        assert coordinates.binary_names == ["positive"]
+        assert coordinates.patterns(3) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
     @pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
     def test_by_ep(self, all_random, pattern):
-        found = all_random.by_ep(self.X0, pattern).gradient
-        numeric = finite_difference(lambda x: all_random.by_ep(x, pattern).total, self.X0, 0.02)
+        point = Point(self.X0, pattern)
+        found = all_random.by_ep(point).gradient
+        numeric = finite_difference(lambda x: all_random.by_ep(point.at(x)).total, self.X0, 0.02)
         # EP stops at 1e-4 of a standard deviation: gradients are off by about that times the
-        # number of labels' worth of each term, 1e-3; the differences' own error is less.
+        # number of labels, 1e-3; the differences' own error is less.
         np.testing.assert_allclose(found, numeric, atol=5e-3)
 
     @pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
     def test_by_twisting(self, all_random, pattern):
-        found = all_random.by_twisting(self.X0, pattern, 2048, 0).gradient
+        point = Point(self.X0, pattern)
+        found = all_random.by_twisting(point, 2048, 0).gradient
         numeric = finite_difference(
-            lambda x: all_random.by_twisting(x, pattern, 2048, 0).total, self.X0, 0.05
+            lambda x: all_random.by_twisting(point.at(x), 2048, 0).total, self.X0, 0.05
         )
-        # The sites are held fixed in the gradient and move in the differences: both are unbiased
+        # The sites are constant in the gradient and move in the differences: both are unbiased
         # but for quasi-Monte Carlo errors of some 1e-2 at 2048 draws.
         np.testing.assert_allclose(found, numeric, atol=0.05)
 
     def test_on_other_data(self, all_random):
+        point = Point(self.X0, (0, 1))
         left, right = (
-            all_random.on([(X[part], SIGN[part])]).by_ep(self.X0, (0, 1)).log_evidence
+            all_random.on([(X[part], SIGN[part])]).by_ep(point).log_evidence
             for part in (slice(0, 12), slice(12, None))
         )
-        both = all_random.by_ep(self.X0, (0, 1)).log_evidence
+        both = all_random.by_ep(point).log_evidence
         # Each EP run stops within its tolerance, wherever it began; values are off by its square.
         assert left + right == pytest.approx(both, abs=1e-5)
 
 
 def test_three_routes_to_one_objective():
     """A SkewGP with data, its marginal likelihood in a model, its prior under probit labels."""
-    told = {"pseudo_points": R, "phase": [1.0, -1.0], "truncation": [0.2, 0.0]}
-    first, _ = process(**told)
+    signs = {"pseudo_points": R, "phase": [1.0, -1.0], "truncation": [0.2, 0.0]}
+    first, _ = process(**signs)
     with pm.Model() as marginal:
-        sg.SkewGP(cov_func=priors(), **told).marginal_likelihood("y", X, Y)
+        sg.SkewGP(cov_func=priors(), **signs).marginal_likelihood("y", X, Y)
     with pm.Model() as latent:
-        f = sg.SkewGP(cov_func=priors(), **told).prior("f", X)
+        f = sg.SkewGP(cov_func=priors(), **signs).prior("f", X)
         # Two data sets that see f through affine predictors; together they are all labels.
         sg.BernoulliProbit("left", f[:10], observed=Y[:10])
         pm.Bernoulli("right", p=pm.math.invprobit(f[10:]), observed=Y[10:])
         pm.Deterministic("largest", f.max())
     values = []
-    for objective in (first, *(Objective(m, collapse_model(m)) for m in (marginal, latent))):
-        objective.start()
-        assert objective.names == ["ls_log__", "eta_log__"]
-        values.append(objective.by_ep(at(0.8, 1.4), ()))
-        assert set(objective.point(at(0.8, 1.4), ())) == {"ls", "eta"}  # nothing of f is left
+    for objective in (first, objective_of(marginal)[0], objective_of(latent)[0]):
+        assert objective.coordinates.names == ["ls_log__", "eta_log__"]
+        values.append(objective.by_ep(at(0.8, 1.4)))
+        assert set(objective.named(at(0.8, 1.4))) == {"ls", "eta"}  # nothing of f is left
     for other in values[1:]:
-        # Models add a jitter of 1e-6 to the variances, worth less than 1e-5 nats a label.
+        # Models add a jitter of 1e-6 to the variances: less than 1e-5 nats a label.
         assert other.total == pytest.approx(values[0].total, abs=2e-4)
         np.testing.assert_allclose(other.gradient, values[0].gradient, atol=2e-3)
 
@@ -152,10 +162,9 @@ def test_affine_predictors():
     with pm.Model() as model:
         f = sg.SkewGP(cov_func=priors()).prior("f", X)
         sg.BernoulliProbit("y", 2.0 * f + 0.5, observed=Y)
-    objective = Objective(model, collapse_model(model))
-    objective.start()
+    objective, _ = objective_of(model)
     exact = ou_probit_log_evidence(X[:, 0], Y, 0.8, 4.0 * 1.4**2, mean=0.5)
-    assert abs(objective.by_twisting(at(0.8, 1.4), (), 256, 0).log_evidence - exact) < 0.03
+    assert abs(objective.by_twisting(at(0.8, 1.4), 256, 0).log_evidence - exact) < 0.03
 
 
 def test_one_function_value_for_all_labels():
@@ -163,13 +172,12 @@ def test_one_function_value_for_all_labels():
         eta = pm.HalfNormal("eta", 2.0)
         gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
         sg.BernoulliProbit("y", gp.prior("f", [[0.0]]), observed=[1, 1, 0, 1])
-    objective = Objective(model, collapse_model(model))
-    objective.start()
+    objective, _ = objective_of(model)
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     p = stats.norm.cdf(1.5 * nodes)
     exact = np.log(weights @ (p**3 * (1 - p)) / weights.sum())
     # Twisted: quasi-random errors in four dimensions.
-    assert abs(objective.by_twisting(np.log([1.5]), (), 1024, 0).log_evidence - exact) < 2e-3
+    assert abs(objective.by_twisting(Point(np.log([1.5])), 1024, 0).log_evidence - exact) < 2e-3
 
 
 def test_potentials_and_other_observations_count():
@@ -178,12 +186,10 @@ def test_potentials_and_other_observations_count():
         gp.marginal_likelihood("y", X, Y)
         pm.Normal("seen", model["ls"], 0.5, observed=1.2)
         pm.Potential("less", -3.0 * model["eta"])
-    objective = Objective(model, collapse_model(model))
-    objective.start()
+    objective, _ = objective_of(model)
     plain, _ = process()
-    plain.start()
     more = stats.norm(0.8, 0.5).logpdf(1.2) - 3.0 * 1.4
-    gained = objective.log_prior(at(0.8, 1.4), ()) - plain.log_prior(at(0.8, 1.4), ())
+    gained = objective.log_prior(at(0.8, 1.4)) - plain.log_prior(at(0.8, 1.4))
     assert gained == pytest.approx(more, rel=1e-8)
 
 
@@ -201,15 +207,20 @@ def test_a_potential_of_the_process_counts_and_others_do_not():
 
 class TestStarts:
     def test_values_by_name(self):
-        objective, _ = process()
-        np.testing.assert_allclose(objective.start({"ls": 0.5})[0], np.log(0.5))
+        objective, origin = process(start={"ls": 0.5})
+        assert origin[0] == pytest.approx(np.log(0.5))
+        coordinates = objective.coordinates
+        other = initial_values(coordinates.model, coordinates.continuous, {"eta": 3.0})
+        assert coordinates.vector(other)[1] == pytest.approx(np.log(3.0))
         with pytest.raises(ValueError, match="start has lengthscale; free variables are ls, eta"):
-            objective.start({"lengthscale": 0.5})
+            process(start={"lengthscale": 0.5})
+        with pytest.raises(ValueError, match="outside of the support of ls"):
+            process(start={"ls": -1.0})
 
     def test_spread_by_the_priors(self):
-        objective, _ = process()
-        origin = objective.start()
-        starts = np.array(objective.spread_starts(origin, 256, np.random.default_rng(0)))
+        objective, origin = process()
+        rng = np.random.default_rng(0)
+        starts = np.array(candidates(objective.coordinates, origin, 256, StartSettings(), rng))
         # Quantiles of 256 draws of InverseGamma(3, 2), all within a factor of 1000 of the start;
         # 5 standard errors of a median: 5 * .5 / 16 in probability.
         at_median = stats.invgamma(3, scale=2).cdf(np.median(np.exp(starts[:, 0])))
@@ -219,24 +230,24 @@ class TestStarts:
         with pm.Model() as model:
             ls = pm.HalfFlat("ls", shape=3)
             gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(3, ls=ls))
-        symbols = [pt.matrix("X"), pt.vector("sign")]
-        objective = Objective(model, collapse_process(model, gp, *symbols), symbols, [])
-        origin = objective.start({"ls": [0.1, 1.0, 10.0]})
-        starts = objective.spread_starts(origin, 64, np.random.default_rng(0)) - origin
-        assert (np.abs(starts) < 3.0 + 5 * 0.3).all()
-        assert np.ptp(starts.mean(axis=1)) > 4.0
+        objective, origin = objective_of(model, gp, [], {"ls": [0.1, 1.0, 10.0]})
+        coordinates, settings = objective.coordinates, StartSettings(spread=2.0)
+        starts = candidates(coordinates, origin, 64, settings, np.random.default_rng(0)) - origin
+        assert (np.abs(starts) < 2.0 + 5 * 0.3).all()
+        assert np.ptp(starts.mean(axis=1)) > 3.0
         assert starts.std(axis=1).max() < 1.0  # entries move together
-        low, high = np.transpose(objective.bounds(origin))
+        low, high = np.transpose(coordinates.bounds(origin, np.log(1e3)))
         np.testing.assert_allclose([low, high], origin + np.log([[1e-3], [1e3]]))
+        fixed = coordinates.bounds(origin, np.log(1e3), {"ls"})
+        assert fixed == [(x, x) for x in origin]
 
 
 class TestRefusals:
     def test_nothing_to_learn(self):
         with pm.Model() as model:
             gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-        symbols = [pt.matrix("X"), pt.vector("sign")]
         with pytest.raises(ValueError, match="there is nothing to learn: no covariance"):
-            Objective(model, collapse_process(model, gp, *symbols), symbols, [])
+            objective_of(model, gp)
 
     def test_other_discrete_variables(self):
         with pm.Model() as model:
@@ -244,7 +255,7 @@ class TestRefusals:
             gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0 + k))
             gp.marginal_likelihood("y", X, Y)
         with pytest.raises(ValueError, match=r"k is discrete: only pm\.Bernoulli"):
-            Objective(model, collapse_model(model))
+            objective_of(model)
 
     def test_too_many_phases(self):
         with pm.Model() as model:
@@ -252,10 +263,9 @@ class TestRefusals:
             phase = 2 * pm.Bernoulli("positive", 0.5, shape=4) - 1
             gp = sg.SkewGP(cov_func=priors(), pseudo_points=points, phase=phase)
             gp.marginal_likelihood("y", X, Y)
-        objective = Objective(model, collapse_model(model))
-        objective.start()
+        coordinates = objective_of(model)[0].coordinates
         with pytest.raises(ValueError, match="positive together have 4 binary entries: at most 3"):
-            objective.patterns()
+            coordinates.patterns(3)
 
     def test_models_without_labels(self):
         with pm.Model() as model:

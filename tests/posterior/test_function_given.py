@@ -6,7 +6,7 @@ from oracles import ou_cov
 from scipy.special import ndtr
 
 from pymc_skewgp._posterior.function_given import Continuation, continue_draws
-from pymc_skewgp._posterior.probit import Prior
+from pymc_skewgp._posterior.prior import Prior
 
 JITTER = 1e-6  # what pm.gp adds to the variances at the data
 

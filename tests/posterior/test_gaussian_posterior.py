@@ -18,7 +18,7 @@ from pymc_skewgp._posterior.gaussian_posterior import (
     ep_posterior,
     laplace_posterior,
 )
-from pymc_skewgp._posterior.probit import Prior
+from pymc_skewgp._posterior.prior import Prior
 
 # EP stops at a residual of 1e-6; its fixed point is attracting, so sites are off by a few times it.
 EP = {"rtol": 1e-5, "atol": 1e-5}

@@ -11,13 +11,13 @@ from xarray import DataTree
 from pymc_skewgp._diagnostics.marginals import Marginals
 from pymc_skewgp._model.gp.at_point import CovarianceAtPoint, MeanAtPoint
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._observations.bernoulli_probit import Probability
 from pymc_skewgp._posterior.datatree import as_datatree
-from pymc_skewgp._posterior.latent_marginals import Probability
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._posterior.probit import Prior
+from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
 
-_TOLD = ("pseudo_points", "phase", "truncation")
+_PSEUDO = ("pseudo_points", "phase", "truncation")
 
 
 @dataclass(frozen=True)
@@ -64,23 +64,23 @@ class Problem:
     def posterior(self) -> SkewGPPosterior:
         """The exact posterior; its draws are not made before they are asked for."""
         prior = self.prior
-        told = {}
+        pseudo = {}
         if prior.n_pseudo_points:
-            told = {name: getattr(prior, name) for name in _TOLD}
+            pseudo = {name: getattr(prior, name) for name in _PSEUDO}
         return SkewGPPosterior(
             self.X,
             self.labels,
             cov_func=prior.cov_func,
             mean_func=prior.mean_func,
             random_seed=self.seed,
-            **told,
+            **pseudo,
         )
 
     def cov_func(self) -> Any:
         """Covariance function for a model in PyMC, which has no place for pseudo-points."""
         if self.prior.n_pseudo_points:
             raise ValueError(
-                "a pm.gp process cannot be told its sign at pseudo_points: of the methods "
+                "a pm.gp process cannot be conditioned on its sign at pseudo_points: the methods "
                 "'exact', 'lin_ess' and 'ep' take them."
             )
         cov = self.gp.cov_func

@@ -1,130 +1,114 @@
-"""The latent function for each hyperparameter draw of a trace."""
+"""The latent function for each hyperparameter draw of a trace, given labels."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
-from rich.progress import track
 from scipy.special import log_ndtr, ndtr
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
-from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.process import joint_covariance, mean_at
+from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws, refuse_name
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.datatree import as_datatree
-from pymc_skewgp._posterior.probit import ProbitProblem
+from pymc_skewgp._posterior.latent import pick_draw
+from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray, as_count
 
 _LEAST_FRACTION = 0.1
-_OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
+
+
+class Labelled(NamedTuple):
+    """Inputs with labels +-1, shape (n, d) and (n,), and new inputs, shape (t, d), or None."""
+
+    X: FloatArray
+    sign: FloatArray
+    Xnew: FloatArray | None
+
+    @property
+    def blocks(self) -> list[FloatArray]:
+        """Inputs at which f is wanted."""
+        return [self.X] if self.Xnew is None else [self.X, self.Xnew]
 
 
 def draw_latent(
     gp: Any,
     idata: DataTree,
-    X: FloatArray,
-    sign: FloatArray,
-    Xnew: FloatArray | None,
+    data: Labelled,
     *,
     name: str,
     n_candidates: int,
     rng: np.random.Generator,
     progressbar: bool,
 ) -> DataTree:
-    """`SkewGP.sample_latent` for checked arguments."""
+    """`SkewGP.sample_latent` given labels, for checked arguments."""
     count = as_count("n_candidates", n_candidates)
-    trace = _trace(idata, name, sign.size)
-    blocks = [X] if Xnew is None else [X, Xnew]
-    matrices, names = _compile(gp, blocks, set(map(str, trace.data_vars)))
-    values = [trace[n].transpose("chain", "draw", ...).to_numpy() for n in names]
-    chains, draws = trace.sizes["chain"], trace.sizes["draw"]
-    n_all = sum(block.shape[0] for block in blocks)
-    f, fraction = np.empty((chains, draws, n_all)), np.empty((chains, draws))
-    indices = list(np.ndindex(chains, draws))
-    for index in track(indices, f"Drawing {name}", disable=not progressbar):
-        cov, mean, phase, truncation = matrices(*(value[index] for value in values))
-        scale = phase / np.sqrt(cov.diagonal()[: gp.n_pseudo_points])
-        problem = ProbitProblem(cov, mean, scale, truncation, sign)
-        f[index], fraction[index] = _one_draw(problem, count, rng)
-    few = int((fraction < _LEAST_FRACTION).sum())
+    trace = posterior_draws(idata)
+    _refuse_taken_names(trace, name, data.sign.size)
+    outputs = [
+        joint_covariance(gp.cov_func, gp.pseudo_points, data.blocks, 0.0),
+        mean_at(gp.mean_func, data.blocks),
+        pt.as_tensor_variable(gp.phase),
+        pt.as_tensor_variable(gp.truncation),
+    ]
+    function = DrawFunction(trace, outputs)
+    likelihood = BernoulliProbit()
+    rows = likelihood.observations(likelihood.as_data(data.sign, data.sign.size))
+    f = np.empty((*function.shape, sum(block.shape[0] for block in data.blocks)))
+    relative_ess = np.empty(function.shape)
+    for index, (cov, mean, phase, truncation) in function.each(f"Drawing {name}", progressbar):
+        given = process_given(cov, mean, phase, truncation, rows)
+        f[index], relative_ess[index] = _one_draw(given, count, rng, gp.n_pseudo_points)
+    few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
-            f"for {few} of {fraction.size} hyperparameter draws the {count} candidates were worth "
-            f"less than a tenth of their number (the worst {fraction.min():.3f}): raise "
-            "n_candidates, or look at the prior of the variance.",
+            f"for {few} of {relative_ess.size} hyperparameter draws the {count} candidates had an "
+            f"effective sample size of less than a tenth of their number (the smallest relative "
+            f"ESS is {relative_ess.min():.3f}): raise n_candidates, or look at the prior of the "
+            "variance.",
             LowEffectiveSampleWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return _pack(trace, name, f, fraction, X, sign, Xnew, rng)
+    return _pack(trace, name, f, relative_ess, data, rng)
 
 
-def _trace(idata: DataTree, name: str, n: int) -> Any:
-    """Hyperparameter draws, to which `name` can be added."""
-    if not isinstance(idata, DataTree):
-        raise TypeError(f"idata must be a DataTree, got {type(idata).__name__}.")
-    if "posterior" not in idata.children:
-        raise ValueError(f"idata has no group 'posterior'; found {sorted(idata.children)}.")
-    trace = idata["posterior"].dataset
+def _refuse_taken_names(trace: Dataset, name: str, n: int) -> None:
     if name in trace.variables:
-        raise ValueError(f"idata.posterior has a variable {name!r} already: choose another name.")
-    if name in _OWN_NAMES:
-        raise ValueError(f"{name!r} is the name of another variable: choose another name.")
+        raise ValueError(
+            f"idata.posterior has draws of {name!r}, and the labels y ask for others: leave out X "
+            f"and y to continue those of prior to Xnew, or name the new ones, name='{name}_new'."
+        )
+    refuse_name(name)
     found = trace.sizes.get("obs_id", n)
     if found != n:
         raise ValueError(
             f"idata.posterior has a dimension 'obs_id' of length {found}, but there are {n} "
             "labels: rename that dimension first."
         )
-    if not {"chain", "draw"} <= set(trace.dims):
-        raise ValueError(
-            f"idata.posterior must have dimensions chain and draw, found {sorted(trace.dims)}: "
-            "select single ones with lists, as in idata.isel(chain=[0])."
-        )
-    return trace
-
-
-def _compile(gp: Any, blocks: list[FloatArray], known: set[str]) -> tuple[Any, list[str]]:
-    """A function of the hyperparameters that gives covariance, mean, phase and truncation."""
-    outputs = [
-        joint_covariance(gp.cov_func, gp.pseudo_points, blocks, 0.0),
-        mean_at(gp.mean_func, blocks),
-        pt.as_tensor_variable(gp.phase),
-        pt.as_tensor_variable(gp.truncation),
-    ]
-    needed = hyperparameters(outputs, known, [], "idata.posterior")
-    inputs = [node.type() for node in needed]
-    # Thousands of evaluations: PyTensor's own backend repays its compilation.
-    function = pytensor.function(
-        inputs,
-        outputs,
-        givens=list(zip(needed, inputs, strict=True)),
-        on_unused_input="ignore",
-    )
-    return function, [node.name for node in needed]
 
 
 def _one_draw(
-    problem: ProbitProblem, n_candidates: int, rng: np.random.Generator
+    given: Conditioning, n_candidates: int, rng: np.random.Generator, n_pseudo_points: int
 ) -> tuple[FloatArray, float]:
     with no_warnings():  # thousands of runs: the caller warns once, with their number
-        return problem.draw_function(n_candidates, rng)
+        return pick_draw(given, n_candidates, rng, n_pseudo_points=n_pseudo_points)
 
 
 def _pack(
-    trace: Any,
+    trace: Dataset,
     name: str,
     f: FloatArray,
-    fraction: FloatArray,
-    X: FloatArray,
-    sign: FloatArray,
-    Xnew: FloatArray | None,
+    relative_ess: FloatArray,
+    data: Labelled,
     rng: np.random.Generator,
 ) -> DataTree:
+    X, sign, Xnew = data
     n = X.shape[0]
     groups: dict[str, dict[str, Any]] = {
         "posterior": {name: f[..., :n]},
-        "sample_stats": {"relative_ess": fraction},
+        "sample_stats": {"relative_ess": relative_ess},
         "log_likelihood": {"y": log_ndtr(sign * f[..., :n])},
         "observed_data": {"y": (sign > 0).astype(np.int64)},
         "constant_data": {"X": X},

@@ -64,32 +64,6 @@ def as_label_graph(y: Any, X: Any) -> Any:
     return y
 
 
-def as_pseudo_points(value: Any, n_columns: float) -> Any:
-    """Pseudo-points as a matrix with a known number of rows: numbers, or a variable."""
-    if not isinstance(value, Variable):
-        value = as_inputs("pseudo_points", value)
-    points = as_input_graph("pseudo_points", value, n_columns)
-    s, d = shape_now(points)
-    if s is None:
-        raise ValueError(
-            "pseudo_points must have a known number of rows: give the variable a static shape, as "
-            'in pm.Normal("r", shape=(2, 1)).'
-        )
-    return pt.specify_shape(points, (s, d)) if isinstance(points, Variable) else points
-
-
-def per_point(name: str, value: Any, s: int) -> Any:
-    """A variable as a vector with one entry for each of `s` pseudo-points."""
-    if value.type.ndim == 0:
-        return pt.alloc(value, s)
-    if value.type.ndim == 1 and shape_now(value)[0] in (None, s):
-        return pt.specify_shape(value, (s,))
-    raise ValueError(
-        f"{name} must be a number or have shape ({s},), one for each of pseudo_points; got "
-        f"{shape_now(value)}."
-    )
-
-
 def shape_now(value: Any) -> tuple[int | None, ...]:
     """Shape of an array, of the present value of ``pm.Data``, or what is known of a graph's."""
     if isinstance(value, SharedVariable):
@@ -171,9 +145,11 @@ def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
     s = gp.n_pseudo_points
     if s:
         bare = matrix[:s, :s] - jitter * np.eye(s)
-        told = np.full(s, np.inf) if isinstance(gp.truncation, Variable) else gp.truncation
+        truncation = gp.truncation
+        if isinstance(truncation, Variable):  # may turn out to be anything
+            truncation = np.full(s, np.inf)
         phase = np.ones(s) if isinstance(gp.phase, Variable) else gp.phase
-        refuse_coincident(bare, phase, told)
+        refuse_coincident(bare, phase, truncation)
     with no_warnings():
         cholesky("cov_func at the inputs and pseudo_points", matrix)
 

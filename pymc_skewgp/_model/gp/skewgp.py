@@ -1,36 +1,41 @@
-"""`SkewGP`: a Gaussian process that knows its sign at a few points, used like ``pm.gp.Latent``."""
+"""`SkewGP`: a Gaussian process whose sign is known at a few points, used like ``pm.gp.Latent``."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
+from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._gaussian.truncated import Seed
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
-from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point, compile_at
-from pymc_skewgp._model.gp.latent_draws import draw_latent
+from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point
+from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
     as_label_graph,
-    as_pseudo_points,
-    per_point,
     process_at,
     refuse_other_than_gp_objects,
     refuse_unknown_options,
     shape_now,
 )
-from pymc_skewgp._model.ops.skew_normal import sun_from_white, sun_given
-from pymc_skewgp._observations.arguments import as_inputs, as_phase, as_signs
+from pymc_skewgp._model.gp.pseudo_points import PseudoPoints, as_pseudo_points, at_point
+from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
+from pymc_skewgp._model.gp.variables import (
+    FunctionAt,
+    as_function_at,
+    process_given,
+    skew_normal,
+    skew_normal_from_white,
+)
+from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import as_generator, as_vector
+from pymc_skewgp._validation import as_generator
 
 _JITTER = 1e-6  # as pm.gp has it
 
@@ -42,7 +47,7 @@ class SkewGP:
 
     .. math:: \ell_j \{f(r_j) - m(r_j)\} / \mathrm{sd}(r_j) + \gamma_j > 0, \qquad j = 1, \ldots, s,
 
-    that is, told its sign (less the mean) at the pseudo-points :math:`r_j`. Its finite marginals
+    that is, given its sign (less the mean) at the pseudo-points :math:`r_j`. Its finite marginals
     are unified skew-normal. Without pseudo-points it is the Gaussian process itself.
 
     Parameters
@@ -100,24 +105,11 @@ class SkewGP:
         refuse_other_than_gp_objects(cov_func, mean_func)
         self.mean_func = mean_func
         self.cov_func = cov_func
-        self.pseudo_points: Any = None
-        if pseudo_points is None:
-            told = isinstance(truncation, Variable) or np.any(truncation)
-            if phase is not None or told:
-                raise ValueError(
-                    "phase and truncation belong to pseudo_points: give those as well."
-                )
-            self.phase, self.truncation = as_phase(None, 0), np.zeros(0)
-        else:
-            self.pseudo_points = as_pseudo_points(pseudo_points, self.n_columns)
-            s = self.n_pseudo_points
-            random = isinstance(phase, Variable)
-            self.phase = per_point("phase", phase, s) if random else as_phase(phase, s)
-            random = isinstance(truncation, Variable)
-            self.truncation = (per_point if random else as_vector)("truncation", truncation, s)
+        pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
+        self.pseudo_points, self.phase, self.truncation = pseudo
         # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
         self.model = pm.Model.get_context(error_if_none=False)
-        self._given: tuple[Any, Any] | None = None
+        self._function: FunctionAt | None = None  # of `prior`
         self._labelled: tuple[Any, Any] | None = None
 
     @property
@@ -137,11 +129,11 @@ class SkewGP:
         )
 
     def __add__(self, other: object) -> NoReturn:
-        """Raise: a sum of SkewGPs does not know the sign of itself anywhere."""
+        """Raise: of a sum of SkewGPs the sign is known nowhere."""
         raise TypeError(
             "SkewGPs are not additive: add the covariance functions, as in "
-            "SkewGP(cov_func=cov1 + cov2, pseudo_points=...), whose pseudo-points then tell the "
-            "sign of the sum."
+            "SkewGP(cov_func=cov1 + cov2, pseudo_points=...), whose pseudo-points then are about "
+            "the sum."
         )
 
     def prior(
@@ -199,31 +191,9 @@ class SkewGP:
         refuse_unknown_options(kwargs)
         X = as_input_graph("X", X, self.n_columns)
         sun = process_at(self, [X], jitter)
-        if not reparameterize:
-            f = UnifiedSkewNormal(
-                name,
-                mu=sun.mu,
-                scale=sun.scale,
-                skewness=sun.skewness,
-                truncation=sun.truncation,
-                latent_cov=sun.latent_cov,
-                **kwargs,
-            )
-        else:
-            dims = kwargs.pop("dims", None)
-            shape = {} if dims is not None else {"shape": pt.as_tensor_variable(X).shape[0]}
-            white = pm.Normal(f"{name}_rotated_", dims=dims, **shape, **kwargs)
-            latent = None
-            if self.n_pseudo_points:
-                latent = TruncatedMvNormal(
-                    f"{name}_latent_",
-                    mu=np.zeros(self.n_pseudo_points),
-                    cov=sun.latent_cov,
-                    lower=-sun.truncation,
-                    upper=None,
-                )
-            f = pm.Deterministic(name, sun_from_white(sun, latent, white), dims=dims)
-        self._given = (X, f)
+        variable = skew_normal_from_white if reparameterize else skew_normal
+        f = variable(name, sun, **kwargs)
+        self._function = FunctionAt(X, f, jitter)
         return f
 
     def conditional(
@@ -260,44 +230,17 @@ class SkewGP:
             Without `prior` before it and without `given`; for keys other than X and f.
         """
         refuse_unknown_options(kwargs)
-        X, f = self._given_values(given)
-        Xnew = as_input_graph("Xnew", Xnew, self.n_columns)
-        joint = process_at(self, [X, Xnew], jitter)
-        sun = sun_given(joint, pt.specify_shape(f, pt.as_tensor_variable(X).shape[:1]))
-        return UnifiedSkewNormal(
-            name,
-            mu=sun.mu,
-            scale=sun.scale,
-            skewness=sun.skewness,
-            truncation=sun.truncation,
-            latent_cov=sun.latent_cov,
-            **kwargs,
-        )
-
-    def _given_values(self, given: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        known = self._function
         if given is not None:
-            unknown = sorted(set(given) - {"X", "f"})
-            if unknown or set(given) != {"X", "f"}:
-                raise ValueError(
-                    f"given must have the keys 'X' and 'f', got {sorted(given)}: SkewGPs are not "
-                    "additive, so there is no 'gp' to name."
-                )
-            X = as_input_graph("given['X']", given["X"], self.n_columns)
-            f = pt.as_tensor_variable(given["f"])
-            n, found = shape_now(X)[0], f.type.shape
-            if len(found) != 1 or (None not in (n, found[0]) and found[0] != n):
-                raise ValueError(
-                    f"given['f'] must have shape ({n},), one value for each row of given['X']; "
-                    f"got {found}."
-                )
-            return X, f
-        if self._given is None:
+            known = as_function_at(given, self.n_columns, jitter)
+        if known is None:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "
                 "given={'X': ..., 'f': ...}. After marginal_likelihood, whose latent function is "
                 "integrated out, use sample_latent(idata, Xnew=...)."
             )
-        return self._given
+        Xnew = as_input_graph("Xnew", Xnew, self.n_columns)
+        return skew_normal(name, process_given(self, known, known.f, Xnew, jitter), **kwargs)
 
     def marginal_likelihood(
         self,
@@ -350,38 +293,33 @@ class SkewGP:
         X = as_input_graph("X", X, self.n_columns)
         sun = process_at(self, [X], jitter)
         self._labelled = (X, y)
-        return MarginalProbit(
-            name,
-            mu=sun.mu,
-            scale=sun.scale,
-            skewness=sun.skewness,
-            truncation=sun.truncation,
-            latent_cov=sun.latent_cov,
-            method=method,
-            n_draws=n_draws,
-            observed=y,
-            **kwargs,
-        )
+        options = {"method": method, "n_draws": n_draws, "observed": y, **kwargs}
+        return skew_normal(name, sun, MarginalProbit, **options)
 
+    @formerly_positional("point")
     def posterior(
         self,
         X: ArrayLike,
         y: ArrayLike,
-        point: Point | None = None,
         *,
+        likelihood: Likelihood | None = None,
+        point: Point | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> SkewGPPosterior:
-        """Exact posterior given binary labels under a probit likelihood.
+        """Exact posterior given data, by default binary labels under a probit likelihood.
 
         Parameters
         ----------
         X : array_like, shape (n, d)
             Inputs.
         y : array_like, shape (n,)
-            Labels, 0 and 1 (or -1 and 1).
+            Labels, 0 and 1 (or -1 and 1), or what `likelihood` asks for.
         point : mapping, optional
             Values, by name, of the random variables among the hyperparameters.
+        likelihood : optional
+            Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its parameters may be
+            random variables, whose values `point` has.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
@@ -401,21 +339,16 @@ class SkewGP:
         """
         values = as_point(point)
         inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
-        told: dict[str, Any] = {}
-        if self.n_pseudo_points:
-            for name in ("pseudo_points", "phase", "truncation"):
-                value = getattr(self, name)
-                if isinstance(value, Variable):
-                    value = compile_at([], value, values)()
-                told[name] = value
+        pseudo = PseudoPoints(self.pseudo_points, self.phase, self.truncation)
         return SkewGPPosterior(
             inputs,
             y,
             cov_func=ArrayCovariance(self.cov_func, values),
             mean_func=ArrayMean(self.mean_func, values),
+            likelihood=likelihood_at(likelihood, values),
             n_draws=n_draws,
             random_seed=random_seed,
-            **told,
+            **at_point(pseudo, values),
         )
 
     def sample_latent(
@@ -425,28 +358,34 @@ class SkewGP:
         Xnew: ArrayLike | None = None,
         X: ArrayLike | None = None,
         y: ArrayLike | None = None,
-        name: str = "f",
+        name: str | None = None,
         n_candidates: int = 64,
         random_seed: Seed = None,
         progressbar: bool = True,
     ) -> DataTree:
-        """Latent function for each hyperparameter draw of a trace, from its exact posterior.
+        """Latent function for each draw of a trace.
 
-        Each is drawn given one of `n_candidates` weighted draws of u, picked by weight: off by the
+        After `prior`, under any likelihood, ``idata.posterior`` has f at the inputs of `prior`: f*
+        at `Xnew` is drawn from the process given it, with the hyperparameters of the same draw, as
+        ``pm.sample_posterior_predictive`` would draw a variable made by `conditional`.
+
+        After `marginal_likelihood`, or with `X` and `y`, f is drawn from its exact posterior given
+        the labels, with one of `n_candidates` weighted draws of u, picked by weight: off by the
         weights' relative variance (a few hundredths as a rule) over `n_candidates`.
 
         Parameters
         ----------
         idata : DataTree
-            Result of ``pm.sample`` on a model with `marginal_likelihood`.
+            Result of ``pm.sample``, or a part of it.
         Xnew : array_like, shape (t, d), optional
             New inputs to predict at, with white noise of their own, also where they equal `X`.
+            After `prior` they are needed.
         X, y : array_like, optional
             Data, default those of `marginal_likelihood`.
-        name : str, default "f"
-            Name of the latent function.
+        name : str, optional
+            Name of the latent function in the result. Default that of `prior`, or "f".
         n_candidates : int, default 64
-            Weighted draws that the one kept is picked from, by weight.
+            Weighted draws that the one kept is picked from, by weight. Not used after `prior`.
         random_seed : int, Generator, SeedSequence or None
             Source of randomness.
         progressbar : bool, default True
@@ -455,41 +394,45 @@ class SkewGP:
         Returns
         -------
         DataTree
-            ``posterior``: the variables of ``idata.posterior`` and `name` (chain, draw, obs_id).
-            ``sample_stats``: ``relative_ess`` of the candidates. ``log_likelihood`` of each label
-            given f, ``observed_data``, ``constant_data``. With `Xnew`: ``predictions`` with
-            `name`, ``p`` and ``y`` (chain, draw, pred_id), and ``predictions_constant_data``.
+            ``posterior``: the variables of ``idata.posterior``; ``predictions``: `name` (chain,
+            draw, pred_id) at `Xnew`; ``predictions_constant_data``. After `prior` no more: how
+            labels follow from f is for your model to say (probit: ``scipy.special.ndtr`` of f).
+
+            Given labels also `name` (chain, draw, obs_id) in ``posterior``, ``p`` and ``y`` in
+            ``predictions``, ``relative_ess`` of the candidates in ``sample_stats``,
+            ``log_likelihood`` of each label given f, ``observed_data``, ``constant_data``.
 
         Raises
         ------
         ValueError
-            Without data, or when ``idata.posterior`` lacks a hyperparameter.
+            Without a latent function or labels, or when ``idata.posterior`` lacks a variable that
+            f depends on.
 
         Warns
         -----
         LowEffectiveSampleWarning
-            When candidates of some draws were worth less than a tenth of their number.
+            When candidates of some draws had a relative ESS below a tenth.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pymc as pm
+        >>> from pymc_skewgp import SkewGP
+        >>> X = np.linspace(0, 3, 6)[:, None]
+        >>> with pm.Model():
+        ...     gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        ...     f = gp.prior("f", X)
+        ...     counts = pm.Poisson("counts", pm.math.exp(f), observed=[1, 0, 2, 4, 2, 1])
+        ...     idata = pm.sample_prior_predictive(draws=20, random_seed=1)
+        >>> idata["posterior"] = idata["prior"]  # in place of a long run of pm.sample
+        >>> new = gp.sample_latent(idata, Xnew=[[3.5], [4.0]], progressbar=False)
+        >>> dict(new["predictions"]["f"].sizes)
+        {'chain': 1, 'draw': 20, 'pred_id': 2}
         """
-        if (X is None) != (y is None):
-            raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
-        if X is None or y is None:
-            if self._labelled is None:
-                raise ValueError(
-                    "sample_latent needs data: call marginal_likelihood(name, X, y) first, or pass "
-                    "X and y."
-                )
-            X, y = (v.eval() if isinstance(v, Variable) else v for v in self._labelled)
-        inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
-        new = None
-        if Xnew is not None:
-            new = as_input_graph("Xnew", as_inputs("Xnew", Xnew), self.n_columns)
-        return draw_latent(
+        return sample_latent(
             self,
             idata,
-            inputs,
-            as_signs(y, inputs.shape[0]),
-            new,
-            name=name,
+            Latent(self._function, self._labelled, Xnew, X, y, name),
             n_candidates=n_candidates,
             rng=as_generator(random_seed),
             progressbar=progressbar,

@@ -10,7 +10,7 @@ from oracles import ou_probit_marginals, probit_posterior_quadrature
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp import LowEffectiveSampleWarning, SkewGP
-from pymc_skewgp._posterior.probit import ProbitProblem
+from pymc_skewgp._model.gp import latent_draws
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(-2.0, 2.0, 8))[:, None]
@@ -68,15 +68,15 @@ def test_constant_hyperparameters_give_their_posterior(s):
     tree = gp.sample_latent(
         trace(**variables), X=X, y=Y, Xnew=XNEW, random_seed=1, progressbar=False
     )
-    posterior = gp.posterior(X, Y, point, n_draws=4096)
+    posterior = gp.posterior(X, Y, point=point, n_draws=4096)
     f, new = (tree[group]["f"].to_numpy() for group in ("posterior", "predictions"))
     assert f.shape == (CHAINS, DRAWS, 8)
     for inputs, draws in ((X, f), (XNEW, new)):
         exact = posterior.predict(inputs, draws=0)["predictions_summary"].dataset
-        assert_mean(draws, exact["f_mean"], extra=exact["f_mean_mcse"])
+        assert_mean(draws, exact["f_mean"], extra=exact["f_mean_se"])
         square = exact["f_sd"] ** 2 + exact["f_mean"] ** 2
-        assert_mean(draws**2, square, extra=4 * exact["f_sd"] * exact["f_sd_mcse"])
-        assert_mean(ndtr(draws), exact["p_mean"], extra=exact["p_mcse"])
+        assert_mean(draws**2, square, extra=4 * exact["f_sd"] * exact["f_sd_se"])
+        assert_mean(ndtr(draws), exact["p_mean"], extra=exact["p_se"])
     p, y = (tree["predictions"][name].to_numpy() for name in ("p", "y"))
     np.testing.assert_allclose(p, ndtr(new), rtol=1e-14)
     assert_mean(y - p, 0.0)
@@ -298,7 +298,7 @@ class TestPlainErrors:
             process().sample_latent(trace(**SHORT) if idata is None else idata, **options)
 
     def test_without_data(self):
-        self.refuse(ValueError, "sample_latent needs data: call marginal", X=None, y=None)
+        self.refuse(ValueError, "needs a latent function or labels: call prior", X=None, y=None)
 
     @pytest.mark.parametrize("name", ["X", "y"])
     def test_half_of_the_data(self, name):
@@ -311,7 +311,9 @@ class TestPlainErrors:
 
     @pytest.mark.parametrize("name", ["ls", "eta"])
     def test_name_of_a_hyperparameter(self, name):
-        self.refuse(ValueError, f"has a variable '{name}' already: choose another", name=name)
+        self.refuse(
+            ValueError, f"has draws of .{name}., and the labels y ask for others", name=name
+        )
 
     @pytest.mark.parametrize("name", ["p", "y", "X", "obs_id"])
     def test_name_of_the_output(self, name):
@@ -347,13 +349,13 @@ class TestPlainErrors:
 
 @pytest.mark.usefixtures("in_python")
 def test_few_effective_candidates_are_told_of_once(monkeypatch):
-    original = ProbitProblem.draw_function
+    original = latent_draws.pick_draw
 
-    def poor(self, n_candidates, rng):
-        return original(self, n_candidates, rng)[0], 0.05
+    def poor(*args, **kwargs):
+        return original(*args, **kwargs)[0], 0.05
 
-    monkeypatch.setattr(ProbitProblem, "draw_function", poor)
-    message = r"for 6 of 6 hyperparameter draws the 32 candidates .* \(the worst 0.050\)"
+    monkeypatch.setattr(latent_draws, "pick_draw", poor)
+    message = r"for 6 of 6 hyperparameter draws the 32 candidates .* relative ESS is 0.050\)"
     with pytest.warns(LowEffectiveSampleWarning, match=message) as caught:
         process().sample_latent(trace(**SHORT), X=X, y=Y, n_candidates=32, progressbar=False)
     assert len(caught) == 1

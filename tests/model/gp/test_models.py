@@ -234,7 +234,7 @@ class TestMarginalLikelihood:
 
     def test_evidence(self, s):
         model, gp = self.build(s, n_draws=4096)
-        posterior = gp.posterior(X, Y, {"ls": 1.3, "eta": 1.1}, n_draws=4096)
+        posterior = gp.posterior(X, Y, point={"ls": 1.3, "eta": 1.1}, n_draws=4096)
         expected = posterior.log_marginal_likelihood
         # Two errors of one size, of which one is known; the jitter moves the value by 1e-6.
         tolerance = 5 * np.sqrt(2.0) * expected.std_error + 1e-5
@@ -242,7 +242,7 @@ class TestMarginalLikelihood:
 
     def test_expectation_propagation(self, s):
         model, gp = self.build(s, method="ep")
-        posterior = gp.posterior(X, Y, {"ls": 1.3, "eta": 1.1})
+        posterior = gp.posterior(X, Y, point={"ls": 1.3, "eta": 1.1})
         expected = posterior.log_marginal_likelihood.value
         assert logp(model, "y", self.POINT) == pytest.approx(expected, abs=0.02)  # EP's own error
 
@@ -281,7 +281,7 @@ class TestRandomTruncation:
 
     def test_posterior_at_a_point(self):
         model, gp = self.build(scalar=False)
-        found = gp.posterior(X, Y, {"t": [0.7, -1.0]}, n_draws=2048)
+        found = gp.posterior(X, Y, point={"t": [0.7, -1.0]}, n_draws=2048)
         expected = skew_gp(2, truncation=[0.7, -1.0]).posterior(X, Y, n_draws=2048)
         value = expected.log_marginal_likelihood
         assert found.log_marginal_likelihood.value == pytest.approx(value.value, abs=1e-12)
@@ -293,9 +293,9 @@ class TestRandomTruncation:
         _, gp = self.build(scalar=True)
         for point in (None, {}, {"f": F}):
             with pytest.raises(ValueError, match=r"depends on t: give their values in point"):
-                gp.posterior(X, Y, point)
+                gp.posterior(X, Y, point=point)
         with pytest.raises(ValueError, match=r"point\['t'\] must have shape \(\)"):
-            gp.posterior(X, Y, {"t": [1.0, 2.0]})
+            gp.posterior(X, Y, point={"t": [1.0, 2.0]})
 
     def test_reparameterized(self):
         with pm.Model():
@@ -564,7 +564,7 @@ class TestPlainErrors:
     @pytest.mark.parametrize("point", [[1.0], 1.0])
     def test_point_of_the_posterior(self, point):
         with pytest.raises(TypeError, match="point must map names to values"):
-            skew_gp(1).posterior(X, Y, point)
+            skew_gp(1).posterior(X, Y, point=point)
 
     def test_without_a_model(self):
         for call in (

@@ -51,7 +51,9 @@ def test_hyperparameters_at_a_point():
     gp = SkewGP(mean_func=pm.gp.mean.Constant(c), cov_func=eta**2 * cov.ExpQuad(1, ls=ls))
     fixed = SkewGP(mean_func=pm.gp.mean.Constant(0.3), cov_func=4.0 * cov.ExpQuad(1, ls=0.7))
     expected = fixed.posterior(X, Y).log_marginal_likelihood.value
-    found = gp.posterior(X, Y, {"ls": 0.7, "eta": 2.0, "c": 0.3}).log_marginal_likelihood.value
+    found = gp.posterior(
+        X, Y, point={"ls": 0.7, "eta": 2.0, "c": 0.3}
+    ).log_marginal_likelihood.value
     assert found == pytest.approx(expected, abs=1e-10)
     # The variable is named before any sampling, and a transformed value is not the value.
     for point, name in (
@@ -61,7 +63,7 @@ def test_hyperparameters_at_a_point():
         (model.initial_point(), "eta, ls"),
     ):
         with pytest.raises(ValueError, match=f"depends on {name}: give their values in point"):
-            gp.posterior(X, Y, point)
+            gp.posterior(X, Y, point=point)
 
 
 def test_white_noise_belongs_to_the_function():
@@ -81,7 +83,7 @@ def test_white_noise_belongs_to_the_function():
 def test_nan_hyperparameter_is_told_of():
     with pm.Model():
         ls = pm.Gamma("ls", 2, 1)
-    posterior = SkewGP(cov_func=cov.ExpQuad(1, ls=ls)).posterior(X, Y, {"ls": np.nan})
+    posterior = SkewGP(cov_func=cov.ExpQuad(1, ls=ls)).posterior(X, Y, point={"ls": np.nan})
     with pytest.raises(ValueError, match=r"cov_func gave NaN .* check its hyperparameters"):
         _ = posterior.log_marginal_likelihood
 
@@ -107,7 +109,10 @@ def test_composed_means_and_kernels_are_accepted():
 def test_arguments_reach_the_posterior():
     gp = SkewGP(cov_func=cov.ExpQuad(1, ls=1.0), pseudo_points=[[0.0], [1.0]])
     posterior = gp.posterior(X, Y, n_draws=64, random_seed=1)
-    assert repr(posterior) == "SkewGPPosterior(n=4, n_features=1, n_pseudo_points=2, fitted=False)"
+    assert repr(posterior) == (
+        "SkewGPPosterior(n=4, n_features=1, likelihood=BernoulliProbit(), n_pseudo_points=2, "
+        "fitted=False)"
+    )
     assert posterior.latent.draws.shape == (64, 6)
     other = gp.posterior(X, Y, n_draws=64, random_seed=2)
     assert not np.isin(posterior.latent.draws, other.latent.draws).any()

@@ -90,7 +90,7 @@ def data(model, **values):
 
 
 def evidence(gp, eta, inputs=X, labels=Y, n_draws=2048):
-    return gp.posterior(inputs, labels, {"eta": eta}, n_draws=n_draws).log_marginal_likelihood
+    return gp.posterior(inputs, labels, point={"eta": eta}, n_draws=n_draws).log_marginal_likelihood
 
 
 @pytest.fixture(scope="module")

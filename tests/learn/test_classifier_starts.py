@@ -1,23 +1,24 @@
-"""Where the search for a classifier's hyperparameters starts."""
+"""Where the search for the hyperparameters of a classifier starts."""
 
 import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_skewgp._learn.binary_fit import _lengthscale, _log_volume, _spread_rows
+from pymc_skewgp._learn.learnt_pseudo_points import log_volume, spread_rows
+from pymc_skewgp._learn.named_kernels import lengthscale
 
 
 def test_lengthscale():
     # A pair of standard normal rows is sqrt(2 d) apart: sqrt(d) lengthscales of one.
-    assert _lengthscale(np.ones(9), False) == pytest.approx(3.0)
+    assert lengthscale(np.ones(9), False) == pytest.approx(3.0)
     sd = np.array([1.0, 10.0])
-    np.testing.assert_allclose(_lengthscale(sd, True), np.sqrt(2) * sd)
+    np.testing.assert_allclose(lengthscale(sd, True), np.sqrt(2) * sd)
 
 
 def test_lengthscale_of_constant_columns():
-    np.testing.assert_allclose(_lengthscale(np.array([2.0, 0.0]), True), [2.0, 1.0])
-    assert _lengthscale(np.zeros(3), False) == 1.0
-    np.testing.assert_array_equal(_lengthscale(np.zeros(3), True), np.ones(3))
+    np.testing.assert_allclose(lengthscale(np.array([2.0, 0.0]), True), [2.0, 1.0])
+    assert lengthscale(np.zeros(3), False) == 1.0
+    np.testing.assert_array_equal(lengthscale(np.zeros(3), True), np.ones(3))
 
 
 def test_rows_are_spread():
@@ -25,7 +26,7 @@ def test_rows_are_spread():
     clusters = np.repeat([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]], 50, axis=0)
     X = clusters + rng.normal(size=clusters.shape)
     for seed in range(20):
-        rows = _spread_rows(X, 3, np.random.default_rng(seed))
+        rows = spread_rows(X, 3, np.random.default_rng(seed))
         # One of each: within a cluster squared distances are a thousandth of those between.
         assert sorted(rows // 50) == [0, 1, 2]
 
@@ -35,4 +36,4 @@ def test_volume():
     kernel = 4.0 * pm.gp.cov.ExpQuad(1, ls=1.0)
     correlation = np.exp(-0.5 * (points - points.T) ** 2)
     expected = 0.5 * np.linalg.slogdet(correlation)[1]
-    assert _log_volume(kernel, points).eval() == pytest.approx(expected, abs=1e-7)
+    assert log_volume(kernel, points).eval() == pytest.approx(expected, abs=1e-7)

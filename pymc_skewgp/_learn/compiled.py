@@ -1,0 +1,106 @@
+"""Graphs over the free variables of a model as functions, with their gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.traversal import graph_inputs
+
+from pymc_skewgp._learn.coordinates import Coordinates
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._validation import FloatArray
+
+Batch = tuple[FloatArray, ...]
+
+
+class CompiledTerms:
+    """The matrices behind an evidence as a function of a point and a batch of the data.
+
+    Parameters
+    ----------
+    coordinates : Coordinates
+    data : sequence of variables
+        What `graph` is a function of besides the coordinates.
+    graph : EvidenceTerms
+
+    Attributes
+    ----------
+    n_rows : int
+        Of the last covariance; 0 before the first one.
+    """
+
+    def __init__(self, coordinates: Coordinates, data: Sequence[Any], graph: EvidenceTerms) -> None:
+        self._coordinates, self.n_rows = coordinates, 0
+        inputs = [*coordinates.inputs, *data]
+        self._forward = _function(inputs, list(graph))
+        weights = [output.type() for output in graph]
+        weighted = sum((w * output).sum() for w, output in zip(weights, graph, strict=True))
+        self._pull = _function([*inputs, *weights], _gradient(weighted, coordinates))
+
+    def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
+        """The matrices."""
+        found = self._forward(*self._coordinates.arguments(point), *batch)
+        terms = EvidenceTerms(*(np.asarray(x, np.float64) for x in found))
+        self.n_rows = terms.cov.shape[0]
+        return terms
+
+    def pull_back(self, point: Point, batch: Batch, wrt: EvidenceTerms) -> list[FloatArray]:
+        """Gradient in the continuous variables from that in the matrices."""
+        arguments = self._coordinates.arguments(point)
+        result: list[FloatArray] = self._pull(*arguments, *batch, *wrt)
+        return result
+
+
+class CompiledLogPrior:
+    """Log density of the rest of a model, with its gradient."""
+
+    def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
+        self._coordinates = coordinates
+        slopes = _gradient(log_prior, coordinates)
+        self._function = _function(coordinates.inputs, [log_prior, *slopes])
+
+    def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
+        """Value, and one array of derivatives for each continuous variable."""
+        value, *slopes = self._function(*self._coordinates.arguments(point))
+        return float(value), slopes
+
+
+class CompiledValues:
+    """Free variables and Deterministics by name, on their own scale, as a function of a point."""
+
+    def __init__(self, coordinates: Coordinates) -> None:
+        self._coordinates = coordinates
+        model, inputs = coordinates.model, coordinates.inputs
+        free = [model.values_to_rvs[value] for value in inputs]
+        graphs = model.replace_rvs_by_values([*free, *model.deterministics])
+        unknown = set(model.value_vars) - set(inputs)
+        names = [rv.name for rv in [*free, *model.deterministics]]
+        # A Deterministic of a latent function that is integrated out has no value.
+        kept = [
+            (name, graph)
+            for name, graph in zip(names, graphs, strict=True)
+            if unknown.isdisjoint(graph_inputs([graph]))
+        ]
+        self._names = [name for name, _ in kept]
+        self._function = _function(inputs, [graph for _, graph in kept])
+
+    def __call__(self, point: Point) -> dict[str, NDArray[Any]]:
+        """Values by name."""
+        results = self._function(*self._coordinates.arguments(point))
+        return dict(zip(self._names, map(np.asarray, results), strict=True))
+
+
+def _gradient(output: Any, coordinates: Coordinates) -> list[Any]:
+    wrt = list(coordinates.continuous)
+    if not wrt:
+        return []
+    return list(pt.grad(output, wrt, disconnected_inputs="ignore", return_disconnected="zero"))
+
+
+def _function(inputs: list[Any], outputs: list[Any]) -> Any:
+    return pytensor.function(inputs, outputs, mode=PLAIN, on_unused_input="ignore")

@@ -1,0 +1,215 @@
+"""The free variables of a model as a vector of unconstrained numbers, and binary values."""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.initial_point import make_initial_point_fn
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.random.basic import BernoulliRV
+
+from pymc_skewgp._learn.point import Bounds, Pattern, Point
+from pymc_skewgp._model.gp.functions import is_random
+from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Which entry of which variable each coordinate of a `Point` is.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    continuous, binary : tuple of variables
+        Values of free variables, on the unconstrained scale.
+    shapes, binary_shapes : tuple of tuples
+    """
+
+    model: pm.Model
+    continuous: tuple[Any, ...]
+    binary: tuple[Any, ...]
+    shapes: tuple[Shape, ...]
+    binary_shapes: tuple[Shape, ...]
+
+    @property
+    def inputs(self) -> list[Any]:
+        """All variables, in the order of `arguments`."""
+        return [*self.continuous, *self.binary]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the continuous variables' values, as the model knows them (``ls_log__``)."""
+        return [value.name for value in self.continuous]
+
+    @property
+    def binary_names(self) -> list[str]:
+        """Of the binary variables."""
+        return [value.name for value in self.binary]
+
+    @property
+    def labels(self) -> list[str]:
+        """Of the coordinates of the vector: names of variables, with an index (``ls[0]``)."""
+        return [
+            rv.name if shape == () else f"{rv.name}[{', '.join(map(str, index))}]"
+            for rv, shape in zip(self._variables(), self.shapes, strict=True)
+            for index in np.ndindex(shape)
+        ]
+
+    def vector(self, values: Mapping[str, Any]) -> FloatArray:
+        """The continuous part of `values`, as `initial_values` returns them."""
+        return np.concatenate([np.ravel(values[name]) for name in self.names] or [np.zeros(0)])
+
+    def split(self, x: FloatArray) -> list[FloatArray]:
+        """The vector as one array for each continuous variable."""
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])[:-1]
+        pieces = np.split(x, ends) if self.shapes else []
+        return [p.reshape(shape) for p, shape in zip(pieces, self.shapes, strict=True)]
+
+    def arguments(self, point: Point) -> list[Any]:
+        """Values of `inputs` at a point."""
+        parts: list[Any] = self.split(point.x)
+        begin = 0
+        for shape, value in zip(self.binary_shapes, self.binary, strict=True):
+            end = begin + int(np.prod(shape, dtype=int))
+            part = np.array(point.pattern[begin:end], dtype=value.dtype)
+            parts.append(part.reshape(shape))
+            begin = end
+        return parts
+
+    def patterns(self, most: int) -> list[Pattern]:
+        """All values of the binary variables together; one empty pattern where there are none.
+
+        Raises
+        ------
+        ValueError
+            For more than `most` binary entries.
+        """
+        n = sum(int(np.prod(shape, dtype=int)) for shape in self.binary_shapes)
+        if n > most:
+            raise ValueError(
+                f"{', '.join(self.binary_names)} together have {n} binary entries: at most "
+                f"{most} are learnt, by trying all their values."
+            )
+        return list(product((0, 1), repeat=n))
+
+    def bounds(self, x: FloatArray, half_width: float, fixed: Container[str] = ()) -> Bounds:
+        """The box around `x`: infinite for variables without a transform, a point for `fixed`."""
+        box: Bounds = []
+        for rv, part in zip(self._variables(), self.split(x), strict=True):
+            unbounded = self.model.rvs_to_transforms[rv] is None
+            width = 0.0 if rv.name in fixed else np.inf if unbounded else half_width
+            box += [(value - width, value + width) for value in part.ravel().tolist()]
+        return box
+
+    def _variables(self) -> list[Any]:
+        return [self.model.values_to_rvs[value] for value in self.continuous]
+
+
+def coordinates_of(
+    model: pm.Model, graphs: list[Any], start: Mapping[str, Any] | None = None
+) -> tuple[Coordinates, FloatArray]:
+    """Coordinates of the free variables that `graphs` depend on, and the vector at `start`.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    graphs : list of variables
+        With the model's random variables replaced by their values.
+    start : mapping, optional
+        Values by name, on their own scale. Default the model's initial point.
+
+    Raises
+    ------
+    ValueError
+        Where there are none, where one is discrete and not binary or unknown to the model, and for
+        a `start` that does not fit.
+    """
+    _refuse_foreign_variables(graphs)
+    used = set(graph_inputs(graphs))
+    values = [value for value in model.value_vars if value in used]
+    continuous = tuple(v for v in values if v.dtype.startswith("float"))
+    binary = tuple(v for v in values if v not in continuous)
+    for value in binary:
+        rv = model.values_to_rvs[value]
+        if not isinstance(rv.owner.op, BernoulliRV):
+            raise ValueError(
+                f"{rv.name} is discrete: only pm.Bernoulli variables can be learnt, by trying "
+                "every value. Give it a value with pm.do."
+            )
+    if not values:
+        raise ValueError(
+            "there is nothing to learn: no covariance, mean, pseudo-point, phase or "
+            "truncation depends on a random variable. Give what is to be learnt a prior, as "
+            'in ls = pm.HalfFlat("ls").'
+        )
+    initial = initial_values(model, continuous, start)
+    shapes, binary_shapes = (
+        tuple(np.shape(initial[v.name]) for v in group) for group in (continuous, binary)
+    )
+    coordinates = Coordinates(model, continuous, binary, shapes, binary_shapes)
+    return coordinates, coordinates.vector(initial)
+
+
+def initial_values(
+    model: pm.Model, continuous: tuple[Any, ...], start: Mapping[str, Any] | None
+) -> dict[str, NDArray[Any]]:
+    """The model's initial point, on the unconstrained scale, with `start` in place of its own.
+
+    Raises
+    ------
+    ValueError
+        For names and shapes in `start` that the model does not have, and where one of the
+        `continuous` variables is outside of its support.
+    """
+    by_name = {rv.name: rv for rv in model.free_RVs}
+    given = dict(start or {})
+    for name in {v.name for v in model.deterministics}.intersection(given):
+        del given[name]  # as in the point of another fit
+    unknown = sorted(set(given) - set(by_name))
+    if unknown:
+        raise ValueError(
+            f"start has {', '.join(unknown)}; free variables are {', '.join(by_name)}."
+        )
+    strategies = {by_name[name]: _of_shape(by_name[name], x) for name, x in given.items()}
+    point: dict[str, NDArray[Any]] = make_initial_point_fn(
+        model=model, overrides=strategies, jitter_rvs=set()
+    )(0)
+    outside = [
+        model.values_to_rvs[value].name
+        for value in continuous
+        if not np.isfinite(point[value.name]).all()
+    ]
+    if outside:
+        raise ValueError(f"start lies outside of the support of {', '.join(outside)}.")
+    return point
+
+
+def _of_shape(rv: Any, value: Any) -> NDArray[Any]:
+    """`value` broadcast to the shape of `rv`, as far as that is known."""
+    name = f"start[{rv.name!r}]"
+    refuse_masked(name, value)
+    array, shape = np.asarray(value), rv.type.shape
+    refuse_other_kinds(name, array)
+    fits = array.ndim <= len(shape) and all(
+        want in (None, have) or have == 1
+        for want, have in zip(shape[::-1], array.shape[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    return array if None in shape else np.broadcast_to(array, shape).copy()
+
+
+def _refuse_foreign_variables(graphs: list[Any]) -> None:
+    """What is left of random variables when the model's own are values: each a hidden draw."""
+    found = [str(v.name or "<unnamed>") for v in ancestors(graphs) if is_random(v)]
+    if found:
+        raise ValueError(
+            f"the model does not know the random variable(s) {', '.join(sorted(set(found)))}: make "
+            "them, and the SkewGP, inside one ``with pm.Model():``."
+        )

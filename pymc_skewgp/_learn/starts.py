@@ -1,0 +1,78 @@
+"""Points from which a search starts: drawn from the priors, or about a given one."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._learn.coordinates import Coordinates
+from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.settings import StartSettings
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._validation import FloatArray
+
+
+def spread_starts(
+    objective: Objective,
+    origin: Point,
+    n_restarts: int,
+    settings: StartSettings,
+    rng: np.random.Generator,
+) -> list[FloatArray]:
+    """`origin`, and the best of many candidates that are far from it and from each other."""
+    starts = [origin.x]
+    if not n_restarts or not origin.x.size:
+        return starts
+    count = settings.candidates * n_restarts
+    points = candidates(objective.coordinates, origin.x, count, settings, rng)
+    values = [objective.by_ep(origin.at(x)).total for x in points]
+    for i in np.argsort(values)[::-1]:
+        distance = min(float(np.abs(points[i] - x).max()) for x in starts)
+        far = distance > settings.min_distance
+        if len(starts) <= n_restarts and np.isfinite(values[i]) and far:
+            starts.append(points[i])
+    return starts
+
+
+def candidates(
+    coordinates: Coordinates,
+    origin: FloatArray,
+    count: int,
+    settings: StartSettings,
+    rng: np.random.Generator,
+) -> list[FloatArray]:
+    """Points all over the prior, or, where it is flat, up to a factor of twenty from `origin`.
+
+    The entries of a variable move together, for the most part: lengthscales of many inputs are
+    long together or short together.
+    """
+    continuous = coordinates.continuous
+    shifts = uniform_points(max(len(continuous), 1), count, 1, rng)
+    columns = []
+    for value, part, q in zip(continuous, coordinates.split(origin), shifts, strict=False):
+        own = _prior_draws(coordinates.model, value, count, rng)
+        if own is None:
+            together = settings.spread * (2.0 * q[:, None] - 1.0)
+            scatter = rng.normal(0.0, settings.scatter, (count, part.size))
+            own = part.ravel() + together + scatter
+        columns.append(own.reshape(count, -1))
+    if not columns:
+        return [origin] * count
+    low, high = np.transpose(coordinates.bounds(origin, settings.half_width))
+    return list(np.clip(np.hstack(columns), low, high))
+
+
+def _prior_draws(
+    model: pm.Model, value: Any, count: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """Draws of a variable on its unconstrained scale; None where its prior is flat."""
+    rv = model.values_to_rvs[value]
+    transform = model.rvs_to_transforms[rv]
+    free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+    try:
+        drawn = pm.draw(free, count, random_seed=int(rng.integers(2**31)), mode=PLAIN)
+    except NotImplementedError:
+        return None
+    return np.asarray(drawn) if np.isfinite(drawn).all() else None

@@ -1,0 +1,27 @@
+"""Likelihoods with values for the random variables among their parameters."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from pytensor.graph.basic import Variable
+
+from pymc_skewgp._model.gp.functions import Point, compile_at
+
+
+def likelihood_at(likelihood: Any, point: Point) -> Any:
+    """`likelihood` with every parameter that is a graph replaced by its value at `point`.
+
+    Raises
+    ------
+    ValueError
+        When `point` lacks a value.
+    """
+    if isinstance(likelihood, type) or not is_dataclass(likelihood):  # none, or refused later
+        return likelihood
+    found: dict[str, Any] = {}
+    for field in fields(likelihood):
+        value = getattr(likelihood, field.name)
+        if isinstance(value, Variable):
+            found[field.name] = compile_at([], value, point)()
+    known: Any = likelihood
+    return replace(known, **found) if found else known

@@ -1,0 +1,83 @@
+"""Draws of a model's variables, as ``pm.sample`` returns them, and functions of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytensor
+from rich.progress import track
+from xarray import Dataset, DataTree
+
+from pymc_skewgp._model.gp.functions import hyperparameters
+from pymc_skewgp._validation import FloatArray
+
+_OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
+
+
+def posterior_draws(idata: Any) -> Dataset:
+    """The group ``posterior``, with the dimensions chain and draw."""
+    if not isinstance(idata, DataTree):
+        raise TypeError(f"idata must be a DataTree, got {type(idata).__name__}.")
+    if "posterior" not in idata.children:
+        raise ValueError(f"idata has no group 'posterior'; found {sorted(idata.children)}.")
+    trace = idata["posterior"].dataset
+    if not {"chain", "draw"} <= set(trace.dims):
+        raise ValueError(
+            f"idata.posterior must have dimensions chain and draw, found {sorted(trace.dims)}: "
+            "select single ones with lists, as in idata.isel(chain=[0])."
+        )
+    return trace
+
+
+def has_draws(idata: Any, name: str) -> bool:
+    """Whether the group ``posterior`` has the variable; also False for what is no such tree."""
+    groups = idata.children if isinstance(idata, DataTree) else {}
+    return "posterior" in groups and name in idata["posterior"].data_vars
+
+
+def refuse_name(name: str) -> None:
+    """Refuse a name for the latent function that other variables of the result have."""
+    if name in _OWN_NAMES:
+        raise ValueError(f"{name!r} is the name of another variable: choose another name.")
+
+
+def values_of(trace: Dataset, name: str) -> FloatArray:
+    """Draws of a variable with chain and draw first."""
+    return np.asarray(trace[name].transpose("chain", "draw", ...).to_numpy())
+
+
+class DrawFunction:
+    """A function of what each draw of a trace holds.
+
+    Parameters
+    ----------
+    trace : Dataset
+        With chain and draw.
+    outputs : list of TensorVariable
+        What to compute, of random variables that `trace` has.
+    further : dict, optional
+        Other inputs of `outputs`, and their values for each draw, (chain, draw, ...).
+    """
+
+    def __init__(
+        self, trace: Dataset, outputs: list[Any], further: dict[Any, FloatArray] | None = None
+    ) -> None:
+        further = further or {}
+        known = set(map(str, trace.data_vars))
+        needed = hyperparameters(outputs, known, list(further), "idata.posterior")
+        inputs = [node.type() for node in needed]
+        # Thousands of evaluations: PyTensor's own backend repays its compilation.
+        self._function = pytensor.function(
+            [*inputs, *further],
+            outputs,
+            givens=list(zip(needed, inputs, strict=True)),
+            on_unused_input="ignore",
+        )
+        self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
+        self.shape = (trace.sizes["chain"], trace.sizes["draw"])
+
+    def each(self, description: str, progressbar: bool) -> Iterator[tuple[Any, list[Any]]]:
+        """Index and outputs of each draw."""
+        indices = list(np.ndindex(*self.shape))
+        for index in track(indices, description, disable=not progressbar):
+            yield index, self._function(*(value[index] for value in self._values))

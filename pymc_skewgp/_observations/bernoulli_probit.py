@@ -1,0 +1,150 @@
+"""Binary labels under a probit link."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, ndtr, ndtri, owens_t
+
+from pymc_skewgp._gaussian.weights import weighted_error
+from pymc_skewgp._observations.arguments import as_labels
+from pymc_skewgp._observations.likelihood import Data
+from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._validation import FloatArray
+
+
+@dataclass(frozen=True)
+class BernoulliProbit:
+    r"""Labels 0 and 1: :math:`P(y_i = 1) = \Phi(f(x_i))`.
+
+    A label says on which side of 0 the noisy function :math:`f(x_i) + e_i` is, with standard
+    normal :math:`e_i`: the interval :math:`(0, \infty)` for 1 and :math:`(-\infty, 0)` for 0.
+
+    Labels may be 0 and 1, -1 and 1, or booleans.
+
+    References
+    ----------
+    .. [1] J. H. Albert & S. Chib (1993), Bayesian analysis of binary and polychotomous response
+       data, doi:10.1080/01621459.1993.10476321.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> posterior = gp.posterior([[0.0]], [1], likelihood=sg.likelihoods.BernoulliProbit())
+    >>> print(f"{posterior.log_marginal_likelihood.value:.4f}")  # log 1/2
+    -0.6931
+    """
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Labels as 0 and 1."""
+        return as_labels(y, n)
+
+    def observations(self, y: Data) -> Observations:
+        """One interval a label."""
+        positive = y == 1
+        return intervals(
+            np.where(positive, 0.0, -np.inf), np.where(positive, np.inf, 0.0), np.ones(y.size)
+        )
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log p(y_i | f_i)."""
+        return log_ndtr(_toward(y) * f)
+
+    def derivatives(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First, and minus the second, derivative of the log likelihood in f."""
+        side = _toward(y)
+        z = side * f
+        ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
+        # Far in the wrong tail the curvature tends to 1; round-off must not make it negative.
+        return side * ratio, np.clip(ratio * (z + ratio), 0.0, 1.0)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New labels at the rows of the data."""
+        # An exponential variable exceeds -log p with probability p: the label is drawn again.
+        again = rng.standard_exponential(f.shape, dtype=np.float32) > -log_likelihood
+        return np.where(again, y, 1 - y)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of a label 1, and ``y``, labels."""
+        p = ndtr(f)
+        return {"p": p, "y": (rng.random(p.shape) < p).astype(np.int64)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_se``."""
+        probability = label_probability(mixture)
+        return {"p_mean": probability.value, "p_se": probability.std_error}
+
+
+class Probability(NamedTuple):
+    """A probability at each point, with its Monte Carlo standard error."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+def label_probability(mixture: Mixture) -> Probability:
+    r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`.
+
+    To S effective draws one is added that stands for what no draw has met, a Gaussian of the
+    same mean and variance: less than a standard error where the draws know better, and where
+    they do not, in a tail beyond 1/S, no label is called impossible. There the standard error
+    is that of S draws of that Gaussian too, as draws that all missed a tail do not tell how
+    far their mean is off.
+    """
+    weights = mixture.weights
+    p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
+    mean = p @ weights
+    p -= mean[:, None]
+    error = weighted_error(p, weights, mixture.replicate)
+    n_effective = 1.0 / float(weights @ weights)
+    share = 1.0 / (1.0 + n_effective)
+    centre, sd, _ = mixture.moments
+    total = 1.0 + sd**2
+    other = ndtr(centre / np.sqrt(total))
+    # And its label is one of two.
+    doubt = share**2 * other * (1.0 - other)
+    tail = np.minimum(other, 1.0 - other)
+    spread = probability_variance(tail, (total - 1.0 - mixture.variance) / total)
+    # The chance that no draw was there; if so, it holds no more than the share of one.
+    missed = np.exp(-n_effective * np.minimum(tail, np.minimum(mean, 1.0 - mean)))
+    missed *= share / np.maximum(tail, share)
+    error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
+    return Probability(mean + share * (other - mean), error)
+
+
+def probability_sd(mixture: Mixture) -> FloatArray:
+    r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
+
+    .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
+    """
+    p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
+    within = probability_variance(p, (mixture.variance / (1.0 + mixture.variance))[:, None])
+    between = (p - (p @ mixture.weights)[:, None]) ** 2
+    sd: FloatArray = np.sqrt((within + between) @ mixture.weights)
+    return sd
+
+
+def probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
+    r"""Variance of :math:`\Phi(a)` over a Gaussian a with mean p of it.
+
+    .. math:: p - p^2 - 2 T\{z, \sqrt{(1 - \rho) / (1 + \rho)}\}, \qquad
+        \rho = \mathrm{var}(a) / (1 + \mathrm{var}(a))
+
+    with p = Phi(z): the probability that two standard normals of correlation rho are both below z,
+    less the square (Owen 1956, doi:10.1214/aoms/1177728074).
+    """
+    rho = np.clip(correlation, 0.0, 1.0)
+    both = 2.0 * owens_t(ndtri(p), np.sqrt((1.0 - rho) / (1.0 + rho)))
+    variance: FloatArray = np.maximum(p - p**2 - both, 0.0)
+    return variance
+
+
+def _toward(y: NDArray[np.int64]) -> FloatArray:
+    """The direction of f that makes each label more probable, +1 or -1."""
+    return np.where(y == 1, 1.0, -1.0)

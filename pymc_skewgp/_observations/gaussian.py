@@ -1,0 +1,100 @@
+"""Values observed with Gaussian noise: exact Gaussian-process regression."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_skewgp._observations.likelihood import Data
+from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.observations import Observations, points
+from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    r"""Values :math:`y_i = f(x_i) + \sigma_i e_i` with standard normal :math:`e_i`.
+
+    Every row is a point, and the posterior under a GP prior is a GP: exact regression, without a
+    draw. Under a Skew GP prior it is a unified skew-normal process.
+
+    Parameters
+    ----------
+    sigma : float or array_like, shape (n,)
+        Standard deviation of the noise, in the units of y; one for all, or one a row of the data.
+        In a PyMC model it may be a random variable, whose value ``point`` then gives. New values
+        ``y`` are predicted only where it is one number: noise at new points is not known else.
+
+    Raises
+    ------
+    ValueError
+        When used: noise that is not positive or of another length than y, values that are NaN or
+        infinite.
+
+    References
+    ----------
+    .. [1] C. E. Rasmussen & C. K. I. Williams (2006), Gaussian Processes for Machine Learning,
+       chapter 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> x = np.linspace(0, 6, 20)[:, None]
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.5))
+    >>> posterior = gp.posterior(x, np.sin(x[:, 0]), likelihood=sg.likelihoods.Gaussian(0.1))
+    >>> new = posterior.predict([[3.0]])["predictions_summary"]
+    >>> print(f"{new['f_mean'].item():.2f} +- {new['f_sd'].item():.2f}")
+    0.14 +- 0.05
+    """
+
+    sigma: Any
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values as floats, with `sigma` checked against them."""
+        values = as_real_array("y", y)
+        if values.shape != (n,):
+            raise ValueError(
+                f"y must have shape ({n},), one value for each row of X; got {values.shape}."
+            )
+        if not np.isfinite(values).all():
+            count = int((~np.isfinite(values)).sum())
+            raise ValueError(
+                f"y must be finite, found {count} NaN or infinite value(s): drop those rows of X "
+                "and y."
+            )
+        if not (as_vector("sigma", self.sigma, n) > 0).all():
+            raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
+        return values.copy()
+
+    def observations(self, y: Data) -> Observations:
+        """One point a value."""
+        return points(y, as_vector("sigma", self.sigma, y.size) ** 2)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log N(y_i; f_i, sigma_i^2)."""
+        sigma = as_vector("sigma", self.sigma, y.size)
+        return -0.5 * ((y - f) / sigma) ** 2 - np.log(sigma) - 0.5 * _LOG_2PI
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data."""
+        return f + as_vector("sigma", self.sigma, y.size) * rng.standard_normal(f.shape)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, new values with noise."""
+        if np.ndim(self.sigma):
+            return {}
+        return {"y": f + float(self.sigma) * rng.standard_normal(f.shape)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd``."""
+        if np.ndim(self.sigma):
+            return {}
+        mean, sd, _ = mixture.moments
+        return {"y_mean": mean, "y_sd": np.hypot(sd, float(self.sigma))}

@@ -1,0 +1,35 @@
+"""What a posterior says of f at each of t points, as a likelihood needs it for its forecasts."""
+
+from typing import Protocol
+
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+
+class Mixture(Protocol):
+    r"""f at point i is :math:`\sum_j w_j N(m_{ij}, v_i)`; see `LatentMarginals`."""
+
+    @property
+    def means(self) -> FloatArray:
+        """Mean of each component at each point, shape (t, S)."""
+        ...
+
+    @property
+    def variance(self) -> FloatArray:
+        """Variance of the components at each point, shape (t,)."""
+        ...
+
+    @property
+    def weights(self) -> FloatArray:
+        """Weights of the components, shape (S,)."""
+        ...
+
+    @property
+    def replicate(self) -> IntArray | None:
+        """Which randomisation each component comes from; None where they are independent."""
+        ...
+
+    @property
+    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean, standard deviation and skewness at each point, shape (t,) each."""
+        ...

@@ -1,0 +1,255 @@
+r"""A Gaussian vector given observations of it: the one builder of what the samplers need.
+
+Points are conditioned on first, exactly. Of the intervals a rectangle is left, :math:`u \sim
+N(0, G)` with :math:`l < u < h`, and given u the vector is Gaussian:
+
+.. math:: z \mid u \sim N(m + C G^{-1} u,\; K - C G^{-1} C^\top), \qquad
+    G = A K A^\top + S, \quad C = K A^\top
+
+with m and K the moments given the points.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, solve_triangular
+
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.operators.covariance import Covariance
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
+from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._posterior.points import given_points
+from pymc_skewgp._validation import FloatArray
+
+# Below this share of columns the low-rank form needs fewer operations than the dense one.
+LOW_RANK_SHARE = 0.5
+
+
+BoolArray = NDArray[np.bool_]
+
+
+class Regression(NamedTuple):
+    r"""f at t places given the observations, but for the draws of u: centre + solved' u + residual.
+
+    Attributes
+    ----------
+    centre : ndarray, shape (t,)
+        Mean of f given the points.
+    variance : ndarray, shape (t,)
+        Its variance given the points and u.
+    solved : ndarray, shape (m, t)
+        :math:`G^{-1}` times the covariance of u with f, given the points.
+    taken : ndarray, shape (t, t), or None
+        What the points and u take of the prior covariance of f; made only where it is asked for.
+    """
+
+    centre: FloatArray
+    variance: FloatArray
+    solved: FloatArray
+    taken: FloatArray | None = None
+
+
+class Conditioning:
+    """z ~ N(mean, cov) given rows of it.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (q,)
+    cov : FactoredCovariance
+        Of q values.
+    observations : Observations
+        Rows of the first values of z.
+
+    Attributes
+    ----------
+    mean, factor : ndarray, shape (q,) and (q, r)
+        Of z given the points: z = mean + factor c, with standard normal c.
+    log_density : float
+        Log density of the points; 0 without any.
+    lower, upper : ndarray, shape (m,)
+        Limits of u, one for each interval.
+    cov : Covariance
+        G.
+    """
+
+    def __init__(
+        self, mean: FloatArray, cov: FactoredCovariance, observations: Observations
+    ) -> None:
+        self._prior_cov = cov
+        given = given_points(mean, cov, observations)
+        self.mean, self.factor, self.log_density = given.mean, given.cov.factor, given.log_density
+        self._points = given.points
+        self._intervals = rows = given.intervals
+        centre = rows.of(given.mean) + rows.a
+        self.lower, self.upper = rows.lower - centre, rows.upper - centre
+        self.row_factor = rows.of(self.factor)
+        self.cov = _row_covariance(given.cov, rows, self.row_factor)
+
+    @property
+    def n_rows(self) -> int:
+        """Length m of u."""
+        return self.lower.size
+
+    @cached_property
+    def _chol(self) -> FloatArray:
+        if isinstance(self.cov, DenseCovariance):
+            return self.cov.chol
+        return linalg.cholesky("the covariance of the observations", self.cov.dense())[0]
+
+    def draw(
+        self,
+        u: FloatArray,
+        rng: np.random.Generator,
+        chosen: IntArray | None = None,
+        *,
+        skip: int = 0,
+    ) -> FloatArray:
+        """Draws of z but for its first `skip` values, one for each row of `u`.
+
+        Or for each of the rows that are `chosen`, which may repeat.
+        """
+        if not self.n_rows:
+            n_draws = u.shape[0] if chosen is None else chosen.size
+            coordinates = rng.standard_normal((self.factor.shape[1], n_draws))
+        elif isinstance(self.cov, LowRankCovariance):
+            coordinates = self._coordinates_given(u, rng, chosen)
+        else:
+            # A draw from the prior, corrected by what it lacks to `u` (Matheron's rule).
+            gap = u.T.copy() if chosen is None else u.T[:, chosen]
+            coordinates = rng.standard_normal((self.row_factor.shape[1], gap.shape[1]))
+            gap -= self.row_factor @ coordinates
+            gap -= self._noise_draws(gap.shape, rng)
+            solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
+            coordinates += self.row_factor.T @ solved
+        z = coordinates.T @ self.factor[skip:].T
+        z += self.mean[skip:]
+        return z
+
+    def regression(self, *, skip: int = 0, joint: bool = False) -> Regression:
+        """Of z itself on u, but for its first `skip` values.
+
+        It is not that of new points at the same inputs: the kernel evaluated between rows once
+        more would lack the noise that they have of their own.
+        """
+        factor = self.factor[skip:]
+        row_cov = self.row_factor @ factor.T
+        variance = np.einsum("ij,ij->i", factor, factor)
+        return self._regression(self.mean[skip:], variance, row_cov, None, joint)
+
+    def regression_at(
+        self,
+        mean: FloatArray,
+        variance: FloatArray,
+        cross: FloatArray,
+        *,
+        joint: bool = False,
+    ) -> Regression:
+        """Of f at t new points on u.
+
+        Parameters
+        ----------
+        mean, variance : ndarray, shape (t,)
+            Prior moments of f there.
+        cross : ndarray, shape (q, t)
+            Prior covariance of z with f there.
+        joint : bool
+            Whether `Regression.taken` is wanted.
+        """
+        points = self._points
+        if points is None:
+            return self._regression(mean, variance, self._intervals.of(cross), None, joint)
+        row_cov = points.rows.of(cross)
+        solved = points.precision.solve(row_cov)
+        taken = row_cov.T @ solved if joint else None
+        left = variance - np.einsum("ij,ij->j", row_cov, solved)
+        if self.n_rows:  # covariance of z with f given the points
+            prior_factor = self._prior_cov.factor
+            cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
+        row_cov, centre = self._intervals.of(cross), mean + row_cov.T @ points.weights
+        return self._regression(centre, left, row_cov, taken, joint)
+
+    def _regression(
+        self,
+        centre: FloatArray,
+        variance: FloatArray,
+        row_cov: FloatArray,
+        taken: FloatArray | None,
+        joint: bool,
+    ) -> Regression:
+        if self.n_rows:
+            solved = cho_solve((self._chol, True), row_cov)
+        else:
+            solved = np.zeros((0, centre.size))
+        left = variance - np.einsum("ij,ij->j", row_cov, solved)
+        if joint:
+            own = row_cov.T @ solved
+            taken = own if taken is None else taken + own
+        return Regression(centre, np.maximum(left, 0.0), solved, taken)
+
+    def _noise_draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        noise = self._intervals.S
+        white = rng.standard_normal(shape)
+        if noise.ndim == 1:
+            white *= np.sqrt(noise)[:, None]
+            return white
+        factor = linalg.low_rank_factor(noise)
+        return factor @ white[: factor.shape[1]]
+
+    def _coordinates_given(
+        self, u: FloatArray, rng: np.random.Generator, chosen: IntArray | None
+    ) -> FloatArray:
+        """Draws of the coordinates c, columns, given rows of `u`: O(n r) each for r coordinates.
+
+        With rows X of the factor and noise variances S, c given u there is normal with precision
+        I + X' S^-1 X and mean that inverse times X' S^-1 u. Rows without noise are met afterwards
+        by moving c along its covariance with them.
+        """
+        chol, gain, scaled, noisy = self._coordinate_solvers
+        known = self.row_factor[~noisy]
+        # Without a copy of all the draws, where every row has noise.
+        seen, met = (u if noisy.all() else u[:, noisy]) @ scaled, u[:, ~noisy]
+        if chosen is not None:  # the few coordinates of a draw, not its many rows
+            seen, met = seen[chosen], met[chosen]
+        white = solve_triangular(chol, seen.T, lower=True, check_finite=False)
+        white += rng.standard_normal(white.shape)
+        coordinates = solve_triangular(chol, white, lower=True, trans="T", check_finite=False)
+        if known.shape[0]:
+            coordinates += gain @ (met.T - known @ coordinates)
+        return coordinates
+
+    @cached_property
+    def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+        """Factor of I + X' S^-1 X, gain of rows without noise, S^-1 X, and which have noise."""
+        noise = self._intervals.S
+        noisy = noise > 0
+        data, known = self.row_factor[noisy], self.row_factor[~noisy]
+        scaled = data / noise[noisy][:, None]
+        precision = data.T @ scaled
+        precision[np.diag_indices_from(precision)] += 1.0
+        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        spread = cho_solve((chol, True), known.T)
+        own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
+        return chol, cho_solve((own, True), spread.T).T, scaled, noisy
+
+
+def _row_covariance(
+    cov: FactoredCovariance, rows: Observations, row_factor: FloatArray
+) -> Covariance:
+    """G in the form that needs fewer operations."""
+    few = row_factor.shape[1] < LOW_RANK_SHARE * rows.n_rows or not rows.n_rows
+    if rows.S.ndim == 1 and few:
+        return LowRankCovariance(rows.S, row_factor)
+    if rows.A is None or (isinstance(rows.A, np.ndarray) and rows.A.ndim == 1):
+        matrix = cov.leading(rows.n_rows, rows.A)
+    else:
+        matrix = row_factor @ row_factor.T
+    if rows.S.ndim == 1:
+        matrix[np.diag_indices_from(matrix)] += rows.S
+    else:
+        matrix += rows.S
+    return DenseCovariance(matrix, "the covariance of the observations")

@@ -1,0 +1,189 @@
+"""Exact GP regression: against PyMC, scikit-learn, and with a Skew GP prior by quadrature."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+from observation_oracles import grid_posterior
+from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
+
+import pymc_skewgp as sg
+from pymc_skewgp.likelihoods import Gaussian
+
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.uniform(0, 6, 25))[:, None]
+Y = np.sin(X[:, 0]) + 0.3 * RNG.standard_normal(25)
+XNEW = np.array([[0.5], [2.2], [9.0]])
+# Two independent implementations of one Cholesky solve: 1e-8 is what double precision leaves.
+EXACT = 1e-8
+
+
+def kernel(smooth=True):
+    cov = pm.gp.cov.ExpQuad if smooth else pm.gp.cov.Matern12
+    return 1.3**2 * cov(1, ls=0.8)
+
+
+def summary(posterior, new=XNEW):
+    return posterior.predict(new, draws=0)["predictions_summary"].dataset
+
+
+@pytest.mark.parametrize("smooth", [True, False], ids=["low rank", "dense"])
+def test_is_that_of_pymc(smooth):
+    sigma, mean = 0.3, pm.gp.mean.Constant(0.4)
+    posterior = sg.SkewGP(cov_func=kernel(smooth), mean_func=mean).posterior(
+        X, Y, likelihood=Gaussian(sigma)
+    )
+    with pm.Model() as model:
+        gp = pm.gp.Marginal(cov_func=kernel(smooth), mean_func=mean)
+        # PyMC adds a jitter of 1e-6 to the variances unless it is told not to.
+        gp.marginal_likelihood("y", X, Y, sigma=sigma, jitter=0.0)
+        log_evidence = model.compile_logp()({})
+        expected, variance = gp.predict(
+            XNEW, diag=True, given={"X": X, "y": Y, "sigma": sigma}, jitter=0.0
+        )
+    estimate = posterior.log_marginal_likelihood
+    assert estimate.value == pytest.approx(log_evidence, abs=EXACT)
+    assert estimate.std_error == 0.0
+    found = summary(posterior)
+    assert_allclose(found["f_mean"], expected, atol=EXACT)
+    assert_allclose(found["f_sd"] ** 2, variance, atol=EXACT)
+    assert_allclose(found["f_skewness"], 0.0, atol=EXACT)
+    assert_allclose(found["f_mean_se"], 0.0, atol=EXACT)
+    quantiles = norm.ppf(found["quantile"].values[:, None], expected, np.sqrt(variance))
+    assert_allclose(found["f_quantile"], quantiles, atol=1e-7)  # by Newton's method, to 1e-10 sd
+
+
+def test_is_that_of_scikit_learn_with_noise_of_each_row():
+    sigma = np.linspace(0.1, 0.5, 25)
+    peer = GaussianProcessRegressor(1.3**2 * RBF(0.8), alpha=sigma**2, optimizer=None).fit(X, Y)
+    posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(sigma))
+    assert posterior.log_marginal_likelihood.value == pytest.approx(
+        peer.log_marginal_likelihood_value_, abs=EXACT
+    )
+    mean, sd = peer.predict(XNEW, return_std=True)
+    found = summary(posterior)
+    assert_allclose(found["f_mean"], mean, atol=EXACT)
+    assert_allclose(found["f_sd"], sd, atol=EXACT)
+    assert "y_mean" not in found  # noise at new points is not known
+
+
+def test_joint_draws_have_the_covariance_of_scikit_learn():
+    """4000 independent draws: an entry is off by 1.4 variances / sqrt(4000), 5 of them allowed."""
+    peer = GaussianProcessRegressor(1.3**2 * RBF(0.8), alpha=0.09, optimizer=None).fit(X, Y)
+    posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3))
+    drawn = posterior.predict(XNEW, random_seed=1)["predictions"].dataset
+    mean, cov = peer.predict(XNEW, return_cov=True)
+    sd = np.sqrt(cov.diagonal())
+    f = drawn["f"].values.reshape(-1, 3)
+    assert np.all(np.abs(f.mean(axis=0) - mean) < 5 * sd / np.sqrt(4000))
+    assert np.all(np.abs(np.cov(f.T) - cov) < 5 * 1.4 * np.outer(sd, sd) / np.sqrt(4000))
+    noise = drawn["y"].values.reshape(-1, 3) - f
+    assert np.all(np.abs(noise.std(axis=0) - 0.3) < 5 * 0.3 / np.sqrt(8000))
+
+
+def test_sample_at_the_data():
+    """Means within 5 errors of 4000 draws; every group is there."""
+    posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3))
+    dt = posterior.sample(random_seed=2)
+    at = posterior.marginals()
+    f = dt["posterior"]["f"].values.reshape(-1, 25)
+    assert np.all(np.abs(f.mean(axis=0) - at.moments.mean) < 5 * at.moments.sd / np.sqrt(4000))
+    again = dt["posterior_predictive"]["y"].values.reshape(-1, 25)
+    spread = np.hypot(at.moments.sd, 0.3)
+    assert np.all(np.abs(again.std(axis=0) - spread) < 5 * spread / np.sqrt(8000))
+    expected = norm.logpdf(Y, dt["posterior"]["f"].values, 0.3)
+    assert_allclose(dt["log_likelihood"]["y"], expected, atol=1e-12)
+    assert dt["sample_stats"].attrs["method"] == "exact"
+    assert dt["observed_data"]["y"].dtype == float
+
+
+def test_skew_gp_prior_by_quadrature():
+    """Two pseudo-points: rows of f there without noise, so f at them is among the three values."""
+    r, x, y, sigma, gamma = np.array([[0.0], [1.5]]), np.array([[0.7]]), [-0.4], 0.5, [0.2, 0.0]
+    gp = sg.SkewGP(cov_func=kernel(), pseudo_points=r, phase=[1, -1], truncation=gamma)
+    posterior = gp.posterior(x, y, likelihood=Gaussian(sigma), n_draws=2**15)
+    K = kernel()(np.vstack([r, x])).eval()
+    sd = np.sqrt(K.diagonal()[:2])
+    limits = np.array([-gamma[0], -np.inf]) * sd[0], np.array([np.inf, gamma[1]]) * sd[1]
+
+    def on_a_grid(nodes, observed):
+        rows = 3 if observed else 2
+        value = np.array([np.nan, np.nan, *y])[:rows]
+        low, high = (np.append(x, np.nan)[:rows] for x in limits)
+        S = np.array([0.0, 0.0, sigma**2])[:rows]
+        A = np.eye(3)[:rows]
+        return grid_posterior(np.zeros(3), K, A, np.zeros(rows), S, low, high, value, nodes)
+
+    # Signs without noise cut the grid: its error falls like the spacing, 17 / 240, times a surface
+    # density, and was found to be below .01 nat and .01 standard deviations by other spacings.
+    observed, prior = on_a_grid(241, True), on_a_grid(241, False)
+    expected = observed.log_evidence - prior.log_evidence
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=0.01)
+    at = posterior.marginals().moments
+    assert at.mean[0] == pytest.approx(observed.mean[2], abs=0.01)
+    assert at.sd[0] == pytest.approx(np.sqrt(observed.cov[2, 2]), abs=0.01)
+
+
+def test_skew_gp_evidence_is_two_probabilities():
+    """p(y) P(signs | y) / P(signs): a density by PyMC, and orthants of two dimensions by SciPy."""
+    from scipy.stats import multivariate_normal
+
+    r, sigma = np.array([[1.0], [4.0]]), 0.3
+    gp = sg.SkewGP(cov_func=kernel(), pseudo_points=r, phase=[1, -1])
+    posterior = gp.posterior(X, Y, likelihood=Gaussian(sigma))
+    K = kernel()(np.vstack([r, X])).eval()
+    G = K[2:, 2:] + sigma**2 * np.eye(25)
+    mean = K[:2, 2:] @ np.linalg.solve(G, Y)
+    cov = K[:2, :2] - K[:2, 2:] @ np.linalg.solve(G, K[2:, :2])
+    side = np.array([1.0, -1.0])
+    given = multivariate_normal(side * mean, side[:, None] * cov * side)
+    # P(side * f > 0) by symmetry: of the mirrored vector below 0.
+    signs_given = multivariate_normal(-given.mean, given.cov).cdf(np.zeros(2))
+    signs = multivariate_normal(np.zeros(2), side[:, None] * K[:2, :2] * side).cdf(np.zeros(2))
+    expected = multivariate_normal(np.zeros(25), G).logpdf(Y) + np.log(signs_given / signs)
+    # SciPy's bivariate probabilities are good to 1e-5 or so of themselves.
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-4)
+    sun = posterior.sun
+    assert sun.n_latent == 2
+    assert_allclose(sun.mean(), posterior.marginals().moments.mean, atol=0.02)
+
+
+def test_noise_may_be_a_random_variable():
+    with pm.Model():
+        sigma = pm.HalfNormal("sigma")
+        gp = sg.SkewGP(cov_func=kernel())
+        posterior = gp.posterior(X, Y, point={"sigma": 0.3}, likelihood=Gaussian(sigma))
+    expected = gp.posterior(X, Y, likelihood=Gaussian(0.3)).log_marginal_likelihood.value
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match="sigma"):
+        gp.posterior(X, Y, likelihood=Gaussian(sigma))
+
+
+@pytest.mark.parametrize(
+    ("y", "sigma", "error", "message"),
+    [
+        (Y[:-1], 0.3, ValueError, r"y must have shape \(25,\), one value for each row of X"),
+        (np.where(Y > 1, np.nan, Y), 0.3, ValueError, r"y must be finite, found \d+ NaN"),
+        (Y, -0.3, ValueError, "sigma must be positive"),
+        (Y, np.ones(3), ValueError, "sigma must"),
+        (np.ma.masked_greater(Y, 1), 0.3, ValueError, "y"),
+        (Y.astype(str), 0.3, TypeError, "y must"),
+    ],
+)
+def test_bad_input(y, sigma, error, message):
+    with pytest.raises(error, match=message):
+        sg.SkewGP(cov_func=kernel()).posterior(X, y, likelihood=Gaussian(sigma))
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian, "gaussian", 0.3])
+def test_what_is_no_likelihood_is_refused(likelihood):
+    with pytest.raises(TypeError, match=r"must be an object of pymc_skewgp\.likelihoods"):
+        sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=likelihood)
+
+
+def test_there_is_no_probability_of_a_label():
+    posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3))
+    with pytest.raises(TypeError, match="label 1"):
+        posterior.probability(XNEW)
