@@ -17,6 +17,8 @@ from pymc_skewgp._errors import (
     InexactStepWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
+    NotConjugateError,
+    NotConjugateWarning,
     NotPositiveDefiniteError,
     OptimumConvergenceWarning,
     SkewGPWarning,
@@ -33,7 +35,6 @@ from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.probit_model import NotConjugateError
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.lin_ess import LinESS
@@ -70,6 +71,7 @@ __all__ = [
     "LowEffectiveSampleWarning",
     "MarginalProbit",
     "NotConjugateError",
+    "NotConjugateWarning",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
     "SkewGP",
