@@ -57,7 +57,7 @@ def plot_skewness(
     X_data : array_like, shape (n,), (n, 1) or (n, 2), optional
         Inputs of the labels. Default `X`.
     cmap : str, default "PuOr_r"
-        Diverging colours, which colour-blind readers can tell apart.
+        Diverging colours, which colour-blind readers can distinguish.
     vmax : float, optional
         Skewness of the last colour, and minus that of the first. Default the largest there is.
     ax : matplotlib Axes, optional

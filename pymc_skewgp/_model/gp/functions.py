@@ -42,7 +42,7 @@ class ArrayCovariance:
         self._cov_func = cov_func
         self._point = as_point(point)
         self._compiled: dict[tuple[bool, bool], Any] = {}
-        self._function(cross=False, diag=False)  # a value missing in `point` is told of at once
+        self._function(cross=False, diag=False)  # a value missing in `point` is an error at once
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled again when needed, in a tenth of a second.
