@@ -93,3 +93,17 @@ def test_the_rule_does_not_look_at_draws():
     ep = fit_ep(cov, lower, upper)
     assert DEFAULT.first.twist(cov, ep, lower, upper).first is not None
     assert twist(cov, ep, lower, upper, power=0.8, least_divergence=3.0).first is None
+
+
+def test_mirrored_rows_have_the_mirrored_direction():
+    """Rows times -1, limits and all, are the same problem.
+
+    With half of equicorrelated rows mirrored the direction is orthogonal to a vector of ones, from
+    which no search would find it. The search stops at 1e-3 of the eigenvalue, here at once.
+    """
+    cov, found = equicorrelated_cov(12, 0.9), []
+    for side in (np.ones(12), np.tile([1.0, -1.0], 6)):
+        lower, upper = np.where(side > 0, 0.3, -np.inf), np.where(side > 0, np.inf, -0.3)
+        found.append(direction_of(side[:, None] * cov * side, lower, upper))
+    np.testing.assert_allclose(np.abs(found[1].row), np.abs(found[0].row), rtol=1e-6)
+    assert found[1].divergence == pytest.approx(found[0].divergence, rel=1e-6)
