@@ -56,8 +56,8 @@ def sbc(
     X : array_like, shape (n, d)
         Inputs.
     method : str or callable, default "exact"
-        One of those of `compare_approximations`, or a function from a ``Problem`` to an
-        ``Approximation``, both of ``pymc_skewgp._diagnostics.approximations``.
+        One of those of `compare_approximations`, or a function from a `Problem` to an
+        `Approximation`.
     n_simulations : int, default 500
         Simulations.
     draws : int, default 99

@@ -4,10 +4,12 @@ from typing import Any
 
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._diagnostics.marginals import labelled_marginals
 
 
-def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior") -> Dataset:
+@formerly_positional("var")
+def posterior_skewness(source: Any, *, var: str = "f", group: str = "posterior") -> Dataset:
     r"""Skewness of a latent function at each point, with its Monte Carlo standard error.
 
     .. math:: \mathrm{SS}(x) = \frac{\mathrm E[(f(x) - \mathrm E f(x))^3]}

@@ -62,7 +62,7 @@ def test_of_draws():
         pred_dims={"g": ["a", "b"]},
         pred_coords={"b": ["x", "y", "z"]},
     )
-    found = posterior_skewness(tree, "g", group="predictions")
+    found = posterior_skewness(tree, var="g", group="predictions")
     assert found["skewness"].dims == ("a", "b")
     np.testing.assert_allclose(found["skewness"], skew(draws.reshape(-1, 2, 3), axis=0), rtol=1e-12)
     assert found["b"].values.tolist() == ["x", "y", "z"]
