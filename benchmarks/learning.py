@@ -42,7 +42,7 @@ warnings.filterwarnings("ignore")
 # --- the optimum ---------------------------------------------------------------------------------
 
 # Steps of .2 in the logarithms, over all that the search may reach and matters: between two of them
-# an evidence that bends by 10 nats a squared unit, which is much for 400 labels, loses .05.
+# an evidence with a second derivative of 10, which is much for 400 labels, loses .05.
 LOG_LS = np.arange(-3.0, 5.01, 0.2)
 LOG_ETA = np.arange(-3.0, 7.61, 0.2)
 # What EP's evidence may be off by: points further below its best are not run by twisting.
@@ -67,8 +67,8 @@ def grid_best(X, sign, found):
     best = max(by_ep.values())
     close = [point for point, value in by_ep.items() if value > best - DOUBT]
     twisted = {p: evidence_estimate(orthants(X, sign, *p), 256, 1).value for p in close}
-    top = sorted(close, key=lambda p: -twisted[p])[:5]
-    again = [evidence_estimate(orthants(X, sign, *p), 4096, 2) for p in top]
+    best_by_twisting = sorted(close, key=lambda p: -twisted[p])[:5]
+    again = [evidence_estimate(orthants(X, sign, *p), 4096, 2) for p in best_by_twisting]
     ours = evidence_estimate(orthants(X, sign, *found), 4096, 3)
     return max(again, key=lambda e: e.value), ours, len(by_ep), len(close)
 

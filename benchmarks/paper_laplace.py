@@ -1,13 +1,13 @@
 """GP-L: scikit-learn's classifier (Laplace's approximation, logistic link), searched like ours.
 
-scikit-learn climbs from one start, and its own restarts draw the logarithm of a logarithm and end
+scikit-learn searches from one start, and its own restarts draw the logarithm of a logarithm and end
 at its bounds. Here it gets what `find_hyperparameters` does: the best two of 32 points within a
-factor of twenty of the start are climbed from as well. Beyond 450 rows these climbs are made on 300
-of them, and go on with all from the start and from the best; beyond 1500 the objective is the sum
-over batches of 500.
+factor of twenty of the start are starts as well. Beyond 450 rows these searches are made on 300 of
+them, and go on with all from the start and from the best; beyond 1500 the objective is the sum over
+batches of 500.
 
 Where classes separate, scikit-learn's Newton steps can miss the mode, so that its evidence jumps by
-nats between neighbours; where a climb ends is then an accident. It is taken as it comes.
+nats between neighbours; where a search ends is then an accident. It is taken as it comes.
 """
 
 from typing import Any
@@ -19,11 +19,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from pymc_skewgp._learn.batches import random_batches
+from pymc_skewgp._learn.settings import SearchSettings, StartSettings
 
-# As in pymc_skewgp._learn.search and .objective.
-COARSE, WORTH_COARSE = 300, 450
-TRIED, APART = 16, 1.0
-SPREAD, SCATTER = 3.0, 0.3
 WIDE = (1e-5, 1e7)
 
 
@@ -62,9 +59,7 @@ def laplace_forecast(
     y: np.ndarray,
     new: np.ndarray,
     start: dict[str, Any],
-    *,
-    n_restarts: int,
-    batch_size: int | None,
+    search: SearchSettings,
     seed: int,
 ) -> tuple[np.ndarray, float]:
     """P(y = 1) at `new` by an RBF kernel, and the log evidence (the sum over batches)."""
@@ -89,40 +84,45 @@ def laplace_forecast(
 
     with quiet():
         everything = [slice(None)]
-        if batch_size is not None:
-            everything = random_batches(sign, batch_size, rng)
+        if search.batch_size is not None:
+            everything = random_batches(sign, search.batch_size, rng)
         whole = coarse = objective(everything)
-        if len(y) > WORTH_COARSE:
-            coarse = objective(random_batches(sign, COARSE, rng)[:1])
-        starts = spread_starts(coarse, kernel, n_restarts, rng)
-        if coarse is not whole and n_restarts:
-            found = [climb(coarse, theta, kernel.bounds) for theta in starts]
-            starts = [starts[0], min(found, key=lambda top: top.fun).x]
-        found = [climb(whole, theta, kernel.bounds) for theta in starts]
-        best = min(found, key=lambda top: top.fun)
+        if len(y) > search.coarse_above:
+            coarse = objective(random_batches(sign, search.coarse_size, rng)[:1])
+        starts = spread_starts(coarse, kernel, search.n_restarts, search.start, rng)
+        if coarse is not whole and search.n_restarts:
+            found = [minimum(coarse, theta, kernel.bounds) for theta in starts]
+            starts = [starts[0], min(found, key=lambda result: result.fun).x]
+        found = [minimum(whole, theta, kernel.bounds) for theta in starts]
+        best = min(found, key=lambda result: result.fun)
         model = fitted(kernel.clone_with_theta(best.x))
         return model.predict_proba(new)[:, 1], -float(best.fun)
 
 
 def spread_starts(
-    objective: Any, kernel: Any, n_restarts: int, rng: np.random.Generator
+    objective: Any,
+    kernel: Any,
+    n_restarts: int,
+    settings: StartSettings,
+    rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """The kernel's own hyperparameters, and the best of many that lie apart."""
+    """The kernel's own hyperparameters, and the best of many that are far from each other."""
     origin = kernel.theta  # the logarithms of a variance and of lengthscales
     # The entries of a variable move together, and a variance moves twice as far as a deviation.
-    moved = SPREAD * rng.uniform(-1.0, 1.0, (TRIED * n_restarts, 2))
+    count = settings.candidates * n_restarts
+    moved = settings.spread * rng.uniform(-1.0, 1.0, (count, 2))
     shifts = np.repeat(moved, [1, len(origin) - 1], axis=1)
-    shifts += SCATTER * rng.standard_normal(shifts.shape)
+    shifts += settings.scatter * rng.standard_normal(shifts.shape)
     shifts[:, 0] *= 2.0
     points = np.clip(origin + shifts, *kernel.bounds.T)
     starts = [origin]
     for i in np.argsort([objective(theta)[0] for theta in points]):
-        apart = min(np.abs(points[i] - theta).max() for theta in starts)
-        if len(starts) <= n_restarts and apart > APART:
+        distance = min(np.abs(points[i] - theta).max() for theta in starts)
+        if len(starts) <= n_restarts and distance > settings.min_distance:
             starts.append(points[i])
     return starts
 
 
-def climb(objective: Any, theta: np.ndarray, bounds: np.ndarray) -> Any:
+def minimum(objective: Any, theta: np.ndarray, bounds: np.ndarray) -> Any:
     """By the optimiser that scikit-learn has by default."""
     return minimize(objective, theta, method="L-BFGS-B", jac=True, bounds=bounds)

@@ -18,6 +18,34 @@ def test_ess_fraction_is_relative_ess(make):
     assert record[0].filename == __file__
 
 
+@pytest.fixture(scope="module")
+def learnable():
+    x = np.linspace(-2.0, 2.0, 12)[:, None]
+    with pm.Model():
+        gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=pm.InverseGamma("ls", 5, 3)))
+    options = {"method": "ep", "n_restarts": 0, "random_seed": 0, "progressbar": False}
+    return lambda **more: sg.find_hyperparameters(gp, x, x[:, 0] > 0.3, **options, **more)
+
+
+def test_settled_is_converged(learnable):
+    fit = learnable()
+    with pytest.warns(FutureWarning, match="HyperparameterFit.settled is now called converged"):
+        assert fit.settled is fit.converged
+
+
+@pytest.mark.parametrize(("old", "new"), [(False, True), (True, False)])
+def test_warnings_of_a_search_are_quiet(learnable, old, new):
+    match = rf"find_hyperparameters\(warnings={old}\) is now called .*quiet={new}"
+    with pytest.warns(FutureWarning, match=match) as record:
+        learnable(warnings=old)
+    assert record[0].filename == __file__
+
+
+def test_unsettled_optimum_warning():
+    with pytest.warns(FutureWarning, match="now called pymc_skewgp.OptimumConvergenceWarning"):
+        assert sg.UnsettledOptimumWarning is sg.OptimumConvergenceWarning
+
+
 def test_point_of_gp_posterior_by_position():
     with pm.Model():
         gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
@@ -28,3 +56,16 @@ def test_point_of_gp_posterior_by_position():
     assert old.log_marginal_likelihood == gp.posterior(X, y, point=point).log_marginal_likelihood
     with pytest.raises(TypeError):
         gp.posterior(X, y, point, 1024)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_compare_approximations_with_the_kernel_last(by_name):
+    X, y, cov, mean = [[0.0], [1.0]], [0, 1], pm.gp.cov.ExpQuad(1, ls=1.0), pm.gp.mean.Constant(1.0)
+    options = {"methods": ["ep"], "random_seed": 1, "progressbar": False}
+    gp = sg.SkewGP(cov_func=cov, mean_func=mean)
+    new = sg.compare_approximations(gp, X, y, **options).table
+    args, named = ([], {"X": X, "y": y, "cov_func": cov}) if by_name else ([X, y, cov], {})
+    with pytest.warns(FutureWarning, match=r"compare_approximations\(gp, X, y\)") as record:
+        old = sg.compare_approximations(*args, **named, mean_func=mean, **options).table
+    assert record[0].filename == __file__
+    assert old["evidence"].item() == new["evidence"].item()

@@ -1,6 +1,7 @@
 """The methods of the paper's tables, each against what others make of the same."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,6 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn import classifier
 from pymc_skewgp._posterior.gaussian_posterior import ep_posterior
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,17 +58,21 @@ def test_more_draws_of_the_same_posterior(modules):
     assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
 
 
-@pytest.mark.parametrize("many", [1000, 30, 10])  # all at once, from part of them, in batches
-def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules, many, monkeypatch):
+@pytest.mark.parametrize(
+    "thresholds",
+    [
+        {},
+        {"coarse_above": 30, "coarse_size": 15},
+        {"coarse_above": 10, "coarse_size": 15, "batch_above": 30, "auto_batch_size": 20},
+    ],
+    ids=["all at once", "from part of them", "in batches"],
+)
+def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules, thresholds):
     methods = modules[0]
-    monkeypatch.setattr("pymc_skewgp._learn.search._WORTH_COARSE", many)
-    monkeypatch.setattr("pymc_skewgp._learn.search.COARSE", 15)
-    if many == 10:
-        for module, names in ((methods, ("LARGE", "BATCH")), (classifier, ("_LARGE", "_BATCH"))):
-            for name, value in zip(names, (30, 20), strict=True):
-                monkeypatch.setattr(module, name, value)
-    together = methods.forecasts(("GP-EP", "SkewGP0"), X, Y, NEW, seed=3)
-    alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3)["GP-EP"]
+    search = replace(methods.SEARCH, **thresholds)
+    both = ("GP-EP", "SkewGP0")
+    together = methods.forecasts(both, X, Y, NEW, seed=3, search=search)
+    alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3, search=search)["GP-EP"]
     # One search and its repetition: what is left is round-off.
     np.testing.assert_allclose(together["GP-EP"].p, alone.p, rtol=1e-6)
     assert together["GP-EP"].log_evidence == pytest.approx(alone.log_evidence, abs=1e-6)
@@ -103,17 +107,14 @@ def test_methods_that_share_a_search_do_not_share_a_failure(modules, monkeypatch
     assert rows["SkewGP2"]["failure"] == "ArithmeticError: no"
 
 
-@pytest.mark.parametrize("worth_coarse", [1000, 20])
-def test_gp_l_is_at_least_where_scikit_learn_ends(modules, worth_coarse, monkeypatch):
-    monkeypatch.setattr(modules[1], "WORTH_COARSE", worth_coarse)
-    monkeypatch.setattr(modules[1], "COARSE", 20)
+@pytest.mark.parametrize("coarse_above", [1000, 20])
+def test_gp_l_is_at_least_where_scikit_learn_ends(modules, coarse_above):
+    search = replace(modules[0].SEARCH, coarse_above=coarse_above, coarse_size=20)
     start = {"eta": 2.0, "ls": np.array([1.5, 1.5])}
-    p, evidence = modules[1].laplace_forecast(
-        X, Y, NEW, start, n_restarts=2, batch_size=None, seed=0
-    )
+    p, evidence = modules[1].laplace_forecast(X, Y, NEW, start, search, seed=0)
     wide = modules[1].WIDE
     kernel = ConstantKernel(4.0, wide) * RBF(start["ls"], wide)
     own = GaussianProcessClassifier(kernel).fit(X, Y)
-    # L-BFGS stops within a thousandth of a nat of its top.
+    # L-BFGS stops within a thousandth of a nat of its optimum.
     assert evidence > own.log_marginal_likelihood_value_ - 1e-3
     assert np.mean((p > 0.5) == (np.sin(2.0 * NEW[:, 0]) > 0)) > 0.7

@@ -13,14 +13,16 @@ from xarray import DataTree
 from pymc_skewgp._diagnostics.approximations import METHODS, Approximation, Problem
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._diagnostics.quiet_pymc import quiet_pymc
+from pymc_skewgp._diagnostics.seeds import as_number
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._sun.draws import independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._sun.sun import SUN
-from pymc_skewgp._validation import FloatArray, as_count
+from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 _CHUNK = 20  # simulations that one worker does before it reports
 
@@ -35,7 +37,7 @@ def sbc(
     tune: int = 1000,
     point: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
-    random_seed: int = 0,
+    random_seed: Seed = None,
     n_jobs: int | None = None,
     progressbar: bool = True,
 ) -> DataTree:
@@ -66,8 +68,8 @@ def sbc(
         Values of random variables among the hyperparameters.
     options : mapping, optional
         More arguments for the method.
-    random_seed : int, default 0
-        Seed; results do not depend on `n_jobs`.
+    random_seed : int, Generator, SeedSequence or None
+        Source of randomness; results do not depend on `n_jobs`.
     n_jobs : int, optional
         Processes, through joblib where it is installed: ``joblib.parallel_config`` sets what None
         means, so that a dask cluster does the work. Each takes some ten seconds to start, which
@@ -119,7 +121,7 @@ def sbc(
     }
     values = as_point(point)
     prior = gp.posterior(inputs, np.zeros(n, dtype=int), point=values).prior
-    root = np.random.SeedSequence([as_count("random_seed", random_seed, 0)])
+    root = np.random.SeedSequence([as_number(random_seed)])
     rng = np.random.default_rng(root.spawn(1)[0])
     truth = draw_prior(prior, inputs, count, rng)
     labels = (rng.random(truth.shape) < ndtr(truth)).astype(np.int64)
@@ -154,8 +156,10 @@ def sbc(
 def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Independent draws of f at `X`, shape (n_draws, n), from a GP or a SkewGP prior."""
     cross = prior.covariance("X", X, prior.pseudo_points) * prior.scale
-    sun = SUN._trusted(
-        prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
+    sun = SUN._of(
+        SunParameters(
+            prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
+        )
     )
     with no_warnings():  # of a jitter that the labels' noise drowns
         return independent_sun_draws(sun, n_draws, rng)

@@ -1,10 +1,11 @@
 """The log probability of a rectangle with its gradient, for samplers and optimisers to climb.
 
 One deterministic function of the limits and the covariance: its random points are fixed, and it
-answers minus infinity, never an exception or a warning, where there is no probability to speak of.
+answers minus infinity, never an exception or a warning, where it cannot be computed.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,16 +16,19 @@ from scipy.linalg.lapack import dpotri
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
 from pymc_skewgp._gaussian.edges import Edges
+from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.linalg import mirrored, symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.points import mirrored_points, uniform_points
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
-from pymc_skewgp._gaussian.proposals.escalation import SamplingResult, sample_rectangle
-from pymc_skewgp._gaussian.proposals.twisted import twist
+from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung, SamplerSettings, first_accepted
+from pymc_skewgp._gaussian.proposals.runs import SamplingResult
+from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
 from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.weights import IntArray, relative_ess
+from pymc_skewgp._gaussian.weights import IntArray, normalized_weights, relative_ess
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray, as_count
@@ -36,11 +40,6 @@ _ROUND_OFF = 1e-13
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 # Gradients are off by the residual, for "twisted" times what the draws leave; values by its square.
 _EP_TOLERANCE = {"twisted": 1e-4, "ep": 1e-8}
-# The ladder: powers of EP's sites, each until the relative ESS is what it asks for; what the
-# last one leaves is tempered. No pilots, and nothing that depends on chance: a rung is a function
-# of the arguments, and where they pass from one to the next the value jumps by its own standard
-# error, a few hundredths of a nat at 256 draws.
-_RUNGS = ((1.0, 0.7), (0.6, 0.5), (0.35, 0.1))
 
 # Of a variance: what the entries of a kernel's matrix and its factorisation are off by, at most.
 ROUND_OFF = 1e-13
@@ -72,6 +71,9 @@ class LogProbGradient(NamedTuple):
     noise: float = 0.0
 
 
+_Evaluate = Callable[[DenseCovariance, FloatArray, FloatArray], LogProbGradient]
+
+
 def log_prob_and_gradient(
     lower: ArrayLike,
     upper: ArrayLike,
@@ -80,6 +82,7 @@ def log_prob_and_gradient(
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
     random_seed: int = 0,
+    settings: SamplerSettings = DEFAULT,
 ) -> LogProbGradient:
     r"""Log probability of a rectangle under N(0, cov), with its gradient.
 
@@ -98,8 +101,8 @@ def log_prob_and_gradient(
 
     Parameters
     ----------
-    lower, upper : array_like, shape (n,)
-        Limits, infinities allowed.
+    lower, upper : array_like, shape (n,), or float
+        Limits, infinities allowed. A number stands for all rows.
     cov : array_like, shape (n, n)
         Covariance, of which the symmetric part is read.
     method : {"twisted", "ep"}
@@ -110,6 +113,8 @@ def log_prob_and_gradient(
         Draws of "twisted".
     random_seed : int, default 0
         Which points they use: equal arguments give equal results.
+    settings : SamplerSettings
+        Thresholds of the escalation policy: `gradient_rungs`, and the others for tempered draws.
 
     Returns
     -------
@@ -143,8 +148,8 @@ def log_prob_and_gradient(
     >>> result.cov.round(4).tolist()
     [[-0.1378, 0.2757], [0.2757, -0.1378]]
     """
-    low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     matrix = np.asarray(cov, dtype=np.float64)
+    low, high = row_limits(lower, upper, len(matrix) if matrix.ndim else 1)
     n = low.size
     if low.shape != (n,) or high.shape != (n,) or matrix.shape != (n, n):
         raise ValueError(
@@ -159,6 +164,9 @@ def log_prob_and_gradient(
     nothing = LogProbGradient(-np.inf, np.zeros(n), np.zeros(n), np.zeros((n, n)))
     if not ((low < high).all() and np.isfinite(matrix).all() and (matrix.diagonal() > 0).all()):
         return nothing
+    evaluate: _Evaluate = _by_ep
+    if method == "twisted":
+        evaluate = partial(_by_twisted, n_draws=count, random_seed=random_seed, settings=settings)
     kept = np.isfinite(low) | np.isfinite(high)
     part = symmetric(matrix[np.ix_(kept, kept)])
     # Called thousands of times while sampling, at points that no user chose: what is wrong with one
@@ -166,7 +174,7 @@ def log_prob_and_gradient(
     # `warnings` belong to all threads.
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(n):
-            result = _bounded(low[kept], high[kept], part, method, count, random_seed)
+            result = _bounded(low[kept], high[kept], part, evaluate)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # the last: SciPy's, of overflow
         return nothing
     finite = all(np.isfinite(x).all() for x in result)
@@ -179,14 +187,9 @@ def log_prob_and_gradient(
 
 
 def _bounded(
-    lower: FloatArray,
-    upper: FloatArray,
-    cov: FloatArray,
-    method: LogProbMethod,
-    n_draws: int,
-    random_seed: int,
+    lower: FloatArray, upper: FloatArray, cov: FloatArray, evaluate: _Evaluate
 ) -> LogProbGradient:
-    """Every row has a limit."""
+    """Every row has a limit. `evaluate` is for three rows or more."""
     if lower.size == 0:
         return LogProbGradient(0.0, lower, upper, cov)
     if lower.size == 1:
@@ -194,10 +197,7 @@ def _bounded(
     if lower.size == 2:
         return _bivariate(lower, upper, cov)
     dense = DenseCovariance(cov)
-    if method == "ep":
-        result = _by_ep(dense, lower, upper)
-    else:
-        result = _by_twisted(dense, lower, upper, n_draws, random_seed)
+    result = evaluate(dense, lower, upper)
     added = max(ROUND_OFF, dense.jitter) * dense.diagonal()
     effect = abs(float(added @ result.cov.diagonal()))
     if not effect <= LARGEST_EFFECT + _RELATIVE_EFFECT * abs(result.value):
@@ -247,28 +247,46 @@ def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogPro
     return LogProbGradient(ep.log_prob, *ep_gradient(cov, ep, lower, upper))
 
 
+class _Run(NamedTuple):
+    """A run that may be accepted, and what its gradient needs."""
+
+    relax: float
+    proposal: TwistedProposal
+    points: FloatArray
+    u: FloatArray
+    log_weights: FloatArray
+
+
 def _by_twisted(
-    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, n_draws: int, random_seed: int
+    cov: DenseCovariance,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    n_draws: int,
+    random_seed: int,
+    settings: SamplerSettings,
 ) -> LogProbGradient:
+    """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
     ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
     # Where EP has not converged its sites are no function of the arguments to differentiate.
     sites = ep if ep.residual < _EP_TOLERANCE["twisted"] else None
     order = _slow_order(ep)
-    for relax, enough in _RUNGS:
-        proposal = twist(cov, ep, lower, upper, relax=relax, order=order)
-        points = _points(proposal.n_dims, n_draws, random_seed, relax == 1.0)
+
+    def run(rung: Rung) -> tuple[_Run, float]:
+        proposal = rung.twist(cov, ep, lower, upper, order)
+        points = _points(proposal.n_dims, n_draws, random_seed, rung.relax == 1.0)
         u, log_weights = proposal.draw(points)
-        if relative_ess(log_weights) >= enough:
-            return LogProbGradient(
-                *weight_gradient(cov, proposal, points, u, log_weights, ep=sites, relax=relax)
-            )
+        return _Run(rung.relax, proposal, points, u, log_weights), relative_ess(log_weights)
+
+    made, _, accepted = first_accepted(settings.gradient_rungs, run)
+    if accepted:
+        drawn = made.proposal, made.points, made.u, made.log_weights
+        return LogProbGradient(*weight_gradient(cov, *drawn, ep=sites, relax=made.relax))
     rng = np.random.default_rng(random_seed)
-    return _by_fisher(
-        cov,
-        lower,
-        upper,
-        sample_rectangle(cov, lower, upper, n_draws, rng, goal="probability"),
+    tempered = sample_rectangle(
+        cov, lower, upper, n_draws, rng, goal="probability", settings=settings
     )
+    return _by_fisher(cov, lower, upper, tempered)
 
 
 def _slow_order(ep: EPResult) -> IntArray:
@@ -300,8 +318,7 @@ def _by_fisher(
     Given the others u_i is a truncated normal with mean :math:`u_i - v_i / Q_{ii}` and variance
     :math:`1/Q_{ii}`, so that Q cancels from the first.
     """
-    weights = np.exp(result.log_weights - result.log_weights.max())
-    weights /= weights.sum()
+    weights = normalized_weights(result.log_weights)
     precision = mirrored(dpotri(cov.chol, lower=1)[0])
     own = precision.diagonal()[:, None]
     v = cho_solve((cov.chol, True), result.u, check_finite=False)

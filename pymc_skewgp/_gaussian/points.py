@@ -1,4 +1,4 @@
-"""Point sets in the unit cube: independent randomisations of quasi-Monte Carlo points."""
+"""Point sets in the unit cube: quasi-Monte Carlo points, randomised, and plain random ones."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,11 @@ def _scrambled_net(n_dims: int, n_points: int, rng: np.random.Generator) -> NDAr
     sobol = qmc.Sobol(n_dims, scramble=True, bits=_BITS, rng=rng)
     net = sobol.random_base2(max(0, (n_points - 1).bit_length()))
     return np.ascontiguousarray((net.T * 2.0**_BITS).astype(np.uint32))
+
+
+def random_points(n_dims: int, n_points: int, rng: np.random.Generator) -> FloatArray:
+    """Independent points, strictly inside (0, 1), shape (n_dims, n_points)."""
+    return np.maximum(rng.random((n_dims, n_points)), np.finfo(float).tiny)
 
 
 def mirrored_points(

@@ -6,9 +6,10 @@ import numpy as np
 
 from pymc_skewgp._gaussian.bivariate import bivariate_truncated_moments
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.truncated import Seed, twisted_draws
+from pymc_skewgp._gaussian.rectangle import twisted_draws
 from pymc_skewgp._gaussian.univariate import truncated_moments, truncated_third_moment
-from pymc_skewgp._validation import FloatArray, as_generator
+from pymc_skewgp._gaussian.weights import normalized_weights
+from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def latent_moments(
         n_draws,
         as_generator(random_seed),
     )
-    weights = np.exp(result.log_weights - result.log_weights.max())
-    weights /= weights.sum()
+    weights = normalized_weights(result.log_weights)
     mean = weights @ result.draws
     centred = result.draws - mean
     return LatentMoments(mean, (centred * weights[:, None]).T @ centred, None, centred, weights)

@@ -1,4 +1,4 @@
-"""Importance weights: what they are worth, and how to make them equal."""
+"""Importance weights: effective sample size, tail, standard errors, and resampling."""
 
 from typing import NamedTuple
 
@@ -12,6 +12,9 @@ from pymc_skewgp._validation import FloatArray
 IntArray = NDArray[np.intp]
 
 
+# Pareto shape of the tail of the weights from which their statistics are unreliable (Vehtari et al.
+# 2024), and relative ESS from which a heavy tail holds too few draws to matter.
+UNRELIABLE_K, NEARLY_EQUAL = 0.7, 0.5
 _LEAST_SHARE = 0.2  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
 _ROUND_OFF = 2e-14  # relative, of a log probability summed from well-conditioned steps
 _LARGE_ERROR = 0.5
@@ -31,9 +34,9 @@ class Estimate(NamedTuple):
         Effective sample size of the weights over the number of draws, in (0, 1].
     pareto_k : float
         Shape of the generalised Pareto tail of the weights (Vehtari et al. 2024,
-        arXiv:1507.02646); above 0.7 the standard error is itself unreliable, unless `relative_ess`
-        is so near 1 (from a half on) that the tail, heavy in shape, holds next to nothing: then no
-        warning is given.
+        arXiv:1507.02646); -inf where the weights have no tail. From 0.7 on the standard error is
+        itself unreliable, unless `relative_ess` is a half or more: a tail that is heavy in shape
+        then holds too few draws to matter (`heavy_tailed`).
     """
 
     value: float
@@ -41,17 +44,32 @@ class Estimate(NamedTuple):
     relative_ess: float
     pareto_k: float
 
+    @property
+    def heavy_tailed(self) -> bool:
+        """Whether the tail of the weights makes the standard error unreliable.
+
+        That is, where the Pareto shape is 0.7 or more and the relative ESS below a half.
+        """
+        return not (self.pareto_k < UNRELIABLE_K or self.relative_ess >= NEARLY_EQUAL)
+
     def __str__(self) -> str:
-        return (
-            f"{self.value:.4f} +- {self.std_error:.2g} (relative ESS "
-            f"{self.relative_ess:.2f}, Pareto k {self.pareto_k:.2f})"
-        )
+        return f"{self.value:.4f} +- {self.std_error:.2g} ({describe_weights(self)})"
 
     @property
     def ess_fraction(self) -> float:
         """Old name of `relative_ess`."""
         warn_renamed("Estimate.ess_fraction", "relative_ess")
         return self.relative_ess
+
+
+def describe_weights(estimate: Estimate) -> str:
+    """Relative ESS in words, and the Pareto shape where the error may depend on it."""
+    ess = f"relative ESS {estimate.relative_ess:.2f}"
+    k = estimate.pareto_k
+    if estimate.relative_ess >= NEARLY_EQUAL or k == -np.inf:
+        return ess
+    judged = "" if k < UNRELIABLE_K else ", and from 0.7 on the error is unreliable"
+    return f"{ess}, Pareto k {k:.2f}{judged}"
 
 
 def add_estimates(constant: float, plus: Estimate, minus: Estimate) -> Estimate:
@@ -69,17 +87,29 @@ def log_mean_exp(log_weights: FloatArray) -> float:
     return float(logsumexp(log_weights) - np.log(log_weights.size))
 
 
+def scaled_weights(log_weights: FloatArray) -> FloatArray:
+    """Weights over the largest of them."""
+    return np.exp(log_weights - log_weights.max())
+
+
+def normalized_weights(log_weights: FloatArray) -> FloatArray:
+    """Weights that sum to one."""
+    weights = scaled_weights(log_weights)
+    weights /= weights.sum()
+    return weights
+
+
 def relative_ess(log_weights: FloatArray) -> float:
     """Kish's effective sample size over the number of draws."""
-    weights = np.exp(log_weights - log_weights.max())
+    weights = scaled_weights(log_weights)
     return float(weights.sum() ** 2 / (weights @ weights) / weights.size)
 
 
 def pareto_k(log_weights: FloatArray) -> float:
-    """Pareto shape of the right tail of the weights; -inf where there is no tail to speak of.
+    """Pareto shape of the right tail of the weights; -inf where there is no tail.
 
-    That is, where the largest weight is within a tenth of the mean one, or where too few weights
-    differ. Copies of a draw count once: they are the work of resampling, not of the tail.
+    That is, where the largest weight is within a tenth of the mean one, or where fewer than 25
+    weights differ. Copies of a draw, which resampling makes, count once.
     """
     if log_weights.max() - log_mean_exp(log_weights) < np.log(1.1):
         return -np.inf
@@ -143,10 +173,11 @@ def weighted_error(
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
     """Indices of `n` equally weighted draws, in random order (Kitagawa 1996).
 
-    Draw i appears floor or ceiling of n w_i times. Means under the resampled draws are unbiased for
-    the weighted ones; copies of a draw are the price, few when the relative ESS is near 1.
+    Draw i appears floor or ceiling of n w_i times, w_i its normalised weight. Means under the
+    resampled draws are unbiased for the weighted ones. Copies are few where the relative ESS is
+    near 1.
     """
-    cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
+    cumulative = np.cumsum(scaled_weights(log_weights))
     ticks = (np.arange(n) + rng.random()) * (cumulative[-1] / n)
     chosen = np.searchsorted(cumulative, ticks, side="right")
     return rng.permutation(np.minimum(chosen, log_weights.size - 1))

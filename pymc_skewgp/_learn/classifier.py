@@ -54,12 +54,12 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         Searches from random starts besides the first one.
     warm_start : bool, default False
         Whether another `fit` goes on from the kernel that the last one has learnt, without
-        restarts: after some more rows, say, or with pseudo-points added by `set_params`. `kernel`,
-        `ard`, features and classes have to be the same.
+        restarts: after some more rows, for instance, or with pseudo-points added by `set_params`.
+        `kernel`, `ard`, features and classes have to be the same.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
     n_jobs : int or None, default None
-        Classes fitted in parallel, as joblib has it; with
+        Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
 
     Attributes
@@ -79,8 +79,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     Raises
     ------
     ValueError
-        From `fit`: NaN or infinite features, a single class, unknown kernels, as scikit-learn has
-        it; other classes, features or kernels than before with `warm_start`.
+        From `fit`: NaN or infinite features, a single class, unknown kernels, with scikit-learn's
+        messages; other classes, features or kernels than before with `warm_start`.
 
     See Also
     --------
@@ -94,7 +94,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
 
     The named kernels have flat priors: their hyperparameters maximise the marginal likelihood, and
     on labels that are perfectly separable the variance has no maximum (the search ends at a
-    thousandfold). Pseudo-points have a prior that keeps them apart, the volume of their
+    thousand times its start). Pseudo-points have a prior that keeps them apart, the volume of their
     correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
     bounds of the search or a search that has not converged: see ``hyperparameters_.flat``,
     ``at_bound`` and ``converged``. A kernel with priors is a function of the number of features::

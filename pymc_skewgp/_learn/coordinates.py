@@ -170,7 +170,7 @@ def initial_values(
     by_name = {rv.name: rv for rv in model.free_RVs}
     given = dict(start or {})
     for name in {v.name for v in model.deterministics}.intersection(given):
-        del given[name]  # of another fit's point, say
+        del given[name]  # as in the point of another fit
     unknown = sorted(set(given) - set(by_name))
     if unknown:
         raise ValueError(

@@ -1,9 +1,9 @@
 """The procedure of the paper, for replication: SPSA on a Frechet lower bound. Do not use it to fit.
 
-The bound is negative, and so says nothing, unless the labels of every batch are all but certain:
-with B batches of probability p it is B p - (B - 1), and p is 1e-5 or so for thirty labels. Where it
-says nothing it is flat as well, and SPSA walks at random. `find_hyperparameters` does better with
-the same batches (``batch_size=``).
+The bound is negative, and so has no information, unless the labels of every batch are almost
+certain: with B batches of probability p it is B p - (B - 1), and p is 1e-5 or so for thirty labels.
+A negative bound is flat as well, so that SPSA makes a random walk. `find_hyperparameters` does
+better with the same batches (``batch_size=``).
 """
 
 import time
@@ -39,7 +39,7 @@ def frechet_lower_bound(log_evidences: ArrayLike) -> float:
     Returns
     -------
     float
-        At most 1. Zero or negative, it says nothing.
+        At most 1. Zero or negative, it has no information.
 
     References
     ----------

@@ -154,16 +154,16 @@ def warn_of(run: LearningRun) -> None:
     if at_bound:
         warn(
             f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to an end "
-            "of the support), and would go on: neither data nor prior set a bound. It may be "
-            "an irrelevant input, or labels that are perfectly separable. A prior helps.",
+            "of the support): neither data nor prior bound it. It may belong to an irrelevant "
+            "input, or the labels are perfectly separable. Give a prior.",
             BoundaryOptimumWarning,
             stacklevel=3,
         )
     if flat:
         warn(
-            f"the marginal likelihood hardly depends on {', '.join(flat)}: a factor of e costs "
-            "less than a hundredth of a nat, so the value found is one of many. Give a prior, or "
-            "use pm.sample.",
+            f"{', '.join(flat)} is weakly identified: a factor of e changes the log marginal "
+            "likelihood by less than a hundredth of a nat, so that the value found is one of many. "
+            "Give a prior, or use pm.sample.",
             FlatOptimumWarning,
             stacklevel=3,
         )

@@ -95,8 +95,8 @@ class LearningRun:
     def report(self, log_marginal_likelihood: Estimate) -> HyperparameterFit:
         """All of it, in the user's terms."""
         errors = {}
-        # Batches are not independent, as a composite likelihood has it: its Hessian would promise
-        # three times too much.
+        # A composite likelihood counts batches as independent, which they are not: standard errors
+        # from its Hessian would be a third of what they should be.
         if not self.in_batches:
             errors = standard_errors(
                 self.objective.named, self.point, self.result.hessian, self.settings.flat_hessian

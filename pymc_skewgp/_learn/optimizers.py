@@ -134,8 +134,8 @@ def newton(
         inside = ~((x <= low) & (gradient < 0) | (x >= high) & (gradient > 0))
         slope = np.where(inside, gradient, 0.0)
         step = np.where(inside, inverse @ slope, 0.0)
-        promise = 0.5 * slope @ step
-        if promise < max(settings.newton_gain, settings.noise_share * value.noise):
+        gain = 0.5 * slope @ step
+        if gain < max(settings.newton_gain, settings.noise_share * value.noise):
             return Optimum(point, value, True)
         step *= min(1.0, settings.longest_step / np.abs(step).max())
         loss = max(settings.newton_loss, value.noise)
@@ -146,7 +146,7 @@ def newton(
                 break
             step = 0.5 * step
         else:
-            return Optimum(point, value, bool(promise < loss))
+            return Optimum(point, value, bool(gain < loss))
         inverse = _bfgs(inverse, next_point.x - x, gradient - found.gradient)
         point, value = next_point, found
     return Optimum(point, value, False)

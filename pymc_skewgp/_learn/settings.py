@@ -21,12 +21,12 @@ class OptimizerSettings:
         Gain, in nats, below which L-BFGS ends: what an evidence is compared to is never finer.
     gradient_tolerance : float
     newton_gain : float
-        Gain that the quadratic model must promise for another Newton step, in nats ...
+        Gain by the quadratic model that another Newton step needs, in nats ...
     noise_share : float
         ... or as a share of the noise of the values, where that is more.
     newton_loss : float
         What a Newton step may lose. A twisted evidence of some hundred draws jumps by so much
-        between two points; its gradient, and with it the promised gain, is a tenth as noisy.
+        between two points; its gradient, and with it the gain by the model, is a tenth as noisy.
     least_hessian : float
         Least eigenvalue of the negative Hessian, nats a squared unit, in a Newton step.
     longest_step : float

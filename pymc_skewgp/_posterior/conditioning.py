@@ -209,9 +209,10 @@ class Conditioning:
         I + X' S^-1 X and mean that inverse times X' S^-1 u. Rows without noise are met afterwards
         by moving c along its covariance with them.
         """
-        chol, gain, noisy = self._coordinate_solvers
-        data, known = self.row_factor[noisy], self.row_factor[~noisy]
-        seen, met = (u[:, noisy] / self._intervals.S[noisy]) @ data, u[:, ~noisy]
+        chol, gain, scaled, noisy = self._coordinate_solvers
+        known = self.row_factor[~noisy]
+        # Without a copy of all the draws, where every row has noise.
+        seen, met = (u if noisy.all() else u[:, noisy]) @ scaled, u[:, ~noisy]
         if chosen is not None:  # the few coordinates of a draw, not its many rows
             seen, met = seen[chosen], met[chosen]
         white = solve_triangular(chol, seen.T, lower=True, check_finite=False)
@@ -222,17 +223,18 @@ class Conditioning:
         return coordinates
 
     @cached_property
-    def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Cholesky factor of I + X' S^-1 X, the gain of rows without noise, and which have some."""
+    def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+        """Factor of I + X' S^-1 X, gain of rows without noise, S^-1 X, and which have noise."""
         noise = self._intervals.S
         noisy = noise > 0
         data, known = self.row_factor[noisy], self.row_factor[~noisy]
-        precision = data.T @ (data / noise[noisy][:, None])
+        scaled = data / noise[noisy][:, None]
+        precision = data.T @ scaled
         precision[np.diag_indices_from(precision)] += 1.0
         chol, _ = linalg.cholesky("the precision of the coordinates", precision)
         spread = cho_solve((chol, True), known.T)
         own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
-        return chol, cho_solve((own, True), spread.T).T, noisy
+        return chol, cho_solve((own, True), spread.T).T, scaled, noisy
 
 
 def _row_covariance(

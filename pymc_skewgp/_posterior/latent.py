@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.truncated import TruncatedDraws, draws_by, lin_ess_draws
+from pymc_skewgp._gaussian.rectangle import draws_by, lin_ess_draws
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._sun.contradiction import naming_the_labels

@@ -16,8 +16,9 @@ from xarray import DataTree
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.truncated import TruncatedDraws, log_prob_rectangle
-from pymc_skewgp._gaussian.weights import Estimate, add_estimates
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import Estimate, add_estimates, normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit, Probability
@@ -29,6 +30,7 @@ from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree, sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
 from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -224,12 +226,14 @@ class SkewGPPosterior:
         side = np.where(above, 1.0, -1.0)
         factor = given.factor[s:]
         row_factor = side[:, None] * given.row_factor
-        return SUN._trusted(
-            given.mean[s:],
-            factor @ factor.T,
-            factor @ row_factor.T,
-            np.where(above, -given.lower, given.upper),
-            side[:, None] * given.cov.dense() * side,
+        return SUN._of(
+            SunParameters(
+                given.mean[s:],
+                factor @ factor.T,
+                factor @ row_factor.T,
+                np.where(above, -given.lower, given.upper),
+                side[:, None] * given.cov.dense() * side,
+            )
         )
 
     def sample(
@@ -409,10 +413,7 @@ class SkewGPPosterior:
     def _prior_log_prob(self) -> Estimate:
         """Log probability of the signs at the pseudo-points."""
         prior = self._prior
-        if not prior.n_pseudo_points:
-            return Estimate(0.0, 0.0, 1.0, -np.inf)
-        limits = np.full(prior.n_pseudo_points, -np.inf), prior.truncation
-        return log_prob_rectangle(prior.latent_cov, *limits, self._n_draws, None, as_generator(0))
+        return log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, self._n_draws, 0)
 
     def _evidence(self, joint: Estimate) -> Estimate:
         density = self._conditioning.log_density
@@ -434,8 +435,7 @@ class SkewGPPosterior:
 
     def _marginals(self, regression: Regression) -> LatentMarginals:
         latent = self.latent
-        weights = np.exp(latent.log_weights - latent.log_weights.max())
-        weights /= weights.sum()
+        weights = normalized_weights(latent.log_weights)
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
         return LatentMarginals(means, regression.variance, weights, latent.replicate)

@@ -1,6 +1,5 @@
 """The unified skew-normal distribution as an immutable value."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
@@ -9,13 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.truncated import Seed, log_orthant, twisted_draws
 from pymc_skewgp._gaussian.truncated_moments import LatentMoments, latent_moments
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates, systematic_resample
 from pymc_skewgp._memory import refuse_too_many_draws
+from pymc_skewgp._sun import algebra
 from pymc_skewgp._sun.contradiction import refuse_contradictory_latent
+from pymc_skewgp._sun.parameters import SunParameters, cross_covariance, skewness_matrix
 from pymc_skewgp._validation import (
     FloatArray,
     as_count,
@@ -101,8 +101,8 @@ class SUN:
     ) -> None:
         omega = as_covariance("scale", scale)
         delta = as_matrix("skewness", skewness, (omega.shape[0], None))
-        cross = np.sqrt(omega.diagonal())[:, None] * delta
-        self._set(*_checked(mu, omega, cross, truncation, latent_cov, "skewness"))
+        cross = cross_covariance(omega, delta)
+        self._set(_checked(mu, omega, cross, truncation, latent_cov, "skewness"))
 
     @classmethod
     def from_cross_cov(
@@ -128,67 +128,60 @@ class SUN:
         """
         omega = as_covariance("scale", scale)
         cross = as_matrix("cross_cov", cross_cov, (omega.shape[0], None))
-        return cls._trusted(*_checked(mu, omega, cross, truncation, latent_cov, "cross_cov"))
+        return cls._of(_checked(mu, omega, cross, truncation, latent_cov, "cross_cov"))
 
     @classmethod
-    def _trusted(
-        cls,
-        mu: FloatArray,
-        scale: FloatArray,
-        cross_cov: FloatArray,
-        truncation: FloatArray,
-        latent_cov: FloatArray,
-    ) -> Self:
+    def _of(cls, parameters: SunParameters) -> Self:
         """Build without checks, for parameters that follow from valid ones."""
         sun = cls.__new__(cls)
-        sun._set(mu, scale, cross_cov, truncation, latent_cov)
+        sun._set(parameters)
         return sun
 
-    def _set(self, *parameters: FloatArray) -> None:
+    def _set(self, parameters: SunParameters) -> None:
         copies = [np.array(parameter) for parameter in parameters]
         for copy in copies:
             copy.flags.writeable = False
-        self._mu, self._scale, self._cross_cov, self._truncation, self._latent_cov = copies
+        self._parameters = SunParameters(*copies)
 
     @property
     def mu(self) -> FloatArray:
         """Location, shape (p,)."""
-        return self._mu
+        return self._parameters.mu
 
     @property
     def scale(self) -> FloatArray:
         """Scale matrix Omega, shape (p, p)."""
-        return self._scale
+        return self._parameters.scale
 
     @property
     def cross_cov(self) -> FloatArray:
         """Cross-covariance C with the latent variable, shape (p, s)."""
-        return self._cross_cov
+        return self._parameters.cross_cov
 
     @property
     def skewness(self) -> FloatArray:
         """Skewness matrix Delta = D^-1 C, shape (p, s); not the third moment, which is `skew`."""
-        return self._cross_cov / np.sqrt(self._scale.diagonal())[:, None]
+        return skewness_matrix(self.scale, self.cross_cov)
 
     @property
     def truncation(self) -> FloatArray:
         """Truncation gamma, shape (s,)."""
-        return self._truncation
+        return self._parameters.truncation
 
     @property
     def latent_cov(self) -> FloatArray:
         """Latent covariance Gamma, shape (s, s)."""
-        return self._latent_cov
+        return self._parameters.latent_cov
 
     @property
     def n_dims(self) -> int:
         """Dimension p."""
-        return self._mu.size
+        return self.mu.size
 
     @property
     def n_latent(self) -> int:
         """Latent dimension s."""
-        return self._truncation.size
+        return self.truncation.size
 
     def __repr__(self) -> str:
         return f"SUN(n_dims={self.n_dims}, n_latent={self.n_latent})"
@@ -197,7 +190,7 @@ class SUN:
     def log_normalizer(self) -> Estimate:
         """Log Phi_s(gamma; Gamma) with its error: log P(x_0 + gamma > 0)."""
         self.refuse_contradiction()
-        return log_orthant(self._truncation, self._latent_cov, 1024, 0)
+        return log_orthant(self.truncation, self.latent_cov, 1024, 0)
 
     def logpdf(
         self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0
@@ -231,15 +224,15 @@ class SUN:
         self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0
     ) -> Estimate:
         """Log density at one point, shape (p,), with its Monte Carlo error."""
-        point = as_vector("z", z, self.n_dims) - self._mu
+        point = as_vector("z", z, self.n_dims) - self.mu
         normalizer = self.log_normalizer  # first: it refuses what could not be computed
         chol = self._scale_chol
         white = solve_triangular(chol, point, lower=True)
         normal = -0.5 * (white @ white + self.n_dims * _LOG_2PI) - np.log(chol.diagonal()).sum()
-        half = solve_triangular(chol, self._cross_cov, lower=True)
+        half = solve_triangular(chol, self.cross_cov, lower=True)
         inside = log_orthant(
-            self._truncation + half.T @ white,
-            self._latent_cov - half.T @ half,
+            self.truncation + half.T @ white,
+            self.latent_cov - half.T @ half,
             as_count("n_draws", n_draws),
             random_seed,
         )
@@ -264,8 +257,8 @@ class SUN:
         Estimate
         """
         point = as_vector("z", z, self.n_dims, allow_inf=True)
-        joint = np.block([[self._scale, -self._cross_cov], [-self._cross_cov.T, self._latent_cov]])
-        limits = np.concatenate([point - self._mu, self._truncation])
+        joint = np.block([[self.scale, -self.cross_cov], [-self.cross_cov.T, self.latent_cov]])
+        limits = np.concatenate([point - self.mu, self.truncation])
         if (limits == -np.inf).any():
             return Estimate(-np.inf, 0.0, 1.0, -np.inf)
         normalizer = self.log_normalizer  # first: it refuses what could not be computed
@@ -294,34 +287,34 @@ class SUN:
         rng = as_generator(random_seed)
         if self.n_latent == 0:
             noise = rng.standard_normal((count, self.n_dims))
-            return self._mu + noise @ self._scale_chol.T
+            return self.mu + noise @ self._scale_chol.T
         self.refuse_contradiction()
         latent = twisted_draws(
-            DenseCovariance(self._latent_cov, "latent_cov"),
-            -self._truncation,
+            DenseCovariance(self.latent_cov, "latent_cov"),
+            -self.truncation,
             np.full(self.n_latent, np.inf),
             max(4 * count, _LEAST_WEIGHTED),
             rng,
         )
         u = latent.draws[systematic_resample(latent.log_weights, count, rng)]
-        residual = linalg.low_rank_factor(self._scale - self._cross_cov @ self._regression)
+        residual = linalg.low_rank_factor(self.scale - self.cross_cov @ self._regression)
         noise = rng.standard_normal((count, residual.shape[1]))
-        return self._mu + u @ self._regression + noise @ residual.T
+        return self.mu + u @ self._regression + noise @ residual.T
 
     def mean(self, *, n_draws: int = 16384, random_seed: Seed = 0) -> FloatArray:
         r"""Mean, shape (p,): :math:`\mu + C \Gamma^{-1} E[u]`.
 
         Exact for s <= 2; otherwise from `n_draws` weighted draws of the latent u.
         """
-        return self._mu + self._regression.T @ self._moments(n_draws, random_seed).mean
+        return self.mu + self._regression.T @ self._moments(n_draws, random_seed).mean
 
     def cov(self, *, n_draws: int = 16384, random_seed: Seed = 0) -> FloatArray:
         r"""Covariance, shape (p, p): :math:`\Omega - C\Gamma^{-1}(\Gamma - V)\Gamma^{-1}C^\top`.
 
         V is the covariance of the latent u. Exact for s <= 2; otherwise from weighted draws.
         """
-        lost = self._latent_cov - self._moments(n_draws, random_seed).cov
-        return self._scale - self._regression.T @ lost @ self._regression
+        lost = self.latent_cov - self._moments(n_draws, random_seed).cov
+        return self.scale - self._regression.T @ lost @ self._regression
 
     def skew(self, *, n_draws: int = 16384, random_seed: Seed = 0) -> FloatArray:
         """Skewness (standardised third central moment) of each coordinate, shape (p,).
@@ -330,22 +323,15 @@ class SUN:
         """
         moments = self._moments(n_draws, random_seed)
         third = moments.third(self._regression)
-        lost = self._latent_cov - moments.cov
-        variance = self._scale.diagonal() - np.einsum(
+        lost = self.latent_cov - moments.cov
+        variance = self.scale.diagonal() - np.einsum(
             "ji,jk,ki->i", self._regression, lost, self._regression
         )
         return third / variance**1.5
 
     def marginal(self, idx: ArrayLike | slice) -> "SUN":
         """Distribution of the coordinates `idx` (int, sequence, slice or boolean mask)."""
-        rows = self._rows(idx)
-        return self._trusted(
-            self._mu[rows],
-            self._scale[np.ix_(rows, rows)],
-            self._cross_cov[rows],
-            self._truncation,
-            self._latent_cov,
-        )
+        return self._of(algebra.marginal(self._parameters, self._rows(idx)))
 
     def conditional(self, idx: ArrayLike | slice, value: ArrayLike) -> "SUN":
         r"""Distribution of the other coordinates given that those in `idx` equal `value`.
@@ -376,31 +362,14 @@ class SUN:
         rest = np.setdiff1d(np.arange(self.n_dims), given)
         if rest.size == 0:
             raise ValueError(f"idx names all {self.n_dims} coordinates: leave at least one.")
-        offset = as_vector("value", np.atleast_1d(value), given.size) - self._mu[given]
-        known, shared = self._scale[np.ix_(given, given)], self._scale[np.ix_(given, rest)]
-        chol, _ = linalg.cholesky("scale of the given coordinates", known)
-        weights = cho_solve((chol, True), shared)
-        cross = self._cross_cov[given]
-        pull = cho_solve((chol, True), cross)
-        return self._trusted(
-            self._mu[rest] + weights.T @ offset,
-            symmetric(self._scale[np.ix_(rest, rest)] - shared.T @ weights),
-            self._cross_cov[rest] - weights.T @ cross,
-            self._truncation + pull.T @ offset,
-            symmetric(self._latent_cov - cross.T @ pull),
-        )
+        known = as_vector("value", np.atleast_1d(value), given.size)
+        return self._of(algebra.conditional(self._parameters, given, rest, known))
 
     def affine(self, A: ArrayLike, b: ArrayLike = 0.0) -> "SUN":
         r"""Distribution of :math:`A z + b`, A of shape (q, p) and full row rank."""
         matrix = as_matrix("A", A, (None, self.n_dims))
-        scale = symmetric(matrix @ self._scale @ matrix.T)
-        return self.from_cross_cov(
-            matrix @ self._mu + as_vector("b", b, matrix.shape[0]),
-            scale,
-            matrix @ self._cross_cov,
-            self._truncation,
-            self._latent_cov,
-        )
+        shift = as_vector("b", b, matrix.shape[0])
+        return self.from_cross_cov(*algebra.affine(self._parameters, matrix, shift))
 
     def condition(self, W: ArrayLike, Z: ArrayLike, S: ArrayLike) -> "SUN":
         r"""Posterior under the likelihood :math:`\Phi_m(Z + W z; S)`: the conjugate update.
@@ -434,36 +403,28 @@ class SUN:
         offsets = as_vector("Z", Z, m)
         noise = as_covariance("S", S, m)
         linalg.cholesky("S", noise)  # refuses what is no covariance
-        pull = weights @ self._scale
-        cross = weights @ self._cross_cov
-        return self._trusted(
-            self._mu,
-            self._scale,
-            np.hstack([self._cross_cov, pull.T]),
-            np.concatenate([self._truncation, offsets + weights @ self._mu]),
-            np.block([[self._latent_cov, cross.T], [cross, symmetric(pull @ weights.T) + noise]]),
-        )
+        return self._of(algebra.conjugate_update(self._parameters, weights, offsets, noise))
 
     @cached_property
     def _scale_chol(self) -> FloatArray:
-        return linalg.cholesky("scale", self._scale)[0]
+        return linalg.cholesky("scale", self.scale)[0]
 
     @cached_property
     def _regression(self) -> FloatArray:
         """Gamma^-1 C', shape (s, p): coefficients of the latent variable in the mean of z."""
         if self.n_latent == 0:
             return np.zeros((0, self.n_dims))
-        chol, _ = linalg.cholesky("latent_cov", self._latent_cov)
-        return cho_solve((chol, True), self._cross_cov.T)
+        chol, _ = linalg.cholesky("latent_cov", self.latent_cov)
+        return cho_solve((chol, True), self.cross_cov.T)
 
     def refuse_contradiction(self) -> None:
         """Raise `DoublePrecisionError` where round-off decides the latent orthant's probability."""
-        refuse_contradictory_latent(self._latent_cov, self._truncation)
+        refuse_contradictory_latent(self.latent_cov, self.truncation)
 
     def _moments(self, n_draws: int, random_seed: Seed) -> LatentMoments:
         count = as_count("n_draws", n_draws)
         self.refuse_contradiction()
-        return latent_moments(self._latent_cov, -self._truncation, count, random_seed)
+        return latent_moments(self.latent_cov, -self.truncation, count, random_seed)
 
     def _rows(self, idx: ArrayLike | slice) -> NDArray[np.intp]:
         try:
@@ -482,16 +443,16 @@ def _checked(
     truncation: ArrayLike,
     latent_cov: ArrayLike,
     cross_name: str,
-) -> Sequence[FloatArray]:
+) -> SunParameters:
     p, s = cross_cov.shape
     location = as_vector("mu", mu, p)
     gamma = as_vector("truncation", truncation, s)
     if s == 0:
         linalg.cholesky("scale", scale)
-        return location, scale, cross_cov, gamma, np.zeros((0, 0))
+        return SunParameters(location, scale, cross_cov, gamma, np.zeros((0, 0)))
     latent = as_covariance("latent_cov", latent_cov, s)
     linalg.cholesky("scale", scale)
     linalg.cholesky("latent_cov", latent)
     joint = np.block([[latent, cross_cov.T], [cross_cov, scale]])
     linalg.cholesky(f"[[latent_cov, C'], [C, scale]] (C from {cross_name})", joint)
-    return location, scale, cross_cov, gamma, latent
+    return SunParameters(location, scale, cross_cov, gamma, latent)

@@ -6,6 +6,7 @@ from oracles import equicorrelated_cov, equicorrelated_moments
 from scipy import stats
 
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.proposals.policy import SamplerSettings
 from pymc_skewgp._gaussian.samplers import independent
 from pymc_skewgp._gaussian.samplers.independent import independent_draws
 
@@ -55,13 +56,15 @@ def test_one_dimension_is_exact(low, high):
 
 @pytest.mark.parametrize("few", [0, 64])
 @pytest.mark.parametrize("n_draws", [1, 7])
-def test_a_few_draws_are_as_good(monkeypatch, n_draws, few):
+def test_a_few_draws_are_as_good(n_draws, few):
     """Many calls for few draws have the moments of one call for many, by chains and rejection."""
-    monkeypatch.setattr(independent, "_FEW", few)
+    settings = SamplerSettings(rejection_values=few)
     low, high = np.zeros(2), np.full(2, INF)
     cov = DenseCovariance(equicorrelated_cov(2, 0.8))
     rng = np.random.default_rng(5)
-    draws = np.vstack([independent_draws(cov, low, high, n_draws, rng) for _ in range(700)])
+    draws = np.vstack(
+        [independent_draws(cov, low, high, n_draws, rng, settings) for _ in range(700)]
+    )
     check_moments(draws, low, high, 0.8, 5)  # five numbers: 3e-6
 
 
@@ -93,11 +96,11 @@ def test_no_draw_is_repeated():
     assert np.unique(draws[:, 0]).size == 2000
 
 
-def test_collapsed_weights_are_tempered(monkeypatch):
-    monkeypatch.setattr(independent, "_MOST_STEPS", 0)
+def test_where_chains_would_be_long_draws_are_picked_from_weighted_ones():
+    settings = SamplerSettings(max_chain_steps=0)
     low, high = np.zeros(4), np.full(4, INF)
     cov = DenseCovariance(equicorrelated_cov(4, 0.5))
-    draws = independent_draws(cov, low, high, 4000, np.random.default_rng(8))
+    draws = independent_draws(cov, low, high, 4000, np.random.default_rng(8), settings)
     assert draws.shape == (4000, 4)
     # Picked with replacement from 16 000 evenly spread draws: their error is that of picking.
     check_moments(draws, low, high, 0.5, 5)

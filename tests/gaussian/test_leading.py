@@ -6,7 +6,8 @@ from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_
 
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.escalation import DEFENCE, RectangleSampler
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.proposals.twisted import twist
 
 LEVELS = (np.arange(20_000) + 0.5) / 20_000
@@ -90,5 +91,19 @@ def test_the_rule_does_not_look_at_draws():
     lower, upper = np.zeros(30), np.full(30, np.inf)
     cov = DenseCovariance(equicorrelated_cov(30, 0.9))
     ep = fit_ep(cov, lower, upper)
-    assert twist(cov, ep, lower, upper, **DEFENCE).first is not None
+    assert DEFAULT.first.twist(cov, ep, lower, upper).first is not None
     assert twist(cov, ep, lower, upper, power=0.8, least_divergence=3.0).first is None
+
+
+def test_mirrored_rows_have_the_mirrored_direction():
+    """Rows times -1, limits and all, are the same problem.
+
+    With half of equicorrelated rows mirrored the direction is orthogonal to a vector of ones, from
+    which no search would find it. The search stops at 1e-3 of the eigenvalue, here at once.
+    """
+    cov, found = equicorrelated_cov(12, 0.9), []
+    for side in (np.ones(12), np.tile([1.0, -1.0], 6)):
+        lower, upper = np.where(side > 0, 0.3, -np.inf), np.where(side > 0, np.inf, -0.3)
+        found.append(direction_of(side[:, None] * cov * side, lower, upper))
+    np.testing.assert_allclose(np.abs(found[1].row), np.abs(found[0].row), rtol=1e-6)
+    assert found[1].divergence == pytest.approx(found[0].divergence, rel=1e-6)

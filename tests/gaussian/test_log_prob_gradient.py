@@ -15,8 +15,8 @@ from oracles import (
 )
 from scipy.stats import norm
 
-from pymc_skewgp._gaussian import log_prob_gradient
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
+from pymc_skewgp._gaussian.proposals.policy import Rung, SamplerSettings
 
 INF = np.inf
 # Where the oracle is smooth over several h, fourth-order differences at h = 1e-3 leave h^4 times a
@@ -292,12 +292,12 @@ class TestOwnValue:
 
 class TestLadder:
     @pytest.mark.parametrize(
-        "rungs",
-        [((0.6, 0.0),), ((0.35, 0.0),), ()],
+        "rung",
+        [Rung(0.6, accept=0.0), Rung(0.35, accept=0.0), Rung(1.0, accept=2.0)],
         ids=["relaxed", "more relaxed", "tempered or Fisher"],
     )
-    def test_every_rung_is_right(self, monkeypatch, rungs):
-        monkeypatch.setattr(log_prob_gradient, "_RUNGS", rungs)
+    def test_every_rung_is_right(self, rung):
+        settings = SamplerSettings(gradient_rungs=(rung,))
         n, rho = 10, 0.5
 
         def exact(t):
@@ -306,7 +306,7 @@ class TestLadder:
         at = np.array([rho, -0.5])
         expected = finite_difference(exact, at)
         result = log_prob_and_gradient(
-            np.full(n, at[1]), np.full(n, at[1] + 2.5), equicorrelated_cov(n, rho), n_draws=4096
+            at[1], at[1] + 2.5, equicorrelated_cov(n, rho), n_draws=4096, settings=settings
         )
         off = result.cov.sum() - np.trace(result.cov)
         # Five standard deviations of the worst rung over 40 seeds.

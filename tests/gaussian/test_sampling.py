@@ -1,4 +1,6 @@
-"""The ladder of samplers: each rung is reached, and the last one hands over what it should."""
+"""The escalation policy: each rung is reached, and the last one hands over what it should."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +12,28 @@ from oracles import (
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals import escalation as sampling
-from pymc_skewgp._gaussian.proposals.escalation import N_REPLICATES, sample_rectangle
+from pymc_skewgp._gaussian.proposals import runs
+from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
+from pymc_skewgp._gaussian.proposals.policy import (
+    DEFAULT,
+    GoalSettings,
+    Rung,
+    SamplerSettings,
+    first_accepted,
+)
+from pymc_skewgp._gaussian.proposals.runs import N_REPLICATES
 from pymc_skewgp._gaussian.proposals.tempering import TemperedDraws
-from pymc_skewgp._gaussian.proposals.twisted import twist
+from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 
 N = 6
 COV = DenseCovariance(equicorrelated_cov(N, 0.5))
 LOWER, UPPER = np.zeros(N), np.full(N, np.inf)
+NEVER = 2.0  # a relative ESS that no run reaches
+# Every run goes on to the wider proposals; every run is tempered in the end.
+WIDER = SamplerSettings(
+    draws=GoalSettings(NEVER, 0.3), probability=GoalSettings(NEVER, 0.1), target_se=0.0
+)
+LAST = SamplerSettings(draws=GoalSettings(NEVER, NEVER))
 
 
 def sample(goal="draws", n_draws=256, seed=0, **kwargs):
@@ -30,7 +46,6 @@ def test_an_easy_problem_stays_on_the_first_rung():
     assert result.method == "twisted"
     assert result.u.shape == (N, 256)
     assert result.log_weights.shape == (256,)
-    assert result.ep.n_sweeps > 0
 
 
 @pytest.mark.parametrize("n_draws", [1, 7, 63, 65, 1001])
@@ -42,10 +57,8 @@ def test_the_number_of_draws_is_the_one_asked_for(n_draws):
 
 
 @pytest.mark.parametrize("goal", ["draws", "probability"])
-def test_the_second_rung(monkeypatch, goal):
-    monkeypatch.setitem(sampling._ENOUGH, goal, 1.1)  # nothing is good enough
-    monkeypatch.setattr(sampling, "_SURE_ENOUGH", 0.0)
-    result = sample(goal)
+def test_the_second_rung(goal):
+    result = sample(goal, settings=WIDER)
     assert result.method == "twisted (relaxed)"
     assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error + 1e-3
 
@@ -63,18 +76,11 @@ def fake_temper(log_probs):
     return temper
 
 
-@pytest.fixture
-def last_rung(monkeypatch):
-    monkeypatch.setitem(sampling._ENOUGH, "draws", 1.1)
-    monkeypatch.setitem(sampling._COLLAPSED, "draws", 1.1)
-
-
-@pytest.mark.usefixtures("last_rung")
 def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
     """The standard error is that of the mean of 16 numbers; draws are weighted by their own one."""
     log_probs = np.log(np.tile([1.0, 1.2, 0.9, 1.1, 0.8, 1.0, 1.1, 0.9], 2))
-    monkeypatch.setattr(sampling, "temper", fake_temper([log_probs]))
-    result = sample()
+    monkeypatch.setattr(runs, "temper", fake_temper([log_probs]))
+    result = sample(settings=LAST)
     probs = np.exp(log_probs)
     assert result.method == "tempered"
     assert result.log_prob.value == pytest.approx(np.log(probs.mean()))
@@ -86,12 +92,11 @@ def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
     assert result.log_prob.relative_ess == pytest.approx(1 / (1 + 256 * error**2))
 
 
-@pytest.mark.usefixtures("last_rung")
 def test_tempering_goes_on_until_the_error_is_small(monkeypatch):
     """Batches are pooled: with a spread of one nat, one batch is not enough and two are."""
     rough = np.tile([0.0, 0.7, -0.7, 0.45, -0.45, 0.3, -0.3, 0.0], 2)
-    monkeypatch.setattr(sampling, "temper", fake_temper([rough, 0.1 * rough, rough]))
-    result = sample()
+    monkeypatch.setattr(runs, "temper", fake_temper([rough, 0.1 * rough, rough]))
+    result = sample(settings=LAST)
     assert set(result.u[0].astype(int) // 100) == {0, 1}
     assert result.log_prob.std_error <= 0.1
     pooled = np.concatenate([rough, 0.1 * rough])
@@ -102,55 +107,42 @@ def test_tempering_goes_on_until_the_error_is_small(monkeypatch):
     )
 
 
-@pytest.mark.usefixtures("last_rung")
 def test_tempering_gives_up_after_eight_batches(monkeypatch):
     wild = np.tile([0.0, 4.0, -4.0, 1.0, -1.0, 2.0, -2.0, 0.0], 2)
-    monkeypatch.setattr(sampling, "temper", fake_temper([wild] * 20))
-    result = sample()
+    monkeypatch.setattr(runs, "temper", fake_temper([wild] * 20))
+    result = sample(settings=LAST)
     assert result.log_prob.std_error > 0.1
     assert result.u[0].max() < 800
 
 
-@pytest.mark.usefixtures("last_rung")
-def test_tempering_gives_up_at_once_where_there_is_no_hope(monkeypatch):
+def test_tempering_gives_up_at_once_where_more_batches_would_not_help(monkeypatch):
     """Replicates some 10 nats apart: seven more batches would leave an error of 3."""
     apart = 20.0 * np.tile([0.0, 1.0, -1.0, 0.3, -0.3, 0.6, -0.6, 0.0], 2)
-    monkeypatch.setattr(sampling, "temper", fake_temper([apart] * 8))
-    result = sample()
+    monkeypatch.setattr(runs, "temper", fake_temper([apart] * 8))
+    result = sample(settings=LAST)
     assert result.log_prob.std_error == pytest.approx(apart.std(ddof=1))
     assert result.u[0].max() < 100  # of the first batch
 
 
-@pytest.mark.usefixtures("last_rung")
 def test_tempered_for_real():
-    result = sample(n_draws=1024)
+    result = sample(n_draws=1024, settings=LAST)
     assert result.method == "tempered"
     assert abs(result.log_prob.value + np.log(N + 1)) < 5 * result.log_prob.std_error
     assert result.u.min() > 0
 
 
-def test_large_problems_temper_from_the_first_proposal(monkeypatch):
+def test_large_problems_temper_from_the_first_proposal():
     """Without a second factorisation; a draw of an equicorrelated Gaussian has a known mean."""
-    monkeypatch.setattr(sampling, "_LARGE", N - 1)
-    monkeypatch.setattr(sampling, "_ENOUGH_OF_LARGE", 1.1)
-    monkeypatch.setitem(sampling._ENOUGH, "draws", 1.1)
-    made = []
-
-    def counted(*args, **kwargs):
-        made.append(twist(*args, **kwargs))
-        return made[-1]
-
-    monkeypatch.setattr(sampling, "twist", counted)
-    result = sample(n_draws=4096)
+    # Without rungs to go on to, trying one would raise.
+    settings = replace(LAST, large=N - 1, accept_large=NEVER, wider=(), wider_large=())
+    result = sample(n_draws=4096, settings=settings)
     assert result.method == "tempered"
-    assert len(made) == 1
     log_prob = result.log_prob
     assert abs(log_prob.value + np.log(N + 1)) < 4 * log_prob.std_error + 1e-3
     mean = equicorrelated_moments(LOWER, UPPER, 0.5)[0]
     # Four standard errors of 4096 independent draws (a coordinate has a deviation of .6), doubled
     # for particles that share ancestors.
-    weights = np.exp(result.log_weights - result.log_weights.max())
-    found = result.u @ (weights / weights.sum())
+    found = result.u @ normalized_weights(result.log_weights)
     assert np.abs(found - mean).max() < 8 * 0.6 / np.sqrt(4096)
 
 
@@ -204,9 +196,52 @@ def test_errors_of_draws_are_honest_where_the_target_is_skewed(variance, n):
         rng = np.random.default_rng(seed)
         result = sample_rectangle(cov, lower, upper, 1024, rng, goal="draws")
         ratios.append((result.log_prob.value - exact) / result.log_prob.std_error)
-        weights = np.exp(result.log_weights - result.log_weights.max())
-        means.append(weights @ result.u.mean(axis=0) / weights.sum())
+        means.append(normalized_weights(result.log_weights) @ result.u.mean(axis=0))
     assert np.mean(np.square(ratios)) < 3.0
     # The mean of 16 runs, by its own spread; floor .1 % for what all runs lack.
     error = np.std(means, ddof=1) / 4.0
     assert abs(np.mean(means) - mean) < 5.0 * error + 1e-3 * mean
+
+
+class TestPolicy:
+    """Its rules, by estimates made up."""
+
+    def test_the_first_rung(self):
+        poor = Estimate(-1.0, 0.01, 0.4, 0.5)
+        assert DEFAULT.accepts_first(poor._replace(relative_ess=0.5), "draws", 10)
+        assert not DEFAULT.accepts_first(poor, "draws", 10)
+        assert DEFAULT.accepts_first(poor, "draws", DEFAULT.large + 1)
+        assert not DEFAULT.accepts_first(poor._replace(pareto_k=0.7), "draws", DEFAULT.large + 1)
+        assert not DEFAULT.accepts_first(poor, "probability", 10)
+        small = poor._replace(std_error=DEFAULT.target_se)
+        assert DEFAULT.accepts_first(small, "probability", 10)
+        assert not DEFAULT.accepts_first(small._replace(pareto_k=0.7), "probability", 10)
+        equal = poor._replace(relative_ess=0.95, pareto_k=2.0)
+        assert DEFAULT.accepts_first(equal, "probability", 10)
+
+    def test_tempering_by_the_pilot(self):
+        pilot = Estimate(-1.0, 0.1, 0.2, 0.5)
+        assert DEFAULT.tempers(pilot, "draws")
+        assert not DEFAULT.tempers(pilot, "probability")
+        assert DEFAULT.tempers(pilot._replace(pareto_k=0.7), "probability")
+
+    def test_the_first_rung_that_is_accepted_ends_the_search(self):
+        tried = []
+
+        def run(rung):
+            tried.append(rung.relax)
+            return rung.relax, {1.0: 0.2, 0.6: 0.8, 0.35: 0.9}[rung.relax]
+
+        rungs = [Rung(relax, accept=0.7) for relax in (1.0, 0.6, 0.35)]
+        assert first_accepted(rungs, run) == (0.6, 0.8, True)
+        assert tried == [1.0, 0.6]
+        # Without a score to reach all are tried, and the best is taken.
+        assert first_accepted([Rung(relax) for relax in (1.0, 0.35, 0.6)], run) == (
+            0.35,
+            0.9,
+            False,
+        )
+
+    def test_no_rung(self):
+        with pytest.raises(ValueError, match="no rung"):
+            first_accepted((), lambda rung: (rung, 1.0))

@@ -20,7 +20,7 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.escalation import DEFENCE
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.proposals.twisted import twist
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 
@@ -303,7 +303,7 @@ def test_leading_direction_only_where_the_target_is_not_gaussian(limit, skewed):
     upper = np.full(30, limit)
     lower = np.zeros(30) if skewed else -upper
     ep = fit_ep(cov, lower, upper)
-    proposal = twist(cov, ep, lower, upper, **DEFENCE)
+    proposal = DEFAULT.first.twist(cov, ep, lower, upper)
     assert proposal.n_dims == 30 + skewed
 
 

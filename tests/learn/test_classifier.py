@@ -195,7 +195,7 @@ class TestKernels:
         )
 
     def test_far_from_the_origin(self):
-        """Times of a day in seconds since 1970, say: distances must not drown in round-off."""
+        """Times of a day in seconds since 1970: distances must not drown in round-off."""
         far = X + 1e9
         np.testing.assert_allclose(
             fast().fit(far, Y).predict_proba(NEW + 1e9),
@@ -210,7 +210,7 @@ class TestKernels:
         padded = np.column_stack([X, np.full(70, 3.0)])
         model = fast(ard=ard).fit(padded, Y)
         p = model.predict_proba(np.column_stack([NEW, np.full(60, 3.0)]))
-        # The same climb, but for a coordinate that does not move.
+        # The same search, but for a coordinate that does not move.
         np.testing.assert_allclose(p, fast(ard=ard).fit(X, Y).predict_proba(NEW), atol=0.01)
         assert np.isfinite(model.predict_proba(np.column_stack([NEW, np.zeros(60)]))).all()
         assert np.isfinite(fast(ard=ard).fit(np.ones((4, 2)), [0, 1, 0, 1]).predict_proba(X)).all()
@@ -220,11 +220,11 @@ class TestPseudoPoints:
     def test_two(self):
         x = np.linspace(-2.0, 2.0, 30)[:, None]
         y = (x[:, 0] + 0.3 * np.sin(9 * x[:, 0]) > 0).astype(int)
-        plain, told = fast().fit(x, y), fast(n_pseudo_points=2).fit(x, y)
-        assert told.hyperparameters_.point["pseudo_points"].shape == (2, 1)
-        gain = told.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
+        plain, skew = fast().fit(x, y), fast(n_pseudo_points=2).fit(x, y)
+        assert skew.hyperparameters_.point["pseudo_points"].shape == (2, 1)
+        gain = skew.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
         assert gain > 0.5  # of two signs: log 4 = 1.39 at the most, unless the kernel moves as well
-        assert np.isfinite(told.predict_proba(x)).all()
+        assert np.isfinite(skew.predict_proba(x)).all()
 
     def test_more_than_are_tried_out(self):
         model = fast(n_pseudo_points=5).fit(X, Y)
@@ -253,7 +253,7 @@ class TestWarmStart:
         again = model.hyperparameters_
         assert set(again.runs["method"].values) == {"ep", "twisted"}
         assert again.runs.sizes["run"] < first.runs.sizes["run"]  # no restarts
-        # At the same top, to what a search leaves undone (.02 nats).
+        # At the same optimum: a search stops within .02 nats.
         assert again.log_marginal_likelihood.value == pytest.approx(
             first.log_marginal_likelihood.value, abs=0.05
         )
@@ -284,11 +284,11 @@ class TestWarmStart:
         model = fast(warm_start=True, batch_size=30).fit(X, Y)
         point = model.hyperparameters_.point
         model.set_params(n_pseudo_points=2).fit(X, Y)
-        for name in ("eta", "ls"):  # at the same top, but for what a search leaves undone
+        for name in ("eta", "ls"):  # at the same optimum, to the tolerance of a search
             assert model.hyperparameters_.point[name] == pytest.approx(point[name], rel=0.02)
 
     @pytest.mark.parametrize(
-        ("data", "options", "told"),
+        ("data", "options", "message"),
         [
             ((X, Y + 1), {}, "of classes [0 1], and now it is [1 2]"),
             ((X[:, :1], Y), {}, "of n_features_in_ 2, and now it is 1"),
@@ -296,9 +296,9 @@ class TestWarmStart:
             ((X, Y), {"ard": True}, "of ard False, and now it is True"),
         ],
     )
-    def test_of_another_process(self, data, options, told):
+    def test_of_another_process(self, data, options, message):
         model = fast(warm_start=True).fit(X, Y).set_params(**options)
-        with pytest.raises(ValueError, match=re.escape(told)):
+        with pytest.raises(ValueError, match=re.escape(message)):
             model.fit(*data)
 
 
@@ -321,17 +321,17 @@ class TestBatches:
         x = rng.normal(size=(240, 2))
         y = x[:, 0] + 0.5 * rng.normal(size=240) > 0
         plain = fast(batch_size=60).fit(x, y)
-        told = fast(batch_size=60, n_pseudo_points=2).fit(x, y)
-        fit = told.hyperparameters_
+        skew = fast(batch_size=60, n_pseudo_points=2).fit(x, y)
+        fit = skew.hyperparameters_
         for name in ("eta", "ls"):
             np.testing.assert_allclose(fit.point[name], plain.hyperparameters_.point[name])
         assert fit.kind == "composite"
         assert fit.std_error == {}
-        prior = told.posterior_.prior
+        prior = skew.posterior_.prior
         cov = prior.phase[:, None] * prior.phase * prior.covariance("X", prior.pseudo_points)
         # p(y, signs) <= p(y), so that the evidence gains at most -log P(signs).
         most = -multivariate_normal(cov=cov).logcdf(np.zeros(2))
-        gain = told.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
+        gain = skew.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
         # Half of what is to be had, as a batch of 60 sees it; evidences are good to .03 nats.
         assert 0.5 * most < gain < most + 0.1
 
@@ -419,7 +419,7 @@ def test_errors_of_prediction(fitted):
 @pytest.mark.parametrize(
     "kernel", [RBF(1.0), pm.gp.cov.ExpQuad(2, ls=1.0)], ids=["scikit-learn", "PyMC"]
 )
-def test_kernel_objects_are_told_to_be_functions(kernel):
+def test_kernel_objects_are_refused(kernel):
     with pytest.raises(TypeError, match="pass a function of the number of features"):
         SkewGPClassifier(kernel=kernel).fit(X, Y)
 

@@ -127,7 +127,7 @@ class TestNewton:
         function, calls = counted(noisy)
         found = newton(function, ORIGIN, FREE, np.eye(2), SETTINGS)
         assert found.converged
-        # Steps of length 1 at most: three to get there, one or two more that cannot tell.
+        # Steps of length 1 at most: three to get there, one or two more in the noise.
         assert len(calls) <= 7
         assert exact(found.point).total > -0.3
 

@@ -352,12 +352,13 @@ class TestApproximations:
         """
         x = ROWS["apart"]
         table, trees = sg.compare_approximations(
+            sg.SkewGP(cov_func=SUM.function),
             x,
             Y,
-            SUM.function,
             Xnew=Xnew,
             methods=["exact", "ep", "laplace"],
             draws=5000,
+            random_seed=0,
             progressbar=False,
         )
         assert (table["failure"] == "").all()

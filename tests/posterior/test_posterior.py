@@ -25,10 +25,26 @@ from scipy.stats import norm, skew
 from pymc_skewgp import SUN, NotPositiveDefiniteError, SkewGPPosterior
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals import escalation as sampling
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.policy import GoalSettings, Rung, SamplerSettings
 from pymc_skewgp._posterior import conditioning
 
 N_SEEDS = 16
+# Settings under which every run ends on the second rung, on the last one, or on a poor first one.
+NEVER = 2.0  # a relative ESS that no run reaches
+SETTINGS = {
+    "twisted": SamplerSettings(),
+    "twisted (relaxed)": SamplerSettings(draws=GoalSettings(NEVER, 0.3)),
+    "tempered": SamplerSettings(draws=GoalSettings(NEVER, NEVER)),
+    "poor": SamplerSettings(first=Rung(0.35, 0.64), draws=GoalSettings(0.0, 0.0)),
+}
+
+
+def under(settings: SamplerSettings, posterior: SkewGPPosterior) -> SkewGPPosterior:
+    """The same posterior, its latent draws made under other thresholds."""
+    sampler = posterior._sampler
+    posterior._sampler = RectangleSampler(sampler.cov, sampler.lower, sampler.upper, settings)
+    return posterior
 
 
 def stationary(shape: Callable[[np.ndarray], np.ndarray], lengthscale: float, variance: float):
@@ -455,21 +471,18 @@ class TestPrediction:
         assert np.all(np.abs((labels - p).mean(axis=0)) < 5 * 0.5 / np.sqrt(len(f)))
 
     @pytest.mark.parametrize("route", ["twisted", "twisted (relaxed)", "tempered"])
-    def test_stated_error_of_the_probabilities(self, route, monkeypatch):
+    def test_stated_error_of_the_probabilities(self, route):
         """The spread over seeds is at most what p_se says, on every route.
 
         Exact errors would give a ratio of 1 +- .14 at one point (24 seeds) and less over nine
         partly correlated ones: 1.35 is 3 deviations. Quasi-random draws do better than stated.
         """
-        if route != "twisted":
-            monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 2.0, "probability": 2.0})
-        if route == "tempered":
-            monkeypatch.setattr(sampling, "_COLLAPSED", {"draws": 2.0, "probability": 2.0})
         x, y = problem(30, seed=11)
         new = np.linspace(-1.0, 8.0, 9)
         p_mean, p_se = [], []
         for seed in range(40 if route == "twisted" else 24):
             posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0), n_draws=128, random_seed=seed)
+            under(SETTINGS[route], posterior)
             group = posterior.predict(new, draws=1, chains=1, quantiles=0.5)["predictions_summary"]
             assert posterior.latent.method == route
             p_mean.append(group["p_mean"].values)
@@ -516,15 +529,14 @@ class TestPrediction:
 
 class TestMethods:
     @pytest.mark.parametrize("method", ["twisted", "lin_ess", "tempered"])
-    def test_each_is_right(self, method, monkeypatch):
+    def test_each_is_right(self, method):
         x, y = problem(8, seed=12)
         truth = ou_probit_marginals(x, y, 2.0, 9.0)
         sd = np.sqrt(truth.variance)
         cov = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0)).sun.cov(n_draws=2**15)
-        if method == "tempered":
-            monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 2.0, "probability": 2.0})
-            monkeypatch.setattr(sampling, "_COLLAPSED", {"draws": 2.0, "probability": 2.0})
         posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0))
+        if method == "tempered":
+            under(SETTINGS[method], posterior)
         asked = "twisted" if method == "tempered" else method
         trees = [posterior.sample(1000, 2, asked, random_seed=i) for i in range(N_SEEDS)]
         assert {tree["posterior"].attrs["method"] for tree in trees} == {method}
@@ -554,37 +566,28 @@ class TestMethods:
         # Both sides are noisy: sqrt(2) larger errors.
         assert covariance_gap(f_low, np.cov(f_dense.T)) < 4.5 * np.sqrt(2)
 
-    def test_short_chains_are_draws_of_the_posterior(self, monkeypatch):
+    def test_short_chains_are_draws_of_the_posterior(self):
         """One draw a chain must be weighted like any other, however poor the proposal.
 
         Root mean square z over 30 inputs, correlated, of some 8 degrees: 1.8 has probability 1e-3.
         Draws of this proposal as they are give 4.
         """
-        make = sampling.twist
-        monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
-        monkeypatch.setattr(
-            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, power=0.64)
-        )
         x, y = problem(30, seed=14)
         truth = ou_probit_marginals(x, y, 3.0, 16.0)
-        posterior = SkewGPPosterior(x, y, cov_func=ou(3.0, 16.0))
+        posterior = under(SETTINGS["poor"], SkewGPPosterior(x, y, cov_func=ou(3.0, 16.0)))
         f = flat(posterior.sample(1, 1500, random_seed=3))
         z = (f.mean(axis=0) - truth.mean) / np.sqrt(truth.variance / len(f))
         assert np.sqrt(np.mean(z**2)) < 1.8
 
-    def test_predictive_draws_are_weighted(self, monkeypatch):
+    def test_predictive_draws_are_weighted(self):
         """Their mean is that of the summaries, within 5 errors of both.
 
         Those of 40000 weighted draws, and the stated ones. Unweighted they would be off by .2
         standard deviations, some 20 errors.
         """
-        make = sampling.twist
-        monkeypatch.setattr(sampling, "_ENOUGH", {"draws": 0.0, "probability": 0.0})
-        monkeypatch.setattr(
-            sampling, "twist", lambda *args, **kwargs: make(*args, relax=0.35, power=0.64)
-        )
         x, y = problem(30, seed=14)
         posterior = SkewGPPosterior(x, y, cov_func=ou(3.0, 16.0), n_draws=2**15)
+        under(SETTINGS["poor"], posterior)
         tree = posterior.predict(x, draws=10_000, random_seed=3)
         group = tree["predictions_summary"]
         gap = flat(tree, "predictions").mean(axis=0) - group["f_mean"].values

@@ -111,7 +111,7 @@ def leading_direction(cov: Covariance, gaussian: SiteGaussian) -> LeadingDirecti
     if root.size < 3:
         vector = np.linalg.eigh(scaled)[1][:, -1:]
     else:
-        _, vector = eigsh(scaled, k=1, v0=np.ones(root.size), tol=1e-3)
+        _, vector = eigsh(scaled, k=1, v0=_toward_limits(gaussian), tol=1e-3)
     w = root * vector[:, 0]
     unordered = np.empty_like(w)
     unordered[order] = w
@@ -124,6 +124,16 @@ def leading_direction(cov: Covariance, gaussian: SiteGaussian) -> LeadingDirecti
     variance = shared / prior * float(w @ posterior @ w) + 1.0 - shared
     centre = float(np.sqrt(shared / prior) * (w @ gaussian.mean))
     return LeadingDirection(row, centre, variance, _density(gaussian, row / np.sqrt(variance)))
+
+
+def _toward_limits(gaussian: SiteGaussian) -> FloatArray:
+    """Where the search for the direction starts: every row moved to the side it has to be on.
+
+    So that rows times -1, limits and all, are the same problem.
+    """
+    below = np.isneginf(gaussian.lower) & np.isfinite(gaussian.upper)
+    side = np.where(below, -1.0, 1.0)
+    return side * side[0]
 
 
 def _density(gaussian: SiteGaussian, loading: FloatArray) -> TabulatedDensity:

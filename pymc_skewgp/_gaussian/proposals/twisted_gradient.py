@@ -18,7 +18,7 @@ from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.ep_adjoint import site_motion
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
 from pymc_skewgp._gaussian.univariate import BoolArray, edge_densities
-from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp
+from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
 _BLOCK = 64  # rows between two matrix products
@@ -126,8 +126,7 @@ def _reverse_steps(
 ) -> _Steps:
     order, chol, mean = proposal.order, proposal.chol, proposal.mean
     tau, nu, scale = proposal.tau, proposal.nu, chol.diagonal()
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
+    weights = normalized_weights(log_weights)
     var = scale**2
     left = 1.0 - tau * var
     sd = scale / np.sqrt(left)

@@ -1,38 +1,40 @@
 """Independent draws of a truncated Gaussian: rows of a data set rather than an integration rule.
 
-The weighted draws of `sampling` stand for one integral: their points are spread evenly on purpose,
-so that a mean over them varies less than one over independent draws. A model that has k such
-vectors needs k independent ones. Here each has its own short Markov chain.
+The weighted draws of `RectangleSampler` stand for one integral: their points are spread evenly on
+purpose, so that a mean over them varies less than one over independent draws. A model that has k
+such vectors needs k independent ones. Here each has its own short Markov chain.
 """
 
 import numpy as np
 
+from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.operators.covariance import Covariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.escalation import DEFENCE
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist
+from pymc_skewgp._gaussian.points import random_points
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.policy import (
+    DEFAULT,
+    SamplerSettings,
+    pilot_log_weights,
+    steps_to_forget,
+)
+from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.rectangle import draws_by
 from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
-from pymc_skewgp._gaussian.truncated import twisted_draws
 from pymc_skewgp._gaussian.univariate import draw_truncated
+from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._validation import FloatArray
 
-# Numbers up to which rejection, draw by draw, takes less time than the set-up of what follows.
-_FEW = 64
-_PILOT = 256
-# A chain of independence Metropolis forgets its start at the rate 1 - 1/w, w its largest weight
-# over the mean one (Mengersen & Tweedie 1996, doi:10.1214/aos/1033066201): steps until what is
-# left of it is below this, in total variation.
-_BIAS = 1e-3
-_MOST_STEPS = 200  # more: the weights have collapsed, and tempering is cheaper
 _AT_ONCE = 4096  # proposals in one matrix product
+_LEAST_POOL = 2048  # weighted draws to pick from
 
 
 def independent_draws(
     cov: Covariance,
-    lower: FloatArray,
-    upper: FloatArray,
+    lower: FloatArray | float,
+    upper: FloatArray | float,
     n_draws: int,
     rng: np.random.Generator,
+    settings: SamplerSettings = DEFAULT,
 ) -> FloatArray:
     r"""Draws of :math:`N(0, \Sigma)` restricted to a rectangle, independent of each other.
 
@@ -40,19 +42,21 @@ def independent_draws(
     (`draw_by_rejection`). Otherwise every draw is the end of its own chain of independence
     Metropolis under the twisted proposal, as many steps as its largest weight asks for (a handful,
     as a rule) by a pilot run: within about 1e-3 of the target in total variation. Where the weights
-    have collapsed the draws are picked, with replacement, from four times as many tempered
-    particles.
+    have collapsed the draws are picked, with replacement, from four times as many weighted ones,
+    tempered where need be.
 
     Parameters
     ----------
     cov : Covariance
         Covariance of the untruncated Gaussian.
-    lower, upper : ndarray, shape (n,)
-        Limits, infinities allowed, ``lower < upper``.
+    lower, upper : float or ndarray, shape (n,)
+        Limits, infinities allowed, ``lower < upper``. A number stands for all rows.
     n_draws : int
         Draws wanted.
     rng : numpy.random.Generator
         Source of randomness.
+    settings : SamplerSettings
+        Thresholds of the escalation policy.
 
     Returns
     -------
@@ -62,7 +66,7 @@ def independent_draws(
     Warns
     -----
     LowEffectiveSampleWarning
-        When even tempering gave draws that are worth less than a tenth of their number.
+        When even of the tempered draws the relative ESS is below a tenth.
 
     Examples
     --------
@@ -74,44 +78,36 @@ def independent_draws(
     >>> independent_draws(cov, np.zeros(2), np.full(2, np.inf), 5, rng).shape
     (5, 2)
     """
+    lower, upper = row_limits(lower, upper, cov.size)
     if lower.size == 1:
         sd = np.sqrt(cov.diagonal())
-        z, _ = draw_truncated(_uniforms((n_draws, 1), rng), lower / sd, upper / sd)
+        z, _ = draw_truncated(random_points(n_draws, 1, rng), lower / sd, upper / sd)
         return np.clip(sd * z, lower, upper)
-    if n_draws * lower.size <= _FEW:
+    if n_draws * lower.size <= settings.rejection_values:
         matrix, centre = cov.dense(), np.zeros(lower.size)
         draws = [draw_by_rejection(centre, matrix, lower, upper, rng) for _ in range(n_draws)]
         accepted = [draw for draw in draws if draw is not None]
         if len(accepted) == n_draws:
             return np.array(accepted)
-    ep = fit_ep(cov, lower, upper)
-    proposal = twist(cov, ep, lower, upper, **DEFENCE)
-    steps = _steps_needed(proposal, rng)
-    if steps <= _MOST_STEPS:
-        return _chain_ends(proposal, n_draws, steps, rng)
-    pool = twisted_draws(cov, lower, upper, max(4 * n_draws, 8 * _PILOT), rng)
-    weights = np.exp(pool.log_weights - pool.log_weights.max())
-    return pool.draws[rng.choice(weights.size, n_draws, p=weights / weights.sum())]
-
-
-def _steps_needed(proposal: TwistedProposal, rng: np.random.Generator) -> int:
-    """Steps after which a chain has forgotten its start, by the weights of a pilot run."""
-    _, log_weights = proposal.draw(_uniforms((proposal.n_dims, _PILOT), rng))
-    accepted = float(np.exp(log_weights - log_weights.max()).mean())
-    if accepted > 1.0 - _BIAS:
-        return 1 if accepted < 1.0 else 0
-    return int(np.ceil(np.log(_BIAS) / np.log1p(-accepted)))
+    sampler = RectangleSampler(cov, lower, upper, settings)
+    pilot = pilot_log_weights(sampler.first, settings.chain_pilot_draws, rng)
+    steps = steps_to_forget(pilot, settings.chain_bias)
+    if steps <= settings.max_chain_steps:
+        return _chain_ends(sampler.first, n_draws, steps, rng)
+    pool = draws_by(sampler, max(4 * n_draws, _LEAST_POOL), rng)
+    weights = normalized_weights(pool.log_weights)
+    return pool.draws[rng.choice(weights.size, n_draws, p=weights)]
 
 
 def _chain_ends(
     proposal: TwistedProposal, n_chains: int, steps: int, rng: np.random.Generator
 ) -> FloatArray:
     """Last states (n_chains, n) of chains of independence Metropolis started at a proposal each."""
-    state, log_weight = proposal.draw(_uniforms((proposal.n_dims, n_chains), rng))
+    state, log_weight = proposal.draw(random_points(proposal.n_dims, n_chains, rng))
     block = max(1, _AT_ONCE // n_chains)
     for start in range(0, steps, block):
         count = min(block, steps - start)
-        u, log_weights = proposal.draw(_uniforms((proposal.n_dims, count * n_chains), rng))
+        u, log_weights = proposal.draw(random_points(proposal.n_dims, count * n_chains, rng))
         log_uniform = np.log(rng.random((count, n_chains)))
         for step in range(count):
             own = slice(step * n_chains, (step + 1) * n_chains)
@@ -119,8 +115,3 @@ def _chain_ends(
             state[:, moves] = u[:, own][:, moves]
             log_weight[moves] = log_weights[own][moves]
     return np.ascontiguousarray(state.T)
-
-
-def _uniforms(shape: tuple[int, int], rng: np.random.Generator) -> FloatArray:
-    """Uniforms strictly inside (0, 1)."""
-    return np.maximum(rng.random(shape), np.finfo(float).tiny)

@@ -12,7 +12,7 @@ Y = (X[:, 0] > 0.3).astype(int)
 
 
 def learn(*args, **kwargs):
-    options = {"progressbar": False, "warnings": False, "n_restarts": 0, "method": "ep"}
+    options = {"progressbar": False, "quiet": True, "n_restarts": 0, "method": "ep"}
     return sg.find_hyperparameters(*args, **{**options, **kwargs})
 
 
