@@ -413,7 +413,8 @@ class SkewGPPosterior:
     def _prior_log_prob(self) -> Estimate:
         """Log probability of the signs at the pseudo-points."""
         prior = self._prior
-        return log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, self._n_draws, 0)
+        limits = -np.inf, prior.truncation
+        return log_prob_rectangle(prior.latent_cov, *limits, self._n_draws, None, 0)
 
     def _evidence(self, joint: Estimate) -> Estimate:
         density = self._conditioning.log_density

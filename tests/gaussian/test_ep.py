@@ -10,7 +10,8 @@ from pymc_skewgp._gaussian.anderson import AndersonMixing
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval, truncated_moments
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 
 UNBOUNDED = np.inf
 

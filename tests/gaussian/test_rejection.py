@@ -1,6 +1,6 @@
 """Exact draws of small truncated Gaussians.
 
-Monte Carlo means are held to 4.5 of their standard errors: false-alarm rate 7e-6 a statistic.
+Monte Carlo means are within 4.5 of their standard errors: false-alarm rate 7e-6 a statistic.
 """
 
 import numpy as np

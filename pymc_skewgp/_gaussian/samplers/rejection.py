@@ -12,7 +12,8 @@ import numpy as np
 from scipy.linalg import solve
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval, truncated_moments
+from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 from pymc_skewgp._validation import FloatArray
 
 # Sizes of the batches tried: most calls end with the first, and two untilted ones decide whether a
