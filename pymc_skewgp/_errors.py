@@ -33,11 +33,11 @@ class JitterWarning(SkewGPWarning):
 
 
 class EPConvergenceWarning(SkewGPWarning):
-    """Expectation propagation stopped before its sites settled."""
+    """Expectation propagation stopped before it converged."""
 
 
 class LowEffectiveSampleWarning(SkewGPWarning):
-    """The weighted draws behind an estimate are worth far fewer independent ones."""
+    """The effective sample size of weighted draws is far below their number."""
 
 
 class InexactStepWarning(SkewGPWarning):
