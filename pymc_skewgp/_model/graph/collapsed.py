@@ -133,11 +133,10 @@ def _refuse_shared_labels(model: pm.Model, orthants: list[OrthantGraph], gone: s
         )
 
 
-def _sun(mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any) -> SunGraph:
+def _sun(mu: Any, scale: Any, cross_cov: Any, truncation: Any, latent_cov: Any) -> SunGraph:
     n_latent = latent_cov.type.shape[-1]
     if n_latent is None:
         raise ValueError("the number of latent dimensions must be known before any evaluation.")
-    cross_cov = pt.sqrt(pt.diagonal(scale))[:, None] * skewness
     return SunGraph(mu, scale, cross_cov, truncation, latent_cov, n_latent)
 
 

@@ -18,7 +18,7 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_skewgp._mcmc.augmentation import ProbitSUN, cross_covariance
+from pymc_skewgp._mcmc.augmentation import ProbitSUN
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbitRV
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
@@ -223,7 +223,7 @@ class ProbitModel:
 
     def _evaluate(self, values: list[NDArray[Any]]) -> ProbitSUN:
         results = iter(np.asarray(x, dtype=np.float64) for x in self._function(*values))
-        mu, scale, skewness, truncation, latent_cov = (next(results) for _ in _CORE_NDIMS)
+        mu, scale, cross_cov, truncation, latent_cov = (next(results) for _ in _CORE_NDIMS)
         blocks = list(self._observed(results, mu.size))
         offset = np.concatenate([block[0] for block in blocks])
         sign = np.concatenate([block[1] for block in blocks])
@@ -236,7 +236,7 @@ class ProbitModel:
         return ProbitSUN(
             mu,
             scale,
-            cross_covariance(scale, skewness),
+            cross_cov,
             truncation,
             latent_cov,
             design,
