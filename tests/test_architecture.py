@@ -290,6 +290,7 @@ PUBLIC = {
     "_diagnostics.comparison:compare_approximations": "a whole comparison in one call",
     "_diagnostics.sbc:sbc": "a whole calibration in one call",
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
+    "_model.distributions.marginal_probit:MarginalProbit.dist": "the parameters of a distribution",
     "_model.steps.sun_step:SUNStep.__init__": "PyMC gives steps its own arguments as well",
     "_plots.latent_band:plot_latent_band": "what is drawn, each part with its switch",
     "_plots.skewness:plot_skewness": "what is drawn, each part with its switch",
@@ -301,7 +302,6 @@ STILL_TOO_LONG: frozenset[str] = frozenset(
     {
         "_diagnostics.sbc:_simulate",
         "_model.gp.skewgp",
-        "_posterior.posterior",
         "_sun.sun",
     }
 )

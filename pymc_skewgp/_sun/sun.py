@@ -9,7 +9,7 @@ from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.truncated import Seed, log_orthant, twisted_draws
+from pymc_skewgp._gaussian.rectangle import log_orthant, twisted_draws
 from pymc_skewgp._gaussian.truncated_moments import LatentMoments, latent_moments
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates, systematic_resample
 from pymc_skewgp._memory import refuse_too_many_draws
@@ -23,6 +23,7 @@ from pymc_skewgp._sun.parameters import (
 )
 from pymc_skewgp._validation import (
     FloatArray,
+    Seed,
     as_count,
     as_covariance,
     as_generator,
@@ -288,7 +289,7 @@ class SUN:
         latent = twisted_draws(
             DenseCovariance(self.latent_cov, "latent_cov"),
             -self.truncation,
-            np.full(self.n_latent, np.inf),
+            np.inf,
             max(4 * count, _LEAST_WEIGHTED),
             rng,
         )
