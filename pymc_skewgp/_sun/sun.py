@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.truncated import Seed, log_orthant
+from pymc_skewgp._gaussian.rectangle import log_orthant
 from pymc_skewgp._gaussian.truncated_moments import LatentMoments, latent_moments
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._memory import refuse_too_many_draws
@@ -24,6 +24,7 @@ from pymc_skewgp._sun.parameters import (
 )
 from pymc_skewgp._validation import (
     FloatArray,
+    Seed,
     as_count,
     as_covariance,
     as_generator,
