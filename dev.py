@@ -10,11 +10,12 @@ editable mode, at the first run and whenever pyproject.toml or the version of Py
 """
 
 # This file needs nothing but the standard library, and it parses under every Python from 2.7 on:
-# an old one is told in one sentence what is wrong. So no f-strings and no annotations here.
+# an old one prints one sentence that says what is wrong. So no f-strings and no annotations here.
 
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -182,14 +183,20 @@ def lint(arguments):
 
 
 def docs(arguments):
-    """Build the pages, with warnings as errors, and say where they begin."""
+    """Build the pages, with warnings as errors; say where they begin and which ones failed."""
     prepare(EXTRAS["docs"])
-    say("Building the pages (some minutes the first time: they compute what they show) ...")
-    target = os.path.join("docs", "_build", "html")
+    say("Building the pages (ten minutes the first time: they compute what they show) ...")
+    target = os.path.join(ROOT, "docs", "_build", "html")
+    reports = os.path.join(target, "reports")
+    shutil.rmtree(reports, ignore_errors=True)  # of the build before
     sphinx = [venv_python(), "-m", "sphinx", "-W", "--keep-going", "--quiet", "-b", "html"]
     code = run(sphinx + arguments + ["docs", target], cwd=ROOT)
-    if code == 0:
-        say("Open %s" % os.path.join(ROOT, target, "index.html"))
+    for folder, _, files in sorted(os.walk(reports)):
+        for name in sorted(files):
+            report = os.path.join(folder, name)
+            say("A page failed and is without its results; %s says why." % report)
+    if os.path.exists(os.path.join(target, "index.html")):
+        say("Open %s" % os.path.join(target, "index.html"))
     return code
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from arviz_base import from_dict
 
 import pymc_skewgp as sg
 
@@ -56,3 +57,24 @@ def test_point_of_gp_posterior_by_position():
     assert old.log_marginal_likelihood == gp.posterior(X, y, point=point).log_marginal_likelihood
     with pytest.raises(TypeError):
         gp.posterior(X, y, point, 1024)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_compare_approximations_with_the_kernel_last(by_name):
+    X, y, cov, mean = [[0.0], [1.0]], [0, 1], pm.gp.cov.ExpQuad(1, ls=1.0), pm.gp.mean.Constant(1.0)
+    options = {"methods": ["ep"], "random_seed": 1, "progressbar": False}
+    gp = sg.SkewGP(cov_func=cov, mean_func=mean)
+    new = sg.compare_approximations(gp, X, y, **options).table
+    args, named = ([], {"X": X, "y": y, "cov_func": cov}) if by_name else ([X, y, cov], {})
+    with pytest.warns(FutureWarning, match=r"compare_approximations\(gp, X, y\)") as record:
+        old = sg.compare_approximations(*args, **named, mean_func=mean, **options).table
+    assert record[0].filename == __file__
+    assert old["evidence"].item() == new["evidence"].item()
+
+
+def test_variable_of_posterior_skewness_by_position():
+    tree = from_dict({"posterior": {"g": np.random.default_rng(0).normal(size=(2, 20, 3))}})
+    with pytest.warns(FutureWarning, match=r"posterior_skewness takes var by name") as record:
+        old = sg.posterior_skewness(tree, "g")
+    assert record[0].filename == __file__
+    assert old.identical(sg.posterior_skewness(tree, var="g"))

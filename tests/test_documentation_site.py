@@ -22,7 +22,7 @@ def name_of(path):
 
 
 def entries(text):
-    """What the lists of autosummary in the page of the API name."""
+    """Names in the lists of autosummary."""
     found = set()
     for block in re.findall(r"\.\. autosummary::\n((?:   .*\n|\n)+)", text):
         found |= {line.strip() for line in block.splitlines() if line.strip()[:1] not in ("", ":")}
@@ -30,11 +30,12 @@ def entries(text):
 
 
 def test_every_public_name_is_in_the_reference():
-    text = (DOCS / "api.rst").read_text()
-    wanted = {*pymc_skewgp.__all__, "SkewGPClassifier", "cov.NeuralNetwork"} - {"__version__"}
+    text = "".join(path.read_text() for path in sorted((DOCS / "api").glob("*.rst")))
+    wanted = {*pymc_skewgp.__all__, "cov.NeuralNetwork"} - {"__version__"}
+    wanted |= {f"likelihoods.{name}" for name in pymc_skewgp.likelihoods.__all__}
     found = entries(text)
-    assert not wanted - found, f"not in docs/api.rst: {sorted(wanted - found)}"
-    assert not found - wanted, f"in docs/api.rst, but not public: {sorted(found - wanted)}"
+    assert not wanted - found, f"not in docs/api/: {sorted(wanted - found)}"
+    assert not found - wanted, f"in docs/api/, but not public: {sorted(found - wanted)}"
     assert "pymc_skewgp.__version__" in text
 
 
@@ -50,8 +51,9 @@ def test_every_page_is_in_a_table_of_contents():
     listed = {"index"}
     for page in PAGES:
         folder = page.parent.relative_to(DOCS)
-        for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), re.S):
-            lines = [line.strip() for line in block.splitlines()]
+        pattern = r"```\{toctree\}\n(.*?)```|\.\. toctree::\n((?:   .*\n|\n)+)"
+        for blocks in re.findall(pattern, page.read_text(), re.S if page.suffix == ".md" else 0):
+            lines = [line.strip() for line in "".join(blocks).splitlines()]
             names = [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
             listed |= {str(folder / name) for name in names if name and name[0] != ":"}
     assert listed == {name_of(page) for page in PAGES}
@@ -83,3 +85,10 @@ def test_code_of_the_pages_compiles(page):
         code = re.sub(r"\A---\n.*?\n---\n", "", code, flags=re.S)
         lines = [line for line in code.splitlines() if not line.startswith((":", "%"))]
         compile("\n".join(lines), name_of(page), "exec")
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
+def test_pages_import_what_is_public(page):
+    for code in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page.read_text(), re.S):
+        assert "sys.path" not in code
+        assert not re.search(r"pymc_skewgp(\.\w+)*\._", code)

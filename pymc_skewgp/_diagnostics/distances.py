@@ -7,19 +7,42 @@ import numpy as np
 
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.bernoulli_probit import Probability
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
 
 _GRID = 120
 _REACH = 6.0  # standard deviations, of the wider one
 _BLOCKS = 8
+_MEAN_ABSOLUTE = float(np.sqrt(2.0 / np.pi))  # of a standard normal
 
 
 class Distance(NamedTuple):
-    """A mean over points, and its Monte Carlo standard error."""
+    """A mean over points of what is never negative.
+
+    Attributes
+    ----------
+    value : float
+    std_error : float
+        Its Monte Carlo standard error.
+    noise : float
+        Its mean where there is nothing but Monte Carlo error: what as many effective draws of the
+        exact posterior show. 0 without draws.
+    """
 
     value: float
     std_error: float
+    noise: float
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether Monte Carlo error alone explains it."""
+        return self.value <= self.bound
+
+    @property
+    def bound(self) -> float:
+        """What Monte Carlo error alone hardly exceeds: its mean and two standard errors."""
+        return self.noise + 2.0 * self.std_error
 
 
 def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
@@ -28,8 +51,12 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
     .. math:: W_1(x) = \int |F_a(z) - F(z)|\, dz \;/\; \mathrm{sd}(x)
 
     by the trapezoidal rule; 0 where f is known exactly beforehand. Draws of the exact posterior
-    itself are not at distance 0 but at some :math:`0.5 / \mathrm{ESS}^{1/2}`: compare with what
-    the exact method's draws reach.
+    itself are not at distance 0 but on average at
+
+    .. math:: \sqrt{2 / (\pi\, \mathrm{ESS})} \int \sqrt{F(z) (1 - F(z))}\, dz
+        \;/\; \mathrm{sd}(x),
+
+    which is the noise: a share of draws below z is nearly normal around F(z).
     """
     (ours, our_sd, _), (theirs, sd, _) = approximation.moments, exact.moments
     low = np.minimum(ours - _REACH * our_sd, theirs - _REACH * sd)
@@ -45,14 +72,30 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
         area, unit = np.trapezoid(np.abs(a[:-1] - b[:-1]), axis=0) * step, b[-1]
         return np.where(unit > 0, area / np.where(unit > 0, unit, 1.0), 0.0)
 
-    return _mean_distance(approximation, exact, summary, integral)
+    noise = 0.0
+    if isinstance(approximation, DrawnMarginals):
+        below = np.clip(exact.cdf_values(grid), 0.0, 1.0)  # round-off
+        area = np.trapezoid(np.sqrt(below * (1.0 - below)), axis=0) * step
+        relative = np.where(sd > 0, area / np.where(sd > 0, sd, 1.0), 0.0)
+        noise = float((_MEAN_ABSOLUTE * relative / np.sqrt(approximation.ess)).mean())
+    return _mean_distance(approximation, exact, summary, integral, noise)
 
 
 def skewness_error(approximation: Marginals, exact: Marginals) -> Distance:
     """Mean absolute difference of the skewness of marginals to that of the exact ones."""
+    noise = 0.0
+    if isinstance(approximation, DrawnMarginals):
+        noise = float(_MEAN_ABSOLUTE * approximation.moment_errors.skewness.mean())
     return _mean_distance(
-        approximation, exact, lambda m: m.moments.skewness, lambda a, b: np.abs(a - b)
+        approximation, exact, lambda m: m.moments.skewness, lambda a, b: np.abs(a - b), noise
     )
+
+
+def probability_error(found: Probability, exact: Probability) -> Distance:
+    """Mean absolute difference of probabilities; as they share draws, errors are not averaged."""
+    error = np.hypot(found.std_error, exact.std_error)
+    noise = float(_MEAN_ABSOLUTE * found.std_error.mean())
+    return Distance(float(np.abs(found.value - exact.value).mean()), float(error.mean()), noise)
 
 
 def _mean_distance(
@@ -60,12 +103,13 @@ def _mean_distance(
     exact: Marginals,
     summary: Callable[[Marginals], FloatArray],
     measure: Callable[[FloatArray, FloatArray], FloatArray],
+    noise: float,
 ) -> Distance:
     """Mean of `measure` over the points; the error is from the spread over parts of the draws.
 
     Parts of the draws behind the approximation, and of those behind the exact posterior, are taken
     one after the other. The error does not hold the bias that a distance between two clouds of
-    draws has.
+    draws has, which is `noise`.
     """
     ours, theirs = summary(approximation), summary(exact)
     variance = 0.0
@@ -75,7 +119,7 @@ def _mean_distance(
     ):
         if means:
             variance += float(np.var(means, ddof=1)) / len(means)
-    return Distance(float(measure(ours, theirs).mean()), float(np.sqrt(variance)))
+    return Distance(float(measure(ours, theirs).mean()), float(np.sqrt(variance)), noise)
 
 
 def parts(marginals: Marginals) -> Iterator[Marginals]:

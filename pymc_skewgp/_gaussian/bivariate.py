@@ -10,11 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from pymc_skewgp._gaussian.linalg import cholesky
-from pymc_skewgp._gaussian.univariate import (
-    log_ndtr_interval,
-    truncated_moments,
-    truncated_third_moment,
-)
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments, truncated_third_moment
 from pymc_skewgp._validation import FloatArray, as_bounds, as_covariance
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)

@@ -12,7 +12,7 @@ from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler, sample_rectangle
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.proposals.runs import SamplingResult
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
@@ -29,9 +29,8 @@ def log_prob_rectangle(
     lower: FloatArray | float,
     upper: FloatArray | float,
     n_draws: int,
+    rtol: float | None,
     random_seed: Seed,
-    *,
-    rtol: float | None = None,
     settings: SamplerSettings = DEFAULT,
 ) -> Estimate:
     """Log probability of a rectangle, exact where it has limits in at most two rows.
@@ -42,7 +41,7 @@ def log_prob_rectangle(
         Covariance of all rows, of which the symmetric part is read.
     lower, upper : float or ndarray, shape (n,)
         Limits, ``lower < upper``. Rows without any are dropped.
-    n_draws, random_seed, rtol
+    n_draws, rtol, random_seed
         As for `pymc_skewgp.mvn_logcdf`.
     settings : SamplerSettings
         Thresholds of the escalation policy.
@@ -74,7 +73,7 @@ def log_prob_rectangle(
 
 def log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: Seed) -> Estimate:
     """Log probability that every row is below its limit."""
-    return log_prob_rectangle(cov, -np.inf, limits, n_draws, random_seed)
+    return log_prob_rectangle(cov, -np.inf, limits, n_draws, None, random_seed)
 
 
 def exact_log_prob(cov: FloatArray, lower: FloatArray, upper: FloatArray) -> float | None:
@@ -143,35 +142,33 @@ def _warn_of_few(result: SamplingResult, largest_se: float) -> None:
             f"of the log probability {estimate.std_error:.2g} nats): ask for more draws, or lower "
             "the kernel's variance.",
             LowEffectiveSampleWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
-def lin_ess_draws(
-    cov: Covariance,
-    lower: FloatArray | float,
-    upper: FloatArray | float,
+def lin_ess_draws_by(
+    sampler: RectangleSampler,
     n_draws: int,
     rng: np.random.Generator,
     *,
     n_chains: int = 8,
     thin: int = 1,
 ) -> TruncatedDraws:
-    """Draws by linear elliptical slice sampling, from chains of equal length."""
-    low, high = row_limits(lower, upper, cov.size)
-    refuse_too_many_draws("the number of draws", n_draws, low.size, buffers=1)
+    """Draws by linear elliptical slice sampling: chains started at weighted draws, resampled."""
+    refuse_too_many_draws("the number of draws", n_draws, sampler.size, buffers=1)
     from pymc_skewgp._gaussian.samplers.lin_ess import lin_ess  # numba: half a second of import
 
     # Chains of equal length: the largest number up to the one asked for that divides the draws.
     n_chains = next(k for k in range(min(n_chains, n_draws), 0, -1) if n_draws % k == 0)
-    start = sample_rectangle(cov, low, high, max(n_chains, 64), rng, goal="draws")
+    start = sampler.sample(max(n_chains, 64), rng, goal="draws")
     chosen = systematic_resample(start.log_weights, n_chains, rng)
+    cov = sampler.cov
     dense = cov if isinstance(cov, DenseCovariance) else DenseCovariance(cov.dense())
     result = lin_ess(
         dense.chol,
         np.ascontiguousarray(start.u[:, chosen].T),
-        low,
-        high,
+        sampler.lower,
+        sampler.upper,
         n_draws=n_draws // n_chains,
         thin=thin,
         random_seed=rng,

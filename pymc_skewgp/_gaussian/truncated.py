@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import draws_by as draws_by
-from pymc_skewgp._gaussian.rectangle import lin_ess_draws as lin_ess_draws
+from pymc_skewgp._gaussian.rectangle import lin_ess_draws_by, log_prob_rectangle
 from pymc_skewgp._gaussian.rectangle import log_orthant as log_orthant
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.rectangle import twisted_draws as twisted_draws
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws as TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
@@ -111,7 +111,7 @@ def mvn_logcdf(
     if (high == -np.inf).any():
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     low, high = as_bounds(low, high, size, upper_name="x")
-    return log_prob_rectangle(matrix, low, high, count, rng, rtol=rtol)
+    return log_prob_rectangle(matrix, low, high, count, rtol, rng)
 
 
 def truncated_mvn(
@@ -183,16 +183,10 @@ def truncated_mvn(
     low, high = as_bounds(lower, upper, matrix.shape[0])
     count = as_count("n_draws", n_draws)
     rng = as_generator(random_seed)
+    if method not in ("twisted", "lin_ess"):
+        raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
+    chains = {"n_chains": as_count("n_chains", n_chains), "thin": as_count("thin", thin)}
+    sampler = RectangleSampler(DenseCovariance(matrix), low, high)
     if method == "twisted":
-        return twisted_draws(DenseCovariance(matrix), low, high, count, rng)
-    if method == "lin_ess":
-        return lin_ess_draws(
-            DenseCovariance(matrix),
-            low,
-            high,
-            count,
-            rng,
-            n_chains=as_count("n_chains", n_chains),
-            thin=as_count("thin", thin),
-        )
-    raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
+        return draws_by(sampler, count, rng)
+    return lin_ess_draws_by(sampler, count, rng, **chains)

@@ -7,7 +7,7 @@ import numpy as np
 from pymc_skewgp._gaussian.bivariate import bivariate_truncated_moments
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.rectangle import twisted_draws
-from pymc_skewgp._gaussian.univariate import truncated_moments, truncated_third_moment
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments, truncated_third_moment
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
@@ -62,7 +62,7 @@ def latent_moments(
     result = twisted_draws(
         DenseCovariance(cov, "latent_cov"),
         lower,
-        np.full(s, np.inf),
+        np.inf,
         n_draws,
         as_generator(random_seed),
     )

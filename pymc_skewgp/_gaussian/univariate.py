@@ -1,7 +1,7 @@
-"""The standard normal restricted to an interval: log mass, moments and draws, stable everywhere.
+"""The standard normal restricted to an interval: log mass and draws, stable everywhere.
 
 Everything works on whole arrays of any (broadcastable) shape. Bounds are not checked, because these
-functions sit in inner loops: callers pass ``a < b`` (`validation.as_bounds` at the public edge).
+functions sit in inner loops: callers pass ``a < b`` (`as_bounds` checks it at the public edge).
 
 Two devices remove every cancellation:
 
@@ -22,9 +22,9 @@ from pymc_skewgp._validation import FloatArray
 
 BoolArray = NDArray[np.bool_]
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_SQRT_HALF = math.sqrt(0.5)
-_HAZARD_SCALE = math.sqrt(2.0 / math.pi)
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+SQRT_HALF = math.sqrt(0.5)
+HAZARD_SCALE = math.sqrt(2.0 / math.pi)
 
 _HUGE = 1e150
 # Beyond this bound a draw is located by its excess over the bound: log Phi itself grows like p^2/2,
@@ -35,14 +35,8 @@ _LEFT_DRAW = -3.0
 # Relative width under which a draw's position in its interval is better had from the series of the
 # tilted uniform (error width^2) than from ndtri (error eps/width).
 _NARROW_DRAW = 1e-6
-# Above this the closed form 1 - r(r - p) of the variance has lost p^4 eps, and the continued
-# fraction needs few terms.
-_TAIL_MOMENT = 3.0
-_FRACTION_TERMS = 50
-# exp(-45) times the cube of a point 45 scale lengths out is under 1e-14: such a bound is invisible.
-_INVISIBLE = 45.0
-# (largest log ratio of the normal density across the interval, Gauss-Legendre nodes for ~1e-15).
-_TIERS = ((1.0, 9), (8.0, 16), (_INVISIBLE, 32))
+# Gauss-Legendre nodes for ~1e-15 where the log of the density varies by less than 1.
+_FEW_NODES = 9
 _CHUNK = 16384  # elements whose nodes still fit the cache
 
 
@@ -85,7 +79,7 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike, width: ArrayLike | None = None
         return np.asarray(log_ndtr(-a)) + np.zeros(b.shape)
     if np.all(a == -np.inf):
         return np.asarray(log_ndtr(b)) + np.zeros(a.shape)
-    p, q, _ = _reflect(a, b)
+    p, q, _ = reflect(a, b)
     log_mass = np.asarray(log_ndtr(-p))
     two_sided = np.isfinite(p) & np.isfinite(q)
     if not two_sided.any():
@@ -99,10 +93,10 @@ def log_ndtr_interval(a: ArrayLike, b: ArrayLike, width: ArrayLike | None = None
     straddling = ~narrow & ~tail
     # A ratio of tails and a sum of tails: both far enough below 1 here.
     x = p[tail]
-    ratio = np.exp(-decay[tail]) * erfcx(q[tail] * _SQRT_HALF) / erfcx(x * _SQRT_HALF)
+    ratio = np.exp(-decay[tail]) * erfcx(q[tail] * SQRT_HALF) / erfcx(x * SQRT_HALF)
     result[tail] += np.log1p(-ratio)
-    result[straddling] = np.log1p(-(_survival(q[straddling]) + _survival(-p[straddling])))
-    result[narrow] = _integrate(p[narrow], gap[narrow], _TIERS[0][1])[0]
+    result[straddling] = np.log1p(-(survival(q[straddling]) + survival(-p[straddling])))
+    result[narrow] = integrate(p[narrow], gap[narrow], _FEW_NODES)[0]
     log_mass[two_sided] = result
     return log_mass
 
@@ -111,110 +105,11 @@ def edge_densities(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray
     """Density at a and at b of a standard normal restricted to (a, b); 0 at infinite bounds."""
     # One side unbounded everywhere, as a rule: the hazard, a fifth of the time.
     if np.all(b == np.inf):
-        return np.asarray(_HAZARD_SCALE / erfcx(a * _SQRT_HALF)), np.zeros(b.shape)
+        return np.asarray(HAZARD_SCALE / erfcx(a * SQRT_HALF)), np.zeros(b.shape)
     if np.all(a == -np.inf):
-        return np.zeros(a.shape), np.asarray(_HAZARD_SCALE / erfcx(-b * _SQRT_HALF))
-    log_mass = log_ndtr_interval(a, b) + _LOG_SQRT_2PI
+        return np.zeros(a.shape), np.asarray(HAZARD_SCALE / erfcx(-b * SQRT_HALF))
+    log_mass = log_ndtr_interval(a, b) + LOG_SQRT_2PI
     return np.exp(-0.5 * a * a - log_mass), np.exp(-0.5 * b * b - log_mass)
-
-
-def truncated_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Log mass, mean and variance of a standard normal restricted to an interval.
-
-    .. math:: \log Z,\quad \mathrm E[x] = \frac{\phi(a) - \phi(b)}{Z},\quad
-        \mathrm{var}[x] = 1 + \frac{a\phi(a) - b\phi(b)}{Z} - \mathrm E[x]^2
-
-    These closed forms are used only where they keep their digits. Far out and one-sided, the
-    ratios :math:`r_k` of successive moments of the excess come from the continued fraction
-    :math:`r_k = k/(p + r_{k+1})`, with variance :math:`r_1(r_2 - r_1)`.
-
-    Parameters
-    ----------
-    a, b : array_like
-        Bounds, broadcast together; ``a < b``, infinities allowed.
-
-    Returns
-    -------
-    log_mass, mean, variance : ndarray
-        Of the broadcast shape; ``0 < variance <= 1``.
-
-    References
-    ----------
-    .. [1] NIST Digital Library of Mathematical Functions, 7.18 (repeated integrals of the
-       complementary error function) and their recurrence, https://dlmf.nist.gov/7.18.
-
-    Examples
-    --------
-    >>> from pymc_skewgp._gaussian.univariate import truncated_moments
-    >>> log_mass, mean, variance = truncated_moments(0.0, float("inf"))
-    >>> print(f"{mean:.6f} {variance:.6f}")
-    0.797885 0.363380
-    """
-    mean, variance, *_ = _central_moments(a, b)
-    return log_ndtr_interval(a, b), mean, variance
-
-
-def truncated_third_moment(a: ArrayLike, b: ArrayLike) -> FloatArray:
-    r"""Third central moment of a standard normal restricted to an interval.
-
-    .. math:: \mathrm E[(x - \mathrm E x)^3]; \quad
-        r\{(r - a)(2r - a) - 1\} \text{ when } b = \infty, \; r = \phi(a)/\Phi(-a)
-
-    Parameters
-    ----------
-    a, b : array_like
-        Bounds, broadcast together; ``a < b``, infinities allowed.
-
-    Returns
-    -------
-    ndarray
-        Of the broadcast shape.
-
-    References
-    ----------
-    .. [1] See `truncated_moments`; the closed form is the second derivative of the hazard.
-
-    Examples
-    --------
-    >>> from pymc_skewgp._gaussian.univariate import truncated_third_moment
-    >>> print(f"{truncated_third_moment(0.0, float('inf')):.6f}")
-    0.218014
-    """
-    return _central_moments(a, b)[2]
-
-
-def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    r"""Skewness and excess kurtosis of a standard normal restricted to an interval.
-
-    .. math:: \mathrm E[(x - \mathrm E x)^3] / \mathrm{var}[x]^{3/2}, \quad
-        \mathrm E[(x - \mathrm E x)^4] / \mathrm{var}[x]^2 - 3
-
-    Parameters
-    ----------
-    a, b : array_like
-        Bounds, broadcast together; ``a < b``, infinities allowed.
-
-    Returns
-    -------
-    skewness, excess_kurtosis : ndarray
-        Of the broadcast shape: 0 and 0 for the whole line, 0 and -1.2 for a narrow interval, 2 and
-        6 in a far tail.
-
-    References
-    ----------
-    .. [1] See `truncated_moments`; in a tail with fourth moment r_1 r_2 r_3 r_4 of the excess.
-
-    Examples
-    --------
-    >>> from pymc_skewgp._gaussian.univariate import truncated_shape
-    >>> skewness, excess_kurtosis = truncated_shape(0.0, float("inf"))
-    >>> print(f"{skewness:.6f} {excess_kurtosis:.6f}")
-    0.995272 0.869177
-    """
-    _, variance, third, fourth = _central_moments(a, b)
-    sd = np.sqrt(variance)
-    # One division after another: in a far tail the powers themselves would underflow.
-    return third / variance / sd, fourth / variance / variance - 3.0
 
 
 def draw_truncated(
@@ -268,7 +163,7 @@ def draw_truncated(
     return _draw_between(u, a, b, width), log_ndtr_interval(a, b, width)
 
 
-def _reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+def reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Mirror intervals so that p + q >= 0; True in the third array where it was mirrored."""
     with np.errstate(invalid="ignore"):  # -inf + inf: the whole line, its own mirror
         flip = np.asarray(a + b < 0)
@@ -278,9 +173,10 @@ def _reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, Bool
     return p, q, flip
 
 
-def _survival(x: FloatArray) -> FloatArray:
+def survival(x: FloatArray) -> FloatArray:
+    """Probability of more than x."""
     # Half the time of scipy's ndtr, and as accurate.
-    return 0.5 * np.asarray(erfc(x * _SQRT_HALF))
+    return 0.5 * np.asarray(erfc(x * SQRT_HALF))
 
 
 @lru_cache
@@ -290,7 +186,7 @@ def _unit_rule(count: int) -> tuple[FloatArray, FloatArray]:
     return 0.5 * (points + 1.0)[:, None], 0.5 * weights[:, None]
 
 
-def _integrate(p: FloatArray, width: FloatArray, count: int) -> tuple[FloatArray, ...]:
+def integrate(p: FloatArray, width: FloatArray, count: int) -> tuple[FloatArray, ...]:
     """Log mass, mean, central moments 2 to 4 of (p, p + width), by Gauss-Legendre nodes.
 
     The middle of the interval is not below 0.
@@ -308,7 +204,7 @@ def _integrate(p: FloatArray, width: FloatArray, count: int) -> tuple[FloatArray
         mean = (mass * s).sum(axis=0) / total
         off = s - mean
         squares = mass * off * off
-        out[0, block] = np.log(gap) + np.log(total) - 0.5 * low * low - _LOG_SQRT_2PI
+        out[0, block] = np.log(gap) + np.log(total) - 0.5 * low * low - LOG_SQRT_2PI
         out[1, block] = low + gap * mean
         out[2, block] = gap**2 * squares.sum(axis=0) / total
         squares *= off
@@ -318,79 +214,10 @@ def _integrate(p: FloatArray, width: FloatArray, count: int) -> tuple[FloatArray
     return tuple(out)
 
 
-def _central_moments(
-    a: ArrayLike, b: ArrayLike
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean and central moments 2 to 4."""
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    p, q, flip = _reflect(a, b)
-    shape = p.shape
-    p, q = p.ravel(), q.ravel()
-    moments = np.empty((4, p.size))
-    with np.errstate(invalid="ignore"):  # the whole line again
-        decay = 0.5 * (q - p) * (p + q)
-    one_sided = (q == np.inf) | ((decay >= _INVISIBLE) & (p > 0))
-    for rows, rule in (
-        (one_sided & (p <= _TAIL_MOMENT), lambda low, _: _hazard_moments(low)),
-        (one_sided & (p > _TAIL_MOMENT), lambda low, _: _fraction_moments(low)),
-        (~one_sided & (p <= 1.0) & (q - p >= 1.0), _closed_moments),
-    ):
-        if rows.any():
-            moments[:, rows] = rule(p[rows], q[rows])
-    left = ~one_sided & ((p > 1.0) | (q - p < 1.0))
-    for largest, count in _TIERS:
-        rows = left & (decay < largest)
-        if rows.any():
-            moments[:, rows] = _integrate(p[rows], (q - p)[rows], count)[1:]
-            left &= ~rows
-    sign = np.where(flip, -1.0, 1.0)
-    mean, variance, third, fourth = moments.reshape((4, *shape))
-    return sign * mean, np.minimum(variance, 1.0), sign * third, fourth
-
-
-def _hazard_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    p = np.maximum(p, -40.0)  # the hazard is zero there, and -inf * 0 is avoided
-    hazard = _HAZARD_SCALE / erfcx(p * _SQRT_HALF)
-    excess = hazard - p
-    variance = 1.0 - hazard * excess
-    third = hazard * (excess * (hazard + excess) - 1.0)
-    # Integration by parts: E[x (x - r)^3] = 3 var + r (p - r)^3 at the bound.
-    return hazard, variance, third, 3.0 * variance - hazard * (third + excess**3)
-
-
-def _fraction_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    # Start at the fixed point of the recursion; backward it contracts.
-    ratio = 2.0 * _FRACTION_TERMS / (p + np.sqrt(p * p + 4.0 * _FRACTION_TERMS))
-    first = second = third = fourth = ratio
-    for k in range(_FRACTION_TERMS, 0, -1):
-        ratio = k / (p + ratio)
-        first, second, third, fourth = ratio, first, second, third
-    variance = first * (second - first)
-    cube = second * third - first * (3.0 * second - 2.0 * first)
-    quartic = second * third * (fourth - 4.0 * first) + 3.0 * first**2 * (2.0 * second - first)
-    return p + first, variance, first * cube, first * quartic
-
-
-def _closed_moments(
-    p: FloatArray, q: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    p, q = np.maximum(p, -40.0), np.minimum(q, 40.0)  # the density underflows: 0 * inf avoided
-    mass = _survival(p) - _survival(q)
-    at_p = np.exp(-0.5 * p * p - _LOG_SQRT_2PI) / mass
-    at_q = np.exp(-0.5 * q * q - _LOG_SQRT_2PI) / mass
-    mean = at_p - at_q
-    second = 1.0 + p * at_p - q * at_q
-    cube = 2.0 * mean + p * p * at_p - q * q * at_q
-    variance = second - mean * mean
-    third = cube - 3.0 * mean * second + 2.0 * mean**3
-    fourth = 3.0 * variance - mean * third + (p - mean) ** 3 * at_p - (q - mean) ** 3 * at_q
-    return mean, variance, third, fourth
-
-
 def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Draws above `a` with survival probability v S(a), u + v = 1; and log S(a)."""
     v = np.maximum(v, 1e-300)  # a uniform of exactly 1 must not give an infinite draw
-    mass = np.asarray(_survival(a))
+    mass = np.asarray(survival(a))
     with np.errstate(divide="ignore"):  # underflow: mended below
         log_mass = np.asarray(np.log(mass))
     z = np.asarray(-ndtri(v * mass))
@@ -404,7 +231,7 @@ def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray
     lost = z <= np.maximum(a, _LEFT_DRAW)
     if lost.any():
         u, v, a = (np.broadcast_to(x, z.shape)[lost] for x in (u, v, a))
-        low = np.asarray(ndtri(np.maximum(u + v * _survival(-a), 1e-300)))
+        low = np.asarray(ndtri(np.maximum(u + v * survival(-a), 1e-300)))
         z[lost] = np.maximum(np.where(a < 0, low, z[lost]), np.nextafter(a, np.inf))
     return z, log_mass
 
@@ -412,12 +239,12 @@ def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray
 def _draw_between(
     u: FloatArray, a: FloatArray, b: FloatArray, width: ArrayLike | None
 ) -> FloatArray:
-    p, q, flip = _reflect(a, b)
+    p, q, flip = reflect(a, b)
     gap = q - p if width is None else np.asarray(width, dtype=np.float64)
     u, p, q, flip, gap = np.broadcast_arrays(u, p, q, flip, gap)
     u, v = np.where(flip, 1.0 - u, u), np.where(flip, u, 1.0 - u)
-    survival = v * _survival(p) + u * _survival(q)
-    z = np.asarray(-ndtri(np.maximum(survival, 1e-300)))
+    above = v * survival(p) + u * survival(q)
+    z = np.asarray(-ndtri(np.maximum(above, 1e-300)))
     narrow = gap * np.maximum(p, 1.0) < _NARROW_DRAW
     tail = ~narrow & (p > _TAIL_DRAW)
     left = ~narrow & (z < _LEFT_DRAW)
@@ -430,7 +257,7 @@ def _draw_between(
         tilt = wide * (low + 0.5 * wide)
         z[narrow] = low + wide * share * (1.0 - 0.5 * tilt * (1.0 - share))
     if left.any():
-        lower = v[left] * _survival(-p[left]) + u[left] * _survival(-q[left])
+        lower = v[left] * survival(-p[left]) + u[left] * survival(-q[left])
         z[left] = ndtri(np.maximum(lower, 1e-300))
     z = np.minimum(np.maximum(z, np.nextafter(p, np.inf)), np.nextafter(q, -np.inf))
     return np.where(flip, -z, z)
@@ -439,7 +266,7 @@ def _draw_between(
 def _log_survival_drop(p: FloatArray, t: FloatArray) -> FloatArray:
     """Logarithm of S(p) / S(p + t), for p > 0; infinite t allowed."""
     finite = np.minimum(t, 1e154 / (1.0 + p))  # an infinite drop without inf - inf
-    mills = erfcx(p * _SQRT_HALF) / erfcx((p + finite) * _SQRT_HALF)
+    mills = erfcx(p * SQRT_HALF) / erfcx((p + finite) * SQRT_HALF)
     return finite * (p + 0.5 * finite) + np.log(mills)
 
 
@@ -447,6 +274,6 @@ def _excess(drop: FloatArray, p: FloatArray) -> FloatArray:
     """Solve for t in log S(p) - log S(p + t) = `drop`, for p > 10."""
     t = 2.0 * drop / (p + np.sqrt(p * p + 2.0 * drop))
     for _ in range(3):  # error of the start under 3% of a standard deviation, then squared thrice
-        hazard = _HAZARD_SCALE / erfcx((p + t) * _SQRT_HALF)
+        hazard = HAZARD_SCALE / erfcx((p + t) * SQRT_HALF)
         t -= (_log_survival_drop(p, t) - drop) / hazard
     return np.maximum(t, 0.0)

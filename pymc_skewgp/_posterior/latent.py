@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.rectangle import draws_by, lin_ess_draws
+from pymc_skewgp._gaussian.rectangle import draws_by, lin_ess_draws_by
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
 from pymc_skewgp._posterior.conditioning import Conditioning
@@ -39,8 +39,7 @@ def draw_latent(
     with naming_the_labels(n_pseudo_points):
         if method == "twisted":
             return draws_by(sampler, n_draws, rng)
-        problem = sampler.cov, sampler.lower, sampler.upper
-        return lin_ess_draws(*problem, n_draws, rng, n_chains=chains, thin=thin)
+        return lin_ess_draws_by(sampler, n_draws, rng, n_chains=chains, thin=thin)
 
 
 def equal_draws(

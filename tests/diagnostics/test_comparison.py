@@ -8,6 +8,7 @@ import logging
 import re
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from approximation_oracles import (
@@ -17,15 +18,19 @@ from approximation_oracles import (
     rbf,
     sequential_ep,
 )
+from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
 import pymc_skewgp as sg
-from pymc_skewgp import compare_approximations
+from pymc_skewgp import Comparison, compare_approximations
 from pymc_skewgp._diagnostics import comparison
-from pymc_skewgp._diagnostics.approximations import METHODS
+from pymc_skewgp._diagnostics.approximations import METHODS, Approximation
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals
+from pymc_skewgp._diagnostics.measures import Standard, as_summary, as_table, measured
 from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 
 X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])
 Y, YNEW = np.array([1, 0]), np.array([1, 1])
@@ -34,8 +39,9 @@ SIGN = 2.0 * Y - 1.0
 EXACT = exact_marginals(K, SIGN)
 PROBS = (0.5, 0.8, 0.89, 0.95)
 MEASURES = ("evidence", *(f"coverage_{100 * p:.0f}" for p in PROBS))
-MEASURES += ("wasserstein", "skewness_error", "p_error")
+DISTANCES = ("wasserstein", "skewness_error", "p_error")
 COLUMNS = [name for m in MEASURES for name in (m, f"{m}_se")]
+COLUMNS += [name for m in DISTANCES for name in (m, f"{m}_se", f"{m}_noise")]
 COLUMNS += ["information", "brier", "ess_per_second", "seconds", "failure"]
 
 
@@ -43,10 +49,10 @@ def kernel(variance=4.0):
     return variance * pm.gp.cov.ExpQuad(1, ls=1.0)
 
 
-def compare(X=X, Y=Y, cov=None, **options):
-    return compare_approximations(
-        X, Y, kernel() if cov is None else cov, **{"progressbar": False, "draws": 500, **options}
-    )
+def compare(X=X, Y=Y, cov=None, mean_func=None, **options):
+    gp = sg.SkewGP(cov_func=kernel() if cov is None else cov, mean_func=mean_func)
+    quick = {"progressbar": False, "draws": 500, "random_seed": 0}
+    return compare_approximations(gp, X, Y, **(quick | options))
 
 
 @pytest.fixture(scope="module")
@@ -142,16 +148,140 @@ class TestTable:
         f[..., 1] = np.repeat(f[:, ::10, 1], 10, axis=1)  # each number ten times
         monkeypatch.setitem(METHODS, "exact", lambda p: from_draws(p, f, drawing=2.0))
         row = compare(methods=["exact"], draws=250).table.loc["exact"]
-        # 100 different numbers over 2 seconds; the estimate of their worth is good to a third.
+        # 100 different numbers over 2 seconds; the estimate of ESS is good to a third.
         assert row["ess_per_second"] == pytest.approx(50.0, rel=0.35)
+
+
+class TestNoise:
+    """What Monte Carlo error alone comes to, for 500 sets of as many draws of the exact marginals.
+
+    A hundred points with one distribution, independent draws: the mean of the table's distances is
+    within 5 % of what it calls noise, which itself takes ESS from the draws.
+    """
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def table(cls):
+        f = np.random.default_rng(0).normal(size=(2, 250, 100))
+        marginals = LatentMarginals(np.zeros((100, 1)), np.ones(100), np.ones(1))
+        drawn = DrawnMarginals(f)
+        found = Approximation(drawn, drawn.probability(), None)
+        return pd.Series(measured(found, Standard(marginals, np.zeros(100), None)))
+
+    @pytest.mark.parametrize("name", DISTANCES)
+    def test_of_draws(self, table, name):
+        assert table[f"{name}_noise"] == pytest.approx(table[name], rel=0.1)
+
+    def test_in_closed_form(self, table):
+        """500 normal draws: (2 / pi / 500)^.5 times the integral of (F (1 - F))^.5."""
+        area = quad(lambda z: np.sqrt(norm.cdf(z) * norm.sf(z)), -12, 12)[0]
+        wanted = np.sqrt(2.0 / np.pi / 500.0) * area
+        assert table["wasserstein_noise"] == pytest.approx(wanted, rel=0.03)
+
+    def test_of_gaussians(self, result):
+        for name in DISTANCES:
+            assert (result.table.loc[["ep", "laplace"], f"{name}_noise"] == 0.0).all()
+
+
+class TestSummary:
+    def row(self, **values):
+        """A row of the table with nothing in it but `values`."""
+        return as_table({"one": {"seconds": 1.234, "failure": "", **values}})
+
+    @pytest.mark.parametrize(
+        ("value", "error", "text"),
+        [
+            (-23.52831, 0.0014, "-23.5283 ± 0.0014"),
+            (-23.52831, 0.04, "-23.53 ± 0.04"),
+            (-23.52831, 0.0, "-23.528"),
+            (-23.52831, np.nan, "-23.528"),
+            (np.nan, np.nan, "-"),
+        ],
+    )
+    def test_a_value_and_its_error(self, value, error, text):
+        summary = as_summary(self.row(evidence=value, evidence_se=error))
+        assert summary.loc["one", "log marginal likelihood"] == text
+
+    @pytest.mark.parametrize(
+        ("value", "error", "noise", "text"),
+        [
+            (0.020, 0.002, 0.021, "< 0.025"),  # draws of the exact posterior
+            (0.024, 0.002, 0.021, "< 0.025"),
+            (0.044, 0.002, 0.0, "0.044 ± 0.002"),
+            (0.044, 0.002, 0.021, "0.044 ± 0.002"),
+            (0.003, 0.002, 0.0, "< 0.0040"),  # a Gaussian, nearer than the reference's error
+        ],
+    )
+    def test_monte_carlo_error_is_named_as_such(self, value, error, noise, text):
+        row = {"wasserstein": value, "wasserstein_se": error, "wasserstein_noise": noise}
+        assert as_summary(self.row(**row)).loc["one", "distance"] == text
+
+    def test_printed(self, result):
+        lines = repr(result).splitlines()
+        for word in ("log marginal likelihood", "coverage 50 %", "95 %", "distance", "error of p"):
+            assert word in lines[0]
+        assert [line.split()[0] for line in lines[2:6]] == result.table.index.tolist()
+        assert max(map(len, lines)) < 120
+        assert str(result) == repr(result)
+        # Draws of the exact posterior differ from it by Monte Carlo error, and Laplace by more.
+        assert result.summary.loc["exact", "distance"].startswith("<")
+        assert result.summary.loc["exact", "error of p"].startswith("<")
+        assert "±" in result.summary.loc["laplace", "distance"]
+        assert "<table" in result._repr_html_()
+
+    def test_failures_are_named(self):
+        rows = {"one": {"seconds": 0.1, "failure": "ValueError: no <such> thing\nmore"}}
+        found = Comparison(as_table(rows), {})
+        assert repr(found).endswith("one failed: ValueError: no <such> thing")
+        assert "no &lt;such&gt; thing" in found._repr_html_()
+
+
+class TestPseudoPoints:
+    """The sign of f is known at two points: everything is compared under that prior."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def found(cls):
+        gp = sg.SkewGP(cov_func=kernel(), pseudo_points=[[1.5], [-0.5]], phase=[1, -1])
+        return compare_approximations(
+            gp, X, Y, Xnew=NEW, ynew=YNEW, draws=500, random_seed=0, progressbar=False
+        )
+
+    def test_methods_that_take_them(self, found):
+        assert found.table.index.tolist() == ["exact", "lin_ess", "ep"]
+        assert found.table["failure"].tolist() == [""] * 3
+
+    def test_evidence(self, found):
+        """P(y | signs) by plain Monte Carlo: 10^6 draws of the prior, within 5 standard errors."""
+        places = np.array([[1.5], [-0.5], *X])
+        f = np.random.default_rng(0).multivariate_normal(np.zeros(4), rbf(4.0)(places), 1_000_000)
+        kept = f[(f[:, 0] > 0) & (f[:, 1] < 0), 2:]
+        p = ndtr(SIGN * kept).prod(axis=1)
+        error = p.std() / p.mean() / np.sqrt(p.size)
+        row = found.table.loc["exact"]
+        assert abs(row["evidence"] - np.log(p.mean())) < 5 * np.hypot(error, row["evidence_se"])
+        # EP is off by hundredths of a nat.
+        assert found.table.loc["ep", "evidence"] == pytest.approx(np.log(p.mean()), abs=0.05)
+
+    def test_draws_at_new_points_know_of_the_signs(self, found):
+        """They are continued from f at the data, and the reference is a mixture over u."""
+        row = found.table.loc["exact"]
+        assert row["wasserstein"] < row["wasserstein_noise"] + 5 * row["wasserstein_se"] < 0.06
+        assert abs(row["coverage_95"] - 0.95) < 4 * row["coverage_95_se"] < 0.04
+
+    def test_other_methods_say_why_not(self):
+        gp = sg.SkewGP(cov_func=kernel(), pseudo_points=[[1.5]])
+        methods = ["laplace", "advi", "hsgp_nuts"]
+        table, _ = compare_approximations(gp, X, Y, methods=methods, progressbar=False)
+        assert table["failure"].str.contains("pseudo_points").all()
 
 
 class TestReference:
     def test_it_is_not_made_of_the_draws_that_it_judges(self, monkeypatch):
         """With as many draws as the reference, in one chain, "exact" still has other ones."""
-        reference, measured = [], comparison._measured
+        reference, measured = [], comparison.measured
         monkeypatch.setattr(
-            comparison, "_measured", lambda *a: reference.append(a[1]) or measured(*a)
+            comparison, "measured", lambda *a: reference.append(a[1].marginals) or measured(*a)
         )
         compare(methods=["exact"], draws=2048, chains=1, random_seed=0)
         drawn = sg.SkewGP(cov_func=kernel()).posterior(X, Y, n_draws=2048, random_seed=0)
@@ -255,6 +385,10 @@ class TestFailures:
 
 
 class TestArguments:
+    def test_what_is_no_prior(self):
+        with pytest.raises(TypeError, match="gp must be a SkewGP, got Latent"):
+            compare_approximations(pm.gp.Latent(cov_func=kernel()), X, Y)
+
     def test_order_and_repetition(self):
         table, _ = compare(methods=["laplace", "ep", "laplace"])
         assert table.index.tolist() == ["laplace", "ep"]

@@ -10,7 +10,8 @@ from pymc_skewgp._gaussian.anderson import AndersonMixing
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval, truncated_moments
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 
 UNBOUNDED = np.inf
 
@@ -117,7 +118,7 @@ def test_damped_and_undamped_starts_meet_mirrored_problem():
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_gradient_in_the_limits_is_that_of_the_tilted_mass(side):
     """At a fixed point log Z is stationary in the sites (Minka 2001), so its derivative is the
-    explicit one: of each site's tilted mass in its own limit, with the cavity held."""
+    explicit one: of each site's tilted mass in its own limit, with the cavity fixed."""
     cov, lower, upper = random_problem(7, n=5)
     limits = lower if side == "lower" else upper
     finite = np.isfinite(limits)

@@ -1,9 +1,9 @@
 """Layers: the arcs of one ellipse, the chain's bookkeeping, the law of the draws, the inputs.
 
 Stochastic tests: a draw of lin-ess is correlated with the one before, so Monte Carlo errors come
-from the spread between 64 independent chains. Each statistic is held to 5 standard errors; for a
-Student t with 63 degrees of freedom that is a false-alarm rate of 5e-6 a statistic, below 3e-4
-for the whole file, and the seeds are fixed.
+from the spread between 64 independent chains. Each statistic has to be within 5 standard errors;
+for a Student t with 63 degrees of freedom that is a false-alarm rate of 5e-6 a statistic, below
+3e-4 for the whole file, and the seeds are fixed.
 """
 
 import numpy as np
@@ -18,12 +18,11 @@ from pymc_skewgp._gaussian.samplers import lin_ess as module
 from pymc_skewgp._gaussian.samplers.lin_ess import (
     SAFETY,
     LinESSResult,
-    _cone_arc,
-    _general_arcs,
     lin_ess,
 )
+from pymc_skewgp._gaussian.samplers.lin_ess_walk import cone_arc, general_arcs
 
-N_CHAINS = 64
+N_CHAINS, BURN = 64, 100
 SIGMAS = 5.0
 
 
@@ -36,7 +35,7 @@ def assert_expectation(per_chain, exact):
 def arcs_of(value, direction, low, high):
     m = len(value)
     start, end = np.empty(2 * m + 1), np.empty(2 * m + 1)
-    gaps, n_active = _general_arcs(value, direction, low, high, start, end)
+    gaps, n_active = general_arcs(value, direction, low, high, start, end)
     return start[:gaps], end[:gaps], n_active
 
 
@@ -70,8 +69,8 @@ def test_arcs_agree_with_the_constraints_on_a_grid_of_angles(ellipse):
     start, end, n_active = arcs_of(*ellipse)
     assert (start < end).all()
     assert (end[:-1] <= start[1:]).all()
-    inner = np.linspace(-1, 1, 401) * 10.0 ** np.arange(-4, 1)[:, None]
-    angle = np.concatenate([np.linspace(-np.pi, np.pi, 4001), inner.ravel()])
+    inner = np.linspace(-1, 1, 201) * 10.0 ** np.arange(-4, 1)[:, None]
+    angle = np.concatenate([np.linspace(-np.pi, np.pi, 2001), inner.ravel()])
     point = np.outer(np.cos(angle), value) + np.outer(np.sin(angle), direction)
     faces = np.concatenate([point - low, high - point], axis=1)
     slack = faces.min(axis=1)
@@ -95,7 +94,7 @@ def test_cone_arc_is_the_general_arc_at_zero_thresholds(seed, m):
     start, end, n_active = arcs_of(value, direction, low, high)
     assert n_active == m
     # Both are closed forms of a few operations, each with relative error eps.
-    np.testing.assert_allclose(_cone_arc(value, direction), (start[0], end[0]), rtol=1e-14)
+    np.testing.assert_allclose(cone_arc(value, direction), (start[0], end[0]), rtol=1e-14)
     assert len(start) == 1
 
 
@@ -122,24 +121,24 @@ def random_factor(rng, size):
 
 
 @pytest.mark.parametrize("n_chains", [1, 3, 400])
-def test_thinning_and_burning_select_from_the_same_chain(n_chains):
+def test_thinning_selects_from_the_same_chain(n_chains):
     # 400 chains make blocks of two steps, so the selection crosses many of them.
     rng = np.random.default_rng(1)
     factor, start = random_factor(rng, 4), np.ones((n_chains, 4))
-    every = lin_ess(factor, start, 0.0, n_draws=35, random_seed=2)
-    some = lin_ess(factor, start, 0.0, n_draws=10, thin=3, n_burn=5, random_seed=2)
+    every = lin_ess(factor, start, 0.0, n_draws=33, random_seed=2)
+    some = lin_ess(factor, start, 0.0, n_draws=11, thin=3, random_seed=2)
     for all_steps, kept in zip(every, some, strict=True):
-        np.testing.assert_array_equal(kept, all_steps[:, 7::3])
+        np.testing.assert_array_equal(kept, all_steps[:, 2::3])
 
 
 @pytest.mark.parametrize("lower", [0.0, -0.4])
 def test_a_polytope_with_identity_constraints_is_the_rectangle(lower):
     rng = np.random.default_rng(3)
     factor, mean = random_factor(rng, 5), 0.3 * np.arange(5.0)
-    start = np.ones((8, 5))
-    arguments = {"mean": mean, "n_draws": 700, "thin": 2, "random_seed": 4}
-    rectangle = lin_ess(factor, start, lower, **arguments)
-    polytope = lin_ess(factor, start, lower, constraints=np.eye(5), **arguments)
+    start, limits = np.ones((8, 5)) - mean, lower - mean
+    arguments = {"n_draws": 700, "thin": 2, "random_seed": 4}
+    rectangle = lin_ess(factor, start, limits, **arguments)
+    polytope = lin_ess(factor, start, limits, constraints=np.eye(5), **arguments)
     # The same random numbers by two ways of carrying the state along 11 blocks; the map is not
     # chaotic, so round-off stays near eps: 1e-9 is a wide berth that still shows any mistake.
     np.testing.assert_allclose(polytope.draws, rectangle.draws, rtol=0, atol=1e-9)
@@ -180,15 +179,12 @@ def test_inputs_are_left_as_they_were():
 
 
 @pytest.mark.parametrize("width", [1.0, 1e-4, 1e-8])
-@pytest.mark.parametrize("mean", [0.0, 7.0])
-def test_every_draw_of_a_tight_rectangle_is_strictly_inside(width, mean):
+def test_every_draw_of_a_tight_rectangle_is_strictly_inside(width):
     rng = np.random.default_rng(6)
-    low = mean + 0.5 * rng.normal(size=10)
+    low = 0.5 * rng.normal(size=10)
     high = low + width
     start = (low + high)[None] / 2
-    result = lin_ess(
-        random_factor(rng, 10), start, low, high, mean=mean, n_draws=20_000, random_seed=7
-    )
+    result = lin_ess(random_factor(rng, 10), start, low, high, n_draws=20_000, random_seed=7)
     assert (result.draws > low).all()
     assert (result.draws < high).all()
     assert (result.arc_length > 0).all()
@@ -196,18 +192,20 @@ def test_every_draw_of_a_tight_rectangle_is_strictly_inside(width, mean):
     assert (np.ptp(result.draws[0], axis=0) > 0.75 * width).all()
 
 
-@pytest.mark.parametrize("mean", [0.0, 7.0])
+@pytest.mark.parametrize("shift", [0.0, 7.0])
 @pytest.mark.parametrize("width", [np.inf, 1.0, 1e-6])
-def test_every_draw_of_a_tight_polytope_is_strictly_inside(width, mean):
+def test_every_draw_of_a_tight_polytope_is_strictly_inside(width, shift):
+    """Near the centre of the Gaussian, and far out."""
     rng = np.random.default_rng(8)
     a = rng.normal(size=(25, 10))
     centre = rng.normal(size=10)
     a *= np.sign(a @ centre)[:, None]
     # The infinite width is the cone A u > 0, with the centre up to 3 from a face.
     low = a @ centre - width / 3 if np.isfinite(width) else np.zeros(25)
-    high = low + width
+    low -= a.sum(axis=1) * shift
+    high, centre = low + width, centre - shift
     result = lin_ess(
-        random_factor(rng, 10), centre[None], low, high, mean=mean, constraints=a,
+        random_factor(rng, 10), centre[None], low, high, constraints=a,
         n_draws=20_000, random_seed=9,
     )  # fmt: skip
     row = result.draws[0] @ a.T
@@ -237,26 +235,24 @@ def test_steps_that_cannot_move_are_counted_and_warned_of(monkeypatch):
 def test_faces_are_moved_in_by_round_off_but_not_past_a_start():
     outer = np.array([[0.0, 0.0, -np.inf], [np.inf, 2.0, 1e-14]])
     value = np.array([[1.0, 1e-14, 0.0]])
-    mean, offset = np.full(3, 4.0), np.zeros((1, 3))
-    low, high = module._tightened(outer, value, np.eye(3), offset, mean, np.eye(3))
-    # |mean| + 8 standard deviations is the size of the terms of each row.
-    np.testing.assert_allclose(low, [12 * SAFETY, 5e-15, -np.inf], rtol=1e-12)
-    np.testing.assert_allclose(high, [np.inf, 2.0 - 12 * SAFETY, 5e-15], rtol=1e-14)
-    np.testing.assert_array_equal(
-        module._tightened(outer, value, np.eye(3), offset, 0 * mean, None), outer
-    )
+    start = np.zeros((1, 3))
+    low, high = module._tightened(outer, value, np.eye(3), start, np.eye(3))
+    # 8 standard deviations are the size of the terms of each row.
+    np.testing.assert_allclose(low, [8 * SAFETY, 5e-15, -np.inf], rtol=1e-12)
+    np.testing.assert_allclose(high, [np.inf, 2.0 - 8 * SAFETY, 5e-15], rtol=1e-14)
+    np.testing.assert_array_equal(module._tightened(outer, value, np.eye(3), start, None), outer)
 
 
 def test_values_carried_along_are_refreshed_from_the_state(monkeypatch):
     rng = np.random.default_rng(15)
-    a, walk, entries = rng.normal(size=(6, 4)), module._walk, []
+    a, walk, entries = rng.normal(size=(6, 4)), module.walk, []
 
     def spoiling(value, *arguments):
         entries.append(value.copy())
         walk(value, *arguments)
         value += 1e-7  # far more than round-off does to it
 
-    monkeypatch.setattr(module, "_walk", spoiling)
+    monkeypatch.setattr(module, "walk", spoiling)
     draws = module.lin_ess(
         random_factor(rng, 4), np.zeros((1, 4)), -2.0, 2.0, constraints=a,
         n_draws=3 * module.BLOCK_ROWS, random_seed=16,
@@ -284,9 +280,9 @@ def test_values_carried_along_are_refreshed_from_the_state(monkeypatch):
 def test_one_dimension_has_the_moments_of_the_truncated_normal(mean, sd, low, high):
     exact = stats.truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd)
     start = np.full((N_CHAINS, 1), exact.median())
-    draws = lin_ess(
-        [[sd]], start, low, high, mean=mean, n_draws=2000, n_burn=100, random_seed=10
-    ).draws[..., 0]
+    schedule = {"n_draws": BURN + 2000, "random_seed": 10}
+    draws = lin_ess([[sd]], start - mean, low - mean, high - mean, **schedule).draws[:, BURN:, 0]
+    draws = draws + mean
     assert_expectation(draws.mean(axis=1), exact.mean())
     assert_expectation(((draws - exact.mean()) ** 2).mean(axis=1), exact.var())
 
@@ -296,10 +292,12 @@ def test_two_dimensional_polytope_has_the_moments_of_quadrature():
     low = np.array([-0.5, -np.inf, -1.5, -0.8])
     high = np.array([np.inf, 1.0, 2.0, 1.5])
     mean, cov = np.array([0.4, -0.2]), np.array([[1.5, -0.6], [-0.6, 0.8]])
+    start, shift = np.tile(-mean, (N_CHAINS, 1)), a @ mean
     result = lin_ess(
-        np.linalg.cholesky(cov), np.zeros((N_CHAINS, 2)), low, high, mean=mean, constraints=a,
-        n_draws=2000, n_burn=100, random_seed=11,
+        np.linalg.cholesky(cov), start, low - shift, high - shift, constraints=a,
+        n_draws=BURN + 2000, random_seed=11,
     )  # fmt: skip
+    draws = result.draws[:, BURN:] + mean
     # Midpoint rule in x, Gauss-Legendre in y between the exact ends of the convex slice; its
     # error (1e-6, from the kinks of the ends) is far below the Monte Carlo error (1e-3).
     x = -8 + 16 * (np.arange(8000) + 0.5) / 8000
@@ -314,8 +312,8 @@ def test_two_dimensional_polytope_has_the_moments_of_quadrature():
     weight = weight * node_weight / np.sum(weight * node_weight)
     exact_mean = np.einsum("ij,ijk->k", weight, points)
     exact_second = np.einsum("ij,ijk,ijl->kl", weight, points, points)
-    second = np.einsum("cdk,cdl->ckl", result.draws, result.draws) / result.draws.shape[1]
-    assert_expectation(result.draws.mean(axis=1), exact_mean)
+    second = np.einsum("cdk,cdl->ckl", draws, draws) / draws.shape[1]
+    assert_expectation(draws.mean(axis=1), exact_mean)
     assert_expectation(second, exact_second)
 
 
@@ -335,13 +333,13 @@ def test_equicorrelated_means_are_those_of_one_dimensional_quadrature(rho, low, 
 
     factor = np.linalg.cholesky(np.full((size, size), rho) + (1 - rho) * np.eye(size))
     start = np.full((N_CHAINS, size), max(low, 0.0) + 0.5)
-    schedule = {"n_draws": 250, "thin": 8, "n_burn": 300, "random_seed": 12}
+    schedule = {"n_draws": BURN // 2 + 250, "thin": 8, "random_seed": 12}
     if whitened:
         start = np.linalg.solve(factor, start.T).T
         result = lin_ess(np.eye(size), start, low, constraints=factor, **schedule)
-        u = result.draws @ factor.T
+        u = result.draws[:, BURN // 2 :] @ factor.T
     else:
-        u = lin_ess(factor, start, low, **schedule).draws
+        u = lin_ess(factor, start, low, **schedule).draws[:, BURN // 2 :]
     assert_expectation(u.mean(axis=(1, 2)), exact)
     assert_expectation(u[..., 0].mean(axis=1), exact)
     assert_expectation(u[..., -1].mean(axis=1), exact)
@@ -351,8 +349,8 @@ def test_rows_without_limits_follow_their_conditional_normal():
     # u_2 | u_1 ~ N(0.8 u_1, 0.36), and u_1 is half-normal.
     factor = np.linalg.cholesky([[1.0, 0.8], [0.8, 1.0]])
     draws = lin_ess(
-        factor, np.ones((N_CHAINS, 2)), [0.0, -np.inf], n_draws=2000, n_burn=50, random_seed=13
-    ).draws
+        factor, np.ones((N_CHAINS, 2)), [0.0, -np.inf], n_draws=BURN + 2000, random_seed=13
+    ).draws[:, BURN:]
     residual = draws[..., 1] - 0.8 * draws[..., 0]
     assert_expectation(draws[..., 0].mean(axis=1), np.sqrt(2 / np.pi))
     assert_expectation(residual.mean(axis=1), 0.0)
@@ -361,11 +359,11 @@ def test_rows_without_limits_follow_their_conditional_normal():
 
 def test_no_constraint_at_all_gives_the_gaussian():
     draws = lin_ess(
-        2 * np.eye(2), np.zeros((N_CHAINS, 2)), constraints=np.zeros((0, 2)), mean=1.0,
-        n_draws=500, n_burn=20, random_seed=14,
-    ).draws  # fmt: skip
-    assert_expectation(draws.mean(axis=1), 1.0)
-    assert_expectation(((draws - 1.0) ** 2).mean(axis=1), 4.0)
+        2 * np.eye(2), np.zeros((N_CHAINS, 2)), constraints=np.zeros((0, 2)),
+        n_draws=BURN + 500, random_seed=14,
+    ).draws[:, BURN:]  # fmt: skip
+    assert_expectation(draws.mean(axis=1), 0.0)
+    assert_expectation((draws**2).mean(axis=1), 4.0)
 
 
 # --- the inputs ---------------------------------------------------------------------------------
@@ -390,11 +388,9 @@ GOOD = {"chol": np.eye(2), "start": np.ones((1, 2)), "lower": 0.0}
         ({"start": np.ones((1, 3))}, r"start must have shape"),
         ({"start": np.ones((0, 2))}, r"number of chains"),
         ({"lower": np.zeros(3)}, r"lower must have length 2"),
-        ({"mean": np.zeros(3)}, r"mean must have length 2"),
         ({"constraints": np.ones((2, 3))}, r"constraints must have shape"),
         ({"n_draws": 0}, r"n_draws must be at least 1"),
         ({"thin": 0}, r"thin must be at least 1"),
-        ({"n_burn": -1}, r"n_burn must be at least 0"),
     ],
 )
 def test_wrong_inputs_are_refused_with_a_reason(change, message):

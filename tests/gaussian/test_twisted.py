@@ -1,6 +1,6 @@
 """The twisted sampler: unbiased weights and right draws, whatever the twist.
 
-Stochastic tests: expectations are held to 5 standard errors that come from 16 independent
+Stochastic tests: expectations are within 5 standard errors that come from 16 independent
 replicates, a Student t with 15 degrees of freedom: false-alarm rate 1.6e-4 a statistic for
 Monte Carlo on its own; seeds are fixed, so an alarm is a change of the code.
 """

@@ -28,4 +28,7 @@ METHODS: dict[str, Callable[[Problem], Approximation]] = {
     )
 }
 
-__all__ = ["METHODS", "Approximation", "Problem"]
+# Those that take a prior with pseudo-points.
+SKEW_PRIOR_METHODS = ("exact", "lin_ess", "ep")
+
+__all__ = ["METHODS", "SKEW_PRIOR_METHODS", "Approximation", "Problem"]

@@ -6,7 +6,9 @@ import numpy as np
 
 from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem, function_tree
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
+from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._posterior.function_given import continue_draws
+from pymc_skewgp._posterior.pseudo_points_given import with_pseudo_points
 from pymc_skewgp._validation import FloatArray
 
 _BLOCKS_A_CHAIN = 4
@@ -42,7 +44,9 @@ def from_draws(
     elif new is None:
         rng = np.random.default_rng([problem.seed, 1])
         flat = f.reshape(-1, n)
-        further = continue_draws(problem.prior, problem.X, flat, problem.new)
+        with no_warnings():  # of the jitter that f at one of the data needs
+            points, values = with_pseudo_points(problem.prior, problem.X, flat, rng)
+            further = continue_draws(problem.prior, points, values, problem.new)
         # Draws depend on their neighbours in a chain; stretches of it hardly do.
         stretch = np.arange(n_draws) * min(_BLOCKS_A_CHAIN, n_draws) // n_draws
         replicate = (np.arange(n_chains)[:, None] * _BLOCKS_A_CHAIN + stretch).ravel()

@@ -17,7 +17,7 @@ from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
 
-_TOLD = ("pseudo_points", "phase", "truncation")
+_PSEUDO = ("pseudo_points", "phase", "truncation")
 
 
 @dataclass(frozen=True)
@@ -64,23 +64,23 @@ class Problem:
     def posterior(self) -> SkewGPPosterior:
         """The exact posterior; its draws are not made before they are asked for."""
         prior = self.prior
-        told = {}
+        pseudo = {}
         if prior.n_pseudo_points:
-            told = {name: getattr(prior, name) for name in _TOLD}
+            pseudo = {name: getattr(prior, name) for name in _PSEUDO}
         return SkewGPPosterior(
             self.X,
             self.labels,
             cov_func=prior.cov_func,
             mean_func=prior.mean_func,
             random_seed=self.seed,
-            **told,
+            **pseudo,
         )
 
     def cov_func(self) -> Any:
         """Covariance function for a model in PyMC, which has no place for pseudo-points."""
         if self.prior.n_pseudo_points:
             raise ValueError(
-                "a pm.gp process cannot be told its sign at pseudo_points: of the methods "
+                "a pm.gp process cannot be conditioned on its sign at pseudo_points: the methods "
                 "'exact', 'lin_ess' and 'ep' take them."
             )
         cov = self.gp.cov_func

@@ -7,13 +7,14 @@ an approximation with a gradient.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian.anderson import AndersonMixing
-from pymc_skewgp._gaussian.operators.covariance import Covariance
-from pymc_skewgp._gaussian.univariate import truncated_moments
+from pymc_skewgp._gaussian.operators.covariance import Covariance, SiteProduct
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 from pymc_skewgp._validation import FloatArray
 
 # Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
@@ -54,6 +55,21 @@ class EPResult:
     residual: float
 
 
+class _Cavities(NamedTuple):
+    """The Gaussian without each site in turn, and its moments between the limits.
+
+    `shift` and `spread` are mean and variance in units of the cavity.
+    """
+
+    variance: FloatArray  # of the Gaussian with all sites
+    cavity_mean: FloatArray
+    cavity_var: FloatArray
+    cavity_sd: FloatArray
+    log_mass: FloatArray
+    shift: FloatArray
+    spread: FloatArray
+
+
 def fit_ep(
     cov: Covariance,
     lower: FloatArray,
@@ -82,7 +98,7 @@ def fit_ep(
     lower, upper : ndarray, shape (n,)
         Limits, infinities allowed, ``lower < upper``.
     tol : float, default 1e-3
-        Residual at which to stop. As a twist 1e-3 is more than enough; for gradients ask 1e-8.
+        Residual at which to stop. For sampling 1e-3 is more than enough; for gradients ask 1e-8.
     max_sweeps : int, default 200
         Sweeps after which to stop all the same.
     start : EPResult, optional
@@ -123,17 +139,8 @@ def fit_ep(
     product = cov.site_product(tau, nu, work)
     residual = np.inf
     for sweep in range(1, max_sweeps + 1):
-        # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
-        variance = np.clip(product.variance, 1e-14 * prior, prior)
-        cavity_precision = np.maximum(1.0 / variance - tau, 1e-10 / prior)
-        cavity_var = 1.0 / cavity_precision
-        cavity_mean = cavity_var * (product.mean / variance - nu)
-        cavity_sd = np.sqrt(cavity_var)
-        log_mass, shift, spread = truncated_moments(
-            (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
-        )
-        # A site never says more than this: stronger ones would leave no digits of the cavity.
-        spread = np.maximum(spread, SHRINKAGE[0])
+        cavities = _cavities(product, tau, nu, prior, lower, upper)
+        variance, cavity_mean, cavity_var, cavity_sd, _, shift, spread = cavities
         tilted_mean = cavity_mean + cavity_sd * shift
         gap = np.abs(tilted_mean - product.mean) / np.sqrt(variance)
         gap += np.abs(np.log(cavity_var * spread / variance))
@@ -158,15 +165,42 @@ def fit_ep(
     if residual >= tol:
         warn(
             f"EP stopped after {max_sweeps} sweeps with residual {residual:.2g}, above {tol:.2g}: "
-            "its evidence is rough; sampling from it stays exact, with fewer effective draws.",
+            "its evidence is rough. Draws stay exact, with a smaller effective sample size.",
             EPConvergenceWarning,
             stacklevel=2,
         )
-    # Each site's scale: mass of the tilted over that of cavity times unscaled site.
-    ratio = 1.0 + tau * cavity_var
-    quadratic = (cavity_mean**2 * tau - 2.0 * cavity_mean * nu - cavity_var * nu**2) / ratio
-    site_scale = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
-    log_prob = float(site_scale[bounded].sum()) + product.log_constant
+    log_prob = float(_log_scales(cavities, tau, nu)[bounded].sum()) + product.log_constant
     return EPResult(
         tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual
     )
+
+
+def _cavities(
+    product: SiteProduct,
+    tau: FloatArray,
+    nu: FloatArray,
+    prior: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+) -> _Cavities:
+    # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
+    variance = np.clip(product.variance, 1e-14 * prior, prior)
+    cavity_precision = np.maximum(1.0 / variance - tau, 1e-10 / prior)
+    cavity_var = 1.0 / cavity_precision
+    cavity_mean = cavity_var * (product.mean / variance - nu)
+    cavity_sd = np.sqrt(cavity_var)
+    log_mass, shift, spread = truncated_moments(
+        (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
+    )
+    # A site never says more than this: stronger ones would leave no digits of the cavity.
+    spread = np.maximum(spread, SHRINKAGE[0])
+    return _Cavities(variance, cavity_mean, cavity_var, cavity_sd, log_mass, shift, spread)
+
+
+def _log_scales(cavities: _Cavities, tau: FloatArray, nu: FloatArray) -> FloatArray:
+    """Log of each site's scale: mass of the tilted over that of cavity times unscaled site."""
+    mean, var = cavities.cavity_mean, cavities.cavity_var
+    ratio = 1.0 + tau * var
+    quadratic = (mean**2 * tau - 2.0 * mean * nu - var * nu**2) / ratio
+    log_scales: FloatArray = cavities.log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
+    return log_scales

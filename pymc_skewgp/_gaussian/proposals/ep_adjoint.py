@@ -11,7 +11,8 @@ import numpy as np
 from scipy.linalg.lapack import dgesv
 
 from pymc_skewgp._gaussian.proposals.ep import SHRINKAGE, EPResult
-from pymc_skewgp._gaussian.univariate import edge_densities, truncated_moments, truncated_shape
+from pymc_skewgp._gaussian.univariate import edge_densities
+from pymc_skewgp._gaussian.univariate_moments import truncated_moments, truncated_shape
 from pymc_skewgp._validation import FloatArray
 
 # Share of a row's precision that its cavity keeps: round-off may leave it none.
@@ -72,7 +73,7 @@ def site_motion(
     lower, upper : ndarray, shape (n,)
         Limits, at least one of each row finite.
     by_nu, by_tau : ndarray, shape (n,)
-        Derivatives in the sites as they are written above, m held.
+        Derivatives in the sites as they are written above, m fixed.
 
     Returns
     -------

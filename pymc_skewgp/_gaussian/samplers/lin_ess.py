@@ -1,22 +1,19 @@
 """Linear elliptical slice sampling: a rejection-free Markov chain on a Gaussian in a polytope."""
 
-import math
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dtrmm
 
 from pymc_skewgp._errors import StuckChainWarning, warn
+from pymc_skewgp._gaussian.samplers.lin_ess_walk import walk
 from pymc_skewgp._validation import (
     FloatArray,
     as_bounds,
     as_count,
     as_generator,
     as_matrix,
-    as_vector,
 )
 
 __all__ = ["LinESSResult", "lin_ess"]
@@ -31,11 +28,6 @@ BLOCK_BYTES = 64 * 2**20
 # The values A x are carried along a block, and the caller evaluates A x once more: draws keep this
 # relative distance from the faces, above the round-off of both and far below any Monte Carlo error.
 SAFETY = 1024 * float(np.finfo(np.float64).eps)
-
-# An angle that round-off puts outside is replaced by its rotation by the golden ratio: again
-# uniform, and the only draws it alters are the ones within round-off of the end of an arc.
-GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-MAX_TRIES = 16
 
 
 class LinESSResult(NamedTuple):
@@ -57,175 +49,22 @@ class LinESSResult(NamedTuple):
     n_active: IntArray
 
 
-_jit = partial(njit, cache=True, nogil=True, error_model="numpy")
-
-
-@_jit()
-def _sort(x, n):  # type: ignore[no-untyped-def]
-    """Shell sort of x[:n] in place; numba's own sort costs most of a second to compile."""
-    step = 1
-    while step < n // 3:
-        step = 3 * step + 1
-    while step > 0:
-        for i in range(step, n):
-            item = x[i]
-            j = i
-            while j >= step and x[j - step] > item:
-                x[j] = x[j - step]
-                j -= step
-            x[j] = item
-        step //= 3
-
-
-@_jit()
-def _general_arcs(value, direction, low, high, start, end):  # type: ignore[no-untyped-def]
-    """Fill `start`, `end` with the feasible arcs; return their number and the active constraints.
-
-    In tau = tan(t/2) a constraint w cos t + s sin t >= b is the quadratic inequality
-    (w - b) + 2 s tau - (w + b) tau^2 >= 0: a square root and two divisions instead of
-    trigonometric functions, and the order of angles is kept. As t = 0 is feasible (w > b), it
-    leaves either one window around 0 (w + b > 0: t = pi is excluded) or all but one interval.
-    """
-    left, right = -np.inf, np.inf
-    n, n_active = 0, 0
-    for side in range(2):
-        sign = 1.0 - 2.0 * side
-        for i in range(value.size):
-            w, s = sign * value[i], sign * direction[i]
-            b = low[i] if side == 0 else -high[i]
-            slack, p = w - b, w + b
-            discriminant = s * s + slack * p
-            if not discriminant > 0.0:
-                continue
-            n_active += 1
-            q = s + math.copysign(math.sqrt(discriminant), s)
-            one, two = q / p, -slack / q
-            first, last = min(one, two), max(one, two)
-            if p >= 0.0:
-                left, right = max(left, first), min(right, last)
-            else:
-                start[n], end[n] = first, last
-                n += 1
-    inside = 0
-    for i in range(n):
-        if start[i] < right and end[i] > left:
-            start[inside], end[inside] = max(start[i], left), min(end[i], right)
-            inside += 1
-    # Most intervals overlap: a few linear passes merge what they can and leave little to sort.
-    for _ in range(4):
-        if inside > 16:
-            a, b = start[0], end[0]
-            rest = 0
-            for i in range(1, inside):
-                if start[i] <= b and end[i] >= a:
-                    a, b = min(a, start[i]), max(b, end[i])
-                else:
-                    start[rest], end[rest] = start[i], end[i]
-                    rest += 1
-            start[rest], end[rest] = a, b
-            inside = rest + 1
-    # With starts and ends sorted apart, gap k lies between the k-th end and the k-th next start
-    # wherever that is positive: the running maximum without carrying pairs along.
-    _sort(start, inside)
-    _sort(end, inside)
-    gaps = 0
-    a = left
-    for i in range(inside + 1):
-        b = start[i] if i < inside else right
-        following = end[i] if i < inside else right
-        if b > a:
-            start[gaps], end[gaps] = 2.0 * math.atan(a), 2.0 * math.atan(b)
-            gaps += 1
-        a = following
-    return gaps, n_active
-
-
-@_jit(fastmath={"nnan", "nsz"})
-def _cone_arc(value, direction):  # type: ignore[no-untyped-def]
-    """Return the one feasible arc of zero thresholds: cos t + (s/w) sin t >= 0 in each row."""
-    least, greatest = np.inf, -np.inf
-    for i in range(value.size):
-        ratio = direction[i] / value[i]
-        least = min(least, ratio)
-        greatest = max(greatest, ratio)
-    return -math.atan2(1.0, greatest), math.atan2(1.0, -least)
-
-
-@_jit()
-def _walk(  # type: ignore[no-untyped-def]
-    value, block, z, white, uniforms, outer, inner, cone, cosine, arc_length, n_active
-):
-    """Run all chains through a block of directions, each overwritten by the state it led to.
-
-    Arcs come from the thresholds `outer`; a state is accepted when it is strictly within `inner`.
-    `z` and `white` move along with `value` and `block` (empty for a rectangle, which needs no
-    more than these). A step that had to stay is marked by the arc length 0.
-    """
-    n_steps, n_chains, m = block.shape
-    start, end = np.empty(2 * m + 1), np.empty(2 * m + 1)
-    trial = np.empty(m)
-    for chain in range(n_chains):
-        w = value[chain]
-        for step in range(n_steps):
-            s = block[step, chain]
-            if cone:
-                start[0], end[0] = _cone_arc(w, s)
-                gaps, active = 1, m
-            else:
-                gaps, active = _general_arcs(w, s, outer[0], outer[1], start, end)
-            total = 0.0
-            for k in range(gaps):
-                total += end[k] - start[k]
-            u = uniforms[step, chain]
-            c, d = 1.0, 0.0
-            outside = 1
-            for _ in range(MAX_TRIES):
-                rest = u * total
-                k = 0
-                while k < gaps - 1 and rest >= end[k] - start[k]:
-                    rest -= end[k] - start[k]
-                    k += 1
-                angle = start[k] + rest
-                c, d = math.cos(angle), math.sin(angle)
-                outside = 0
-                for i in range(m):
-                    x = w[i] * c + s[i] * d
-                    trial[i] = x
-                    outside |= (not x > inner[0, i]) | (not x < inner[1, i])
-                if gaps > 0 and not outside:
-                    break
-                outside = 1
-                u += GOLDEN
-                u -= math.floor(u)
-            if outside:
-                c, d, total = 1.0, 0.0, 0.0
-            for i in range(m):
-                w[i] = s[i] = w[i] if outside else trial[i]
-            for i in range(z.shape[1]):
-                z[chain, i] = z[chain, i] * c + white[step, chain, i] * d
-                white[step, chain, i] = z[chain, i]
-            cosine[step, chain] = c
-            arc_length[step, chain], n_active[step, chain] = total, active
-
-
 def lin_ess(
     chol: ArrayLike,
     start: ArrayLike,
     lower: ArrayLike | None = None,
     upper: ArrayLike | None = None,
     *,
-    mean: ArrayLike | None = None,
     constraints: ArrayLike | None = None,
     n_draws: int = 1000,
     thin: int = 1,
-    n_burn: int = 0,
     random_seed: int | np.random.Generator | None = None,
 ) -> LinESSResult:
     r"""Draw from a Gaussian restricted to a polytope by linear elliptical slice sampling.
 
-    The target is :math:`u \sim N(\mu, L L')` given :math:`l \le A u \le h`. A step draws
-    :math:`\nu \sim N(0, L L')` and moves to :math:`\mu + (u - \mu) \cos t + \nu \sin t` with t
-    uniform over all the angles at which that ellipse meets the constraints. No step is rejected,
+    The target is :math:`u \sim N(0, L L')` given :math:`l \le A u \le h`. A step draws
+    :math:`\nu \sim N(0, L L')` and moves to :math:`u \cos t + \nu \sin t` with t uniform over all
+    the angles at which that ellipse meets the constraints. No step is rejected,
     but the draws are those of a Markov chain: the feasible angle shrinks like 1/m, so judge them
     by their effective sample size. The ellipse costs O(m log m) a step, the proposal one row
     of a matrix product.
@@ -238,12 +77,10 @@ def lin_ess(
         Strictly feasible state of each chain.
     lower, upper : array_like, shape (m,), or scalar, optional
         Thresholds, which may be infinite.
-    mean : array_like, shape (N,), or scalar, optional
-        :math:`\mu`, 0 by default.
     constraints : array_like, shape (m, N), optional
         :math:`A`; the identity (a rectangle, m = N) by default.
-    n_draws, thin, n_burn : int
-        Draws kept per chain, steps per kept draw, steps discarded first.
+    n_draws, thin : int
+        Draws kept per chain, steps per kept draw.
     random_seed : int or numpy.random.Generator, optional
         Seed. One seed gives one result for given shapes; chains are independent.
 
@@ -286,65 +123,30 @@ def lin_ess(
     _check_lower_triangular(factor)
     x0 = as_matrix("start", start, (None, size))
     n_chains = as_count("number of chains (rows of start)", x0.shape[0])
-    mu = as_vector("mean", 0.0 if mean is None else mean, size)
     n_draws, thin = as_count("n_draws", n_draws), as_count("thin", thin)
-    n_burn = as_count("n_burn", n_burn, 0)
     rng = as_generator(random_seed)
     a = None if constraints is None else as_matrix("constraints", constraints, (None, size))
     low, high = as_bounds(lower, upper, size if a is None else a.shape[0])
-
-    offset = x0 - mu
-    value = offset.copy() if a is None else offset @ a.T
-    shift = mu if a is None else a @ mu
-    outer = np.stack([low - shift, high - shift])
-    _check_inside(value, outer[0], outer[1])
-    inner = _tightened(outer, value, factor, offset, mu, a)
-    # A zero threshold on one side of every row: its sign cancels in the ratios of `_cone_arc`.
-    cone = bool(((outer == 0.0) == np.isinf(outer[::-1])).all() and (outer == 0.0).any(0).all())
-    image = None if a is None else a @ factor
-    first_value, z, weight = value.copy(), np.zeros_like(offset), np.ones(n_chains)
+    chains = _Chains(factor, x0, np.stack([low, high]), a)
 
     draws = np.empty((n_chains, n_draws, size))
     arc_length = np.empty((n_chains, n_draws))
     n_active = np.empty((n_chains, n_draws), dtype=np.int64)
-    n_steps = n_burn + n_draws * thin
-    width = size if a is None else size + value.shape[1]
-    rows_at_once = min(BLOCK_ROWS, BLOCK_BYTES // (8 * width))
+    n_steps = n_draws * thin
+    rows_at_once = min(BLOCK_ROWS, BLOCK_BYTES // (8 * chains.width))
     block_steps = min(max(rows_at_once // n_chains, 1), n_steps)
     buffer = np.empty((block_steps * n_chains, size))
-    n_stayed, kept = 0, 0
-    for done in range(0, n_steps, block_steps):
-        shape = (min(block_steps, n_steps - done), n_chains)
-        white = rng.standard_normal(out=buffer[: shape[0] * n_chains])
-        steps = _times_factor(factor, white) if image is None else white @ image.T
-        steps = steps.reshape(*shape, value.shape[1])
-        states = white.reshape(*shape, size)[..., : 0 if image is None else size]
-        cosine, arc, active = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64)
-        _walk(
-            value, steps, z[:, : states.shape[2]], states, rng.random(shape), outer, inner, cone,
-            cosine, arc, active,
-        )  # fmt: skip
+    n_stayed, done, kept = 0, 0, 0
+    while done < n_steps:
+        count = min(block_steps, n_steps - done)
+        # Step number k (from 1) is kept when it is a multiple of thin.
+        chosen = slice((-done - 1) % thin, None, thin)
+        new, arc, active = chains.block(buffer[: count * n_chains], rng, chosen)
         n_stayed += int((arc == 0.0).sum())
-
-        # Step number k (from 1) is kept when k - n_burn is a positive multiple of thin.
-        begin = n_burn - done + thin - 1 if done <= n_burn else (n_burn - done - 1) % thin
-        chosen = slice(begin, None, thin)
-        if image is None:
-            new = steps[chosen]
-        else:
-            # State = mean + weight (start - mean) + L z: no solve with L is needed.
-            weights = weight * np.cumprod(cosine, axis=0)
-            weight = weights[-1]
-            rows = states[chosen].reshape(-1, size)
-            new = _times_factor(factor, rows).reshape(-1, n_chains, size)
-            new += weights[chosen][..., None] * offset
-            exact = weight[:, None] * first_value + z @ image.T
-            inside = ((exact > inner[0]) & (exact < inner[1])).all(axis=1)
-            value[inside] = exact[inside]
         to = slice(kept, kept + new.shape[0])
-        np.add(new.swapaxes(0, 1), mu, out=draws[:, to])
+        draws[:, to] = new.swapaxes(0, 1)
         arc_length[:, to], n_active[:, to] = arc[chosen].T, active[chosen].T
-        kept = to.stop
+        done, kept = done + count, to.stop
     if n_stayed:
         warn(
             f"{n_stayed} of {n_steps * n_chains} lin-ess steps stayed where they were, because "
@@ -354,6 +156,67 @@ def lin_ess(
             stacklevel=2,
         )
     return LinESSResult(draws, arc_length, n_active)
+
+
+class _Chains:
+    """All chains side by side: their values A x, and what x is made of where A is not the identity.
+
+    In that case a state is ``weight * start + L z``: no solve with L is needed.
+    """
+
+    def __init__(
+        self,
+        factor: FloatArray,
+        start: FloatArray,
+        outer: FloatArray,
+        constraints: FloatArray | None,
+    ) -> None:
+        self._factor, self._start = factor, start
+        self._value = start.copy() if constraints is None else start @ constraints.T
+        self._image = None if constraints is None else constraints @ factor
+        _check_inside(self._value, outer[0], outer[1])
+        inner = _tightened(outer, self._value, factor, start, constraints)
+        # A zero threshold on one side of every row: its sign cancels in the ratios of `cone_arc`.
+        one_sided = ((outer == 0.0) == np.isinf(outer[::-1])).all()
+        self._limits = outer, inner, bool(one_sided and (outer == 0.0).any(0).all())
+        self._first_value = self._value.copy()
+        self._z, self._weight = np.zeros_like(start), np.ones(len(start))
+
+    @property
+    def width(self) -> int:
+        """Numbers that a step needs."""
+        size, m = self._start.shape[1], self._value.shape[1]
+        return size if self._image is None else size + m
+
+    def block(
+        self, white: FloatArray, rng: np.random.Generator, chosen: slice
+    ) -> tuple[FloatArray, FloatArray, IntArray]:
+        """As many steps as `white` has rows for: the chosen states, all arc lengths and counts."""
+        n_chains, size = self._start.shape
+        shape = (len(white) // n_chains, n_chains)
+        rng.standard_normal(out=white)
+        steps = _times_factor(self._factor, white) if self._image is None else white @ self._image.T
+        steps = steps.reshape(*shape, self._value.shape[1])
+        states = white.reshape(*shape, size)[..., : 0 if self._image is None else size]
+        cosine, arc, active = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64)
+        z, out = self._z[:, : states.shape[2]], (cosine, arc, active)
+        walk(self._value, steps, z, states, rng.random(shape), self._limits, out)
+        if self._image is None:
+            return steps[chosen], arc, active
+        weights = self._weight * np.cumprod(cosine, axis=0)
+        self._weight = weights[-1]
+        new = _times_factor(self._factor, states[chosen].reshape(-1, size))
+        new = new.reshape(-1, n_chains, size)
+        new += weights[chosen][..., None] * self._start
+        self._refresh()
+        return new, arc, active
+
+    def _refresh(self) -> None:
+        """Values from the states themselves, where round-off leaves these inside."""
+        assert self._image is not None
+        exact = self._weight[:, None] * self._first_value + self._z @ self._image.T
+        inside = ((exact > self._limits[1][0]) & (exact < self._limits[1][1])).all(axis=1)
+        self._value[inside] = exact[inside]
 
 
 def _times_factor(factor: FloatArray, rows: FloatArray) -> FloatArray:
@@ -368,19 +231,15 @@ def _tightened(
     outer: FloatArray,
     value: FloatArray,
     factor: FloatArray,
-    offset: FloatArray,
-    mean: FloatArray,
+    start: FloatArray,
     constraints: FloatArray | None,
 ) -> FloatArray:
     """Thresholds moved in by the round-off of a row, but not past half way to a start."""
-    if constraints is None and not mean.any():
+    if constraints is None:
         return outer  # the chain carries the very numbers it returns
-    deviation = np.maximum(8.0 * np.sqrt((factor**2).sum(axis=1)), np.abs(offset).max(axis=0))
-    scale = np.abs(mean) + deviation
-    if constraints is not None:
-        scale = np.abs(constraints) @ scale
+    deviation = np.maximum(8.0 * np.sqrt((factor**2).sum(axis=1)), np.abs(start).max(axis=0))
     slack = np.stack([(value - outer[0]).min(axis=0), (outer[1] - value).min(axis=0)])
-    margin: FloatArray = np.minimum(SAFETY * scale, 0.5 * slack)
+    margin: FloatArray = np.minimum(SAFETY * (np.abs(constraints) @ deviation), 0.5 * slack)
     return outer + np.array([[1.0], [-1.0]]) * margin
 
 
@@ -400,6 +259,6 @@ def _check_inside(value: FloatArray, low: FloatArray, high: FloatArray) -> None:
         chain, row = np.unravel_index(int(slack.argmin()), slack.shape)
         raise ValueError(
             f"start must be strictly feasible: constraint row {row} is violated by "
-            f"{-slack[chain, row]:.6g} in chain {chain} (value less that of the mean "
-            f"{value[chain, row]:.6g}, limits {low[row]:.6g} and {high[row]:.6g})."
+            f"{-slack[chain, row]:.6g} in chain {chain} (value {value[chain, row]:.6g}, "
+            f"limits {low[row]:.6g} and {high[row]:.6g})."
         )

@@ -56,6 +56,15 @@ SMALL = {
 }
 
 
+def with_cross_cov(parameters):
+    """The same with C = D Delta in place of the skewness, as the variable has it inside."""
+    cross = np.sqrt(parameters["scale"].diagonal())[:, None] * parameters["skewness"]
+    return {
+        "cross_cov" if name == "skewness" else name: cross if name == "skewness" else value
+        for name, value in parameters.items()
+    }
+
+
 def log_density(parameters, value):
     return pm.logp(UnifiedSkewNormal.dist(**parameters), value).eval()
 
@@ -63,7 +72,7 @@ def log_density(parameters, value):
 class TestRandom(BaseTestDistributionRandom):
     pymc_dist = UnifiedSkewNormal
     pymc_dist_params = R_EXAMPLE
-    expected_rv_op_params = R_EXAMPLE
+    expected_rv_op_params = with_cross_cov(R_EXAMPLE)
     reference_dist_params = R_EXAMPLE
     sizes_to_check = (None, (), 1, (1,), 5, (4, 5), (2, 0))
     sizes_expected = ((3,), (3,), (1, 3), (1, 3), (5, 3), (4, 5, 3), (2, 0, 3))
@@ -359,7 +368,7 @@ def test_draws_with_random_parameters():
 def test_draws_with_invalid_parameters_say_which():
     delta = pt.dscalar()
     rv = UnifiedSkewNormal.dist(0.0, np.eye(2), delta * np.ones((2, 1)), 0.0, [[1.0]])
-    with pytest.raises(NotPositiveDefiniteError, match="C from skewness"):
+    with pytest.raises(NotPositiveDefiniteError, match=r"\[C, scale\]\]"):
         rv.eval({delta: 0.9})
 
 
@@ -460,3 +469,43 @@ def test_one_invalid_constant_of_a_batch_is_found():
     skewness = np.array([R_EXAMPLE["skewness"], np.full((3, 2), 0.99)])
     with pytest.raises(NotPositiveDefiniteError, match="C from skewness"):
         UnifiedSkewNormal.dist(**{**R_EXAMPLE, "skewness": skewness})
+
+
+class TestCrossCovariance:
+    """`cross_cov` in place of the skewness."""
+
+    @pytest.mark.parametrize("parameters", [PLAIN, SMALL, R_EXAMPLE], ids=["s=0", "s=1", "s=2"])
+    def test_is_the_same_distribution(self, parameters):
+        point = np.zeros(parameters["mu"].size)
+        expected = log_density(parameters, point)
+        # The same numbers go through the same code: round-off of D Delta only.
+        found = log_density(with_cross_cov(parameters), point)
+        assert found == pytest.approx(expected, rel=1e-13)
+
+    def test_as_a_vector_and_as_a_graph(self):
+        expected = log_density(SMALL, [0.1, 0.2])
+        given = with_cross_cov(SMALL)
+        assert log_density({**given, "cross_cov": given["cross_cov"][:, 0]}, [0.1, 0.2]) == (
+            pytest.approx(expected, rel=1e-13)
+        )
+        cross_cov = pt.dmatrix("cross_cov")
+        rv = UnifiedSkewNormal.dist(**{**given, "cross_cov": cross_cov})
+        assert rv.owner.op.dist_params(rv.owner)[2] is cross_cov  # as it is, unconverted
+        found = pm.logp(rv, [0.1, 0.2]).eval({cross_cov: given["cross_cov"]}, mode=IN_PYTHON)
+        assert found == pytest.approx(expected, rel=1e-13)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"skewness": np.zeros((2, 1))}, TypeError, "either skewness or cross_cov, got both"),
+            ({"cross_cov": None}, TypeError, "either skewness or cross_cov, got neither"),
+            ({"truncation": None}, TypeError, "truncation is missing"),
+            ({"latent_cov": None}, TypeError, "latent_cov is missing"),
+            ({"cross_cov": np.zeros((2, 2))}, ValueError, r"cross_cov must have shape \(2, 1\)"),
+            ({"cross_cov": [[2.0], [0.0]]}, NotPositiveDefiniteError, r"\[cross_cov, scale\]\]"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_refusals(self, change, error, message):
+        with pytest.raises(error, match=message):
+            UnifiedSkewNormal.dist(**{**with_cross_cov(SMALL), **change})
