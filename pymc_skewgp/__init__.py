@@ -4,6 +4,7 @@ from typing import Any
 
 from pymc_skewgp import cov, likelihoods
 from pymc_skewgp._deprecation import warn_renamed
+from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
 from pymc_skewgp._diagnostics.coverage import coverage
 from pymc_skewgp._diagnostics.sbc import sbc
@@ -17,6 +18,8 @@ from pymc_skewgp._errors import (
     InexactStepWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
+    NotConjugateError,
+    NotConjugateWarning,
     NotPositiveDefiniteError,
     OptimumConvergenceWarning,
     SkewGPWarning,
@@ -33,10 +36,10 @@ from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.probit_model import NotConjugateError
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._observations.bernoulli_probit import Probability
 from pymc_skewgp._plots import (
     plot_coverage,
     plot_latent_band,
@@ -46,13 +49,14 @@ from pymc_skewgp._plots import (
     plot_slice_density,
     plot_sun_density,
 )
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__
 
 __all__ = [
     "SUN",
+    "Approximation",
     "BernoulliProbit",
     "BoundaryOptimumWarning",
     "Comparison",
@@ -69,9 +73,13 @@ __all__ = [
     "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",
+    "Moments",
     "NotConjugateError",
+    "NotConjugateWarning",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
+    "Probability",
+    "Problem",
     "SkewGP",
     "SkewGPClassifier",
     "SkewGPPosterior",

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from arviz_base import from_dict
 
 import pymc_skewgp as sg
 
@@ -69,3 +70,11 @@ def test_compare_approximations_with_the_kernel_last(by_name):
         old = sg.compare_approximations(*args, **named, mean_func=mean, **options).table
     assert record[0].filename == __file__
     assert old["evidence"].item() == new["evidence"].item()
+
+
+def test_variable_of_posterior_skewness_by_position():
+    tree = from_dict({"posterior": {"g": np.random.default_rng(0).normal(size=(2, 20, 3))}})
+    with pytest.warns(FutureWarning, match=r"posterior_skewness takes var by name") as record:
+        old = sg.posterior_skewness(tree, "g")
+    assert record[0].filename == __file__
+    assert old.identical(sg.posterior_skewness(tree, var="g"))

@@ -35,7 +35,7 @@ def coverage(
       approximation's central interval, :math:`F(q_{(1+p)/2}) - F(q_{(1-p)/2})` with F the exact
       distribution function and q the approximation's quantiles. One data set is enough. It is p
       at every point for an approximation that is right.
-    * ``coverage(sbc(...))``: the share of simulations in which the interval held the *true
+    * ``coverage(sbc(...))``: the share of simulations in which the interval covered the *true
       function* that the data were simulated from. It is p on average for every method that is
       right on average over the prior; errors that cancel from one data set to the next do not show.
 
@@ -165,16 +165,16 @@ def mean_coverage(
 
     Points share draws, so the error is from the spread over parts of the draws.
     """
-    value = _held(approximation, exact, probs)
+    value = _covered(approximation, exact, probs)
     variance = np.zeros(probs.size)
     n_parts = 0
-    for held in (
-        [_held(part, exact, probs) for part in parts(approximation)],
-        [_held(approximation, part, probs) for part in parts(exact)],
+    for shares in (
+        [_covered(part, exact, probs) for part in parts(approximation)],
+        [_covered(approximation, part, probs) for part in parts(exact)],
     ):
-        if held:
-            variance += np.mean(held, axis=2).var(axis=0, ddof=1) / len(held)
-            n_parts += len(held)
+        if shares:
+            variance += np.mean(shares, axis=2).var(axis=0, ddof=1) / len(shares)
+            n_parts += len(shares)
     if n_parts:
         return value.mean(axis=1), np.sqrt(variance)
     # Too few draws for that: the mean of the points' errors, an upper bound.
@@ -186,7 +186,7 @@ def _ends(approximation: Marginals, probs: FloatArray) -> FloatArray:
     return approximation.quantile(np.concatenate([0.5 - 0.5 * probs, 0.5 + 0.5 * probs]))
 
 
-def _held(approximation: Marginals, exact: Marginals, probs: FloatArray) -> FloatArray:
+def _covered(approximation: Marginals, exact: Marginals, probs: FloatArray) -> FloatArray:
     """Exact probability of each central interval, (prob, t)."""
     ends = _ends(approximation, probs)
     low, high = np.split(exact.cdf_values(ends), 2)
@@ -208,7 +208,7 @@ def _of_the_truth(tree: Any, probs: FloatArray, var: str) -> Dataset:
     rate = hit.mean(axis=1)
     cautious = (hit.sum(axis=1) + 2.0) / (n + 4.0)
     each = hit.reshape(*hit.shape[:2], -1).mean(axis=2)
-    # One simulation tells of no spread.
+    # One simulation has no spread.
     spread = each.std(axis=1, ddof=1) if n > 1 else np.full(probs.size, np.inf)
     dims = ("prob", *points.dims)
     return Dataset(

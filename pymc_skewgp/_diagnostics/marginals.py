@@ -154,7 +154,7 @@ class DrawnMarginals:
         return Probability(values.mean(axis=(0, 1)), self._mean_error(values))
 
     def _mean_error(self, values: FloatArray) -> FloatArray:
-        if values.shape[0] * values.shape[1] == 1:  # tells of no spread
+        if values.shape[0] * values.shape[1] == 1:  # has no spread
             return np.full(self.size, np.inf)
         # Constants have no effective sample size, and no error.
         varies = np.ptp(values, axis=(0, 1)) > 0
@@ -164,7 +164,7 @@ class DrawnMarginals:
 
     def _ess(self, values: FloatArray, method: str) -> FloatArray:
         n_chains, n_draws, _ = values.shape
-        if n_draws < 4:  # too few to tell autocorrelation
+        if n_draws < 4:  # too few to estimate autocorrelation from
             return np.full(self.size, float(n_chains * n_draws))
         from arviz_stats.base import array_stats  # a second of import
 

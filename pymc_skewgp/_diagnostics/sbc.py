@@ -1,7 +1,8 @@
 """Simulation-based calibration of a way to the posterior of f."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -55,8 +56,8 @@ def sbc(
     X : array_like, shape (n, d)
         Inputs.
     method : str or callable, default "exact"
-        One of those of `compare_approximations`, or a function from a ``Problem`` to an
-        ``Approximation``, both of ``pymc_skewgp._diagnostics.approximations``.
+        One of those of `compare_approximations`, or a function from a `Problem` to an
+        `Approximation`.
     n_simulations : int, default 500
         Simulations.
     draws : int, default 99
@@ -72,8 +73,8 @@ def sbc(
         Source of randomness; results do not depend on `n_jobs`.
     n_jobs : int, optional
         Processes, through joblib where it is installed: ``joblib.parallel_config`` sets what None
-        means, so that a dask cluster does the work. Each takes some ten seconds to start, which
-        exact draws of few points are not worth.
+        means, so that a dask cluster does the work. Each takes some ten seconds to start: for
+        exact draws of few points one process is faster.
     progressbar : bool, default True
         Show progress.
 
@@ -113,7 +114,7 @@ def sbc(
         raise ValueError(f"method has to be one of {list(METHODS)}, got {method!r}.")
     inputs = as_inputs("X", X)
     n, count = inputs.shape[0], as_count("n_simulations", n_simulations)
-    common = {
+    common: dict[str, Any] = {
         "draws": as_count("draws", draws),
         "chains": 1,
         "tune": as_count("tune", tune, 0),
@@ -123,13 +124,13 @@ def sbc(
     prior = gp.posterior(inputs, np.zeros(n, dtype=int), point=values).prior
     root = np.random.SeedSequence([as_number(random_seed)])
     rng = np.random.default_rng(root.spawn(1)[0])
+    none = np.zeros((0, inputs.shape[1]))
+    setting = _Setting(method, Problem(gp, values, prior, inputs, np.zeros(n), none, **common))
     truth = draw_prior(prior, inputs, count, rng)
     labels = (rng.random(truth.shape) < ndtr(truth)).astype(np.int64)
     seeds = root.spawn(count)
     chunks = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
-    work = [
-        (gp, values, prior, inputs, truth[c], labels[c], seeds[c], method, common) for c in chunks
-    ]
+    work = [(setting, truth[c], labels[c], seeds[c]) for c in chunks]
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     places: list[FloatArray] = []
     with Progress(*columns, disable=not progressbar) as progress:
@@ -184,6 +185,13 @@ def _run_all(work: list[Any], n_jobs: int | None) -> Any:
         yield together(joblib.delayed(_simulate_parcel)(_Parcel(a)) for a in some)
 
 
+class _Setting(NamedTuple):
+    """What all simulations share: the method, and the problem without its labels and seed."""
+
+    method: str | Callable[[Problem], Approximation]
+    problem: Problem
+
+
 class _Parcel:
     """Arguments that a model of PyMC may hang on: joblib's own pickling knows no such thing."""
 
@@ -202,26 +210,16 @@ def _simulate_parcel(parcel: _Parcel) -> FloatArray:
 
 
 def _simulate(
-    gp: SkewGP,
-    point: dict[str, Any],
-    prior: Prior,
-    X: FloatArray,
-    truth: FloatArray,
-    labels: Any,
-    seeds: list[np.random.SeedSequence],
-    method: str | Callable[[Problem], Approximation],
-    common: dict[str, Any],
+    setting: _Setting, truth: FloatArray, labels: Any, seeds: list[np.random.SeedSequence]
 ) -> FloatArray:
     """Place of the truth in each posterior, shape (n_simulations, n)."""
+    method, problem = setting
     run = METHODS[method] if isinstance(method, str) else method
     places = np.empty(truth.shape)
     for i, seed in enumerate(seeds):
         number, tie = (int(x) for x in seed.generate_state(2))
-        problem = Problem(
-            gp, point, prior, X, labels[i], np.zeros((0, X.shape[1])), seed=number, **common
-        )
         with no_warnings(), quiet_pymc():
-            marginals = run(problem).marginals
+            marginals = run(replace(problem, labels=labels[i], seed=number)).marginals
         places[i] = marginals.cdf_values(truth[i])
         if isinstance(marginals, DrawnMarginals):
             # Of L draws r are below: uniform between r / (L + 1) and (r + 1) / (L + 1).

@@ -4,10 +4,12 @@ from typing import Any
 
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._diagnostics.marginals import labelled_marginals
 
 
-def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior") -> Dataset:
+@formerly_positional("var")
+def posterior_skewness(source: Any, *, var: str = "f", group: str = "posterior") -> Dataset:
     r"""Skewness of a latent function at each point, with its Monte Carlo standard error.
 
     .. math:: \mathrm{SS}(x) = \frac{\mathrm E[(f(x) - \mathrm E f(x))^3]}
@@ -30,7 +32,8 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
     Returns
     -------
     Dataset
-        ``skewness`` and ``mcse`` over the dimensions of the variable, with its coordinates.
+        ``skewness`` and its Monte Carlo standard error ``skewness_se`` over the dimensions of the
+        variable, with its coordinates; for one more release also ``mcse``, the old name of that.
 
     Raises
     ------
@@ -54,7 +57,7 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
     >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     >>> posterior = gp.posterior(np.array([[0.0], [1.0], [3.0]]), [1, 1, 1])
     >>> found = sg.posterior_skewness(posterior)
-    >>> bool((found["skewness"] > 5 * found["mcse"]).all())
+    >>> bool((found["skewness"] > 5 * found["skewness_se"]).all())
     True
     """
     points = labelled_marginals(source, var=var, group=group)
@@ -64,6 +67,5 @@ def posterior_skewness(source: Any, var: str = "f", *, group: str = "posterior")
             "points give posterior.marginals(Xnew)."
         )
     marginals = points.marginals
-    return points.dataset(
-        skewness=marginals.moments.skewness, mcse=marginals.moment_errors.skewness
-    )
+    error = marginals.moment_errors.skewness
+    return points.dataset(skewness=marginals.moments.skewness, skewness_se=error, mcse=error)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # Lines that are there to compare with: visible, and never taken for data.
 REFERENCE: dict[str, Any] = {"color": "0.55", "lw": 1.0, "zorder": 0.9}
-# For styles whose lines differ in something else; told apart whatever colours a reader sees.
+# For styles whose lines differ in something else; distinct whatever colours a reader sees.
 _BLUE_AND_VERMILION = ("#0072b2", "#d55e00")
 _LEAST_SHRUNK = 0.6
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pytensor.graph.basic import Variable
 
 from pymc_skewgp._gaussian.truncated import Seed
 from pymc_skewgp._model.gp.functions import ArrayMean, Point, as_point, compile_at
 from pymc_skewgp._model.gp.process import process_at
+from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._plots.arguments import as_line
 from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
@@ -33,9 +33,9 @@ def plot_prior_draws(
     ax: Axes | None = None,
     figsize: tuple[float, float] | None = None,
 ) -> Axes:
-    """Draws of a SkewGP prior, its mean, and the pseudo-points with the sign that each tells.
+    """Draws of a SkewGP prior, its mean, and the pseudo-points with the sign at each.
 
-    Triangles stand on the mean function and point to the side on which f is told to be.
+    Triangles stand on the mean function and point to the side on which f is.
 
     Parameters
     ----------
@@ -106,8 +106,8 @@ def _prior_at(gp: SkewGP, X: FloatArray, point: Point) -> SUN:
 
 
 def _mark_pseudo_points(ax: Axes, gp: SkewGP, point: Point) -> None:
-    told = (gp.pseudo_points, gp.phase)
-    at, phase = (compile_at([], v, point)() if isinstance(v, Variable) else v for v in told)
+    pseudo = pseudo_points_at(gp, point)
+    at, phase = pseudo["pseudo_points"], pseudo["phase"]
     height = ArrayMean(gp.mean_func, point)(at)
     for sign, marker in _ARROWS.items():
         chosen = phase == sign

@@ -49,7 +49,7 @@ def plot_skewness(
         Inputs, in any order.
     skewness : Dataset or array_like, shape (t,)
         Result of `posterior_skewness`, with ``skewness`` and its Monte Carlo standard error
-        ``mcse``, drawn as a band; or numbers.
+        ``skewness_se``, drawn as a band; or numbers.
     kind : {"scatter", "contour"}, default "scatter"
         For two columns: coloured points, or filled contours by triangulation.
     y : array_like, shape (n,), optional
@@ -57,7 +57,7 @@ def plot_skewness(
     X_data : array_like, shape (n,), (n, 1) or (n, 2), optional
         Inputs of the labels. Default `X`.
     cmap : str, default "PuOr_r"
-        Diverging colours, which colour-blind readers can tell apart.
+        Diverging colours, which colour-blind readers can distinguish.
     vmax : float, optional
         Skewness of the last colour, and minus that of the first. Default the largest there is.
     ax : matplotlib Axes, optional
@@ -86,7 +86,7 @@ def plot_skewness(
     >>> skewness = sg.posterior_skewness(gp.posterior(X, [1, 1, 1]))
     >>> ax = sg.plot_skewness(X, skewness, y=[1, 1, 1])
     >>> ax.get_ylabel()
-    'skewness of f ± 2 MCSE'
+    'skewness of f ± 2 SE'
     """
     inputs, columns = as_plane("X", X, (1, 2))
     value, error = _with_error(skewness)
@@ -101,7 +101,7 @@ def plot_skewness(
         _draw_line(ax, inputs[:, 0], value, error)
         if labels is not None:
             mark_on_edges(ax, labels)
-        known = "" if error is None else " ± 2 MCSE"
+        known = "" if error is None else " ± 2 SE"
         ax.set(xlabel=columns[0], ylabel=f"skewness of f{known}")
         return ax
     limit = _limit(value, vmax)
@@ -133,8 +133,8 @@ def _with_error(skewness: Any) -> tuple[FloatArray, FloatArray | None]:
             f"{sorted(map(str, skewness.data_vars))}."
         )
     value = as_vector("skewness", skewness["skewness"].values)
-    error = skewness["mcse"].values if "mcse" in skewness else None
-    return value, error
+    known = [name for name in ("skewness_se", "mcse") if name in skewness]  # the second is old
+    return value, skewness[known[0]].values if known else None
 
 
 def _limit(value: FloatArray, vmax: float | None) -> float:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals, as_marginals
-from pymc_skewgp._plots.arguments import as_named
+from pymc_skewgp._observations.arguments import as_inputs, as_signs
+from pymc_skewgp._plots.arguments import as_named, as_plane, refuse_other_size
 from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
+from pymc_skewgp._plots.label_marks import label_name
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
 
@@ -22,12 +26,15 @@ _N_GRID = 400
 _ENDS = (0.001, 0.999)
 _WIDEN = 0.15  # of the distance between these quantiles, on either side
 _STYLES = ("-", "--", "-.", ":")
+_MOST_COLUMNS = 3  # of inputs that an axis label has room for
 
 
 def plot_slice_density(
     marginals: Any,
     index: int,
     *,
+    X: Any = None,
+    y: ArrayLike | None = None,
     labels: str | Sequence[str] | None = None,
     gaussian: bool = False,
     var: str = "f",
@@ -38,7 +45,8 @@ def plot_slice_density(
     """Density of f at one point, with its mass below 0 shaded.
 
     That mass is the posterior probability that the label 0 is the likelier one there: what a
-    symmetric approximation of a skewed density gets wrong.
+    symmetric approximation of a skewed density gets wrong. The abscissa names the point, by its
+    number or by its inputs and label.
 
     Parameters
     ----------
@@ -47,6 +55,10 @@ def plot_slice_density(
         kernel.
     index : int
         The point among them; negative ones count from the end.
+    X : array_like, shape (n, d), optional
+        Inputs that the marginals are at. Default those of a DataTree of draws at its data.
+    y : array_like, shape (n,), optional
+        Labels there, 0 and 1. Default those of a DataTree of draws at its data.
     labels : str or sequence of str, optional
         Names for the legend. Default the keys of the mapping.
     gaussian : bool, default False
@@ -68,7 +80,7 @@ def plot_slice_density(
         For an index beyond the points.
     ValueError
         When the marginals have different numbers of points, or f is known exactly at the point;
-        for labels of another number.
+        for labels, `X` or `y` of another number.
     KeyError
         When a DataTree has not the group, or the group not the variable.
     TypeError
@@ -86,19 +98,22 @@ def plot_slice_density(
     >>> import pymc as pm
     >>> import pymc_skewgp as sg
     >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
-    >>> posterior = gp.posterior(np.array([-1.0, 0.0, 1.0]), [1, 1, 1])
-    >>> ax = sg.plot_slice_density({"exact": posterior}, 1, gaussian=True)
+    >>> x, y = np.array([-1.0, 0.0, 1.0]), [1, 1, 1]
+    >>> ax = sg.plot_slice_density({"exact": gp.posterior(x, y)}, 1, X=x, y=y, gaussian=True)
+    >>> ax.get_xlabel()
+    'f at x = 0, y = 1'
     >>> print(ax.get_legend().get_texts()[0].get_text())
     exact: P(f < 0) = 0.0...
     """
-    named = {
-        name: as_marginals(source, var=var, group=group)
-        for name, source in as_named("marginals", marginals, labels).items()
-    }
+    sources = as_named("marginals", marginals, labels)
+    named = {name: as_marginals(each, var=var, group=group) for name, each in sources.items()}
     sizes = {name: each.size for name, each in named.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"marginals must be at the same points, but have these numbers: {sizes}.")
-    place = _as_place(index, next(iter(sizes.values())))
+    size = next(iter(sizes.values()))
+    place = _as_place(index, size)
+    known = _data_of(sources.values(), size) if group == "posterior" else (None, None)
+    point = _point_name(place, size, known[0] if X is None else X, known[1] if y is None else y)
     curves = {name: _at(each, place) for name, each in named.items()}
     if gaussian:
         curves["Gaussian, same moments"] = _gaussian_like(next(iter(curves.values())))
@@ -130,7 +145,7 @@ def plot_slice_density(
             ax.fill_between(below, shade, color=colour, alpha=0.25, lw=0)
     if crosses:
         ax.plot([0.0, 0.0], [0.0, peak], **REFERENCE)
-    ax.set(xlabel=var, ylabel="density", yticks=[])
+    ax.set(xlabel=f"{var} at {point}", ylabel="density", yticks=[])
     legend_on_top(ax)
     return ax
 
@@ -143,6 +158,37 @@ def _as_place(index: int, size: int) -> int:
     if not -size <= place < size:
         raise IndexError(f"index {place} is beyond the {size} point(s) of the marginals.")
     return place % size
+
+
+def _data_of(sources: Iterable[Any], size: int) -> tuple[Any, Any]:
+    """Inputs and labels of a DataTree of draws at its data, each where it has them."""
+    X = y = None
+    for source in sources:
+        if isinstance(source, DataTree):
+            X = _variable(source, "constant_data", "X", size) if X is None else X
+            y = _variable(source, "observed_data", "y", size) if y is None else y
+    return X, y if y is not None and np.isin(y, (0, 1)).all() else None
+
+
+def _variable(tree: DataTree, group: str, name: str, size: int) -> Any:
+    known = tree[group].dataset if group in tree.children else Dataset()
+    fits = name in known and known[name].shape[:1] == (size,)
+    return known[name].to_numpy() if fits else None
+
+
+def _point_name(place: int, size: int, X: Any, y: Any) -> str:
+    """The point as its inputs and label say it, or its number."""
+    text = f"point {place}"
+    if X is not None:
+        inputs = as_inputs("X", X)
+        refuse_other_size(inputs, "marginals", size)
+        if inputs.shape[1] <= _MOST_COLUMNS:
+            _, columns = as_plane("X", X, tuple(range(1, _MOST_COLUMNS + 1)))
+            values = zip(columns, inputs[place], strict=True)
+            text = ", ".join(f"{column} = {value:.3g}" for column, value in values)
+    if y is not None:
+        text += f", {label_name(as_signs(y, size, rows='marginals')[place] > 0)}"
+    return text
 
 
 def _at(marginals: Marginals, index: int) -> Marginals:

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
@@ -15,7 +15,12 @@ from pymc_skewgp._gaussian.weights import Estimate, add_estimates, systematic_re
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._sun import algebra
 from pymc_skewgp._sun.contradiction import refuse_contradictory_latent
-from pymc_skewgp._sun.parameters import SunParameters, cross_covariance, skewness_matrix
+from pymc_skewgp._sun.parameters import (
+    SunParameters,
+    checked_parameters,
+    cross_covariance,
+    skewness_matrix,
+)
 from pymc_skewgp._validation import (
     FloatArray,
     as_count,
@@ -28,7 +33,6 @@ from pymc_skewgp._validation import (
 
 # Weighted draws to resample from, at least: a few would still be the proposal's.
 _LEAST_WEIGHTED = 512
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class SUN:
@@ -102,7 +106,7 @@ class SUN:
         omega = as_covariance("scale", scale)
         delta = as_matrix("skewness", skewness, (omega.shape[0], None))
         cross = cross_covariance(omega, delta)
-        self._set(_checked(mu, omega, cross, truncation, latent_cov, "skewness"))
+        self._set(checked_parameters(mu, omega, cross, truncation, latent_cov, "skewness"))
 
     @classmethod
     def from_cross_cov(
@@ -128,7 +132,7 @@ class SUN:
         """
         omega = as_covariance("scale", scale)
         cross = as_matrix("cross_cov", cross_cov, (omega.shape[0], None))
-        return cls._of(_checked(mu, omega, cross, truncation, latent_cov, "cross_cov"))
+        return cls._of(checked_parameters(mu, omega, cross, truncation, latent_cov, "cross_cov"))
 
     @classmethod
     def _of(cls, parameters: SunParameters) -> Self:
@@ -226,16 +230,8 @@ class SUN:
         """Log density at one point, shape (p,), with its Monte Carlo error."""
         point = as_vector("z", z, self.n_dims) - self.mu
         normalizer = self.log_normalizer  # first: it refuses what could not be computed
-        chol = self._scale_chol
-        white = solve_triangular(chol, point, lower=True)
-        normal = -0.5 * (white @ white + self.n_dims * _LOG_2PI) - np.log(chol.diagonal()).sum()
-        half = solve_triangular(chol, self.cross_cov, lower=True)
-        inside = log_orthant(
-            self.truncation + half.T @ white,
-            self.latent_cov - half.T @ half,
-            as_count("n_draws", n_draws),
-            random_seed,
-        )
+        normal, limits, cov = algebra.density_terms(self._parameters, point, self._scale_chol)
+        inside = log_orthant(limits, cov, as_count("n_draws", n_draws), random_seed)
         return add_estimates(normal, inside, normalizer)
 
     def logcdf(self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0) -> Estimate:
@@ -434,25 +430,3 @@ class SUN:
         if rows.size == 0 or np.unique(rows).size != rows.size:
             raise ValueError(f"idx must name at least one coordinate, each once; got {idx!r}.")
         return rows
-
-
-def _checked(
-    mu: ArrayLike,
-    scale: FloatArray,
-    cross_cov: FloatArray,
-    truncation: ArrayLike,
-    latent_cov: ArrayLike,
-    cross_name: str,
-) -> SunParameters:
-    p, s = cross_cov.shape
-    location = as_vector("mu", mu, p)
-    gamma = as_vector("truncation", truncation, s)
-    if s == 0:
-        linalg.cholesky("scale", scale)
-        return SunParameters(location, scale, cross_cov, gamma, np.zeros((0, 0)))
-    latent = as_covariance("latent_cov", latent_cov, s)
-    linalg.cholesky("scale", scale)
-    linalg.cholesky("latent_cov", latent)
-    joint = np.block([[latent, cross_cov.T], [cross_cov, scale]])
-    linalg.cholesky(f"[[latent_cov, C'], [C, scale]] (C from {cross_name})", joint)
-    return SunParameters(location, scale, cross_cov, gamma, latent)

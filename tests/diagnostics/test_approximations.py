@@ -235,9 +235,9 @@ class TestModels:
 
     def test_a_basis_of_too_many_columns(self):
         five = np.random.default_rng(0).normal(size=(2, 5))
-        told = problem(X=five, new=np.zeros((0, 5)), cov_func=pm.gp.cov.ExpQuad(5, ls=np.ones(5)))
+        given = problem(X=five, new=np.zeros((0, 5)), cov_func=pm.gp.cov.ExpQuad(5, ls=np.ones(5)))
         with pytest.raises(ValueError, match=r"a basis for 5 input columns.*for \[1, 2, 3\]"):
-            METHODS["hsgp_nuts"](told)
+            METHODS["hsgp_nuts"](given)
 
     @pytest.mark.parametrize("name", ["ep", "laplace"])
     def test_options_that_there_are_not(self, name):

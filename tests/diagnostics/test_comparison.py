@@ -148,7 +148,7 @@ class TestTable:
         f[..., 1] = np.repeat(f[:, ::10, 1], 10, axis=1)  # each number ten times
         monkeypatch.setitem(METHODS, "exact", lambda p: from_draws(p, f, drawing=2.0))
         row = compare(methods=["exact"], draws=250).table.loc["exact"]
-        # 100 different numbers over 2 seconds; the estimate of their worth is good to a third.
+        # 100 different numbers over 2 seconds; the estimate of ESS is good to a third.
         assert row["ess_per_second"] == pytest.approx(50.0, rel=0.35)
 
 
@@ -209,7 +209,7 @@ class TestSummary:
             (0.024, 0.002, 0.021, "< 0.025"),
             (0.044, 0.002, 0.0, "0.044 ± 0.002"),
             (0.044, 0.002, 0.021, "0.044 ± 0.002"),
-            (0.003, 0.002, 0.0, "< 0.0040"),  # a Gaussian, nearer than the reference can tell
+            (0.003, 0.002, 0.0, "< 0.0040"),  # a Gaussian, nearer than the reference's error
         ],
     )
     def test_monte_carlo_error_is_named_as_such(self, value, error, noise, text):

@@ -80,7 +80,7 @@ class TestDraws:
 
     @pytest.mark.parametrize("n_draws", [1, 3])
     def test_a_few_draws(self, n_draws):
-        """Too few to tell autocorrelation: as if independent."""
+        """Too few to estimate autocorrelation from: as if independent."""
         draws = np.random.default_rng(0).normal(size=(2, n_draws, 3))
         flat = draws.reshape(-1, 3)
         at = DrawnMarginals(draws)
@@ -97,7 +97,7 @@ class TestDraws:
 
 @pytest.mark.parametrize("rho", [0.0, 0.7])
 def test_errors_are_honest(rho):
-    """4 chains of 1000 at 400 points, each an autoregression of its own, bent to be skewed.
+    """4 chains of 1000 at 400 points, each an autoregression of its own, transformed to be skewed.
 
     Mean squares of errors over those stated: the ratio has a relative error of sqrt(2/400) = .07,
     and some .05 more of the estimated effective sample sizes and the delta method; .35 is three

@@ -91,7 +91,7 @@ class TestMethods:
         assert smallest_p(places) < SIZE
 
     def test_the_prior_alone_is_not(self):
-        """As the documentation says of errors that cancel; it tells the truths' distribution."""
+        """As the documentation says of errors that cancel; it knows the truths' distribution."""
         tree, places = run(process(), prior_alone, n_simulations=100)
         assert smallest_p(places) > SIZE
         assert tree["prior_sbc"].attrs["method"] == "prior_alone"
@@ -120,7 +120,7 @@ class TestTruths:
             assert np.abs(found).max() < 4.0 / np.sqrt(4000)
 
     def test_with_pseudo_points(self):
-        """Against draws of the Gaussian prior, kept where their signs are as told."""
+        """Against draws of the Gaussian prior, kept where their signs are as given."""
         everywhere = np.vstack([POINTS, X])
         K = 4.0 * np.exp(-0.5 * (everywhere - everywhere.T) ** 2)
         f = np.random.default_rng(1).multivariate_normal(np.zeros(10), K, 60_000)

@@ -17,7 +17,7 @@ def test_one_label(variance, label):
     found = posterior_skewness(SkewGPPosterior([0.0], [label], cov_func=rbf(variance)))
     exact = (2 * label - 1) * skewnorm(np.sqrt(variance)).stats("s")
     gap = np.abs(found["skewness"].values - exact)
-    assert gap[0] < 4 * found["mcse"].values[0] < 0.4
+    assert gap[0] < 4 * found["skewness_se"].values[0] < 0.4
 
 
 def test_two_labels():
@@ -25,8 +25,8 @@ def test_two_labels():
     found = posterior_skewness(SkewGPPosterior(X, [1, 0], cov_func=kernel, n_draws=8192))
     exact = probit_posterior_quadrature(kernel(X), [1, 0]).skewness
     # 4 standard errors: false alarms 6e-5 each.
-    assert (np.abs(found["skewness"] - exact) < 4 * found["mcse"]).all()
-    assert (found["mcse"] < 0.05).all()
+    assert (np.abs(found["skewness"] - exact) < 4 * found["skewness_se"]).all()
+    assert (found["skewness_se"] < 0.05).all()
 
 
 def test_many_labels_and_draws_of_the_same_posterior():
@@ -51,8 +51,8 @@ def test_many_labels_and_draws_of_the_same_posterior():
     for source in (posterior, posterior.marginals(x), draws):
         found = posterior_skewness(source)
         name = "pred_id" if isinstance(source, LatentMarginals) else "obs_id"
-        assert found["skewness"].dims == found["mcse"].dims == (name,)
-        assert (np.abs(found["skewness"] - wanted) < 4.5 * found["mcse"]).all()
+        assert found["skewness"].dims == found["skewness_se"].dims == (name,)
+        assert (np.abs(found["skewness"] - wanted) < 4.5 * found["skewness_se"]).all()
 
 
 def test_of_draws():
@@ -62,12 +62,12 @@ def test_of_draws():
         pred_dims={"g": ["a", "b"]},
         pred_coords={"b": ["x", "y", "z"]},
     )
-    found = posterior_skewness(tree, "g", group="predictions")
+    found = posterior_skewness(tree, var="g", group="predictions")
     assert found["skewness"].dims == ("a", "b")
     np.testing.assert_allclose(found["skewness"], skew(draws.reshape(-1, 2, 3), axis=0), rtol=1e-12)
     assert found["b"].values.tolist() == ["x", "y", "z"]
     # Gamma with shape 2 has skewness 2 / sqrt(2); six errors beyond 4.5 standard ones: 4e-5.
-    assert (np.abs(found["skewness"] - np.sqrt(2.0)) < 4.5 * found["mcse"]).all()
+    assert (np.abs(found["skewness"] - np.sqrt(2.0)) < 4.5 * found["skewness_se"]).all()
 
 
 def test_errors_pass_through():

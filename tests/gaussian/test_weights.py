@@ -141,7 +141,7 @@ def test_one_replicate_has_no_standard_error():
 
 
 def test_chain_relative_ess():
-    """Independent draws are worth their number, AR(1) ones (1 - a)/(1 + a) of it.
+    """Independent draws have a relative ESS of 1, AR(1) ones of (1 - a)/(1 + a).
 
     The estimator's own error at 8 x 2000 draws is some 5%.
     """

@@ -1,4 +1,4 @@
-"""Draws of the prior, checked by its moments, and the signs told."""
+"""Draws of the prior, checked by its moments, and the signs given."""
 
 import numpy as np
 import pymc as pm

@@ -1,4 +1,4 @@
-"""Right and wrong predictions, told apart and counted."""
+"""Right and wrong predictions, distinguished and counted."""
 
 import arviz as az
 import numpy as np

@@ -10,7 +10,7 @@ X = np.array([1.0, -1.0, 0.0, 2.0])
 ORDER = [1, 2, 0, 3]
 VALUE = np.array([0.5, -0.2, 0.1, -0.3])
 ERROR = np.array([0.1, 0.02, 0.03, 0.04])
-DATA = Dataset({"skewness": ("obs_id", VALUE), "mcse": ("obs_id", ERROR)})
+DATA = Dataset({"skewness": ("obs_id", VALUE), "skewness_se": ("obs_id", ERROR)})
 PLANE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.5]])
 
 
@@ -31,7 +31,7 @@ def test_line_with_twice_the_standard_error():
         at = vertices[vertices[:, 0] == x, 1]
         assert at.min() == pytest.approx(value - 2 * error)
         assert at.max() == pytest.approx(value + 2 * error)
-    assert ax.get_ylabel() == "skewness of f ± 2 MCSE"
+    assert ax.get_ylabel() == "skewness of f ± 2 SE"
 
 
 def test_numbers_have_no_band():
@@ -104,7 +104,13 @@ def test_contour_where_all_is_symmetric():
     [
         (np.zeros((4, 3)), VALUE, {}, ValueError, r"1 or 2 column\(s\), got 3: choose"),
         (X[:3], VALUE, {}, ValueError, r"3 row\(s\), but skewness has 4"),
-        (X, Dataset({"mcse": 1.0}), {}, KeyError, r"no variable 'skewness'.*\['mcse'\]"),
+        (
+            X,
+            Dataset({"skewness_se": 1.0}),
+            {},
+            KeyError,
+            r"no variable 'skewness'.*\['skewness_se'\]",
+        ),
         (X, "skewness", {}, TypeError, "skewness must be numeric, got str"),
         (X, VALUE[:, None], {}, ValueError, r"1 dimension\(s\)"),
         (PLANE, VALUE, {"kind": "map"}, ValueError, '"scatter" or "contour", got \'map\''),

@@ -91,7 +91,7 @@ def test_draws_are_smoothed():
     (line,) = curves(ax)
     expected = gaussian_kde(draws[..., 2].ravel())(line.get_xdata())
     np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-10)
-    assert ax.get_xlabel() == "g"
+    assert ax.get_xlabel() == "g at point 2"
     assert legend(ax) == ["P(g < 0) < 0.001"]
 
 
@@ -129,3 +129,40 @@ def test_no_room_below_a_density():
 def test_what_has_no_density(marginals, index, options, error, message):
     with pytest.raises(error, match=message):
         plot_slice_density(marginals, index, **options)
+
+
+class TestThePointIsNamed:
+    def label(self, marginals=MIXTURE, index=1, **options):
+        return plot_slice_density(marginals, index, **options).get_xlabel()
+
+    def test_by_its_number(self):
+        assert self.label() == "f at point 1"
+        assert self.label(index=-2) == "f at point 0"
+
+    def test_by_its_inputs_and_label(self):
+        X = np.array([[0.0, 1.0], [2.0, -0.51234]])
+        assert self.label(X=X) == "f at x0 = 2, x1 = -0.512"
+        assert self.label(X=X[:, 1], y=[0, 1]) == "f at x = -0.512, y = 1"
+        assert self.label(y=[0, 1], index=0) == "f at point 0, y = 0"
+        assert self.label(X=np.zeros((2, 9)), y=[1, -1]) == "f at point 1, y = 0"
+
+    def test_by_the_data_of_a_tree(self):
+        groups = {
+            "posterior": {"f": np.random.default_rng(0).normal(size=(2, 50, 2))},
+            "constant_data": {"X": np.array([[0.0], [2.0]])},
+            "observed_data": {"y": np.array([0, 1])},
+        }
+        tree = az.from_dict(groups)
+        assert self.label(tree) == "f at x = 2, y = 1"
+        assert self.label({"exact": MIXTURE, "draws": tree}) == "f at x = 2, y = 1"
+        assert self.label(tree, X=[5.0, 6.0]) == "f at x = 6, y = 1"
+        # Counts are no labels, and other data than one row a point are not of the points.
+        groups["observed_data"] = {"y": np.array([3, 7])}
+        groups["constant_data"] = {"X": np.zeros((3, 1))}
+        assert self.label(az.from_dict(groups)) == "f at point 1"
+
+    def test_data_of_another_size(self):
+        with pytest.raises(ValueError, match=r"X has 3 row\(s\), but marginals has 2 point\(s\)"):
+            self.label(X=np.zeros(3))
+        with pytest.raises(ValueError, match=r"y must have shape \(2,\)"):
+            self.label(y=[1])

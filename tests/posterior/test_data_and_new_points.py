@@ -264,7 +264,7 @@ class TestDraws:
     def test_skewness(self, posterior, draws):
         """Both with errors of their own; 5 of these at 12 points: false alarms 1e-5."""
         of_draws, exact = sg.posterior_skewness(draws), sg.posterior_skewness(posterior)
-        error = np.hypot(of_draws["mcse"], exact["mcse"])
+        error = np.hypot(of_draws["skewness_se"], exact["skewness_se"])
         assert (np.abs(of_draws["skewness"] - exact["skewness"]) < 5.0 * error).all()
 
     def test_coverage(self, posterior, draws):

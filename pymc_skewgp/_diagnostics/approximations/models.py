@@ -13,7 +13,7 @@ from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 BASIS = {1: 60, 2: 20, 3: 9}
 _BOUNDARY = 1.5  # of the range of the inputs
 _ITERATIONS = 30_000
-_ELBO_SHARE = 10  # the last tenth of the iterations tells the bound
+_ELBO_SHARE = 10  # the bound is the mean over the last tenth of the iterations
 
 
 def latent_model(problem: Problem) -> pm.Model:

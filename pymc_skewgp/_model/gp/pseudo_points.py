@@ -43,14 +43,14 @@ def as_pseudo_points(points: Any, phase: Any, truncation: Any, n_columns: float)
     )
 
 
-def at_point(pseudo: PseudoPoints, point: Point) -> dict[str, Any]:
-    """Arguments of a posterior, with variables at their values; none without pseudo-points."""
-    if pseudo.points is None:
+def pseudo_points_at(gp: Any, point: Point) -> dict[str, Any]:
+    """Those of a SkewGP by name, with variables at their values; none where it has none."""
+    if gp.pseudo_points is None:
         return {}
-    named = zip(("pseudo_points", "phase", "truncation"), pseudo, strict=True)
+    values = {name: getattr(gp, name) for name in ("pseudo_points", "phase", "truncation")}
     return {
         name: compile_at([], value, point)() if isinstance(value, Variable) else value
-        for name, value in named
+        for name, value in values.items()
     }
 
 

@@ -1,10 +1,8 @@
 """`SkewGP`: a Gaussian process whose sign is known at a few points, used like ``pm.gp.Latent``."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-import numpy as np
-import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -13,17 +11,16 @@ from xarray import DataTree
 from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._gaussian.truncated import Seed
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp._model.gp.definition import Definition
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point
 from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
     as_label_graph,
     process_at,
-    refuse_other_than_gp_objects,
     refuse_unknown_options,
-    shape_now,
 )
-from pymc_skewgp._model.gp.pseudo_points import PseudoPoints, as_pseudo_points, at_point
+from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
 from pymc_skewgp._model.gp.variables import (
     FunctionAt,
@@ -40,7 +37,7 @@ from pymc_skewgp._validation import as_generator
 _JITTER = 1e-6  # as pm.gp has it
 
 
-class SkewGP:
+class SkewGP(Definition):
     r"""Skew Gaussian process.
 
     A Gaussian process :math:`f \sim GP(m, k)` conditioned on
@@ -92,49 +89,8 @@ class SkewGP:
     log evidence -1.78
     """
 
-    def __init__(
-        self,
-        *,
-        mean_func: Any = None,
-        cov_func: Any,
-        pseudo_points: Any = None,
-        phase: Any = None,
-        truncation: Any = 0.0,
-    ) -> None:
-        mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
-        refuse_other_than_gp_objects(cov_func, mean_func)
-        self.mean_func = mean_func
-        self.cov_func = cov_func
-        pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
-        self.pseudo_points, self.phase, self.truncation = pseudo
-        # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
-        self.model = pm.Model.get_context(error_if_none=False)
-        self._function: FunctionAt | None = None  # of `prior`
-        self._labelled: tuple[Any, Any] | None = None
-
-    @property
-    def n_columns(self) -> float:
-        """Columns that inputs must have: infinity where the kernel takes any number."""
-        return getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
-
-    @property
-    def n_pseudo_points(self) -> int:
-        """Number s of pseudo-points."""
-        return 0 if self.pseudo_points is None else shape_now(self.pseudo_points)[0] or 0
-
-    def __repr__(self) -> str:
-        return (
-            f"SkewGP(cov_func={type(self.cov_func).__name__}, "
-            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points})"
-        )
-
-    def __add__(self, other: object) -> NoReturn:
-        """Raise: of a sum of SkewGPs the sign is known nowhere."""
-        raise TypeError(
-            "SkewGPs are not additive: add the covariance functions, as in "
-            "SkewGP(cov_func=cov1 + cov2, pseudo_points=...), whose pseudo-points then are about "
-            "the sum."
-        )
+    _function: FunctionAt | None = None  # of `prior`
+    _labelled: tuple[Any, Any] | None = None  # of `marginal_likelihood`
 
     def prior(
         self,
@@ -339,7 +295,6 @@ class SkewGP:
         """
         values = as_point(point)
         inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
-        pseudo = PseudoPoints(self.pseudo_points, self.phase, self.truncation)
         return SkewGPPosterior(
             inputs,
             y,
@@ -348,7 +303,7 @@ class SkewGP:
             likelihood=likelihood_at(likelihood, values),
             n_draws=n_draws,
             random_seed=random_seed,
-            **at_point(pseudo, values),
+            **pseudo_points_at(self, values),
         )
 
     def sample_latent(

@@ -33,12 +33,12 @@ def matern12(a, b, ls, eta):
 
 def model_of(s=0, reparameterize=False, X=X, **kwargs):
     """A SkewGP with random hyperparameters and its prior in a model."""
-    told = {"pseudo_points": [[0.5], [2.0]][:s], "phase": [1.0, -1.0][:s]} if s else {}
+    pseudo = {"pseudo_points": [[0.5], [2.0]][:s], "phase": [1.0, -1.0][:s]} if s else {}
     with pm.Model() as model:
         ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
         if s == 2:
-            told["truncation"] = pm.Normal("t")
-        gp = SkewGP(cov_func=eta**2 * pm.gp.cov.Matern12(1, ls=ls), **told)
+            pseudo["truncation"] = pm.Normal("t")
+        gp = SkewGP(cov_func=eta**2 * pm.gp.cov.Matern12(1, ls=ls), **pseudo)
         gp.prior("f", X, reparameterize=reparameterize, **kwargs)
     return model, gp
 

@@ -36,12 +36,12 @@ def constant(value, chains=CHAINS, draws=DRAWS):
 
 def process(s=0):
     """A SkewGP with random hyperparameters, and the same with numbers: ls 0.8, eta 1.5."""
-    told = {"pseudo_points": [[0.5], [2.0]][:s], "phase": [1.0, -1.0][:s]} if s else {}
+    pseudo = {"pseudo_points": [[0.5], [2.0]][:s], "phase": [1.0, -1.0][:s]} if s else {}
     with pm.Model():
         ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
         if s == 2:
-            told["truncation"] = pm.Normal("t")
-    return SkewGP(cov_func=eta**2 * pm.gp.cov.Matern12(1, ls=ls), **told)
+            pseudo["truncation"] = pm.Normal("t")
+    return SkewGP(cov_func=eta**2 * pm.gp.cov.Matern12(1, ls=ls), **pseudo)
 
 
 POINT = {"ls": 0.8, "eta": 1.5}
@@ -348,7 +348,7 @@ class TestPlainErrors:
 
 
 @pytest.mark.usefixtures("in_python")
-def test_few_effective_candidates_are_told_of_once(monkeypatch):
+def test_few_effective_candidates_are_warned_of_once(monkeypatch):
     original = latent_draws.pick_draw
 
     def poor(*args, **kwargs):

@@ -28,7 +28,7 @@ def rbf(a, b=None, ls=0.8, variance=2.25):
     return variance * np.exp(-0.5 * gap**2) + (JITTER * np.eye(len(a)) if b is None else 0.0)
 
 
-def told(s):
+def pseudo(s):
     """Arguments for s pseudo-points."""
     if not s:
         return {}
@@ -37,7 +37,7 @@ def told(s):
 
 def skew_gp(s, ls=0.8, eta=1.5, **changes):
     mean = pm.gp.mean.Linear([0.4], 0.1)
-    return SkewGP(mean_func=mean, cov_func=eta**2 * ExpQuad(1, ls=ls), **{**told(s), **changes})
+    return SkewGP(mean_func=mean, cov_func=eta**2 * ExpQuad(1, ls=ls), **{**pseudo(s), **changes})
 
 
 def exact(s, inputs, ls=0.8, variance=2.25, truncation=TRUNCATION):
@@ -309,7 +309,7 @@ class TestRandomTruncation:
 
 
 class TestData:
-    """Inputs and labels held by `pm.Data`, and changed."""
+    """Inputs and labels in `pm.Data`, and changed."""
 
     def test_inputs_of_prior_and_conditional(self, s):
         with pm.Model() as model:
@@ -361,7 +361,7 @@ class TestInvalidWhileSampling:
     def test_negative_variance(self):
         with pm.Model() as model:
             v = pm.Normal("v")
-            gp = SkewGP(cov_func=v * ExpQuad(1, ls=0.8), **told(1))
+            gp = SkewGP(cov_func=v * ExpQuad(1, ls=0.8), **pseudo(1))
             gp.prior("f", X)
             gp.marginal_likelihood("y", X, Y)
         function = model.compile_logp(vars=[model["f"], model["y"]], sum=False, mode=PLAIN)
@@ -518,7 +518,7 @@ class TestPlainErrors:
     @pytest.mark.parametrize("points", [0, 1])
     def test_constant_hyperparameters(self, cov_func, message, points):
         """At build: no sampler could mend them."""
-        gp = SkewGP(cov_func=cov_func, **told(points))
+        gp = SkewGP(cov_func=cov_func, **pseudo(points))
         for call in (
             lambda: gp.prior("f", X),
             lambda: gp.prior("f", X, reparameterize=True),

@@ -19,13 +19,13 @@ def matern(X, Xs=None, diag=False):
 
 
 def test_equal_to_the_array_form():
-    told = {"pseudo_points": [[0.5], [3.0]], "phase": [-1, 1], "truncation": [0.3, 0.0]}
+    pseudo = {"pseudo_points": [[0.5], [3.0]], "phase": [-1, 1], "truncation": [0.3, 0.0]}
     gp = SkewGP(
-        mean_func=pm.gp.mean.Linear([0.5], 0.1), cov_func=2.0**2 * cov.Matern52(1, ls=0.8), **told
+        mean_func=pm.gp.mean.Linear([0.5], 0.1), cov_func=2.0**2 * cov.Matern52(1, ls=0.8), **pseudo
     )
     found = gp.posterior(X, Y, random_seed=3)
     expected = SkewGPPosterior(
-        X, Y, cov_func=matern, mean_func=lambda X: 0.5 * X[:, 0] + 0.1, random_seed=3, **told
+        X, Y, cov_func=matern, mean_func=lambda X: 0.5 * X[:, 0] + 0.1, random_seed=3, **pseudo
     )
     # The same draws under matrices equal to round-off.
     assert found.log_marginal_likelihood.value == pytest.approx(
@@ -80,7 +80,7 @@ def test_white_noise_belongs_to_the_function():
     np.testing.assert_allclose(tree["predictions"]["f"].std(("chain", "draw")), sd, rtol=0.025)
 
 
-def test_nan_hyperparameter_is_told_of():
+def test_nan_hyperparameter_is_refused():
     with pm.Model():
         ls = pm.Gamma("ls", 2, 1)
     posterior = SkewGP(cov_func=cov.ExpQuad(1, ls=ls)).posterior(X, Y, point={"ls": np.nan})

@@ -33,7 +33,7 @@ SETTINGS = {
     "random_seed": 1,
     "compute_convergence_checks": False,  # short chains, on purpose
 }
-# Few draws and short chains are told of in the log, which is not what is tested here.
+# Few draws and short chains are in the log, which is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -149,7 +149,7 @@ class TestPredictive:
         y = tree["prior_predictive"]["y"]
         assert y.dims == ("chain", "draw", "obs")
         assert set(np.unique(y)) == {0, 1}
-        # Where the prior is told that f > 0: P(y = 1) = E[1/2 + atan(eta) / pi] = 0.75 or so.
+        # Where the prior knows that f > 0: P(y = 1) = E[1/2 + atan(eta) / pi] = 0.75 or so.
         near = y.isel(obs=5).mean()
         assert 0.55 < near < 0.95  # 100 draws; four standard errors below .2
 
@@ -282,7 +282,7 @@ class TestLogLikelihood:
         assert result.elpd_i.dims == ("obs_id",)
         assert result.elpd_i.shape == (8,)
         assert (result.elpd_i < 0).all()
-        # Better than tossing coins, and no label is worth more than the likelihood gives it.
+        # Better than tossing coins, and no label counts for more than the likelihood gives it.
         in_sample = np.log(np.exp(tree["log_likelihood"]["y"]).mean(("chain", "draw"))).sum()
         assert result.elpd < float(in_sample)
         assert np.isfinite(result.p)

@@ -1,0 +1,55 @@
+"""What a SkewGP is: mean, kernel and pseudo-points."""
+
+from typing import Any, NoReturn
+
+import numpy as np
+import pymc as pm
+
+from pymc_skewgp._model.gp.process import refuse_other_than_gp_objects, shape_now
+from pymc_skewgp._model.gp.pseudo_points import as_pseudo_points
+
+
+class Definition:
+    """Mean, kernel and pseudo-points, checked; see `SkewGP` for what they are."""
+
+    def __init__(
+        self,
+        *,
+        mean_func: Any = None,
+        cov_func: Any,
+        pseudo_points: Any = None,
+        phase: Any = None,
+        truncation: Any = 0.0,
+    ) -> None:
+        mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
+        refuse_other_than_gp_objects(cov_func, mean_func)
+        self.mean_func = mean_func
+        self.cov_func = cov_func
+        pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
+        self.pseudo_points, self.phase, self.truncation = pseudo
+        # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
+        self.model = pm.Model.get_context(error_if_none=False)
+
+    @property
+    def n_columns(self) -> float:
+        """Columns that inputs must have: infinity where the kernel takes any number."""
+        return getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
+
+    @property
+    def n_pseudo_points(self) -> int:
+        """Number s of pseudo-points."""
+        return 0 if self.pseudo_points is None else shape_now(self.pseudo_points)[0] or 0
+
+    def __repr__(self) -> str:
+        return (
+            f"SkewGP(cov_func={type(self.cov_func).__name__}, "
+            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points})"
+        )
+
+    def __add__(self, other: object) -> NoReturn:
+        """Raise: of a sum of SkewGPs the sign is known nowhere."""
+        raise TypeError(
+            "SkewGPs are not additive: add the covariance functions, as in "
+            "SkewGP(cov_func=cov1 + cov2, pseudo_points=...), whose pseudo-points then are about "
+            "the sum."
+        )
