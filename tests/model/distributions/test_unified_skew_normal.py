@@ -86,7 +86,9 @@ class TestRandom(BaseTestDistributionRandom):
 
     def reference_dist(self):
         rng = self.get_random_state()
-        return lambda size, **parameters: independent_sun_draws(SUN(**parameters), size, rng)
+        return lambda size, **parameters: independent_sun_draws(
+            SUN(**parameters).parameters, size, rng
+        )
 
 
 # Density
