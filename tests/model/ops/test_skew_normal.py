@@ -16,6 +16,8 @@ from pymc_skewgp._model.ops.skew_normal import (
     sun_of_process,
 )
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 # These graphs run once: compiling them would be all of the time.
 PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
 P = 5
