@@ -10,7 +10,7 @@ editable mode, at the first run and whenever pyproject.toml or the version of Py
 """
 
 # This file needs nothing but the standard library, and it parses under every Python from 2.7 on:
-# an old one is told in one sentence what is wrong. So no f-strings and no annotations here.
+# an old one prints one sentence that says what is wrong. So no f-strings and no annotations here.
 
 import hashlib
 import json

@@ -146,11 +146,11 @@ def steep():
                     warnings.simplefilter("always")
                     latent = sg.SkewGPPosterior(x, y, cov_func=kernel).latent
                 spent = time.perf_counter() - start
-                told = f", warned {len(caught)}" if caught else ""
+                warned = f", warned {len(caught)}" if caught else ""
                 yield (
                     f"std error, variance {variance:g}, lengthscale {lengthscale}, n={n}",
                     "<= 0.1 nat",
-                    f"{latent.log_prob.std_error:.3f} ({latent.method}, {spent:.1f} s{told})",
+                    f"{latent.log_prob.std_error:.3f} ({latent.method}, {spent:.1f} s{warned})",
                 )
 
 

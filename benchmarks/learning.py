@@ -32,7 +32,7 @@ from runner import run_sections
 from threadpoolctl import threadpool_limits
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.label_evidence import EvidenceByEP, Orthants, evidence_estimate
+from pymc_skewgp._posterior.evidence_gradient import EvidenceByEP, EvidenceTerms, evidence_estimate
 
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn", "GPy")
 SEED = 8927
@@ -49,11 +49,12 @@ LOG_ETA = np.arange(-3.0, 7.61, 0.2)
 DOUBT = 3.0
 
 
-def orthants(X, sign, log_ls, log_eta):
+def terms(X, sign, log_ls, log_eta):
     squared = ((X[:, None] - X) ** 2).sum(axis=-1)
     cov = np.exp(2 * log_eta - 0.5 * squared * np.exp(-2 * log_ls))
-    cov = cov * sign * sign[:, None] + np.eye(len(X))
-    return Orthants(np.zeros(len(X)), cov, np.zeros(0), np.zeros((0, 0)))
+    lower, upper = np.where(sign > 0, 0.0, -np.inf), np.where(sign > 0, np.inf, 0.0)
+    none = np.zeros(0)
+    return EvidenceTerms(lower, upper, cov + np.eye(len(X)), none, none, np.zeros((0, 0)))
 
 
 def grid_best(X, sign, found):
@@ -63,13 +64,13 @@ def grid_best(X, sign, found):
     for log_ls in LOG_LS + scale:
         ep = EvidenceByEP()
         for log_eta in LOG_ETA:
-            by_ep[log_ls, log_eta] = ep(orthants(X, sign, log_ls, log_eta)).value
+            by_ep[log_ls, log_eta] = ep(terms(X, sign, log_ls, log_eta)).value
     best = max(by_ep.values())
     close = [point for point, value in by_ep.items() if value > best - DOUBT]
-    twisted = {p: evidence_estimate(orthants(X, sign, *p), 256, 1).value for p in close}
+    twisted = {p: evidence_estimate(terms(X, sign, *p), 256, 1).value for p in close}
     best_by_twisting = sorted(close, key=lambda p: -twisted[p])[:5]
-    again = [evidence_estimate(orthants(X, sign, *p), 4096, 2) for p in best_by_twisting]
-    ours = evidence_estimate(orthants(X, sign, *found), 4096, 3)
+    again = [evidence_estimate(terms(X, sign, *p), 4096, 2) for p in best_by_twisting]
+    ours = evidence_estimate(terms(X, sign, *found), 4096, 3)
     return max(again, key=lambda e: e.value), ours, len(by_ep), len(close)
 
 

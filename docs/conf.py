@@ -71,6 +71,7 @@ myst_heading_anchors = 3
 shutil.rmtree(ROOT / "docs" / "generated", ignore_errors=True)
 autosummary_generate = True
 autosummary_ignore_module_all = False
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"  # numpydoc has them
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False

@@ -192,8 +192,8 @@ def main():
     twisted, chained = min_ess_per_second(dt), min_ess_per_second(chain)
     print(
         "\nSmallest effective sample size (ESS) of f for each second (ESS in all):"
-        f"\n  twisted {twisted[1]:9.0f} ({twisted[0]:.0f} of 4000)"
-        f"\n  lin-ess {chained[1]:9.0f} ({chained[0]:.0f} of 8000)"
+        f"\n  twisted {twisted[1]:9.1f} ({twisted[0]:.0f} of 4000)"
+        f"\n  lin-ess {chained[1]:9.1f} ({chained[0]:.0f} of 8000)"
         f"\n  ratio   {twisted[1] / chained[1]:9.0f}"
     )
     draw_figure(arguments.figure, skew, scaler, X, y, pseudo_points, phase)

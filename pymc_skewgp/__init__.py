@@ -18,13 +18,16 @@ from pymc_skewgp._errors import (
     InexactStepWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
+    NotConjugateError,
+    NotConjugateWarning,
     NotPositiveDefiniteError,
     OptimumConvergenceWarning,
     SkewGPWarning,
     StuckChainWarning,
     TooManyDrawsError,
 )
-from pymc_skewgp._gaussian.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
+from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.frechet import maximize_frechet_bound
@@ -34,7 +37,6 @@ from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.probit_model import NotConjugateError
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.lin_ess import LinESS
@@ -74,6 +76,7 @@ __all__ = [
     "MarginalProbit",
     "Moments",
     "NotConjugateError",
+    "NotConjugateWarning",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
     "Probability",

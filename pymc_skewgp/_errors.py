@@ -24,6 +24,25 @@ class ContradictoryPseudoPointsError(DoublePrecisionError):
     """Signs at pseudo-points so improbable that round-off in the covariance decides the answer."""
 
 
+class NotConjugateError(ValueError):
+    """A variable is not a SkewGP whose only children are observations with a known likelihood.
+
+    Parameters
+    ----------
+    reason : str
+        What was found.
+    remedy : str
+        What to do.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"{reason} {remedy}".rstrip())
+        self.reason, self.remedy = reason, remedy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.reason, self.remedy)
+
+
 class SkewGPWarning(UserWarning):
     """Base of every warning this package gives, so that one filter reaches them all."""
 
@@ -33,15 +52,19 @@ class JitterWarning(SkewGPWarning):
 
 
 class EPConvergenceWarning(SkewGPWarning):
-    """Expectation propagation stopped before its sites settled."""
+    """Expectation propagation stopped before it converged."""
 
 
 class LowEffectiveSampleWarning(SkewGPWarning):
-    """The weighted draws behind an estimate are worth far fewer independent ones."""
+    """The effective sample size of weighted draws is far below their number."""
 
 
 class InexactStepWarning(SkewGPWarning):
     """A step of a Markov chain drew a part of its state by weights, not exactly."""
+
+
+class NotConjugateWarning(SkewGPWarning):
+    """NUTS samples a latent function that no exact step can draw, on its own correlated scale."""
 
 
 class StuckChainWarning(SkewGPWarning):
@@ -71,6 +94,11 @@ def no_warnings() -> Iterator[None]:
         yield
     finally:
         _quiet.reset(token)
+
+
+def warnings_are_wanted() -> bool:
+    """Whether no `no_warnings` is in force."""
+    return not _quiet.get()
 
 
 def warn(message: str, category: type[SkewGPWarning], stacklevel: int) -> None:

@@ -19,8 +19,8 @@ _CGROUP_FILES = (
 def refuse_too_many_draws(what: str, draws: int, rows: int, buffers: int = SAMPLER_BUFFERS) -> None:
     """Raise where `draws` draws of `rows` numbers cannot fit into memory.
 
-    `what` names the argument that asks for them. Where the system does not tell how much memory
-    there is, nothing is refused.
+    `what` names the argument that asks for them. Where it is not known how much memory there is,
+    nothing is refused.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def refuse_too_many_draws(what: str, draws: int, rows: int, buffers: int = SAMPL
 def available_bytes(
     proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """Memory that this process may still take, None where the system does not tell.
+    """Memory that this process may still take, None where that is not known.
 
     The least of what the machine has available and of what is left of the limits on the process's
     control groups, as containers and batch systems set them.

@@ -1,4 +1,4 @@
-"""One BLAS thread for matrices that are not worth more, and in chains that run side by side.
+"""One BLAS thread for small matrices, and in chains that run side by side.
 
 The samplers alternate between matrix products of some hundred rows and work in between. Waking a
 second thread for each of these takes longer than it saves, and where several chains run at once,
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 # Rows of a square matrix whose factorisation a second thread begins to speed up.
-_WORTH_THREADS = 1000
+_MANY_ROWS = 1000
 
 
 class _Holders:
@@ -36,7 +36,7 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # The lock may have been held by a thread that the child does not have.
+    # The lock may be taken by a thread that the child does not have.
     os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -61,7 +61,7 @@ def few_blas_threads(n: int) -> Iterator[None]:
     >>> with few_blas_threads(100):
     ...     pass
     """
-    if n > _WORTH_THREADS and not _one_of_several():
+    if n > _MANY_ROWS and not _one_of_several():
         yield
         return
     holders = _holders

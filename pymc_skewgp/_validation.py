@@ -205,7 +205,7 @@ def as_generator(random_seed: Any, name: str = "random_seed") -> np.random.Gener
         return np.random.default_rng(random_seed)
     if isinstance(random_seed, np.random.RandomState):
         raise TypeError(
-            f"{name} must be {accepted}, got a RandomState: pass an integer that it has drawn, "
+            f"{name} must be {accepted}, got a RandomState: pass an integer drawn from it, "
             "random_state.randint(2**31)."
         )
     if isinstance(random_seed, bool | np.bool_):

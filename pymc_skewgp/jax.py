@@ -1,11 +1,17 @@
-r"""The log probability of a rectangle in JAX: ``import pymc_skewgp.jax`` registers it.
+r"""Probabilities of rectangles in JAX, for the samplers of numpyro and blackjax.
 
-Nothing else of the package imports JAX, which does not bear the forks of parallel chains. After
-this import, models with `pt_mvn_logcdf` or what is made of it, in up to 20 dimensions, run under
-``pm.sample(nuts_sampler="numpyro")`` and "blackjax". Those differentiate in JAX, so the evaluation
-here is differentiable: the separation of variables of Genz (1992) at fixed quasi-random points.
+Models with `pt_mvn_logcdf`, `UnifiedSkewNormal`, `TruncatedMvNormal` or `MarginalProbit`, in up to
+20 dimensions under one probability, run under ``pm.sample(nuts_sampler="numpyro")`` and "blackjax".
+Those differentiate in JAX, so the evaluation here is differentiable: the separation of variables of
+Genz (1992) at fixed quasi-random points.
+
+PyTensor imports this module when it compiles a function for JAX; an import of your own does no
+harm. Nothing else of the package imports JAX, because parallel chains cannot be forked safely once
+it is there.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +21,19 @@ from jax.scipy.special import log_ndtr, logsumexp, ndtri
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch.basic import jax_funcify
 
+from pymc_skewgp._gaussian.linalg import JITTER_LADDER
 from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._model.ops.log_evidence import LogEvidence
 from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb
 from pymc_skewgp._model.ops.skew_normal_density import LogDensityAndOrthant
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 __all__ = ["MAX_DIMS", "mvn_log_prob"]
 
 MAX_DIMS = 20
+# Uniforms for so many dimensions.
+Points = Callable[[int], FloatArray]
 # Without EP's twist the weights are uneven: more points than the NumPy code takes by default. They
 # leave .003 nats of error in a classification of 20 points, a few hundredths in a steep one.
 _LEAST_POINTS = 1024
@@ -99,9 +110,9 @@ def _far_limits(
     a: jax.Array, b: jax.Array, no_a: jax.Array, no_b: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Absent limits put where there is no mass beyond them: infinite ones have NaN gradients."""
-    held_a, held_b = jax.lax.stop_gradient((a, b))
-    far_a = jnp.where(no_b, -_FAR, jnp.minimum(held_b, 0.0) - _FAR)
-    far_b = jnp.where(no_a, _FAR, jnp.maximum(held_a, 0.0) + _FAR)
+    low, high = jax.lax.stop_gradient((a, b))
+    far_a = jnp.where(no_b, -_FAR, jnp.minimum(high, 0.0) - _FAR)
+    far_b = jnp.where(no_a, _FAR, jnp.maximum(low, 0.0) + _FAR)
     return jnp.where(no_a, far_a, a), jnp.where(no_b, far_b, b)
 
 
@@ -129,15 +140,15 @@ def _draw_between(a: jax.Array, b: jax.Array, u: jax.Array) -> tuple[jax.Array, 
 
 def _quantile(log_p: jax.Array) -> jax.Array:
     """Inverse of `log_ndtr`, with the derivative that this implies."""
-    held = jax.lax.stop_gradient(log_p)
-    body = ndtri(jnp.minimum(jnp.exp(jnp.maximum(held, _UNDERFLOW)), 1.0 - 2.0**-53))
-    tail = -jnp.sqrt(-2.0 * jnp.minimum(held, _UNDERFLOW))
+    target = jax.lax.stop_gradient(log_p)
+    body = ndtri(jnp.minimum(jnp.exp(jnp.maximum(target, _UNDERFLOW)), 1.0 - 2.0**-53))
+    tail = -jnp.sqrt(-2.0 * jnp.minimum(target, _UNDERFLOW))
     for _ in range(4):  # log_ndtr is concave: Newton's method converges from the left
         log_density = -0.5 * tail**2 - _LOG_SQRT_2PI
         log_tail = log_ndtr(tail)
-        tail = tail - (log_tail - held) * jnp.exp(log_tail - log_density)
-    z = jax.lax.stop_gradient(jnp.where(held > _UNDERFLOW, body, tail))
-    return z + (log_p - held) * jnp.exp(held + 0.5 * z**2 + _LOG_SQRT_2PI)
+        tail = tail - (log_tail - target) * jnp.exp(log_tail - log_density)
+    z = jax.lax.stop_gradient(jnp.where(target > _UNDERFLOW, body, tail))
+    return z + (log_p - target) * jnp.exp(target + 0.5 * z**2 + _LOG_SQRT_2PI)
 
 
 def _points(n_dims: int, n_points: int, random_seed: int) -> FloatArray:
@@ -150,54 +161,81 @@ def _points(n_dims: int, n_points: int, random_seed: int) -> FloatArray:
     return uniform_points(n_dims, n_points, 1, np.random.default_rng(random_seed))
 
 
-@jax_funcify.register(MvnLogProb)
-def _jax_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
-    n_points = max(op.n_draws, _LEAST_POINTS)
+def _with_gradient(value: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """Value and its derivatives in all arguments, each differentiable by ``jax.grad``."""
 
-    def outputs(
-        lower: jax.Array, upper: jax.Array, cov: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        n = lower.shape[0]
-        if n == 0:
-            return jnp.zeros(()), lower, upper, cov
-        points = _points(n, n_points, op.random_seed)
-
-        def log_prob(low: jax.Array, high: jax.Array, matrix: jax.Array) -> jax.Array:
-            return mvn_log_prob(low, high, 0.5 * (matrix + matrix.T), points)
-
-        # What of this is not asked for, XLA leaves out; value and gradients are differentiable.
-        value, gradients = jax.value_and_grad(log_prob, (0, 1, 2))(lower, upper, cov)
-        return value, *gradients
+    def outputs(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        # What of this is not asked for, XLA leaves out.
+        found, gradients = jax.value_and_grad(value, tuple(range(len(inputs))))(*inputs)
+        return found, *gradients
 
     return outputs
+
+
+def _log_prob(lower: jax.Array, upper: jax.Array, cov: jax.Array, points: Points) -> jax.Array:
+    """`mvn_log_prob` of any number of dimensions, none included."""
+    n = lower.shape[0]
+    symmetric = 0.5 * (cov + cov.T)
+    return mvn_log_prob(lower, upper, symmetric, points(n)) if n else jnp.zeros(())
+
+
+@jax_funcify.register(MvnLogProb)
+def _jax_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
+    points = partial(_points, n_points=max(op.n_draws, _LEAST_POINTS), random_seed=op.random_seed)
+    return _with_gradient(partial(_log_prob, points=points))
 
 
 @jax_funcify.register(LogDensityAndOrthant)
 def _jax_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs: Any) -> Any:
-    def outputs(*inputs: jax.Array) -> tuple[jax.Array, ...]:
-        s = inputs[3].shape[0]
-        points = _points(s, _LEAST_POINTS, 0) if s else None
+    points = partial(_points, n_points=_LEAST_POINTS, random_seed=0)
 
-        def log_density(
-            offset: jax.Array, scale: jax.Array, cross: jax.Array, limits: jax.Array, own: jax.Array
-        ) -> jax.Array:
-            scale = 0.5 * (scale + scale.T)
-            held = jnp.linalg.cholesky(jax.lax.stop_gradient(scale))
-            valid = jnp.all(jnp.isfinite(held)) & jnp.all(jnp.isfinite(offset))
-            # As above: what is invalid is replaced on the way in, for the gradient's sake.
-            chol = jnp.linalg.cholesky(jnp.where(valid, scale, jnp.eye(len(offset))))
-            offset = jnp.where(valid, offset, 0.0)
-            white = jax.scipy.linalg.solve_triangular(chol, offset, lower=True)
-            normal = -0.5 * white @ white - jnp.log(jnp.sqrt(2.0 * np.pi) * chol.diagonal()).sum()
-            if points is None:
-                return jnp.where(valid, normal, -jnp.inf)
-            half = jax.scipy.linalg.solve_triangular(chol, cross, lower=True)
-            cov = 0.5 * (own + own.T) - half.T @ half
-            below = jnp.full(s, -jnp.inf)
-            orthant = mvn_log_prob(below, limits + half.T @ white, cov, points)
-            return jnp.where(valid, normal + orthant, -jnp.inf)
+    def log_density(
+        offset: jax.Array, scale: jax.Array, cross: jax.Array, limits: jax.Array, own: jax.Array
+    ) -> jax.Array:
+        scale = 0.5 * (scale + scale.T)
+        valid = _is_covariance(scale) & jnp.all(jnp.isfinite(offset))
+        # As above: what is invalid is replaced on the way in, for the gradient's sake.
+        chol = jnp.linalg.cholesky(jnp.where(valid, scale, jnp.eye(len(offset))))
+        offset = jnp.where(valid, offset, 0.0)
+        white = jax.scipy.linalg.solve_triangular(chol, offset, lower=True)
+        normal = -0.5 * white @ white - jnp.log(jnp.sqrt(2.0 * np.pi) * chol.diagonal()).sum()
+        if len(limits) == 0:
+            return jnp.where(valid, normal, -jnp.inf)
+        half = jax.scipy.linalg.solve_triangular(chol, cross, lower=True)
+        below = jnp.full(len(limits), -jnp.inf)
+        orthant = _log_prob(below, limits + half.T @ white, own - half.T @ half, points)
+        return jnp.where(valid, normal + orthant, -jnp.inf)
 
-        value, gradients = jax.value_and_grad(log_density, (0, 1, 2, 3, 4))(*inputs)
-        return value, *gradients
+    return _with_gradient(log_density)
 
-    return outputs
+
+@jax_funcify.register(LogEvidence)
+def _jax_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
+    points = partial(_points, n_points=max(op.n_draws, _LEAST_POINTS), random_seed=0)
+
+    def evidence(lower: jax.Array, upper: jax.Array, *parameters: jax.Array) -> jax.Array:
+        sun = SunParameters(*parameters)
+        n, s = len(lower), len(sun.truncation)
+        top = jnp.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
+        cov = jnp.concatenate([top, jnp.concatenate([sun.cross_cov, sun.scale], axis=1)])
+        jitter = JITTER_LADDER[-1] * jnp.abs(cov.diagonal())
+        valid = _is_covariance(0.5 * (cov + cov.T) + jnp.diag(jitter))
+        noise = jnp.concatenate([jnp.zeros(s), jnp.ones(n)])
+        cov = jnp.where(valid, cov, jnp.eye(s + n)) + jnp.diag(noise)
+        open_end = jnp.full(s, jnp.inf)
+        joint = _log_prob(
+            jnp.concatenate([-sun.truncation, lower - sun.mu]),
+            jnp.concatenate([open_end, upper - sun.mu]),
+            cov,
+            points,
+        )
+        prior = _log_prob(-sun.truncation, open_end, sun.latent_cov, points)
+        valid = valid & jnp.isfinite(joint) & jnp.isfinite(prior)
+        return jnp.where(valid, joint - prior, -jnp.inf)
+
+    return _with_gradient(evidence)
+
+
+def _is_covariance(matrix: jax.Array) -> jax.Array:
+    """Whether a symmetric matrix is positive definite."""
+    return jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix))))

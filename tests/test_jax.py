@@ -58,15 +58,12 @@ value = pt_mvn_logcdf(upper, cov, lower=lower)
 inputs = [lower, upper, cov]
 outputs = [value, *pytensor.grad(value, inputs)]
 result = {}
-try:
-    pytensor.function(inputs, outputs, mode="JAX")
-except NotImplementedError as error:
-    result["before"] = str(error)
+result["jax before"] = "jax" in sys.modules
+# Nothing of the package's own is imported for it: PyTensor finds the implementation.
+f = pytensor.function(inputs, outputs, mode="JAX")
 import jax
-import pymc_skewgp.jax
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.graph.fg import FunctionGraph
-f = pytensor.function(inputs, outputs, mode="JAX")
 plain = jax_funcify(FunctionGraph(inputs, [value], clone=True))
 by_jax = jax.jit(jax.grad(lambda *a: plain(*a)[0], (0, 1, 2)))
 for name, case in json.loads(sys.stdin.read()).items():
@@ -188,6 +185,6 @@ def test_batch(found):
 
 def test_limits_of_the_path(found):
     assert found["empty value"] == 0.0
-    assert "No JAX conversion" in found["before"]
+    assert not found["jax before"]
     assert "in 21 dimensions is not available in JAX, only up to 20" in found["large"]
     assert "nutpie" in found["large"]

@@ -1,4 +1,4 @@
-"""The skew-normal density in JAX, in a process of its own: once imported, JAX warns of forks."""
+"""Skew-normal densities and evidences in JAX, in a process of its own: JAX warns of forks."""
 
 import importlib.util
 import json
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
+from pymc_skewgp._model.ops.log_evidence import log_evidence
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="the extra jax is not installed"
@@ -20,14 +21,21 @@ import json, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, pytensor, pytensor.tensor as pt
 import pymc_skewgp.jax
+from pymc_skewgp._model.ops.log_evidence import pt_log_evidence
 from pymc_skewgp._model.ops.skew_normal_density import pt_log_density_and_orthant
-inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in (1, 2, 2, 1, 2)]
-value = pt_log_density_and_orthant(*inputs)
-f = pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode="JAX")
-results = []
-for case in json.load(sys.stdin):
-    arrays = [np.array(x, dtype=float).reshape(shape) for x, shape in case]
-    results.append([np.asarray(x).tolist() for x in f(*arrays)])
+def compiled(ndims, graph):
+    inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in ndims]
+    value = graph(*inputs)
+    return pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode="JAX")
+functions = {
+    "density": compiled((1, 2, 2, 1, 2), pt_log_density_and_orthant),
+    "evidence": compiled((1, 1, 1, 2, 2, 1, 2), lambda l, h, *sun: pt_log_evidence(l, h, sun)),
+}
+results = {name: [] for name in functions}
+for name, cases in json.load(sys.stdin).items():
+    for case in cases:
+        arrays = [np.array(x, dtype=float).reshape(shape) for x, shape in case]
+        results[name].append([np.asarray(x).tolist() for x in functions[name](*arrays)])
 print(json.dumps(results))
 """
 
@@ -39,15 +47,35 @@ def problem(p, s):
     return [rng.normal(size=p), joint[s:, s:], joint[s:, :s], rng.normal(size=s), joint[:s, :s]]
 
 
-@pytest.mark.slow(ci=True)
-def test_value_and_gradient():
-    cases = [problem(3, 0), problem(2, 1), problem(2, 3)]
-    invalid = problem(2, 1)
-    cases.append([invalid[0], -invalid[1], *invalid[2:]])
-    told = json.dumps([[(x.ravel().tolist(), x.shape) for x in case] for case in cases])
+def data(p, s):
+    """The same with limits of intervals, two-sided and one-sided, before the parameters."""
+    mu, *rest = problem(p, s)
+    lower = np.array([-0.5, -np.inf, 0.0])[:p]
+    return [lower, np.array([0.7, 0.0, np.inf])[:p], mu, *rest]
+
+
+DENSITIES = [problem(3, 0), problem(2, 1), problem(2, 3)]
+EVIDENCES = [data(2, 0), data(2, 1), data(2, 2)]
+
+
+def invalid(case, at):
+    """A covariance replaced by what is none."""
+    return [*case[:at], -case[at], *case[at + 1 :]]
+
+
+@pytest.fixture(scope="module")
+def found():
+    cases = {
+        "density": [*DENSITIES, invalid(problem(2, 1), 1)],
+        "evidence": [*EVIDENCES, invalid(data(2, 1), 3)],
+    }
+    given = {
+        name: [[(x.ravel().tolist(), x.shape) for x in case] for case in several]
+        for name, several in cases.items()
+    }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
-        input=told,
+        input=json.dumps(given),
         capture_output=True,
         text=True,
         timeout=300,
@@ -55,12 +83,32 @@ def test_value_and_gradient():
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
     )
     assert done.returncode == 0, done.stderr
-    for case, found in zip(cases[:-1], json.loads(done.stdout), strict=False):
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow(ci=True)
+def test_density(found):
+    for case, result in zip(DENSITIES, found["density"], strict=False):
         expected = density_and_orthant(*case, n_draws=2**14)
         # 1024 points without a twist, in JAX, from two dimensions on.
         tolerance = 1e-10 if case[3].size < 2 else 2e-3
-        for x, y in zip(found, expected, strict=True):
+        for x, y in zip(result, expected, strict=True):
             np.testing.assert_allclose(np.reshape(x, np.shape(y)), y, atol=tolerance)
-    value, *gradients = json.loads(done.stdout)[-1]
+
+
+@pytest.mark.slow(ci=True)
+def test_evidence(found):
+    """Against the NumPy code, which its own tests compare with exact integrals."""
+    for case, result in zip(EVIDENCES, found["evidence"], strict=False):
+        expected = log_evidence("twisted", 2**14, *case)
+        # 1024 points without a twist, in two to four dimensions: as above.
+        for x, y in zip(result, expected, strict=True):
+            np.testing.assert_allclose(np.reshape(x, np.shape(y)), y, atol=2e-3)
+
+
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("name", ["density", "evidence"])
+def test_what_is_no_covariance(found, name):
+    value, *gradients = found[name][-1]
     assert value == -np.inf
     assert not any(np.any(gradient) for gradient in gradients)

@@ -110,7 +110,7 @@ def density_and_orthant(
         white, _ = dtrtrs(chol, offset, lower=1)
         half, _ = dtrtrs(chol, cross_cov, lower=1) if s else (cross_cov, 0)
         orthant = log_prob_and_gradient(
-            np.full(s, -np.inf),
+            -np.inf,
             limits + half.T @ white,
             latent_cov - half.T @ half,
             method=method,
@@ -125,14 +125,14 @@ def density_and_orthant(
         inverse, _ = dpotri(chol, lower=1)
         precision = np.tril(inverse) + np.tril(inverse, -1).T
         a, b = orthant.upper, orthant.cov
-        lean, turn = pull @ a, pull @ b
+        by_a, by_b = pull @ a, pull @ b
         # (alpha alpha' - A a alpha' - alpha a'A') / 2, as one product of two vectors.
-        outer = symmetric(np.outer(alpha, 0.5 * alpha - lean))
+        outer = symmetric(np.outer(alpha, 0.5 * alpha - by_a))
         result = DensityAndOrthant(
             float(normal + orthant.value),
-            lean - alpha,
-            outer - 0.5 * precision + turn @ pull.T,
-            np.outer(alpha, a) - 2.0 * turn,
+            by_a - alpha,
+            outer - 0.5 * precision + by_b @ pull.T,
+            np.outer(alpha, a) - 2.0 * by_b,
             a,
             b,
         )

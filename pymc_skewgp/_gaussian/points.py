@@ -25,7 +25,7 @@ def uniform_points(
     extended by a Latin hypercube. Every point is uniform on the cube. The replicates share the
     random matrices of their scrambling, which take nearly all of its time, and have digital shifts
     of their own: given the matrices they are independent and each of them uniform, so that their
-    spread is an honest standard error.
+    spread gives an unbiased standard error.
 
     Parameters
     ----------

@@ -11,9 +11,8 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._model.graph.collapsed import OrthantGraph
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.label_evidence import Orthants
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
 Batch = tuple[FloatArray, ...]
@@ -27,7 +26,7 @@ class CompiledTerms:
     coordinates : Coordinates
     data : sequence of variables
         What `graph` is a function of besides the coordinates.
-    graph : OrthantGraph
+    graph : EvidenceTerms
 
     Attributes
     ----------
@@ -35,7 +34,7 @@ class CompiledTerms:
         Of the last covariance; 0 before the first one.
     """
 
-    def __init__(self, coordinates: Coordinates, data: Sequence[Any], graph: OrthantGraph) -> None:
+    def __init__(self, coordinates: Coordinates, data: Sequence[Any], graph: EvidenceTerms) -> None:
         self._coordinates, self.n_rows = coordinates, 0
         inputs = [*coordinates.inputs, *data]
         self._forward = _function(inputs, list(graph))
@@ -43,14 +42,14 @@ class CompiledTerms:
         weighted = sum((w * output).sum() for w, output in zip(weights, graph, strict=True))
         self._pull = _function([*inputs, *weights], _gradient(weighted, coordinates))
 
-    def __call__(self, point: Point, batch: Batch) -> Orthants:
+    def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
         """The matrices."""
         found = self._forward(*self._coordinates.arguments(point), *batch)
-        terms = Orthants(*(np.asarray(x, np.float64) for x in found))
+        terms = EvidenceTerms(*(np.asarray(x, np.float64) for x in found))
         self.n_rows = terms.cov.shape[0]
         return terms
 
-    def pull_back(self, point: Point, batch: Batch, wrt: Orthants) -> list[FloatArray]:
+    def pull_back(self, point: Point, batch: Batch, wrt: EvidenceTerms) -> list[FloatArray]:
         """Gradient in the continuous variables from that in the matrices."""
         arguments = self._coordinates.arguments(point)
         result: list[FloatArray] = self._pull(*arguments, *batch, *wrt)

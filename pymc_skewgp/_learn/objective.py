@@ -14,11 +14,11 @@ from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledTerms, 
 from pymc_skewgp._learn.coordinates import Coordinates, coordinates_of
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._model.graph.collapsed import Collapsed
-from pymc_skewgp._posterior.label_evidence import (
+from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
     EvidenceByEP,
     EvidenceGradient,
-    Orthants,
+    EvidenceTerms,
     evidence_by_twisting,
     evidence_estimate,
 )
@@ -92,13 +92,15 @@ class Objective:
         """Values by name on their own scale, those of Deterministics among them."""
         return self.values(point)
 
-    def terms_at(self, point: Point) -> Iterator[Orthants]:
+    def terms_at(self, point: Point) -> Iterator[EvidenceTerms]:
         """The matrices of every term and batch."""
         for compiled in self.terms:
             for batch in self.batches:
                 yield compiled(point, batch)
 
-    def _value(self, point: Point, evidence: Callable[[Key, Orthants], EvidenceGradient]) -> Value:
+    def _value(
+        self, point: Point, evidence: Callable[[Key, EvidenceTerms], EvidenceGradient]
+    ) -> Value:
         log_prior, slopes = self.prior(point)
         log_evidence, noise = 0.0, 0.0
         gradient = [np.array(slope, dtype=np.float64) for slope in slopes]
@@ -147,8 +149,8 @@ def compile_objective(
     ValueError
         As `coordinates_of`.
     """
-    flat = iter(model.replace_rvs_by_values([x for graph in collapsed.orthants for x in graph]))
-    graphs = [type(graph)(*(next(flat) for _ in graph)) for graph in collapsed.orthants]
+    flat = iter(model.replace_rvs_by_values([x for graph in collapsed.evidences for x in graph]))
+    graphs = [type(graph)(*(next(flat) for _ in graph)) for graph in collapsed.evidences]
     densities = model.logp(vars=collapsed.rest, jacobian=False, sum=False)
     log_prior = sum([term.sum() for term in densities], start=pt.constant(0.0))
     everything = [*(x for graph in graphs for x in graph), log_prior]

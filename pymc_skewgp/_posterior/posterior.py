@@ -14,23 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, add_estimates, normalized_weights
+from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit, Probability
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.datatree import sampling_attributes
-from pymc_skewgp._posterior.latent import Method, draw_latent, equal_draws
+from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree, sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
-from pymc_skewgp._posterior.process import process_given
-from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -165,21 +161,16 @@ class SkewGPPosterior:
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
-        self._points = np.vstack([points, self._X])
         refuse_too_many_draws("n_draws", self._n_draws, s + n)
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
+        self._fit = ProcessFit(self._prior, self._X, self._likelihood.observations(self._y))
 
     def __repr__(self) -> str:
         return (
             f"SkewGPPosterior(n={self._X.shape[0]}, n_features={self._X.shape[1]}, "
             f"likelihood={self._likelihood!r}, n_pseudo_points={self._prior.n_pseudo_points}, "
-            f"fitted={self._fitted})"
+            f"fitted={self._fit.fitted})"
         )
-
-    @property
-    def _fitted(self) -> bool:
-        """Whether EP and its proposal are there: what is asked next only draws from them."""
-        return "_sampler" in vars(self) and self._sampler.fitted
 
     @property
     def prior(self) -> Prior:
@@ -194,18 +185,14 @@ class SkewGPPosterior:
     @cached_property
     def latent(self) -> TruncatedDraws:
         """Weighted draws of u, columns: pseudo-points first, then the intervals of the data."""
-        n_draws = self._n_draws if self._sampler.size else 1  # without u there is nothing to draw
-        n_pseudo_points = self._prior.n_pseudo_points
-        return draw_latent(
-            self._sampler, n_draws, "twisted", self._random_seed, n_pseudo_points=n_pseudo_points
-        )
+        return self._fit.latent(self._n_draws, self._random_seed)
 
     @cached_property
     def log_marginal_likelihood(self) -> Estimate:
         """Log evidence, log p(y), in nats, with its standard error."""
         joint = self.latent.log_prob
         assert joint is not None  # the twisted sampler always knows it
-        return self._evidence(joint)
+        return self._fit.evidence(joint, self._prior_log_prob)
 
     @cached_property
     def sun(self) -> SUN:
@@ -216,25 +203,7 @@ class SkewGPPosterior:
         ValueError
             For observations with two finite limits, which no SUN can express.
         """
-        given, s = self._conditioning, self._prior.n_pseudo_points
-        above = np.isposinf(given.upper)
-        if not (above | np.isneginf(given.lower)).all():
-            raise ValueError(
-                "a SUN has one-sided latent limits, and some observations have two: use sample, "
-                "predict or marginals."
-            )
-        side = np.where(above, 1.0, -1.0)
-        factor = given.factor[s:]
-        row_factor = side[:, None] * given.row_factor
-        return SUN._of(
-            SunParameters(
-                given.mean[s:],
-                factor @ factor.T,
-                factor @ row_factor.T,
-                np.where(above, -given.lower, given.upper),
-                side[:, None] * given.cov.dense() * side,
-            )
-        )
+        return SUN._of(self._fit.sun())
 
     def sample(
         self,
@@ -273,18 +242,12 @@ class SkewGPPosterior:
         draws, chains = as_count("draws", draws), as_count("chains", chains)
         _refuse_too_many(draws, chains, self._X.shape[0])
         rng, thin = as_generator(random_seed), as_count("thin", thin)
-        s = self._prior.n_pseudo_points
         started = time.perf_counter()
         with few_blas_threads(self._X.shape[0]):
-            latent, chosen = equal_draws(
-                self._sampler, (chains, draws), method, rng, n_pseudo_points=s, thin=thin
-            )
-            f = self._conditioning.draw(latent.draws, rng, chosen.ravel(), skip=s)
-        attributes = {
-            **self._attributes(latent),
-            "sampling_time": time.perf_counter() - started,
-        }
-        f = f.reshape(chains, draws, -1)
+            latent, chosen = self._fit.equal_draws((chains, draws), method, rng, thin)
+            f = self._fit.draw(latent, chosen, rng)
+        elapsed = time.perf_counter() - started
+        attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
         return sample_tree(self._likelihood, self._X, self._y, f, log_weight, rng, attributes)
 
@@ -332,9 +295,9 @@ class SkewGPPosterior:
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
         _refuse_too_many(draws, chains, new.shape[0])
         rng = as_generator(random_seed)
-        regression = self._regression(new, joint=draws > 0)
+        regression = self._fit.regression(new, joint=draws > 0)
         marginals = self._marginals(regression)
-        f = self._draw_at(new, regression, (chains, draws), rng) if draws else None
+        f = self._fit.draw_at(new, regression, (chains, draws), rng) if draws else None
         return predictions_tree(
             self._likelihood, new, marginals, f, probs, rng, self._attributes(self.latent)
         )
@@ -389,74 +352,24 @@ class SkewGPPosterior:
         P(f(0.5) < 0) = 0.06
         """
         new = None if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
-        return self._marginals(self._regression(new))
-
-    @cached_property
-    def _conditioning(self) -> Conditioning:
-        """Of f at the pseudo-points and at the data."""
-        prior = self._prior
-        return process_given(
-            prior.covariance("X", self._points),
-            prior.mean("X", self._X),
-            prior.phase,
-            prior.truncation,
-            self._likelihood.observations(self._y),
-        )
-
-    @cached_property
-    def _sampler(self) -> RectangleSampler:
-        """Fitted once: the evidence, predictions and every call of `sample` draw from it."""
-        given = self._conditioning
-        return RectangleSampler(given.cov, given.lower, given.upper)
+        return self._marginals(self._fit.regression(new))
 
     @cached_property
     def _prior_log_prob(self) -> Estimate:
         """Log probability of the signs at the pseudo-points."""
-        prior = self._prior
-        limits = -np.inf, prior.truncation
-        return log_prob_rectangle(prior.latent_cov, *limits, self._n_draws, None, 0)
-
-    def _evidence(self, joint: Estimate) -> Estimate:
-        density = self._conditioning.log_density
-        value, std_error, _, _ = add_estimates(density, joint, self._prior_log_prob)
-        return joint._replace(value=value, std_error=std_error)
+        return self._fit.prior_log_prob(self._n_draws)
 
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         known = latent.log_prob
-        return sampling_attributes(latent, None if known is None else self._evidence(known))
-
-    def _regression(self, new: FloatArray | None, *, joint: bool = False) -> Regression:
-        """At new points; for None at the data, which are not new points at their inputs."""
-        given, prior = self._conditioning, self._prior  # first: what is wrong at the data is named
-        if new is None:
-            return given.regression(skip=prior.n_pseudo_points, joint=joint)
-        cross = prior.covariance("Xnew", self._points, new)
-        variance = prior.covariance("Xnew", new, diag=True)
-        return given.regression_at(prior.mean("Xnew", new), variance, cross, joint=joint)
+        evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
+        return sampling_attributes(latent, evidence)
 
     def _marginals(self, regression: Regression) -> LatentMarginals:
         latent = self.latent
-        weights = normalized_weights(latent.log_weights)
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
+        weights = normalized_weights(latent.log_weights)
         return LatentMarginals(means, regression.variance, weights, latent.replicate)
-
-    def _draw_at(
-        self,
-        new: FloatArray,
-        regression: Regression,
-        shape: tuple[int, int],
-        rng: np.random.Generator,
-    ) -> FloatArray:
-        """Joint draws of f at new points, shape (chains, draws, t)."""
-        s = self._prior.n_pseudo_points
-        latent, chosen = equal_draws(self._sampler, shape, "twisted", rng, n_pseudo_points=s)
-        assert regression.taken is not None
-        residual = self._prior.covariance("Xnew", new) - regression.taken
-        factor = linalg.low_rank_factor(linalg.symmetric(residual))
-        f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
-        f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
-        return f.T.reshape(*shape, -1)
 
 
 def _checked_likelihood(likelihood: Likelihood | None) -> Likelihood:

@@ -1,8 +1,8 @@
 """Marginals, conditionals, affine maps and conjugate updates of SUN parameters."""
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import cho_solve
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
@@ -10,6 +10,7 @@ from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 Rows = NDArray[np.intp]
+_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def marginal(sun: SunParameters, rows: Rows) -> SunParameters:
@@ -73,3 +74,30 @@ def conjugate_update(
         truncation=np.concatenate([sun.truncation, Z + W @ sun.mu]),
         latent_cov=np.block([[sun.latent_cov, cross.T], [cross, symmetric(pull @ W.T) + S]]),
     )
+
+
+def density_terms(
+    sun: SunParameters, point: FloatArray, chol: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    r"""Log density of the normal part, and the limits and covariance of the orthant given z.
+
+    .. math:: \log N(z; \mu, \Omega), \quad \gamma + C^\top \Omega^{-1} (z - \mu), \quad
+        \Gamma - C^\top \Omega^{-1} C
+
+    `point` is z less mu, `chol` the Cholesky factor of Omega.
+    """
+    white = solve_triangular(chol, point, lower=True)
+    normal = -0.5 * (white @ white + point.size * _LOG_2PI) - np.log(chol.diagonal()).sum()
+    half = solve_triangular(chol, sun.cross_cov, lower=True)
+    return normal, sun.truncation + half.T @ white, sun.latent_cov - half.T @ half
+
+
+def coordinates(n_dims: int, idx: ArrayLike | slice) -> Rows:
+    """What `idx` names among so many coordinates: at least one, and each once."""
+    try:
+        rows = np.atleast_1d(np.arange(n_dims)[idx])  # type: ignore[index]
+    except IndexError as error:
+        raise IndexError(f"idx does not fit {n_dims} coordinates: {error}.") from error
+    if rows.size == 0 or np.unique(rows).size != rows.size:
+        raise ValueError(f"idx must name at least one coordinate, each once; got {idx!r}.")
+    return rows

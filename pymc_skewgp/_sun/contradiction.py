@@ -19,6 +19,7 @@ from pymc_skewgp._errors import (
     no_warnings,
 )
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.log_prob_gradient import (
     LARGEST_EFFECT,
     ROUND_OFF,
@@ -29,8 +30,8 @@ from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._validation import FloatArray
 
-# Trace of the inverse of a correlation matrix up to which round-off has no say: the derivative of a
-# log probability in the variances is half of E|v|^2, v = Gamma^-1 u, and that at most this trace
+# Trace of the inverse of a correlation matrix up to which round-off is harmless: the derivative of
+# a log probability in the variances is half of E|v|^2, v = Gamma^-1 u, and that at most this trace
 # times the squared length of white noise, s plus twice the log probability or so.
 _SAFE_INVERSE = 1e8
 _EP_TOLERANCE = 1e-3
@@ -185,7 +186,7 @@ def _effect(correlation: FloatArray, truncation: FloatArray, delta: float) -> Ro
     """The effect of `delta` on the variances, where `delta` has been added to them."""
     matrix = correlation.copy()
     matrix[np.diag_indices_from(matrix)] += delta
-    lower, upper = -truncation, np.full(truncation.size, np.inf)
+    lower, upper = row_limits(-truncation, np.inf, truncation.size)
     with no_warnings(), np.errstate(all="ignore"):
         try:
             cov = DenseCovariance(matrix)

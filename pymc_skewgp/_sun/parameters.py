@@ -3,8 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._validation import FloatArray, as_covariance, as_vector
 
 
 class SunParameters(NamedTuple):
@@ -50,3 +52,40 @@ def skewness_matrix(scale: FloatArray, cross_cov: FloatArray) -> FloatArray:
     """Delta = D^-1 C, the inverse of `cross_covariance`."""
     delta: FloatArray = cross_cov / np.sqrt(scale.diagonal())[:, None]
     return delta
+
+
+def checked_parameters(
+    mu: ArrayLike,
+    scale: FloatArray,
+    cross_cov: FloatArray,
+    truncation: ArrayLike,
+    latent_cov: ArrayLike,
+    cross_name: str,
+) -> SunParameters:
+    """Parameters of the right shapes, whose covariances are positive definite.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        The message calls the cross-covariance what the caller gave it as.
+    """
+    p, s = cross_cov.shape
+    location = as_vector("mu", mu, p)
+    gamma = as_vector("truncation", truncation, s)
+    if s == 0:
+        linalg.cholesky("scale", scale)
+        return SunParameters(location, scale, cross_cov, gamma, np.zeros((0, 0)))
+    latent = as_covariance("latent_cov", latent_cov, s)
+    linalg.cholesky("scale", scale)
+    linalg.cholesky("latent_cov", latent)
+    joint = np.block([[latent, cross_cov.T], [cross_cov, scale]])
+    linalg.cholesky(f"[[latent_cov, C'], [C, scale]] (C from {cross_name})", joint)
+    return SunParameters(location, scale, cross_cov, gamma, latent)
+
+
+def read_only(sun: SunParameters) -> SunParameters:
+    """Copies that cannot be written to."""
+    copies = [np.array(parameter) for parameter in sun]
+    for copy in copies:
+        copy.flags.writeable = False
+    return SunParameters(*copies)

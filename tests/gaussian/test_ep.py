@@ -118,7 +118,7 @@ def test_damped_and_undamped_starts_meet_mirrored_problem():
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_gradient_in_the_limits_is_that_of_the_tilted_mass(side):
     """At a fixed point log Z is stationary in the sites (Minka 2001), so its derivative is the
-    explicit one: of each site's tilted mass in its own limit, with the cavity held."""
+    explicit one: of each site's tilted mass in its own limit, with the cavity fixed."""
     cov, lower, upper = random_problem(7, n=5)
     limits = lower if side == "lower" else upper
     finite = np.isfinite(limits)

@@ -62,8 +62,9 @@ def test_a_few_draws_are_as_good(n_draws, few):
     low, high = np.zeros(2), np.full(2, INF)
     cov = DenseCovariance(equicorrelated_cov(2, 0.8))
     rng = np.random.default_rng(5)
+    calls = 350 // n_draws  # each makes its own proposal
     draws = np.vstack(
-        [independent_draws(cov, low, high, n_draws, rng, settings) for _ in range(700)]
+        [independent_draws(cov, low, high, n_draws, rng, settings) for _ in range(calls)]
     )
     check_moments(draws, low, high, 0.8, 5)  # five numbers: 3e-6
 
@@ -73,12 +74,12 @@ def test_draws_are_independent_of_each_other():
     low, high, k = np.zeros(3), np.full(3, INF), 16
     cov = DenseCovariance(equicorrelated_cov(3, 0.5))
     rng = np.random.default_rng(6)
-    means = np.array([independent_draws(cov, low, high, k, rng).mean() for _ in range(600)])
+    means = np.array([independent_draws(cov, low, high, k, rng).mean() for _ in range(300)])
     first, second = equicorrelated_moments(low, high, 0.5)
     exact = (second.sum() / 9 - first.mean() ** 2) / k
-    # A sample variance of 600 has a relative standard error of .058: 4.5 of them, 7e-6.
-    assert abs(means.var(ddof=1) / exact - 1.0) < 0.26
-    assert means.mean() == pytest.approx(first.mean(), abs=4.5 * np.sqrt(exact / 600))
+    # A sample variance of 300 has a relative standard error of .082: 4.5 of them, 7e-6.
+    assert abs(means.var(ddof=1) / exact - 1.0) < 0.37
+    assert means.mean() == pytest.approx(first.mean(), abs=4.5 * np.sqrt(exact / 300))
 
 
 def test_where_rejection_gives_up_chains_take_over(monkeypatch):

@@ -45,7 +45,7 @@ def test_one_dimension_is_the_truncated_normal(lower, upper):
 def test_moments_of_equicorrelated_variables(size, rho, limit):
     """Plain and tilted proposals: 12 rows above 2 have probability 1e-7."""
     lower, upper = np.full(size, limit), np.full(size, np.inf)
-    x = draws(2000, np.zeros(size), equicorrelated_cov(size, rho), lower, upper)
+    x = draws(800, np.zeros(size), equicorrelated_cov(size, rho), lower, upper)
     exact = equicorrelated_moments(lower, upper, rho)
     assert_moments(x, exact.first, exact.second[0])
 
@@ -54,7 +54,7 @@ def test_a_mean_and_two_sided_limits():
     size, rho = 4, 0.4
     mean, lower = np.full(size, 3.0), np.array([2.0, 0.0, -np.inf, 1.0])
     upper = np.array([2.5, 1.0, 0.0, np.inf])
-    x = draws(2000, mean, equicorrelated_cov(size, rho), lower, upper)
+    x = draws(800, mean, equicorrelated_cov(size, rho), lower, upper)
     exact = equicorrelated_moments(lower - mean, upper - mean, rho)
     assert ((x >= lower) & (x <= upper)).all()
     assert_moments(x - mean, exact.first, exact.second[0])

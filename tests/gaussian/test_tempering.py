@@ -134,7 +134,7 @@ def test_patience_is_enough_for_what_can_be_done():
     """Targets ten times narrower: the stages that their weights ask for, and the right answer."""
     exact = -0.5 * N * np.log1p(100.0)
     for seed in range(3):
-        batch = run(Narrow(1e2), seed, per_replicate=512)
+        batch = run(Narrow(1e2), seed, per_replicate=256)
         value = log_mean_exp(batch.log_probs)
         error = spread_of_replicates(batch.log_probs, value)
         assert batch.n_stages < 30

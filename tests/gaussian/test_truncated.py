@@ -442,7 +442,7 @@ def test_steep_moments(seed):
     sd = np.sqrt(np.diag(cov))
     short, long = (
         [truncated_mvn(cov, None, 0.0, n_draws=n, random_seed=s) for s in range(8)]
-        for n in (256, 1024)
+        for n in (128, 512)
     )
     means = [
         np.array([np.average((r.draws / sd).mean(1), weights=np.exp(r.log_weights)) for r in runs])

@@ -1,4 +1,4 @@
-"""The gradient along the draws is that of the value, points held fixed, sites held or not."""
+"""The gradient along the draws is that of the value, at fixed points, sites constant or not."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
 """find_hyperparameters: the exact optimum where it is known, priors, phases, batches, refusals."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -36,7 +37,8 @@ def flat_ou():
 
 
 def exact(log_ls, log_eta):
-    return ou_probit_log_evidence(X[:, 0], Y, np.exp(log_ls), np.exp(2 * log_eta))
+    """By the oracle, whose error with a hundred points is below 1e-6 nats."""
+    return ou_probit_log_evidence(X[:, 0], Y, np.exp(log_ls), np.exp(2 * log_eta), points=100)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +244,7 @@ class TestPseudoPoints:
                 cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[[1.5]], truncation=t
             )
         fit = learn(gp, self.X, self.Y)
-        grid = np.arange(-2.0, 2.0, 0.1)
+        grid = np.arange(-2.0, 2.0, 0.2)
         total = [
             gp.posterior(self.X, self.Y, point={"t": t}).log_marginal_likelihood.value
             + stats.norm.logpdf(t)
@@ -253,51 +255,57 @@ class TestPseudoPoints:
 
 
 class TestManyLabels:
+    """Thresholds lowered: 150 labels are many."""
+
+    N = 150
+    SETTINGS = SearchSettings(method="ep", coarse_above=100, coarse_size=60)
+
     @pytest.fixture(scope="class")
     @classmethod
     def data(cls):
         rng = np.random.default_rng(2)
-        x = rng.uniform(-10.0, 10.0, 460)
-        return x[:, None], (np.sin(x) + 0.5 * rng.normal(size=460) > 0).astype(int)
-
-    def gp(self):
+        x = rng.uniform(-5.0, 5.0, cls.N)
+        y = (np.sin(x) + 0.5 * rng.normal(size=cls.N) > 0).astype(int)
         with pm.Model():
             ls = pm.HalfFlat("ls")
-            return SkewGP(cov_func=4.0 * pm.gp.cov.Matern12(1, ls=ls))
+            gp = SkewGP(cov_func=4.0 * pm.gp.cov.Matern12(1, ls=ls))
+        return TrainingData(gp, x[:, None], y)
 
     def test_coarse_to_fine(self, data):
-        x, y = data
-        fit = learn(self.gp(), x, y, method="ep")
+        run = learning_run(data, self.SETTINGS, np.random.default_rng(0))
+        fit = run.report(run.estimate())
         methods = fit.runs["method"].to_numpy().tolist()
-        assert methods[0] == "ep, part of the data"
+        assert methods == ["ep, part of the data"] * 3 + ["ep"] * (len(methods) - 3)
 
         def evidence(log_ls):
-            return ou_probit_log_evidence(x[:, 0], y, np.exp(log_ls), 4.0, points=100)
+            return ou_probit_log_evidence(data.X[:, 0], data.y, np.exp(log_ls), 4.0, points=100)
 
         # One optimum in between (a hundred points keep 1e-6 nats of the oracle).
         best = minimize_scalar(lambda z: -evidence(z), bounds=(-1.5, 3.5), options={"xatol": 0.02})
         assert evidence(np.log(float(fit.point["ls"]))) > -best.fun - 0.05
 
     def test_composite_likelihood(self, data):
-        x, y = data
-        fit = learn(self.gp(), x, y, batch_size=100, random_seed=3)
+        settings = replace(self.SETTINGS, method="twisted", batch_size=50)
+        run = learning_run(data, settings, np.random.default_rng(3))
+        fit = run.report(run.estimate())
         assert fit.kind == "composite"
         assert (
             fit.std_error == {}
         )  # batches are not independent: standard errors would be too small
-        rng = np.random.default_rng(3)
-        parts = random_batches(2.0 * y - 1.0, 100, rng)
+        assert repr(fit).count("log composite likelihood") == 1
+        parts = random_batches(2.0 * data.y - 1.0, 50, np.random.default_rng(3))
+        assert len(parts) == 3
 
         def composite(log_ls):
-            ls = np.exp(log_ls)
-            return sum(ou_probit_log_evidence(x[i, 0], y[i], ls, 4.0, points=100) for i in parts)
+            x, y, ls = data.X[:, 0], data.y, np.exp(log_ls)
+            return sum(ou_probit_log_evidence(x[i], y[i], ls, 4.0, points=100) for i in parts)
 
         best = minimize_scalar(lambda z: -composite(z), bounds=(-1.5, 3.5), options={"xatol": 0.02})
         reached = composite(np.log(float(fit.point["ls"])))
-        # Five batches: twice and a half the tolerance of one.
-        assert reached > -best.fun - 0.05
+        # Three batches: up to twice the tolerance of one.
+        assert reached > -best.fun - 0.04
         estimate = fit.log_marginal_likelihood
-        assert abs(estimate.value - reached) < max(5 * estimate.std_error, 6e-3)
+        assert abs(estimate.value - reached) < max(5 * estimate.std_error, 4e-3)
 
 
 class TestWarnings:

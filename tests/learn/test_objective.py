@@ -45,13 +45,19 @@ def process(start=None, **arguments):
     return objective_of(model, gp, start=start)
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """Of a GP: the objective, and the vector it starts from."""
+    return process()
+
+
 def at(ls, eta):
     return Point(np.log([ls, eta]))
 
 
 @pytest.mark.parametrize(("ls", "eta"), [(0.3, 1.0), (1.0, 2.0), (4.0, 0.5)])
-def test_evidence_is_exact(ls, eta):
-    objective, _ = process()
+def test_evidence_is_exact(plain, ls, eta):
+    objective = plain[0]
     exact = ou_probit_log_evidence(X[:, 0], Y, ls, eta**2)
     found = objective.by_twisting(at(ls, eta), 256, 0).log_evidence
     # 256 quasi-random draws in 25 dimensions: errors of a few thousandths at these variances.
@@ -180,16 +186,15 @@ def test_one_function_value_for_all_labels():
     assert abs(objective.by_twisting(Point(np.log([1.5])), 1024, 0).log_evidence - exact) < 2e-3
 
 
-def test_potentials_and_other_observations_count():
+def test_potentials_and_other_observations_count(plain):
     with pm.Model() as model:
         gp = sg.SkewGP(cov_func=priors())
         gp.marginal_likelihood("y", X, Y)
         pm.Normal("seen", model["ls"], 0.5, observed=1.2)
         pm.Potential("less", -3.0 * model["eta"])
     objective, _ = objective_of(model)
-    plain, _ = process()
     more = stats.norm(0.8, 0.5).logpdf(1.2) - 3.0 * 1.4
-    gained = objective.log_prior(at(0.8, 1.4)) - plain.log_prior(at(0.8, 1.4))
+    gained = objective.log_prior(at(0.8, 1.4)) - plain[0].log_prior(at(0.8, 1.4))
     assert gained == pytest.approx(more, rel=1e-8)
 
 
@@ -206,19 +211,22 @@ def test_a_potential_of_the_process_counts_and_others_do_not():
 
 
 class TestStarts:
-    def test_values_by_name(self):
-        objective, origin = process(start={"ls": 0.5})
-        assert origin[0] == pytest.approx(np.log(0.5))
-        coordinates = objective.coordinates
-        other = initial_values(coordinates.model, coordinates.continuous, {"eta": 3.0})
-        assert coordinates.vector(other)[1] == pytest.approx(np.log(3.0))
-        with pytest.raises(ValueError, match="start has lengthscale; free variables are ls, eta"):
-            process(start={"lengthscale": 0.5})
-        with pytest.raises(ValueError, match="outside of the support of ls"):
-            process(start={"ls": -1.0})
+    def test_values_by_name(self, plain):
+        coordinates, origin = plain[0].coordinates, plain[1]
 
-    def test_spread_by_the_priors(self):
-        objective, origin = process()
+        def start(values):
+            found = initial_values(coordinates.model, coordinates.continuous, values)
+            return coordinates.vector(found)
+
+        np.testing.assert_array_equal(start(None), origin)
+        np.testing.assert_allclose(start({"ls": 0.5}), [np.log(0.5), origin[1]])
+        with pytest.raises(ValueError, match="start has lengthscale; free variables are ls, eta"):
+            start({"lengthscale": 0.5})
+        with pytest.raises(ValueError, match="outside of the support of ls"):
+            start({"ls": -1.0})
+
+    def test_spread_by_the_priors(self, plain):
+        objective, origin = plain
         rng = np.random.default_rng(0)
         starts = np.array(candidates(objective.coordinates, origin, 256, StartSettings(), rng))
         # Quantiles of 256 draws of InverseGamma(3, 2), all within a factor of 1000 of the start;

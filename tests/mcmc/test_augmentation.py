@@ -5,11 +5,15 @@ Monte Carlo means are held to 4.5 of their standard errors: false-alarm rate 7e-
 
 import numpy as np
 import pytest
+from mcmc_models import label_rows
+from scipy import sparse
 from scipy.stats import kstest, truncnorm
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
 from pymc_skewgp._mcmc import augmentation
-from pymc_skewgp._mcmc.augmentation import Augmentation, ProbitSUN, cross_covariance
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._sun.parameters import SunParameters
 
 SIGMAS = 4.5
 P, S, M = 4, 2, 3
@@ -20,34 +24,44 @@ def joint_cov(size, seed=0):
     return factor @ factor.T / size
 
 
-def model(s=S, design=True, seed=0):
+def model(s=S, design=True, seed=0, **observed):
+    """Three kinds of rows: above, below and between, with noise of three sizes."""
     rng = np.random.default_rng(seed)
     cov = joint_cov(s + P)
-    rows = M if design else P
-    return ProbitSUN(
-        mu=rng.normal(size=P),
-        scale=cov[s:, s:],
-        cross_cov=cov[s:, :s],
-        truncation=rng.normal(size=s),
-        latent_cov=cov[:s, :s],
-        design=rng.normal(size=(M, P)) if design else None,
-        offset=rng.normal(size=rows),
-        sign=np.array([1.0, -1.0, 1.0, 1.0])[:rows],
+    prior = SunParameters(
+        rng.normal(size=P), cov[s:, s:], cov[s:, :s], rng.normal(size=s), cov[:s, :s]
     )
+    m = M if design else P
+    rows = {
+        "A": rng.normal(size=(M, P)) if design else None,
+        "a": rng.normal(size=m),
+        "S": np.array([1.0, 0.3, 2.0, 1.0])[:m],
+        "lower": np.array([0.0, -np.inf, -0.4, 0.1])[:m],
+        "upper": np.array([np.inf, 0.0, 0.7, np.inf])[:m],
+        "value": np.full(m, np.nan),
+    }
+    return ConjugateModel(prior, Observations(**{**rows, **observed}))
+
+
+def design_of(given):
+    A = given.observations.A
+    if A is None:
+        return np.eye(P)
+    return A if isinstance(A, np.ndarray) else A.toarray()
 
 
 def gaussian(given):
     """Joint mean and covariance of (x0, f, e) and the matrix that makes u and f from it."""
-    p, s, m = given.mu.size, given.truncation.size, given.sign.size
+    prior, observed = given
+    p, s, m = prior.mu.size, prior.truncation.size, observed.n_rows
     cov = np.zeros((s + p + m, s + p + m))
-    cov[:s, :s], cov[s : s + p, s : s + p] = given.latent_cov, given.scale
-    cov[s : s + p, :s], cov[:s, s : s + p] = given.cross_cov, given.cross_cov.T
-    cov[s + p :, s + p :] = np.eye(m)
-    design = np.eye(p) if given.design is None else given.design
+    cov[:s, :s], cov[s : s + p, s : s + p] = prior.latent_cov, prior.scale
+    cov[s : s + p, :s], cov[:s, s : s + p] = prior.cross_cov, prior.cross_cov.T
+    cov[s + p :, s + p :] = np.diag(observed.S)
     rows = np.zeros((s + m, s + p + m))
     rows[:s, :s] = np.eye(s)
-    rows[s:, s : s + p] = given.sign[:, None] * design
-    rows[s:, s + p :] = np.diag(given.sign)
+    rows[s:, s : s + p] = design_of(given)
+    rows[s:, s + p :] = np.eye(m)
     functions = np.zeros((p, s + p + m))
     functions[:, s : s + p] = np.eye(p)
     return cov, rows, functions
@@ -61,9 +75,14 @@ def test_rows_and_limits_are_those_of_the_definition(s, design):
     target = Augmentation(given)
     # 1e-9: the blur of x0.
     np.testing.assert_allclose(target.cov.matrix, rows @ cov @ rows.T, rtol=1e-9, atol=1e-9)
-    weights = np.eye(P) if given.design is None else given.design
-    limits = np.concatenate([given.truncation, given.sign * (weights @ given.mu + given.offset)])
-    np.testing.assert_allclose(target.lower, -limits, atol=1e-12)
+    prior, observed = given
+    mean = design_of(given) @ prior.mu + observed.a
+    lower = np.concatenate([-prior.truncation, observed.lower - mean])
+    upper = np.concatenate([np.full(s, np.inf), observed.upper - mean])
+    np.testing.assert_allclose(target.lower, lower, atol=1e-12)
+    np.testing.assert_allclose(target.upper, upper, atol=1e-12)
+    assert target.holds(np.clip(0.0, lower + 1e-3, upper - 1e-3))
+    assert not target.holds(np.where(np.isfinite(upper), upper, 0.0) + 1e-9)
 
 
 @pytest.mark.parametrize("design", [True, False])
@@ -74,7 +93,7 @@ def test_function_given_rows(s, design):
     cov, rows, functions = gaussian(given)
     u = np.random.default_rng(1).normal(size=len(rows))
     gain = functions @ cov @ rows.T @ np.linalg.inv(rows @ cov @ rows.T)
-    mean = given.mu + gain @ u
+    mean = given.prior.mu + gain @ u
     posterior = functions @ cov @ functions.T - gain @ rows @ cov @ functions.T
     n = 40_000
     f = Augmentation(given).function_given(np.tile(u, (n, 1)), np.random.default_rng(2))
@@ -88,21 +107,23 @@ def test_function_given_rows(s, design):
 def test_rows_given_function(design):
     """Each observation's row is a truncated normal; x0 given f by rejection from its Gaussian."""
     given = model(S, design)
+    prior, observed = given
     target = Augmentation(given)
     rng = np.random.default_rng(3)
     f = rng.normal(size=P)
     draws = [target.rows_given(f, rng) for _ in range(3000)]
     assert all(exact for _, exact in draws)
     u = np.array([row for row, _ in draws])
-    assert (u > target.lower).all()
-    weights = np.eye(P) if given.design is None else given.design
-    centre = given.sign * (weights @ (f - given.mu))
-    for i, (c, lower) in enumerate(zip(centre, target.lower[S:], strict=True)):
-        assert kstest(u[:, S + i] - c, truncnorm(lower - c, np.inf).cdf).pvalue > 1e-5
-    gain = np.linalg.solve(given.scale, given.cross_cov).T
-    cov = given.latent_cov - gain @ given.cross_cov
-    x0 = rng.multivariate_normal(gain @ (f - given.mu), cov, size=200_000)
-    x0 = x0[(x0 > -given.truncation).all(axis=1)]
+    assert all(target.holds(row) for row in u)
+    centre, sd = design_of(given) @ (f - prior.mu), np.sqrt(observed.S)
+    limits = zip(centre, sd, target.lower[S:], target.upper[S:], strict=True)
+    for i, (c, d, lower, upper) in enumerate(limits):
+        cdf = truncnorm((lower - c) / d, (upper - c) / d, scale=d).cdf
+        assert kstest(u[:, S + i] - c, cdf).pvalue > 1e-5
+    gain = np.linalg.solve(prior.scale, prior.cross_cov).T
+    cov = prior.latent_cov - gain @ prior.cross_cov
+    x0 = rng.multivariate_normal(gain @ (f - prior.mu), cov, size=200_000)
+    x0 = x0[(x0 > -prior.truncation).all(axis=1)]
     difference = u[:, :S].mean(axis=0) - x0.mean(axis=0)
     error = x0.std(axis=0) * np.sqrt(1 / len(x0) + 1 / len(u))
     assert (np.abs(difference) < SIGMAS * error).all()
@@ -110,19 +131,24 @@ def test_rows_given_function(design):
     assert abs(correlation) < SIGMAS * np.sqrt(1 / len(x0) + 1 / len(u))
 
 
-def test_far_tails_stay_above_the_limits():
+def test_far_tails_stay_within_the_limits():
     """Labels that contradict f by 40 standard deviations."""
-    given = model(0, design=False)._replace(mu=np.zeros(P), offset=np.zeros(P))
+    sign = np.array([1.0, -1.0, 1.0, 1.0])
+    given = ConjugateModel(
+        model(0, design=False).prior._replace(mu=np.zeros(P)), label_rows(None, np.zeros(P), sign)
+    )
     target = Augmentation(given)
     rng = np.random.default_rng(0)
-    u = np.array([target.rows_given(-40.0 * given.sign, rng)[0] for _ in range(200)])
-    assert (u > target.lower).all()
-    assert 0 < (u - target.lower).mean() < 0.03  # about 1/40
+    u = np.array([target.rows_given(-40.0 * sign, rng)[0] for _ in range(200)])
+    assert all(target.holds(row) for row in u)
+    excess = sign * u  # over limits that are 0
+    assert (excess > 0).all()
+    assert excess.mean() < 0.03  # about 1/40
 
 
-def test_identity_is_not_multiplied_by_but_gives_the_same():
-    plain = model(S, design=False)
-    given = plain._replace(design=np.eye(P))
+@pytest.mark.parametrize("A", [np.eye(P), np.ones(P), sparse.eye_array(P, format="csr")])
+def test_other_forms_of_the_identity_give_the_same(A):
+    plain, given = model(S, design=False), model(S, design=False, A=A)
     f = np.arange(4.0)
     for one, other in zip(both(Augmentation(plain), f), both(Augmentation(given), f), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
@@ -137,18 +163,17 @@ def both(target, f):
 def test_a_pseudo_point_at_an_input_follows_f():
     """x0 is then a function of f; its limit is met whatever round-off says."""
     given = model(0, design=False)
-    given = given._replace(
-        cross_cov=given.scale[:, :1],
-        latent_cov=given.scale[:1, :1],
-        truncation=given.mu[:1],
+    prior = given.prior
+    prior = prior._replace(
+        cross_cov=prior.scale[:, :1], latent_cov=prior.scale[:1, :1], truncation=prior.mu[:1]
     )
     rng = np.random.default_rng(0)
-    target = Augmentation(given)
+    target = Augmentation(given._replace(prior=prior))
     for value in (0.7, 0.0):
-        f = given.mu + np.array([value - given.mu[0], 0.0, 0.0, 0.0])
+        f = prior.mu + np.array([value - prior.mu[0], 0.0, 0.0, 0.0])
         u, _ = target.rows_given(f, rng)
         assert u[0] > target.lower[0]
-        np.testing.assert_allclose(u[0], f[0] - given.mu[0], atol=1e-4)
+        np.testing.assert_allclose(u[0], f[0] - prior.mu[0], atol=1e-4)
 
 
 def test_resampling_where_rejection_gives_up(monkeypatch):
@@ -156,38 +181,54 @@ def test_resampling_where_rejection_gives_up(monkeypatch):
     given = model(S, design=False)
     target = Augmentation(given)
     rng = np.random.default_rng(0)
-    draws = [target.rows_given(given.mu, rng) for _ in range(50)]
+    draws = [target.rows_given(given.prior.mu, rng) for _ in range(50)]
     assert not any(exact for _, exact in draws)
-    assert all((u > target.lower).all() for u, _ in draws)
+    assert all(target.holds(u) for u, _ in draws)
 
 
 def test_no_rows_at_all_is_the_prior():
-    given = model(0, design=False)._replace(
-        design=np.empty((0, P)), offset=np.empty(0), sign=np.empty(0)
-    )
+    none = np.empty(0)
+    given = ConjugateModel(model(0).prior, label_rows(np.empty((0, P)), none, none))
     target = Augmentation(given)
     rng = np.random.default_rng(0)
-    u, exact = target.rows_given(given.mu, rng)
+    u, exact = target.rows_given(given.prior.mu, rng)
     assert u.shape == (0,)
     assert exact
     f = target.function_given(np.empty((20_000, 0)), rng)
-    np.testing.assert_allclose(np.cov(f.T), given.scale, atol=0.15)  # 4.5 errors of 3 sqrt(2/20000)
+    # 4.5 errors of 3 sqrt(2/20000).
+    np.testing.assert_allclose(np.cov(f.T), given.prior.scale, atol=0.15)
 
 
-def test_parameters_that_are_not_finite_are_refused():
+@pytest.mark.parametrize("name", ["mu", "a"])
+def test_parameters_that_are_not_finite_are_refused(name):
     given = model()
+    if name == "mu":
+        given = given._replace(prior=given.prior._replace(mu=np.full(P, np.nan)))
+    else:
+        given = model(a=np.full(M, np.inf))
     with pytest.raises(FloatingPointError, match="NaN or infinite"):
-        Augmentation(given._replace(mu=np.full(P, np.nan)))
+        Augmentation(given)
 
 
-def test_cross_covariance():
-    scale, skewness = np.diag([4.0, 9.0]), np.array([[0.5], [-0.1]])
-    np.testing.assert_allclose(cross_covariance(scale, skewness), [[1.0], [-0.3]])
-    np.testing.assert_array_equal(cross_covariance(-scale, skewness), np.zeros((2, 1)))
+def test_other_rows_are_refused_by_name():
+    with pytest.raises(ValueError, match="covariance S that is a matrix"):
+        Augmentation(model(S=np.eye(M)))
+    with pytest.raises(ValueError, match="S of the observations' noise must be positive"):
+        Augmentation(model(S=np.zeros(M)))
+    with pytest.raises(ValueError, match="hold points: condition the prior on them first"):
+        Augmentation(model(value=np.array([np.nan, 1.0, np.nan])))
 
 
 def test_what_is_no_covariance_is_refused():
     given = model(0, design=False)
-    target = Augmentation(given._replace(scale=-given.scale))
+    target = Augmentation(given._replace(prior=given.prior._replace(scale=-given.prior.scale)))
     with pytest.raises(NotPositiveDefiniteError, match="scale"):
         target.function_given(np.zeros((1, P)), np.random.default_rng(0))
+
+
+def test_equal_models():
+    one, other = model(), model()
+    assert one.equals(other)
+    assert not one.equals(model(a=np.ones(M)))
+    assert not one.equals(model(design=False))
+    assert not one.equals(one._replace(prior=one.prior._replace(mu=np.zeros(P))))

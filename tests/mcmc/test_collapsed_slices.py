@@ -5,14 +5,20 @@ keeps its mean (paired z < 4.5, false alarms 7e-6) and theta its prior (Kolmogor
 p > 1e-5).
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from mcmc_models import labelled
 from scipy.special import ndtr
 from scipy.stats import kstest, multivariate_normal, norm
 
-from pymc_skewgp._mcmc.augmentation import Augmentation, ProbitSUN
-from pymc_skewgp._mcmc.collapsed_slices import CollapsedSlices
-from pymc_skewgp._mcmc.conjugate_moves import ConjugateSampler, IndependenceMove, LinESSMove
+from pymc_skewgp._mcmc import collapsed_slices, conjugate
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.conjugate import ConjugateSampler
+from pymc_skewgp._mcmc.independence import IndependenceMove
+from pymc_skewgp._mcmc.linear_slices import LinESSMove
 
 X = np.array([-1.6, -0.7, -0.1, 0.4, 1.1, 1.9])
 KNOTS, PHASE, TRUNCATION = np.array([-0.5, 0.6]), np.array([1.0, -1.0]), np.array([0.2, 0.6])
@@ -26,37 +32,48 @@ def rbf(a, b, theta):
 
 def parameters(theta, s, sign):
     to_unit = PHASE[:s] * np.exp(-0.5 * theta[1])
-    return ProbitSUN(
-        mu=theta[2] * X,
-        scale=rbf(X, X, theta) + 1e-4 * np.eye(X.size),
-        cross_cov=rbf(X, KNOTS[:s], theta) * to_unit,
-        truncation=TRUNCATION[:s],
-        latent_cov=to_unit[:, None] * rbf(KNOTS[:s], KNOTS[:s], theta) * to_unit,
-        design=None,
-        offset=np.full(X.size, -0.2),
-        sign=sign,
+    prior = (
+        theta[2] * X,
+        rbf(X, X, theta) + 1e-4 * np.eye(X.size),
+        rbf(X, KNOTS[:s], theta) * to_unit,
+        TRUNCATION[:s],
+        to_unit[:, None] * rbf(KNOTS[:s], KNOTS[:s], theta) * to_unit,
     )
+    return labelled(prior, None, np.full(X.size, -0.2), sign)
 
 
-def log_latent(model):
+def log_latent(prior):
     """log Phi_s by scipy."""
-    if model.truncation.size < 2:
-        return float(norm.logcdf(model.truncation).sum())
-    return float(multivariate_normal.logcdf(model.truncation, cov=model.latent_cov))
+    if prior.truncation.size < 2:
+        return float(norm.logcdf(prior.truncation).sum())
+    return float(multivariate_normal.logcdf(prior.truncation, cov=prior.latent_cov))
 
 
-def evaluator(s, sign):
-    def evaluate(theta):
-        model = parameters(theta, s, sign)
-        return model, float(norm.logpdf(theta, CENTRE, SPREAD).sum()) - log_latent(model)
+class Density:
+    """Prior of theta and the normalising constant of f's own density."""
 
-    return evaluate
+    def __init__(self, s, sign):
+        self.s, self.sign = s, sign
+
+    def at(self, theta):
+        model = parameters(theta, self.s, self.sign)
+        return model, float(norm.logpdf(theta, CENTRE, SPREAD).sum()) - log_latent(model.prior)
+
+
+class Changed:
+    """Another density made from one by a function of theta and of what it has there."""
+
+    def __init__(self, density, change):
+        self.density, self.change = density, change
+
+    def at(self, values):
+        return self.change(self.density, values)
 
 
 def draw_joint(s, rng):
     """Exact draw of theta, f and the signs of the labels, x0 by rejection."""
     theta = rng.normal(CENTRE, SPREAD)
-    model = parameters(theta, s, np.ones(X.size))
+    model = parameters(theta, s, np.ones(X.size)).prior
     joint = np.block([[model.latent_cov, model.cross_cov.T], [model.cross_cov, model.scale]])
     root = np.linalg.cholesky(joint + 1e-12 * np.eye(len(joint)))
     while True:
@@ -83,23 +100,18 @@ def test_joint_distribution_is_left_alone(kind, s):
     for _ in range(n):
         theta, f, sign = draw_joint(s, rng)
         before.append(functionals(theta, f, sign))
-        evaluate = evaluator(s, sign)
-        slices = CollapsedSlices(3)
+        move = HyperparameterMove(Density(s, sign))
         sampler = ConjugateSampler(lambda target: kind(target, 2), 2)
-        values, model = theta, evaluate(theta)[0]
+        state = conjugate.init(f, collapsed_slices.init(theta))
+        model = parameters(theta, s, sign)
         for _ in range(2):
-
-            def between(u, target):
-                nonlocal values
-                values, u, target = slices.move(evaluate, values, u, target, rng, tune=False)  # noqa: B023
-                return u, target
-
-            f, info = sampler.step(f, model, rng, between=between)
-            model = sampler.state[0]
+            state, info = sampler.step(state, model, rng, hyperparameters=move)
+            model = state.model
             assert info.refreshed
-        after.append(functionals(values, f, sign))
+        values = state.theta.values
+        after.append(functionals(values, state.f, sign))
         ends.append(values)
-        np.testing.assert_allclose(model.mu, values[2] * X)
+        np.testing.assert_allclose(model.prior.mu, values[2] * X)
     differences = np.array(after) - np.array(before)
     z = differences.mean(axis=0) / (differences.std(axis=0) / np.sqrt(n))
     assert np.abs(z).max() < 4.5, z.round(1)
@@ -108,40 +120,39 @@ def test_joint_distribution_is_left_alone(kind, s):
     assert np.abs(differences[:, :3]).mean(axis=0).min() > 0.3  # every hyperparameter moves
 
 
-def walk(slices, evaluate, target, u, values, n, tune, seed=0):
+def walk(density, target, u, values, n, tune, seed=0):
     rng, path = np.random.default_rng(seed), []
+    state, move = collapsed_slices.init(values), HyperparameterMove(density, tune)
     for _ in range(n):
-        values, u, target = slices.move(evaluate, values, u, target, rng, tune=tune)
-        path.append(values)
-    return np.array(path), u, target
+        state, u, target = move.step(state, u, target, rng)
+        path.append(state.values)
+    return np.array(path), u, target, state
 
 
 def start(s=1, seed=3):
     rng = np.random.default_rng(seed)
     theta, f, sign = draw_joint(s, rng)
-    evaluate = evaluator(s, sign)
-    target = Augmentation(evaluate(theta)[0])
-    return evaluate, target, target.rows_given(f, rng)[0], theta
+    density = Density(s, sign)
+    target = Augmentation(density.at(theta)[0])
+    return density, target, target.rows_given(f, rng)[0], theta
 
 
 def test_slices_against_a_grid():
     """p(theta | u) on a grid of one coordinate, the others fixed, normal density by numpy alone."""
-    evaluate, target, u, theta = start()
-    excess = u - target.lower
-
-    def along(v):
-        return evaluate(np.array([v[0], *theta[1:]]))
-
-    path, u_end, target_end = walk(CollapsedSlices(1), along, target, u, theta[:1], 3000, tune=True)
-    np.testing.assert_allclose(u_end - target_end.lower, excess, rtol=1e-12)
+    density, target, u, theta = start()
+    along = Changed(density, lambda inner, v: inner.at(np.array([v[0], *theta[1:]])))
+    bounded = np.where(np.isfinite(target.lower), target.lower, target.upper)
+    rows = u - bounded
+    path, u_end, target_end, _ = walk(along, target, u, theta[:1], 3000, tune=True)
+    bounded = np.where(np.isfinite(target_end.lower), target_end.lower, target_end.upper)
+    np.testing.assert_allclose(u_end - bounded, rows, rtol=1e-12)
     grid = np.linspace(-2.5, 2.5, 400)
     log_p = []
     for value in grid:
-        model, log_rest = evaluate(np.array([value, *theta[1:]]))
+        model, log_rest = density.at(np.array([value, *theta[1:]]))
         other = Augmentation(model)
-        log_p.append(
-            log_rest + multivariate_normal.logpdf(other.lower + excess, cov=other.cov.matrix)
-        )
+        bounded = np.where(np.isfinite(other.lower), other.lower, other.upper)
+        log_p.append(log_rest + multivariate_normal.logpdf(bounded + rows, cov=other.cov.matrix))
     p = np.exp(np.array(log_p) - max(log_p))
     cdf = np.cumsum(p) / p.sum()
     # Slices of a unimodal density leave little correlation: every fifth draw, p = 1e-5.
@@ -150,46 +161,62 @@ def test_slices_against_a_grid():
 
 
 def test_widths_are_learnt_while_tuning_only():
-    evaluate, target, u, theta = start()
-    slices = CollapsedSlices(3)
-    walk(slices, evaluate, target, u, theta, 20, tune=False)
-    np.testing.assert_array_equal(slices.widths, np.ones(3))
-    walk(slices, evaluate, target, u, theta, 20, tune=True)
-    assert (slices.widths != 1.0).all()
+    density, target, u, theta = start()
+    *_, state = walk(density, target, u, theta, 20, tune=False)
+    np.testing.assert_array_equal(state.widths, np.ones(3))
+    *_, state = walk(density, target, u, theta, 20, tune=True)
+    assert (state.widths != 1.0).all()
+    np.testing.assert_array_equal(state.counts, np.full(3, 20.0))
 
 
 def test_of_many_hyperparameters_a_few_move_at_a_time():
-    evaluate, target, u, theta = start()
-    idle = np.zeros(20)
+    density, target, u, theta = start()
 
-    def with_idle(v):
-        model, log_rest = evaluate(v[:3])
+    def with_idle(inner, v):
+        model, log_rest = inner.at(v[:3])
         return model, log_rest - 0.5 * float(v[3:] @ v[3:])
 
-    values = np.concatenate([theta, idle])
-    path, *_ = walk(CollapsedSlices(23), with_idle, target, u, values, 1, tune=False)
-    assert (path[0] != np.concatenate([theta, idle])).sum() == 8
+    values = np.concatenate([theta, np.zeros(20)])
+    path, *_ = walk(Changed(density, with_idle), target, u, values, 1, tune=False)
+    assert (path[0] != values).sum() == 8
 
 
 def test_no_move_from_or_to_where_the_model_does_not_live():
-    evaluate, target, u, theta = start()
+    density, target, u, theta = start()
+    nowhere = Changed(density, lambda inner, v: (inner.at(v)[0], -np.inf))
+    state = collapsed_slices.init(theta)
+    same = HyperparameterMove(nowhere).step(state, u, target, np.random.default_rng(0))
+    assert all(x is y for x, y in zip(same, (state, u, target), strict=True))
 
-    def nowhere(v):
-        return evaluate(v)[0], -np.inf
-
-    values, u_new, target_new = CollapsedSlices(3).move(
-        nowhere, theta, u, target, np.random.default_rng(0), tune=False
-    )
-    assert values is theta
-    assert u_new is u
-    assert target_new is target
-
-    def bounded(v):  # no covariance above a variance of e
-        model, log_rest = evaluate(v)
-        return (model._replace(scale=-model.scale) if v[1] > 1.0 else model), log_rest
+    def bounded(inner, v):  # no covariance above a variance of e
+        model, log_rest = inner.at(v)
+        prior = model.prior
+        if v[1] > 1.0:
+            prior = prior._replace(scale=-prior.scale)
+        return model._replace(prior=prior), log_rest
 
     theta = np.array([0.0, 0.9, 0.0])
-    target = Augmentation(evaluate(theta)[0])
-    path, *_ = walk(CollapsedSlices(3), bounded, target, u - target.lower, theta, 50, tune=False)
+    moved = Augmentation(density.at(theta)[0])
+    rows = u + target.mean
+    path, *_ = walk(Changed(density, bounded), moved, rows - moved.mean, theta, 50, tune=False)
     assert path[:, 1].max() <= 1.0
     assert np.ptp(path[:, 1]) > 0.1
+
+
+def test_limits_that_hyperparameters_move():
+    """A threshold above which the first label's row must lie: it never passes that row."""
+    density, target, u, theta = start(s=0)
+    positive = int(np.argmax(density.sign > 0))
+
+    def threshold(inner, v):
+        model, log_rest = inner.at(theta)
+        lower = model.observations.lower.copy()
+        lower[positive] = v[0]
+        observed = replace(model.observations, lower=lower)
+        return model._replace(observations=observed), log_rest
+
+    rows = u + target.mean
+    path, *_ = walk(Changed(density, threshold), target, u, np.array([0.0]), 200, tune=True)
+    assert path.max() < rows[positive]
+    # Uniform below it, as far as a slice of a flat density reaches.
+    assert path.max() > rows[positive] - 1.0

@@ -42,8 +42,8 @@ SETTINGS = {
 
 def under(settings: SamplerSettings, posterior: SkewGPPosterior) -> SkewGPPosterior:
     """The same posterior, its latent draws made under other thresholds."""
-    sampler = posterior._sampler
-    posterior._sampler = RectangleSampler(sampler.cov, sampler.lower, sampler.upper, settings)
+    sampler = posterior._fit.sampler
+    posterior._fit.sampler = RectangleSampler(sampler.cov, sampler.lower, sampler.upper, settings)
     return posterior
 
 
@@ -554,12 +554,12 @@ class TestMethods:
         new = [0.7, 3.1, 8.0]
         kwargs = {"cov_func": rbf(1.5, 3.0), "mean_func": slope, **told}
         low = [SkewGPPosterior(x, y, random_seed=i, **kwargs) for i in range(N_SEEDS)]
-        assert isinstance(low[0]._conditioning.cov, LowRankCovariance)
+        assert isinstance(low[0]._fit.conditioning.cov, LowRankCovariance)
         values = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in low]
         f_low = flat(low[0].sample(5000, random_seed=0))
         monkeypatch.setattr(conditioning, "LOW_RANK_SHARE", 0.0)
         dense = [SkewGPPosterior(x, y, random_seed=100 + i, **kwargs) for i in range(N_SEEDS)]
-        assert isinstance(dense[0]._conditioning.cov, DenseCovariance)
+        assert isinstance(dense[0]._fit.conditioning.cov, DenseCovariance)
         others = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in dense]
         agree(np.array(values) - others, 0.0)
         f_dense = flat(dense[0].sample(5000, random_seed=1))

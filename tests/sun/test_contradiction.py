@@ -13,10 +13,10 @@ from scipy.stats import multivariate_normal
 import pymc_skewgp as sg
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
-from pymc_skewgp._gaussian.truncated import log_orthant
-from pymc_skewgp._posterior.label_evidence import (
+from pymc_skewgp._gaussian.rectangle import log_orthant
+from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
-    Orthants,
+    EvidenceTerms,
     evidence_by_twisting,
     evidence_estimate,
 )
@@ -298,28 +298,29 @@ def test_drawing_f_for_a_trace_refuses_them():
 
 
 def labelled(s, kind, lengthscale, n=40):
-    """Orthants of n labels, and of the signs at s pseudo-points."""
+    """Rectangles of n labels, and of the signs at s pseudo-points."""
     points, x = np.linspace(-2.0, 2.0, s), np.linspace(-2.0, 2.0, n)
     sign = np.concatenate([phases(s, kind), np.where(x > 0, 1.0, -1.0)])
     gamma = latent_cov(np.concatenate([points, x]), sign, lengthscale)
     cov = gamma + np.diag(np.concatenate([np.zeros(s), np.ones(n)]))
-    return Orthants(np.zeros(s + n), cov, np.zeros(s), gamma[:s, :s])
+    infinite = np.full(s + n, np.inf)
+    return EvidenceTerms(np.zeros(s + n), infinite, cov, np.zeros(s), infinite[:s], gamma[:s, :s])
 
 
 @pytest.mark.parametrize("lengthscale", [0.85, 1.5, 3.4])
 def test_the_evidence_by_ep_is_that_of_the_signs_however_improbable(lengthscale):
-    orthants = labelled(8, "alternating", lengthscale)
-    exact = evidence_by_twisting(orthants, 1024)
+    terms = labelled(8, "alternating", lengthscale)
+    exact = evidence_by_twisting(terms, 1024)
     # EP's own bias at variance 1, hundredths of a nat.
-    assert EvidenceByEP()(orthants).value == pytest.approx(exact.value, abs=0.1)
+    assert EvidenceByEP()(terms).value == pytest.approx(exact.value, abs=0.1)
 
 
 @pytest.mark.parametrize(
     "evidence",
     [
-        lambda orthants: EvidenceByEP()(orthants).value,
-        lambda orthants: evidence_by_twisting(orthants, 256).value,
-        lambda orthants: evidence_estimate(orthants, 256).value,
+        lambda terms: EvidenceByEP()(terms).value,
+        lambda terms: evidence_by_twisting(terms, 256).value,
+        lambda terms: evidence_estimate(terms, 256).value,
     ],
     ids=["EP", "twisted", "estimate"],
 )

@@ -15,7 +15,7 @@ _SMALL_PIVOT = 1e-6
 
 
 class DenseCovariance:
-    """A covariance held as a positive definite matrix.
+    """A covariance given as a positive definite matrix.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class DenseCovariance:
         return self.matrix @ x
 
     def workspace(self) -> FloatArray:
-        """Memory for `site_product`: a large matrix takes as long to come by as to factorise."""
+        """Memory for `site_product`: to allocate a matrix takes as long as to factorise it."""
         return np.empty_like(self.matrix, order="C")
 
     def site_product(

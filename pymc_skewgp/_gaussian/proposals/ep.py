@@ -98,7 +98,7 @@ def fit_ep(
     lower, upper : ndarray, shape (n,)
         Limits, infinities allowed, ``lower < upper``.
     tol : float, default 1e-3
-        Residual at which to stop. As a twist 1e-3 is more than enough; for gradients ask 1e-8.
+        Residual at which to stop. For sampling 1e-3 is more than enough; for gradients ask 1e-8.
     max_sweeps : int, default 200
         Sweeps after which to stop all the same.
     start : EPResult, optional
@@ -165,7 +165,7 @@ def fit_ep(
     if residual >= tol:
         warn(
             f"EP stopped after {max_sweeps} sweeps with residual {residual:.2g}, above {tol:.2g}: "
-            "its evidence is rough; sampling from it stays exact, with fewer effective draws.",
+            "its evidence is rough. Draws stay exact, with a smaller effective sample size.",
             EPConvergenceWarning,
             stacklevel=2,
         )

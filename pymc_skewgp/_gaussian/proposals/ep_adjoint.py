@@ -73,7 +73,7 @@ def site_motion(
     lower, upper : ndarray, shape (n,)
         Limits, at least one of each row finite.
     by_nu, by_tau : ndarray, shape (n,)
-        Derivatives in the sites as they are written above, m held.
+        Derivatives in the sites as they are written above, m fixed.
 
     Returns
     -------

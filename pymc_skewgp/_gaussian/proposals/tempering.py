@@ -23,9 +23,9 @@ from pymc_skewgp._validation import FloatArray
 _STAGE_ESS = 0.5  # relative ESS at which a stage ends
 _STAGE_K = 0.5  # Pareto shape up to which the weights of a stage have a variance
 _LEAST_RISE = 0.1  # share of what is left that a stage takes at least
-# Stages after which to hurry: as many again take what is left in equal steps. Steep problems need
+# Stages chosen by the weights; as many again take what is left in equal steps. Steep problems need
 # ten or so; where log weights range over millions a run would go on for days.
-_PATIENCE = 30
+_FREE_STAGES = 30
 _FORGOTTEN = 0.2  # moves go on until this share of the start is left ...
 _MAX_MOVES = 8  # ... or so many were made
 _ACCEPTANCE = 0.35  # near the best for random-walk moves on a few effective dimensions
@@ -76,8 +76,8 @@ def temper(
     Returns
     -------
     TemperedDraws
-        Where two times thirty stages were not enough for stages of half the effective draws each,
-        the estimates of the replicates lie far apart.
+        Where sixty stages were not enough for each to keep a relative ESS of a half, the estimates
+        of the replicates lie far apart.
 
     References
     ----------
@@ -94,8 +94,8 @@ def temper(
     worst_k, n_stages, n_passes, rates = -np.inf, 0, 1, []
     while exponent < 1.0:
         rise = _next_rise(log_weights, 1.0 - exponent)
-        if n_stages >= _PATIENCE:
-            rise = max(rise, (1.0 - exponent) / max(2 * _PATIENCE - n_stages, 1))
+        if n_stages >= _FREE_STAGES:
+            rise = max(rise, (1.0 - exponent) / max(2 * _FREE_STAGES - n_stages, 1))
         exponent = min(1.0, exponent + rise)
         n_stages += 1
         increments = (rise * log_weights).reshape(n_replicates, -1)
@@ -125,7 +125,7 @@ def temper(
 
 
 def _next_rise(log_weights: FloatArray, most: float) -> float:
-    """Largest rise of the exponent, up to `most`, that keeps the weights in hand."""
+    """Largest rise of the exponent, up to `most`, with a fair relative ESS and a light tail."""
     from scipy.optimize import brentq  # takes a while, which an import alone should not
 
     def surplus(rise: float) -> float:

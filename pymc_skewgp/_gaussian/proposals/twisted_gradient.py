@@ -1,7 +1,7 @@
 r"""The twisted sampler's log probability, differentiated along its own draws.
 
-The log of the mean weight is a smooth function of the limits and of the covariance G when its
-points are held fixed: directly, and through EP's sites. The derivative of that function is the
+At fixed points the log of the mean weight is a smooth function of the limits and of the
+covariance G: directly, and through EP's sites. The derivative of that function is the
 reverse of the recursion by which the draws were made, and of EP's fixed point. Its noise is that of
 the *value*, which is small because the weights are nearly equal; averages of scores over the draws
 (Fisher's identity) have the noise of the draws.
@@ -23,7 +23,7 @@ from pymc_skewgp._validation import FloatArray
 
 _BLOCK = 64  # rows between two matrix products
 # Nats. EP's residual leaves a thousandth of this; more, or what is not a number, is the round-off
-# of a covariance that has next to no digits, and the sites are held.
+# of a covariance that has next to no digits, and the sites count as constants.
 _LARGEST_CORRECTION = 0.01
 
 
@@ -64,7 +64,7 @@ def weight_gradient(
         What ``u, log_weights = proposal.draw(points)`` took and gave.
     ep : EPResult, optional
         The fixed point behind the proposal: its sites are functions of the limits and the
-        covariance, and count as such. None: the sites are held.
+        covariance, and count as such. None: the sites are constants.
     relax : float, default 1
         Power of EP's sites that the proposal was made with.
 
@@ -181,7 +181,7 @@ def _reverse_steps(
 def _by_sites(
     proposal: TwistedProposal, steps: _Steps, phi: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean held."""
+    """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean fixed."""
     chol = proposal.chol
     by_nu = steps.alpha + chol @ (chol.T @ steps.mean)
     # dS = -S dT S, and d log det(I + G T) = tr(S dT).
@@ -199,8 +199,8 @@ def _unordered(x: FloatArray, order: IntArray) -> FloatArray:
 class _Side(NamedTuple):
     """Finite limits on one side, standardised by the step's cavity, and what they do to the step.
 
-    `density`: derivative of its log normaliser in the limit. `follows`: that of the draw, its point
-    held fixed, 0 to 1.
+    `density`: derivative of its log normaliser in the limit. `follows`: that of the draw at a fixed
+    point, 0 to 1.
     """
 
     which: int  # 0 for lower, 1 for upper

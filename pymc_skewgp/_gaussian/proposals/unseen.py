@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
 # Gauss-Legendre rule for a tail, over so many deviations: beyond them nothing is left of it.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _LENGTH = 5.0
-_LARGEST = 20.0  # nats: weights beyond are the first tail's own alarm
+_LARGEST = 20.0  # nats: larger log weights are clipped, and the error is large all the same
 # A row whose deviation given the earlier ones is below this share of its own has a hard edge: it is
 # met or not, and a corner that two such edges cut off may hold as much as a draw does.
 _HARD, _CORNER = 0.02, 0.5

@@ -16,8 +16,8 @@ from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval
 from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 from pymc_skewgp._validation import FloatArray
 
-# Sizes of the batches tried: most calls end with the first, and two untilted ones decide whether a
-# saddle point is worth its while.
+# Sizes of the batches tried. Most calls end with the first; a saddle point is looked for only where
+# both untilted ones fail.
 _PLAIN = (16, 256)
 _TILTED = (64, 1024, 4096, 16384, 65536)
 _NEWTON_STEPS = 100

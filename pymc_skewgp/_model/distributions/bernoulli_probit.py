@@ -11,8 +11,8 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
-from pymc_skewgp._model.ops.numba_hook import import_for_numba
 
 
 class BernoulliProbitRV(RandomVariable):
@@ -32,7 +32,7 @@ class BernoulliProbitRV(RandomVariable):
         return np.asarray(noise > -eta, dtype=np.int64)
 
 
-import_for_numba("pymc_skewgp._model.distributions.bernoulli_probit_numba")
+import_for("numba", "pymc_skewgp._model.distributions.bernoulli_probit_numba")
 
 bernoulli_probit = BernoulliProbitRV()
 

@@ -19,7 +19,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_rewriter
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_skewgp._model.ops.numba_hook import import_for_numba
+from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._validation import FloatArray
 
 
@@ -110,4 +110,4 @@ optdb.register(
 )
 
 
-import_for_numba("pymc_skewgp._model.distributions.joint_draws_numba")
+import_for("numba", "pymc_skewgp._model.distributions.joint_draws_numba")

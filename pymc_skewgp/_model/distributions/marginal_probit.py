@@ -6,19 +6,17 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.abstract import _logprob
-from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_skewgp._gaussian.linalg import JITTER_LADDER
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
 from pymc_skewgp._model.distributions.joint_draws import JointDrawsRV
+from pymc_skewgp._model.distributions.sun_parameters import as_sun_parameters
 from pymc_skewgp._model.distributions.unified_skew_normal import (
     UnifiedSkewNormal,
     UnifiedSkewNormalRV,
-    as_sun_parameters,
 )
-from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb, pt_mvn_logcdf
-from pymc_skewgp._model.ops.skew_normal import SunGraph, probit_limits, sun_of_process
+from pymc_skewgp._model.ops.log_evidence import LogEvidence, pt_log_evidence
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 
@@ -51,13 +49,13 @@ class MarginalProbitRV(JointDrawsRV):
         rng: np.random.Generator,
         mu: FloatArray,
         scale: FloatArray,
-        skewness: FloatArray,
+        cross_cov: FloatArray,
         truncation: FloatArray,
         latent_cov: FloatArray,
         size: tuple[int, ...] | None,
     ) -> Any:
         """Draw f, then y given f."""
-        f = UnifiedSkewNormalRV.rng_fn(rng, mu, scale, skewness, truncation, latent_cov, size)
+        f = UnifiedSkewNormalRV.rng_fn(rng, mu, scale, cross_cov, truncation, latent_cov, size)
         return (f + rng.standard_normal(f.shape) > 0).astype(np.int64)
 
 
@@ -83,7 +81,7 @@ class MarginalProbit(pm.Discrete):
 
     Parameters
     ----------
-    mu, scale, skewness, truncation, latent_cov : tensor_like
+    mu, scale, skewness, truncation, latent_cov, cross_cov : tensor_like
         Of f, as for `UnifiedSkewNormal`; batch dimensions are data sets apart.
     method : {"twisted", "ep"}, default "twisted"
     n_draws : int, default 256
@@ -91,6 +89,8 @@ class MarginalProbit(pm.Discrete):
 
     Raises
     ------
+    TypeError
+        As for `UnifiedSkewNormal`.
     ValueError, NotPositiveDefiniteError
         Constants that are invalid, as for `UnifiedSkewNormal`; an unknown method, `n_draws` < 1.
         Parameters that turn out invalid while sampling, and labels other than 0 and 1, have log
@@ -119,18 +119,19 @@ class MarginalProbit(pm.Discrete):
         cls,
         mu: Any,
         scale: Any,
-        skewness: Any,
-        truncation: Any,
-        latent_cov: Any,
+        skewness: Any = None,
+        truncation: Any = None,
+        latent_cov: Any = None,
         *,
+        cross_cov: Any = None,
         method: LogProbMethod = "twisted",
         n_draws: int = 256,
         **kwargs: Any,
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        parameters = as_sun_parameters(mu, scale, skewness, truncation, latent_cov)
-        MvnLogProb(method, n_draws)  # refuses what it does not know, before any sampling
-        return super().dist(parameters, method=method, n_draws=n_draws, **kwargs)
+        sun = as_sun_parameters(mu, scale, skewness, truncation, latent_cov, cross_cov)
+        LogEvidence(method, n_draws)  # refuses what it does not know, before any sampling
+        return super().dist(list(sun), method=method, n_draws=n_draws, **kwargs)
 
     def support_point(rv: Any, size: Any, *parameters: Any) -> Any:
         """Label more probable at the location, one by one."""
@@ -141,53 +142,14 @@ class MarginalProbit(pm.Discrete):
 @_logprob.register(MarginalProbitRV)
 def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwargs: Any) -> Any:
     [value] = values
-    _, _, mu, scale, skewness, truncation, latent_cov = inputs
-    lengths = [parameter.type.shape[-1] for parameter in (skewness, truncation, latent_cov)]
-    if 0 in lengths:
-        limits, cov, prior_cov = _limits_of_normal(value, mu, scale)
-    else:
-        limits, cov, prior_cov = _limits(value, mu, scale, skewness, truncation, latent_cov)
-    options: dict[str, Any] = {"method": op.method, "n_draws": op.n_draws}
-    log_prob = pt_mvn_logcdf(limits, cov, **options)
-    if 0 not in lengths:
-        log_prob = log_prob - pt_mvn_logcdf(truncation, latent_cov, **options)
-    binary = pt.all(pt.or_(pt.eq(value, 0), pt.eq(value, 1)), axis=-1)
-    possible = pt.and_(binary, pt.and_(_is_covariance(prior_cov), pt.invert(pt.isnan(log_prob))))
-    return pt.switch(possible, log_prob, -np.inf)
-
-
-def _orthant(value: Any, sun: SunGraph) -> tuple[Any, Any, Any]:
-    """Limits and covariance of the labels, and the covariance of the prior that they rest on."""
-    limits, cov = probit_limits(sun, (2 * value - 1).astype(sun.mu.dtype))
-    if sun.n_latent == 0:
-        return limits, cov, sun.scale
-    top = pt.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
-    bottom = pt.concatenate([sun.cross_cov, sun.scale], axis=1)
-    return limits, cov, pt.concatenate([top, bottom], axis=0)
-
-
-def _core(value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent: Any) -> Any:
-    # A variance that is none is told below; here its root is not to spoil the gradient.
-    variance = pt.diagonal(scale)
-    sd = pt.sqrt(pt.switch(pt.gt(variance, 0.0), variance, 1.0))
-    return _orthant(value, SunGraph(mu, scale, sd[:, None] * skewness, truncation, latent, -1))
-
-
-def _core_of_normal(value: Any, mu: Any, scale: Any) -> Any:
-    return _orthant(value, sun_of_process(mu, scale, None, None, 0))
-
-
-_limits = pt.vectorize(_core, signature="(p),(p),(p,p),(p,s),(s),(s,s)->(n),(n,n),(m,m)")
-_limits_of_normal = pt.vectorize(_core_of_normal, signature="(p),(p),(p,p)->(p),(p,p),(p,p)")
-
-
-def _is_covariance(matrix: Any) -> Any:
-    """Whether `matrix` is positive definite once jitter is added, as much as `linalg` would.
-
-    The probability itself does not tell: noise on the diagonal makes up for a prior that is none.
-    """
-    matrix = disconnected_grad(matrix)  # zeros sent back through the factor would come out as NaN
-    diagonal = pt.diagonal(matrix, axis1=-2, axis2=-1)
-    jitter = JITTER_LADDER[-1] * pt.abs(diagonal)[..., None]
-    chol = pt.linalg.cholesky(matrix + jitter * pt.eye(matrix.shape[-1]))
-    return pt.invert(pt.isnan(pt.diagonal(chol, axis1=-2, axis2=-1)).any(axis=-1))
+    _, _, *parameters = inputs
+    one = pt.eq(value, 1)
+    log_p = pt_log_evidence(
+        pt.switch(one, 0.0, -np.inf),
+        pt.switch(one, np.inf, 0.0),
+        SunParameters(*parameters),
+        method=op.method,
+        n_draws=op.n_draws,
+    )
+    binary = pt.all(pt.or_(one, pt.eq(value, 0)), axis=-1)
+    return pt.switch(binary, log_p, -np.inf)

@@ -10,21 +10,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._model.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
-from pymc_skewgp._model.distributions.parameters import (
-    as_covariance_parameter,
-    as_parameter,
-    as_vector_parameter,
-    check_known_finite,
-    check_positive_definite,
-    check_static_shape,
-    known_value,
-)
+from pymc_skewgp._model.distributions.sun_parameters import as_sun_parameters, is_known_normal
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.ops.skew_normal_density import (
     pt_log_density_and_orthant,
     pt_normal_log_density,
 )
 from pymc_skewgp._sun.draws import independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray
 
@@ -42,7 +35,7 @@ class UnifiedSkewNormalRV(JointDrawsRV):
         rng: np.random.Generator,
         mu: FloatArray,
         scale: FloatArray,
-        skewness: FloatArray,
+        cross_cov: FloatArray,
         truncation: FloatArray,
         latent_cov: FloatArray,
         size: tuple[int, ...] | None,
@@ -50,12 +43,14 @@ class UnifiedSkewNormalRV(JointDrawsRV):
         """Draw; `size` None means the batch shape of the parameters."""
 
         def draw_rows(n: int, *parameters: FloatArray) -> FloatArray:
-            omega, delta, gamma, latent = parameters
-            sun = SUN(np.zeros(n_dims), symmetric(omega), delta, gamma, symmetric(latent))
-            return independent_sun_draws(sun, n, rng)
+            omega, cross, gamma, latent = parameters
+            sun = SUN.from_cross_cov(
+                np.zeros(n_dims), symmetric(omega), cross, gamma, symmetric(latent)
+            )
+            return independent_sun_draws(sun.parameters, n, rng)
 
         n_dims = mu.shape[-1]
-        parameters = [(scale, 2), (skewness, 2), (truncation, 1), (latent_cov, 2)]
+        parameters = [(scale, 2), (cross_cov, 2), (truncation, 1), (latent_cov, 2)]
         shape = batch_shape_of([(mu, 1), *parameters]) if size is None else size
         # Rows that differ in their location alone are one group.
         return mu + draw_groups(draw_rows, shape, n_dims, parameters)
@@ -98,16 +93,20 @@ class UnifiedSkewNormal(pm.Continuous):
         :math:`\Omega`, symmetric and positive definite.
     skewness : tensor_like of float, shape (..., p, s)
         :math:`\Delta`; the shape (p,) will do when `latent_cov` is known to be 1 by 1. Zero entries
-        leave the normal distribution alone.
+        leave the normal distribution alone. Give either this or `cross_cov`.
     truncation : tensor_like of float, shape (..., s)
         :math:`\gamma`; large positive values leave the normal distribution alone. A scalar is
         repeated.
     latent_cov : tensor_like of float, shape (..., s, s)
         :math:`\Gamma`, symmetric and positive definite, as
         :math:`[[\Gamma, C^\top], [C, \Omega]]` has to be.
+    cross_cov : tensor_like of float, shape (..., p, s), optional, keyword only
+        :math:`C` in place of the skewness.
 
     Raises
     ------
+    TypeError
+        Neither or both of `skewness` and `cross_cov`, or an argument that is missing.
     ValueError, NotPositiveDefiniteError
         Constants that are invalid: NaN, infinities, matrices that are not positive definite.
         Parameters that turn out invalid while sampling have log density -inf; draws with them
@@ -148,93 +147,46 @@ class UnifiedSkewNormal(pm.Continuous):
 
     @classmethod
     def dist(
-        cls, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any, **kwargs: Any
+        cls,
+        mu: Any,
+        scale: Any,
+        skewness: Any = None,
+        truncation: Any = None,
+        latent_cov: Any = None,
+        *,
+        cross_cov: Any = None,
+        **kwargs: Any,
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        parameters = as_sun_parameters(mu, scale, skewness, truncation, latent_cov)
-        return super().dist(parameters, **kwargs)
+        sun = as_sun_parameters(mu, scale, skewness, truncation, latent_cov, cross_cov)
+        return super().dist(list(sun), **kwargs)
 
     def support_point(rv: Any, size: Any, mu: Any, *parameters: Any) -> Any:
         """Location: every point has positive density, as no latent row is a function of z."""
         if not rv_size_is_none(size):
             return pt.full(pt.concatenate([size, [mu.shape[-1]]]), mu)
-        scale, skewness, truncation, latent_cov = parameters
+        scale, cross_cov, truncation, latent_cov = parameters
         # Only their batch dimensions count; a sum is there even where s = 0.
         rows = [truncation.sum(-1, keepdims=True), latent_cov.sum(-1).sum(-1, keepdims=True)]
-        return pt.broadcast_arrays(mu, scale[..., -1], skewness.sum(-1), *rows)[0]
+        return pt.broadcast_arrays(mu, scale[..., -1], cross_cov.sum(-1), *rows)[0]
 
-    def logp(
-        value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
-    ) -> Any:
+    def logp(value: Any, *parameters: Any) -> Any:
         """Log density, -inf where the parameters are invalid."""
-        if _known_empty(skewness, truncation, latent_cov):
-            return _possible(pt_normal_log_density(value - mu, scale))
-        cross = _cross_cov(scale, skewness)
-        joint = pt_log_density_and_orthant(value - mu, scale, cross, truncation, latent_cov)
-        return _possible(joint - pt_mvn_logcdf(truncation, latent_cov))
+        sun = SunParameters(*parameters)
+        offset = value - sun.mu
+        if is_known_normal(sun):
+            return _possible(pt_normal_log_density(offset, sun.scale))
+        joint = pt_log_density_and_orthant(offset, *sun[1:])
+        return _possible(joint - pt_mvn_logcdf(sun.truncation, sun.latent_cov))
 
-    def logcdf(
-        value: Any, mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
-    ) -> Any:
+    def logcdf(value: Any, *parameters: Any) -> Any:
         """Log distribution function: one normal probability of p + s dimensions over one of s."""
-        limits = _end_to_end(value - mu, truncation)
-        cov = _covariance_below(scale, _cross_cov(scale, skewness), latent_cov)
-        joint = pt_mvn_logcdf(limits, cov)
-        if _known_empty(skewness, truncation, latent_cov):
+        sun = SunParameters(*parameters)
+        limits = _end_to_end(value - sun.mu, sun.truncation)
+        joint = pt_mvn_logcdf(limits, _covariance_below(sun.scale, sun.cross_cov, sun.latent_cov))
+        if is_known_normal(sun):
             return joint
-        return _possible(joint - pt_mvn_logcdf(truncation, latent_cov))
-
-
-def as_sun_parameters(
-    mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any
-) -> list[TensorVariable]:
-    """Parameters as variables of full dimensions; those that are constants are checked."""
-    scale = as_covariance_parameter("scale", scale)
-    latent_cov = as_covariance_parameter("latent_cov", latent_cov)
-    skewness = _as_skewness(skewness, scale, latent_cov)
-    mu = as_vector_parameter("mu", mu, scale)
-    truncation = as_vector_parameter("truncation", truncation, latent_cov)
-    for name, vector in (("mu", mu), ("truncation", truncation), ("skewness", skewness)):
-        check_known_finite(name, vector)
-    _check_known_joint(scale, skewness, latent_cov)
-    return [mu, scale, skewness, truncation, latent_cov]
-
-
-def _as_skewness(value: Any, scale: TensorVariable, latent_cov: TensorVariable) -> TensorVariable:
-    """Skewness as a matrix (p, s)."""
-    skewness = as_parameter("skewness", value, 1)
-    wanted = (scale.type.shape[-1], latent_cov.type.shape[-1])
-    if skewness.type.ndim == 1 and wanted[1] == 1:
-        known = known_value(skewness)
-        skewness = skewness[:, None] if known is None else pt.constant(known[:, None])
-    if skewness.type.ndim < 2:
-        raise ValueError(
-            f"skewness must have shape (p, s), got {skewness.type.ndim} dimension(s): a vector "
-            "will do only when latent_cov is known to be of shape (1, 1)."
-        )
-    check_static_shape("skewness", skewness, wanted)
-    return skewness
-
-
-def _check_known_joint(
-    scale: TensorVariable, skewness: TensorVariable, latent_cov: TensorVariable
-) -> None:
-    """Refuse constants whose joint covariance is not positive definite."""
-    values = [known_value(variable) for variable in (scale, skewness, latent_cov)]
-    if any(value is None or value.size == 0 for value in values):
-        return
-    omega, delta, latent = (value for value in values if value is not None)
-    cross = np.sqrt(np.diagonal(omega, axis1=-2, axis2=-1))[..., None] * delta
-    batch = batch_shape_of([(omega, 2), (delta, 2), (latent, 2)])
-    for index in np.ndindex(*batch):
-        o, c, g = (np.broadcast_to(x, batch + x.shape[-2:])[index] for x in (omega, cross, latent))
-        joint = symmetric(np.block([[g, c.T], [c, o]]))
-        check_positive_definite("[[latent_cov, C'], [C, scale]] (C from skewness)", joint)
-
-
-def _known_empty(*parameters: TensorVariable) -> bool:
-    """Whether there is known to be no latent dimension."""
-    return any(parameter.type.shape[-1] == 0 for parameter in parameters)
+        return _possible(joint - pt_mvn_logcdf(sun.truncation, sun.latent_cov))
 
 
 # Blocks put together core by core, their batch dimensions broadcast.
@@ -249,13 +201,6 @@ _covariance_below = pt.vectorize(
     ),
     signature="(p,p),(p,s),(s,s)->(n,n)",
 )
-
-
-def _cross_cov(scale: Any, skewness: Any) -> Any:
-    """C = D Delta."""
-    variance = pt.diagonal(scale, axis1=-2, axis2=-1)
-    # What is no variance makes no density; its root is not to make the gradient NaN as well.
-    return pt.sqrt(pt.switch(pt.gt(variance, 0.0), variance, 1.0))[..., None] * skewness
 
 
 def _possible(log_density: Any) -> Any:

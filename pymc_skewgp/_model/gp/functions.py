@@ -41,8 +41,9 @@ class ArrayCovariance:
     def __init__(self, cov_func: Any, point: Point | None = None) -> None:
         self._cov_func = cov_func
         self._point = as_point(point)
-        self._compiled: dict[tuple[bool, bool], Any] = {}
-        self._function(cross=False, diag=False)  # a value missing in `point` is an error at once
+        self._compiled: dict[tuple[int, ...], Any] = {}
+        left = pt.matrix("X")
+        values_at([left], cov_func(left), self._point)  # what is missing in `point` raises now
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled again when needed, in a tenth of a second.
@@ -55,15 +56,16 @@ class ArrayCovariance:
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance matrix (n, m), or the n variances with ``diag=True``."""
-        function = self._function(Xs is not None, diag)
-        return function(X) if Xs is None else function(X, Xs)
+        inputs = [X] if Xs is None else [X, Xs]
+        return self._function(diag, *(x.shape[1] for x in inputs))(*inputs)
 
-    def _function(self, cross: bool, diag: bool) -> Any:
-        key = (cross, diag)
+    def _function(self, diag: bool, *columns: int) -> Any:
+        """For inputs with so many columns: a kernel may broadcast along a single one."""
+        key = (diag, *columns)
         if key not in self._compiled:
-            left, right = pt.matrix("X"), pt.matrix("Xs")
-            inputs = [left, right] if cross else [left]
-            output = self._cov_func(left, right if cross else None, diag=diag)
+            names = ("X", "Xs")
+            inputs = [_inputs(name, d) for name, d in zip(names, columns, strict=False)]
+            output = self._cov_func(*inputs, diag=diag)
             self._compiled[key] = compile_at(inputs, output, self._point)
         return self._compiled[key]
 
@@ -74,8 +76,9 @@ class ArrayMean:
     def __init__(self, mean_func: Any, point: Point | None = None) -> None:
         self._mean_func = mean_func
         self._point = as_point(point)
+        self._compiled: dict[int, Any] = {}
         left = pt.matrix("X")
-        self._compiled = compile_at([left], mean_func(left), self._point)
+        values_at([left], mean_func(left), self._point)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"point": self._point, "mean_func": cloudpickle.dumps(self._mean_func)}
@@ -85,7 +88,11 @@ class ArrayMean:
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """Mean at the rows of `X`, shape (n,)."""
-        value = np.asarray(self._compiled(X), dtype=np.float64)
+        columns = X.shape[1]
+        if columns not in self._compiled:
+            left = _inputs("X", columns)
+            self._compiled[columns] = compile_at([left], self._mean_func(left), self._point)
+        value = np.asarray(self._compiled[columns](X), dtype=np.float64)
         # Linear with one coefficient gives a column; constants give one number.
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
 
@@ -100,9 +107,24 @@ def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
     ValueError
         When a random variable has no value in `point`, or one that does not fit.
     """
-    found = hyperparameters([output], point, inputs, "point")
-    values = [(node, as_value(node, point[node.name])) for node in found]
+    values = values_at(inputs, output, point)
     return pytensor.function(inputs, output, givens=values, mode=PLAIN, on_unused_input="ignore")
+
+
+def values_at(inputs: list[Any], output: Any, point: Point) -> list[tuple[Any, Any]]:
+    """The variables in `output` that `point` gives values for, each with its value.
+
+    Raises
+    ------
+    ValueError
+        As for `compile_at`.
+    """
+    found = hyperparameters([output], point, inputs, "point")
+    return [(node, as_value(node, point[node.name])) for node in found]
+
+
+def _inputs(name: str, n_columns: int) -> Any:
+    return pt.matrix(name, shape=(None, n_columns))
 
 
 def hyperparameters(

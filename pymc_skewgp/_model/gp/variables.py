@@ -61,7 +61,7 @@ def skew_normal(
         name,
         mu=sun.mu,
         scale=sun.scale,
-        skewness=sun.skewness,
+        cross_cov=sun.cross_cov,
         truncation=sun.truncation,
         latent_cov=sun.latent_cov,
         **kwargs,

@@ -1,27 +1,22 @@
-"""What is left of a model once its latent functions are integrated out: orthants, and the rest."""
+"""What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
 
+from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.process import process_at
-from pymc_skewgp._model.graph.probit_model import NotConjugateError, probit_graphs
+from pymc_skewgp._model.graph.analysis import analyse, latent_dimensions
+from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
+from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.ops.skew_normal import SunGraph, probit_limits
-
-
-class OrthantGraph(NamedTuple):
-    """`Orthants` of labels as graphs."""
-
-    limits: Any
-    cov: Any
-    truncation: Any
-    latent_cov: Any
+from pymc_skewgp._model.ops.skew_normal import SunGraph, interval_limits, probit_limits
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._sun.parameters import SunParameters
 
 
 class Collapsed(NamedTuple):
@@ -29,102 +24,97 @@ class Collapsed(NamedTuple):
 
     Attributes
     ----------
-    orthants : list of OrthantGraph
-        One for each set of labels.
+    evidences : list of EvidenceTerms
+        One for each function, graphs of the model's value variables.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
     """
 
-    orthants: list[OrthantGraph]
+    evidences: list[EvidenceTerms]
     rest: list[Any]
 
 
 def collapse_model(model: pm.Model) -> Collapsed:
-    """Integrate out every latent function that has nothing but probit observations.
+    """Integrate out every latent function whose observations have a known likelihood.
 
     Raises
     ------
     ValueError
         Where there is none; the message says what is in the way.
     """
-    orthants, gone, reasons = [], set(), []
+    evidences, gone, reasons = [], set(), []
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MarginalProbitRV):
-            orthants.append(_of_marginal(model, rv))
+            evidences.append(_of_marginal(model, rv))
             gone.add(rv.name)
     for rv in model.free_RVs:
         if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
             continue
         try:
-            orthants.append(_of_latent(model, rv, gone))
+            evidences.append(_of_latent(model, rv, gone))
         except NotConjugateError as error:
-            reasons.append(str(error))
-    if reasons or not orthants:
+            reasons.append(error.reason)
+    if reasons or not evidences:
         raise ValueError(
             "find_hyperparameters needs labels with the latent function integrated out: "
-            + ("; ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
+            + (" ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
             + " Use SkewGP.marginal_likelihood, or SkewGP.prior under BernoulliProbit."
         )
-    everything = [*model.basic_RVs, *model.potentials]
-    rest = [other for other in everything if other.name not in gone]
-    _refuse_shared_labels(model, orthants, gone)
-    return Collapsed(orthants, rest)
+    rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
+    _refuse_shared_data(model, evidences, gone)
+    return Collapsed(evidences, rest)
 
 
-def collapse_process(model: pm.Model, gp: Any, X: Any, sign: Any) -> Collapsed:
-    """A SkewGP at inputs `X` under labels `sign`, and the priors of what it depends on."""
-    graph = _orthants(process_at(gp, [X], 0.0), sign)
-    used = set(ancestors(list(graph)))
+def collapse_process(model: pm.Model, gp: Any, X: Any, labels: Any) -> Collapsed:
+    """A SkewGP at inputs `X` under labels (positive or not), and the priors of what it needs."""
+    sun = process_at(gp, [X], 0.0)
+    terms = _terms(sun, probit_limits(sun, labels))
+    used = set(ancestors(list(terms)))
     rest = [rv for rv in model.free_RVs if rv in used]
     others = set(model.basic_RVs).difference(rest)
     # Potentials that tie these to other variables of the model say nothing without them.
     own = [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
-    return Collapsed([graph], rest + own)
+    return Collapsed([terms], rest + own)
 
 
-def _of_marginal(model: pm.Model, rv: Any) -> OrthantGraph:
-    parameters = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
+def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
+    parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
-    return _orthants(_sun(*parameters), _signs(rv.name, model.rvs_to_values[rv]))
+    sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
+    return _terms(sun, probit_limits(sun, _checked(rv.name, model.rvs_to_values[rv], PROBIT)))
 
 
-def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> OrthantGraph:
-    parameters, observations = probit_graphs(model, rv)
-    sun = _sun(*parameters)
-    offsets, designs, signs = [], [], []
-    for y in observations:
-        n, p = y.values.size, sun.mu.shape[0]
-        # Without a design eta is f itself, or its one entry for all labels.
+def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> EvidenceTerms:
+    latent = analyse(model, rv)
+    prior = latent.prior
+    offsets, designs, intervals = [], [], []
+    for y in latent.observed:
+        n, p = _checked(y.name, y.values, y.likelihood).size, prior.mu.shape[0]
+        # Without a design eta is f itself, or its one entry for all rows.
         same = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
-        designs.append(same if y.design is None else y.design)
-        offsets.append(y.offset)
-        signs.append(_signs(y.name, y.values))
-    design, offset = pt.concatenate(designs), pt.concatenate(offsets)
-    eta = SunGraph(
-        offset + design @ sun.mu,
-        design @ sun.scale @ design.T,
-        design @ sun.cross_cov,
-        sun.truncation,
-        sun.latent_cov,
-        sun.n_latent,
+        designs.append(same if y.A is None else y.A)
+        offsets.append(y.a)
+        intervals.append(y.intervals)
+    A, a = pt.concatenate(designs), pt.concatenate(offsets)
+    predictor = prior._replace(
+        mu=a + A @ prior.mu, scale=A @ prior.scale @ A.T, cross_cov=A @ prior.cross_cov
     )
-    gone.update([rv.name, *(y.name for y in observations)])
-    return _orthants(eta, pt.concatenate(signs))
+    limits = (pt.concatenate(x) for x in zip(*intervals, strict=True))
+    gone.update([rv.name, *(y.name for y in latent.observed)])
+    sun = _sun(predictor, latent.n_latent)
+    return _terms(sun, interval_limits(sun, *limits))
 
 
-def _signs(name: str, values: Any) -> Any:
-    """Labels as +-1; any others would pass for some sign or other."""
-    found = np.unique(values.eval(mode=PLAIN))
-    if not np.isin(found, (0, 1)).all():
-        raise ValueError(f"the observations of {name} must be 0 or 1, got {found[:5]}.")
-    return 2.0 * values.ravel().astype("float64") - 1.0
+def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
+    likelihood.check(name, values.eval(mode=PLAIN))
+    return values
 
 
-def _refuse_shared_labels(model: pm.Model, orthants: list[OrthantGraph], gone: set[str]) -> None:
-    """Labels that see two latent functions would count twice, given one and given the other."""
+def _refuse_shared_data(model: pm.Model, evidences: list[EvidenceTerms], gone: set[str]) -> None:
+    """Data that see two latent functions would count twice, given one and given the other."""
     latent = {model.rvs_to_values[rv] for rv in model.free_RVs if rv.name in gone}
-    graphs = model.replace_rvs_by_values([x for graph in orthants for x in graph])
+    graphs = model.replace_rvs_by_values([x for terms in evidences for x in terms])
     shared = sorted(value.name for value in latent.intersection(graph_inputs(graphs)))
     if shared:
         raise ValueError(
@@ -133,14 +123,12 @@ def _refuse_shared_labels(model: pm.Model, orthants: list[OrthantGraph], gone: s
         )
 
 
-def _sun(mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any) -> SunGraph:
-    n_latent = latent_cov.type.shape[-1]
+def _sun(prior: SunParameters, n_latent: int | None) -> SunGraph:
     if n_latent is None:
         raise ValueError("the number of latent dimensions must be known before any evaluation.")
-    cross_cov = pt.sqrt(pt.diagonal(scale))[:, None] * skewness
-    return SunGraph(mu, scale, cross_cov, truncation, latent_cov, n_latent)
+    return SunGraph(*prior, n_latent)
 
 
-def _orthants(sun: SunGraph, sign: Any) -> OrthantGraph:
-    limits, cov = probit_limits(sun, sign)
-    return OrthantGraph(limits, cov, sun.truncation, sun.latent_cov)
+def _terms(sun: SunGraph, limits: tuple[Any, Any, Any]) -> EvidenceTerms:
+    unbounded = pt.full_like(sun.truncation, float("inf"), dtype=sun.truncation.dtype)
+    return EvidenceTerms(*limits, -sun.truncation, unbounded, sun.latent_cov)

@@ -1,17 +1,14 @@
 """The log probability of a rectangle as a PyTensor Op, with its gradient among the outputs."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
-from pymc_skewgp._model.ops.numba_hook import import_for_numba
-from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives
+from pymc_skewgp._model.ops.backend_hook import import_for
+from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._validation import FloatArray, as_count
 
 
@@ -48,6 +45,7 @@ class MvnLogProb(ValueWithDerivatives):
 
     quantity = "normal probability"
     __props__ = ("method", "n_draws", "random_seed")
+    input_names = ("lower", "upper", "cov")
     gufunc_signature = "(n),(n),(n,n)->(),(n),(n),(n,n)"
 
     def __init__(
@@ -60,36 +58,9 @@ class MvnLogProb(ValueWithDerivatives):
         # An integer and nothing else: a value that changes from call to call would mislead NUTS.
         self.random_seed = as_count("random_seed", random_seed, minimum=0)
 
-    def make_node(self, lower: Any, upper: Any, cov: Any) -> Apply:
-        """Node with the four outputs; inputs become float64."""
-        inputs = [pt.as_tensor_variable(x) for x in (lower, upper, cov)]
-        for name, variable, ndim in zip(("lower", "upper", "cov"), inputs, (1, 1, 2), strict=True):
-            if variable.type.ndim != ndim:
-                raise ValueError(
-                    f"{name} must have {ndim} dimension(s), got {variable.type.ndim}: "
-                    "for batches use pt_mvn_logcdf."
-                )
-        inputs = [pt.cast(x, "float64") for x in inputs]
-        lengths = {n for x in inputs for n in x.type.shape if n is not None}
-        if len(lengths) > 1:
-            raise ValueError(
-                "lower, upper and cov must be of one length, got shapes "
-                f"{', '.join(str(x.type.shape) for x in inputs)}."
-            )
-        n = lengths.pop() if lengths else None
-        shapes: tuple[tuple[int | None, ...], ...] = ((), (n,), (n,), (n, n))
-        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=shape) for shape in shapes])
-
-    def infer_shape(self, node: Apply, input_shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Shapes of the outputs from those of the inputs."""
-        (n,) = input_shapes[1]
-        return [(), (n,), (n,), (n, n)]
-
-    def perform(self, node: Apply, inputs: Sequence[FloatArray], outputs: Any) -> None:
-        """Evaluate."""
-        results = evaluate(self.method, self.n_draws, self.random_seed, *inputs)
-        for storage, result in zip(outputs, results, strict=True):
-            storage[0] = result
+    def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
+        """`log_prob_and_gradient` as the arrays that an Op gives."""
+        return evaluate(self.method, self.n_draws, self.random_seed, *inputs)
 
 
 def evaluate(
@@ -112,7 +83,9 @@ def evaluate(
     )
 
 
-import_for_numba("pymc_skewgp._model.ops.mvn_logcdf_numba")
+import_for("numba", "pymc_skewgp._model.ops.mvn_logcdf_numba")
+# With the implementations of all Ops: users may import it themselves, and need not.
+import_for("jax", "pymc_skewgp.jax")
 
 
 def pt_mvn_logcdf(
@@ -189,9 +162,7 @@ def pt_mvn_logcdf(
     n = cov.shape[-1]
     upper = _vector(x, n)
     low = _vector(-np.inf if lower is None else lower, n)
-    if cov.type.ndim == 2 and upper.type.ndim == 1 and low.type.ndim == 1:
-        return op(low, upper, cov)[0]
-    return Blockwise(op)(low, upper, cov)[0]
+    return with_batches(op, low, upper, cov)
 
 
 def _vector(value: Any, n: TensorVariable) -> TensorVariable:

@@ -2,10 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.linalg import solve_triangular
 
-# Graphs have no static type of their own worth telling apart here.
+# Graphs have no static types of their own that would help here.
 Graph = Any
 
 
@@ -39,7 +40,7 @@ class SunGraph(NamedTuple):
 def sun_of_process(
     mean: Graph, cov: Graph, phase: Graph, truncation: Graph, n_latent: int
 ) -> SunGraph:
-    r"""A Gaussian vector told the sign of its first s coordinates.
+    r"""A Gaussian vector conditioned on the signs of its first s coordinates.
 
     .. math:: f_{s+1:} \;\text{ given }\; \ell_j (f_j - m_j) / \mathrm{sd}_j + \gamma_j > 0
 
@@ -120,17 +121,52 @@ def sun_from_white(sun: SunGraph, latent: Graph | None, white: Graph) -> Graph:
     return sun.mu + half.T @ solve_triangular(chol, latent, lower=True) + residual @ white
 
 
-def probit_limits(sun: SunGraph, sign: Graph) -> tuple[Graph, Graph]:
-    r"""Limits and covariance of the orthant whose probability is the evidence, times the prior's.
+def interval_limits(
+    sun: SunGraph, lower: Graph, upper: Graph, noise: Graph
+) -> tuple[Graph, Graph, Graph]:
+    r"""Limits and covariance of the rows behind a SUN vector seen in intervals.
 
-    .. math:: \tilde\gamma = (\gamma, w\mu), \qquad \tilde\Gamma =
-        \begin{pmatrix}\Gamma & C' W \\ W C & W \Omega W + I\end{pmatrix}
+    .. math:: l_i < f_i + e_i < h_i, \quad e_i \sim N(0, S_i); \qquad
+        G = \begin{pmatrix}\Gamma & C' \\ C & \Omega + S\end{pmatrix}
+
+    The rows are the latent variables of the SUN, above :math:`-\gamma`, then f + e less its mean.
+    The evidence is the probability of this rectangle over that of the first rows alone.
+
+    Parameters
+    ----------
+    sun : SunGraph
+    lower, upper : (p,)
+        l and h.
+    noise : (p,)
+        S.
+
+    Returns
+    -------
+    lower, upper : (s + p,)
+    cov : (s + p, s + p)
     """
-    signed = sign[:, None] * sun.scale * sign + pt.eye(sign.shape[0])
+    lower, upper = lower - sun.mu, upper - sun.mu
+    noisy = sun.scale + pt.eye(noise.shape[0]) * noise
     if sun.n_latent == 0:
-        return sign * sun.mu, signed
-    cross = sign[:, None] * sun.cross_cov
-    limits = pt.concatenate([sun.truncation, sign * sun.mu])
-    top = pt.concatenate([sun.latent_cov, cross.T], axis=1)
-    bottom = pt.concatenate([cross, signed], axis=1)
-    return limits, pt.concatenate([top, bottom], axis=0)
+        return lower, upper, noisy
+    top = pt.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
+    bottom = pt.concatenate([sun.cross_cov, noisy], axis=1)
+    return (
+        pt.concatenate([-sun.truncation, lower]),
+        pt.concatenate([pt.full_like(sun.truncation, np.inf, dtype=sun.truncation.dtype), upper]),
+        pt.concatenate([top, bottom], axis=0),
+    )
+
+
+def probit_limits(sun: SunGraph, labels: Graph) -> tuple[Graph, Graph, Graph]:
+    """`interval_limits` of labels: f + e > 0 for those that are positive, f + e < 0 for others."""
+    return interval_limits(sun, *label_intervals(labels))
+
+
+def label_intervals(labels: Graph) -> tuple[Graph, Graph, Graph]:
+    """Limits and noise of a probit likelihood's rows, as `interval_limits` takes them."""
+    positive = pt.gt(labels, 0)
+    # Of NumPy: PyTensor would take a Python number for single precision.
+    zero, infinity = np.float64(0.0), np.float64(np.inf)
+    lower, upper = pt.switch(positive, zero, -infinity), pt.switch(positive, infinity, zero)
+    return lower, upper, pt.ones_like(labels, dtype="float64")

@@ -1,21 +1,16 @@
 """The numerator of the unified skew-normal density as a graph with gradient."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
-from pymc_skewgp._model.ops.numba_hook import import_for_numba
-from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives
+from pymc_skewgp._model.ops.backend_hook import import_for
+from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._validation import FloatArray
-
-_CORE_NDIMS = (1, 2, 2, 1, 2)
 
 
 class LogDensityAndOrthant(ValueWithDerivatives):
@@ -41,28 +36,12 @@ class LogDensityAndOrthant(ValueWithDerivatives):
 
     quantity = "skew-normal density"
     __props__ = ()
+    input_names = ("offset", "scale", "cross_cov", "limits", "latent_cov")
     gufunc_signature = "(p),(p,p),(p,s),(s),(s,s)->(),(p),(p,p),(p,s),(s),(s,s)"
 
-    def make_node(self, *inputs: Any) -> Apply:
-        """Node with the value and a derivative for each input; inputs become float64."""
-        variables = [pt.cast(pt.as_tensor_variable(x), "float64") for x in inputs]
-        ndims = tuple(x.type.ndim for x in variables)
-        if ndims != _CORE_NDIMS:
-            raise ValueError(f"inputs must have dimensions {_CORE_NDIMS}, got {ndims}.")
-        outputs = [
-            pt.dscalar(),
-            *(pt.tensor(dtype="float64", shape=x.type.shape) for x in variables),
-        ]
-        return Apply(self, variables, outputs)
-
-    def infer_shape(self, node: Apply, input_shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Shapes of the outputs from those of the inputs."""
-        return [(), *input_shapes]
-
-    def perform(self, node: Apply, inputs: Sequence[FloatArray], outputs: Any) -> None:
-        """Evaluate."""
-        for storage, result in zip(outputs, evaluate(*inputs), strict=True):
-            storage[0] = result
+    def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
+        """`density_and_orthant` as the arrays that an Op gives."""
+        return evaluate(*inputs)
 
 
 def evaluate(*inputs: FloatArray) -> tuple[FloatArray, ...]:
@@ -71,7 +50,7 @@ def evaluate(*inputs: FloatArray) -> tuple[FloatArray, ...]:
     return np.asarray(value), *(np.ascontiguousarray(x) for x in derivatives)
 
 
-import_for_numba("pymc_skewgp._model.ops.skew_normal_density_numba")
+import_for("numba", "pymc_skewgp._model.ops.skew_normal_density_numba")
 
 
 def pt_log_density_and_orthant(
@@ -109,11 +88,8 @@ def pt_log_density_and_orthant(
     >>> print(f"{pt_log_density_and_orthant(zero, one, 0.5 * one, zero, one).eval():.4f}")
     -1.6121
     """
-    op = LogDensityAndOrthant()
     inputs = (offset, scale, cross_cov, limits, latent_cov)
-    if tuple(x.type.ndim for x in inputs) == _CORE_NDIMS:
-        return op(*inputs)[0]
-    return Blockwise(op)(*(pt.cast(x, "float64") for x in inputs))[0]
+    return with_batches(LogDensityAndOrthant(), *inputs)
 
 
 def pt_normal_log_density(offset: Any, cov: Any) -> TensorVariable:

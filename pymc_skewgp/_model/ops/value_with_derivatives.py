@@ -1,10 +1,17 @@
 """An Op whose first output is a value and whose others are its derivatives, one for each input."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, grad_not_implemented
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_skewgp._validation import FloatArray
 
 
 class ValueWithDerivatives(Op):
@@ -14,9 +21,63 @@ class ValueWithDerivatives(Op):
     ----------
     quantity : str
         What the value is, for the message about second derivatives.
+    input_names : tuple of str
+        Names of the inputs, for messages.
+    gufunc_signature : str
+        Their core dimensions, those that must agree by one name.
     """
 
     quantity: ClassVar[str]
+    input_names: ClassVar[tuple[str, ...]]
+    gufunc_signature: ClassVar[str]
+
+    @classmethod
+    def input_dims(cls) -> list[list[str]]:
+        """Names of the core dimensions of each input."""
+        inputs = cls.gufunc_signature.split("->")[0]
+        return [re.findall(r"\w+", group) for group in re.findall(r"\((.*?)\)", inputs)]
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Node with the value and a derivative for each input; inputs become float64."""
+        variables = [pt.as_tensor_variable(x) for x in inputs]
+        dims = self.input_dims()
+        for name, own, x in zip(self.input_names, dims, variables, strict=True):
+            if x.type.ndim != len(own):
+                raise ValueError(
+                    f"{name} must have {len(own)} dimension(s), got {x.type.ndim}: "
+                    "batches go through `with_batches`."
+                )
+        variables = [pt.cast(x, "float64") for x in variables]
+        known = self._known_lengths(variables)
+        shapes = [tuple(known.get(dim) for dim in own) for own in dims]
+        derivatives = [pt.tensor(dtype="float64", shape=shape) for shape in shapes]
+        return Apply(self, variables, [pt.dscalar(), *derivatives])
+
+    def _known_lengths(self, variables: Sequence[Any]) -> dict[str, int]:
+        """Static lengths by name of the dimension; those of one name must agree."""
+        known: dict[str, int] = {}
+        for own, x in zip(self.input_dims(), variables, strict=True):
+            for dim, length in zip(own, x.type.shape, strict=True):
+                if length is not None and known.setdefault(dim, length) != length:
+                    shapes = ", ".join(str(x.type.shape) for x in variables)
+                    raise ValueError(
+                        f"{', '.join(self.input_names)} must be of one length {dim} each, "
+                        f"got shapes {shapes}."
+                    )
+        return known
+
+    def infer_shape(self, node: Apply, input_shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Shapes of the outputs from those of the inputs."""
+        return [(), *input_shapes]
+
+    def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
+        """Value and derivatives as contiguous arrays."""
+        raise NotImplementedError
+
+    def perform(self, node: Apply, inputs: Sequence[FloatArray], outputs: Any) -> None:
+        """Evaluate."""
+        for storage, result in zip(outputs, self.evaluate(*inputs), strict=True):
+            storage[0] = result
 
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
@@ -27,3 +88,10 @@ class ValueWithDerivatives(Op):
             comment = f"Second derivatives of a {self.quantity} are not available."
             return [grad_not_implemented(self, i, x, comment) for i, x in enumerate(inputs)]
         return [of_value * derivative for derivative in outputs[1:]]
+
+
+def with_batches(op: ValueWithDerivatives, *inputs: TensorVariable) -> TensorVariable:
+    """Value of `op`, for each member of the inputs' batch dimensions where there are any."""
+    if all(x.type.ndim == len(own) for x, own in zip(inputs, op.input_dims(), strict=True)):
+        return op(*inputs)[0]
+    return Blockwise(op)(*(pt.cast(x, "float64") for x in inputs))[0]

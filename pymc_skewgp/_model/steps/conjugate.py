@@ -9,10 +9,9 @@ import pymc as pm
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 
-from pymc_skewgp._mcmc.conjugate_moves import IndependenceMove
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
-from pymc_skewgp._model.graph.probit_model import NotConjugateError, probit_observations
-from pymc_skewgp._model.steps.sun_step import SUNStep, model_of
+from pymc_skewgp._mcmc.independence import IndependenceMove
+from pymc_skewgp._model.steps.competence import can_be_sampled_exactly
+from pymc_skewgp._model.steps.sun_step import Kernel, SUNStep
 from pymc_skewgp._validation import as_count
 
 
@@ -129,25 +128,26 @@ class ConjugateStep(SUNStep):
         make_move = partial(IndependenceMove, n_proposals=self.n_proposals)
         super().__init__(
             vars,
-            make_move,
-            self.n_proposals,
-            collapse=self.collapse,
+            Kernel(make_move, self.n_proposals, collapse=self.collapse),
             model=model,
             rng=rng,
             initial_point=initial_point,
             compile_kwargs=compile_kwargs,
         )
 
+    def __repr__(self) -> str:
+        moved = ", ".join(self._moved)
+        return (
+            f"ConjugateStep({self._name}, hyperparameters=[{moved}], "
+            f"n_proposals={self.n_proposals})"
+        )
+
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """IDEAL for what it can sample, INCOMPATIBLE with all else."""
-        if not isinstance(var.owner.op, UnifiedSkewNormalRV):
-            return Competence.INCOMPATIBLE
-        model = model_of(var)
-        if model is None:
-            return Competence.INCOMPATIBLE
-        try:
-            probit_observations(model, var)
-        except NotConjugateError:
-            return Competence.INCOMPATIBLE
-        return Competence.IDEAL
+        """IDEAL for what it can sample, INCOMPATIBLE with all else.
+
+        A SkewGP variable that it cannot sample is named, with the reason and what to do, in a line
+        of PyMC's log, and with `NotConjugateWarning` where NUTS is to take it.
+        """
+        ideal = can_be_sampled_exactly(var, has_grad)
+        return Competence.IDEAL if ideal else Competence.INCOMPATIBLE

@@ -12,8 +12,9 @@ from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 
 from pymc_skewgp._gaussian.weights import chain_relative_ess
-from pymc_skewgp._mcmc.conjugate_moves import LinESSMove, StepInfo
-from pymc_skewgp._model.steps.sun_step import SUNStep
+from pymc_skewgp._mcmc.conjugate import ConjugateInfo
+from pymc_skewgp._mcmc.linear_slices import LinESSMove
+from pymc_skewgp._model.steps.sun_step import Kernel, SUNStep
 from pymc_skewgp._validation import as_count
 
 _LEAST_ESS = 100  # effective draws a chain, as PyMC and ArviZ ask for
@@ -114,10 +115,7 @@ class LinESS(SUNStep):
         make_move = partial(LinESSMove, n_steps=self.n_steps)
         super().__init__(
             vars,
-            make_move,
-            self.n_steps,
-            self.thin,
-            collapse=False,
+            Kernel(make_move, self.n_steps, self.thin),
             model=model,
             rng=rng,
             initial_point=initial_point,
@@ -131,7 +129,7 @@ class LinESS(SUNStep):
         super().setup_chain(rng, tune, draws)
         self._kept, self._n_kept = [], draws
 
-    def _stats(self, f: NDArray[Any], info: StepInfo) -> dict[str, Any]:
+    def _stats(self, f: NDArray[Any], info: ConjugateInfo) -> dict[str, Any]:
         stats = {**super()._stats(f, info), "warning": None}
         if self._left is not None and self._left < self._n_kept:  # after tuning
             self._kept.append(f)

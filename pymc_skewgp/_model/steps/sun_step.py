@@ -1,8 +1,7 @@
-"""What the step methods of a unified skew-normal variable have in common."""
+"""What the step methods of a SkewGP variable have in common."""
 
-import sys
 from collections.abc import Callable, Mapping
-from types import FrameType
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,34 +15,53 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_skewgp._errors import InexactStepWarning, NotPositiveDefiniteError, warn
+from pymc_skewgp._mcmc import conjugate
 from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.conjugate_moves import ConjugateSampler, Move, StepInfo
-from pymc_skewgp._model.graph.probit_model import ProbitModel
+from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateSampler, ConjugateState
+from pymc_skewgp._mcmc.moves import Move
+from pymc_skewgp._model.graph.analysis import analyse
+from pymc_skewgp._model.steps.at_point import LatentAtPoint
 from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
 
 Point = dict[str, NDArray[Any]]
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """How a step moves its variable; see `ConjugateSampler`.
+
+    Attributes
+    ----------
+    make_move, n_steps, n_sweeps
+        As of `ConjugateSampler`.
+    collapse : bool, default False
+        Whether the step moves hyperparameters too, the variable integrated out.
+    """
+
+    make_move: Callable[[Augmentation], Move]
+    n_steps: int
+    n_sweeps: int = 1
+    collapse: bool = False
+
+
 class SUNStep(BlockedStep):
-    """A step on one unified skew-normal variable, given everything else.
+    """A step on one SkewGP variable, given everything else.
 
     Parameters
     ----------
     vars : variable or list of one variable
         Random variable or value variable.
-    make_move, n_steps, n_sweeps
-        As of `ConjugateSampler`.
-    collapse : bool
-        Whether the step moves hyperparameters too, the variable integrated out.
+    kernel : Kernel
+        How the rows behind f are moved.
     model, rng, initial_point, compile_kwargs
         As PyMC passes them.
 
     Raises
     ------
     NotConjugateError
-        When the variable has other children than probit observations.
+        When the variable has other children than observations with a known likelihood.
     ValueError
-        For more than one variable, and for data other than 0 and 1.
+        For more than one variable, and for impossible data.
     """
 
     default_blocked = False
@@ -53,11 +71,8 @@ class SUNStep(BlockedStep):
     def __init__(
         self,
         vars: Any,
-        make_move: Callable[[Augmentation], Move],
-        n_steps: int,
-        n_sweeps: int = 1,
+        kernel: Kernel,
         *,
-        collapse: bool,
         model: pm.Model | None,
         rng: Any,
         initial_point: Point | None,
@@ -74,25 +89,28 @@ class SUNStep(BlockedStep):
         self.vars = values
         self.rng = get_random_generator(rng)
         self._name = values[0].name
-        rv = model.values_to_rvs[values[0]]
-        self._probit = ProbitModel(model, rv, compile_kwargs)
-        self._hyperparameters = Hyperparameters(
-            model, rv, self._probit, compile_kwargs, collapse=collapse
-        )
+        latent = analyse(model, model.values_to_rvs[values[0]])
+        if not kernel.collapse:
+            latent = latent._replace(hyperparameters=[])
+        self._latent = LatentAtPoint(model, latent, compile_kwargs)
+        self._hyperparameters = Hyperparameters(model, latent, self._latent, compile_kwargs)
+        self._moved = [model.values_to_rvs[value].name for value in latent.hyperparameters]
         # The first call compiles: here, once, rather than in every process that chains run in.
-        self._probit.parameters(model.initial_point() if initial_point is None else initial_point)
-        fixed = self._probit.fixed
-        self._sampler = ConjugateSampler(make_move, n_steps, n_sweeps, fixed=fixed)
+        self._latent.model(model.initial_point() if initial_point is None else initial_point)
+        self._sampler = ConjugateSampler(
+            kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=self._latent.fixed
+        )
+        self._state: ConjugateState | None = None
         self._left: int | None = None
-        self._n_draws, self._told = 0, False
+        self._n_draws, self._warned = 0, False
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: nothing of the one before is left, and data are read anew."""
         super().setup_chain(rng, tune, draws)
-        self._probit.forget()
-        self._sampler.reset()
-        self._hyperparameters.begin()
-        self._left, self._n_draws, self._told = tune + draws, draws, False
+        self._latent.forget()
+        self._sampler.forget()
+        self._state = None
+        self._left, self._n_draws, self._warned = tune + draws, draws, False
 
     def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         """Draw the variable given all others, and move its hyperparameters where that is asked.
@@ -117,33 +135,52 @@ class SUNStep(BlockedStep):
         InexactStepWarning
             Once in a chain, when the latent variables given f were picked by weight.
         """
-        f = point[self._name]
-        tune = self._left is not None and self._left > self._n_draws
-        between, moved = self._hyperparameters.between(point, self.rng, tune=tune)
+        f, hyperparameters = point[self._name], None
+        state = self._state
+        if state is None:
+            state = conjugate.init(f)
+        elif not np.array_equal(f, state.f):
+            state = conjugate.init(f, state.theta)
+        if self._moved:
+            tune = self._left is not None and self._left > self._n_draws
+            hyperparameters = self._hyperparameters.move(point, tune=tune)
+            theta = self._hyperparameters.state(point, state.theta)
+            state = state._replace(theta=theta)
         try:
-            parameters = self._probit.parameters(point)
-            new, info = self._sampler.step(
-                f, parameters, self.rng, most=self._left, between=between
+            state, info = self._sampler.step(
+                state,
+                self._latent.model(point),
+                self.rng,
+                most=self._left,
+                hyperparameters=hyperparameters,
             )
         except (NotPositiveDefiniteError, FloatingPointError) as error:
             raise SamplingError(
                 f"{type(self).__name__} cannot move {self._name} at this point: {error}"
             ) from error
-        if not info.exact and not self._told:
-            self._told = True
-            warn(
-                f"{type(self).__name__} picked the latent variables of {self._name} given it by "
-                "weight, because rejection found none in time: these steps are right only nearly. "
-                "Fewer pseudo-points, or farther from each other, make them exact.",
-                InexactStepWarning,
-                stacklevel=2,
-            )
+        self._state = state
+        self._warn_if_inexact(info)
         if self._left is not None:
             self._left -= 1
-        new = new.astype(f.dtype, copy=False)
-        return {**point, **moved(), self._name: new}, [self._stats(new, info)]
+        new = state.f.astype(f.dtype, copy=False)
+        if state.theta is not None:
+            point = self._hyperparameters.point(state.theta.values, point)
+        return {**point, self._name: new}, [self._stats(new, info)]
 
-    def _stats(self, f: NDArray[Any], info: StepInfo) -> dict[str, Any]:
+    def _warn_if_inexact(self, info: ConjugateInfo) -> None:
+        """Once in a chain."""
+        if info.exact or self._warned:
+            return
+        self._warned = True
+        warn(
+            f"{type(self).__name__} picked the latent variables of {self._name} given it by "
+            "weight, because rejection found none in time: these steps are right only nearly. "
+            "Fewer pseudo-points, or farther from each other, make them exact.",
+            InexactStepWarning,
+            stacklevel=3,
+        )
+
+    def _stats(self, f: NDArray[Any], info: ConjugateInfo) -> dict[str, Any]:
         """Statistics of a step."""
         stats = {name: np.nan for name in self.stats_dtypes_shapes}
         return {**stats, **info.stats, "refreshed": info.refreshed}
@@ -160,22 +197,3 @@ class SUNStep(BlockedStep):
     def _make_progressbar_update_functions(cls) -> tuple[Callable[[Any], dict[str, Any]], ...]:
         stat = cls._progress[0]
         return (lambda stats: {stat: stats[stat]},)
-
-
-def model_of(rv: Any) -> pm.Model | None:
-    """The model that a free random variable belongs to, where it can be found.
-
-    PyMC asks a step method for its competence with the variable alone, and a variable does not know
-    its model. The model in context is it, as a rule; for ``pm.sample(model=...)`` outside of any
-    context it is the one that PyMC's `assign_step_methods` is at work on, up the stack.
-    """
-    candidates = [pm.Model.get_context(error_if_none=False)]
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "assign_step_methods":
-            candidates.append(frame.f_locals.get("model"))
-        frame = frame.f_back
-    for model in candidates:
-        if isinstance(model, pm.Model) and rv in model.free_RVs:
-            return model
-    return None

@@ -16,6 +16,8 @@ from scipy.special import log_ndtr, logsumexp
 from pymc_skewgp import MarginalProbit, NotPositiveDefiniteError, SkewGPPosterior
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 # Most of these graphs run a few times: compiling them would be all of the time.
 PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
 NO_LATENT = (np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0)))
@@ -26,6 +28,13 @@ ONE_LATENT = {
     "truncation": np.array([0.2]),
     "latent_cov": np.array([[1.0]]),
 }
+# Inside, C = D Delta stands in place of the skewness.
+IN_THE_OP = {
+    "cross_cov" if name == "skewness" else name: (
+        np.sqrt(ONE_LATENT["scale"].diagonal())[:, None] * value if name == "skewness" else value
+    )
+    for name, value in ONE_LATENT.items()
+}
 
 
 def log_p(value, *parameters, mode=PLAIN, **options):
@@ -35,7 +44,7 @@ def log_p(value, *parameters, mode=PLAIN, **options):
 class TestRandom(BaseTestDistributionRandom):
     pymc_dist = MarginalProbit
     pymc_dist_params = ONE_LATENT
-    expected_rv_op_params = ONE_LATENT
+    expected_rv_op_params = IN_THE_OP
     checks_to_run = ["check_pymc_params_match_rv_op", "check_rv_size"]  # noqa: RUF012
     sizes_to_check = [None, 1, (2, 3)]  # noqa: RUF012
     sizes_expected = [(2,), (1, 2), (2, 3, 2)]  # noqa: RUF012

@@ -35,7 +35,7 @@ def test_two_functions_with_labels_of_their_own():
         ls = pm.Gamma("ls", 2, 1)
         process(ls).marginal_likelihood("y1", X, Y)
         sg.BernoulliProbit("y2", process(ls).prior("f2", X[::2]), observed=Y[::2])
-    assert len(collapse_model(model).orthants) == 2
+    assert len(collapse_model(model).evidences) == 2
     with pm.Model():
         gp = process(pm.Gamma("ls", 2, 1))
     fit = learn(model)

@@ -9,11 +9,14 @@ from scipy import stats
 
 from pymc_skewgp import SUN
 from pymc_skewgp._model.ops.skew_normal import (
+    interval_limits,
     probit_limits,
     sun_from_white,
     sun_given,
     sun_of_process,
 )
+
+pytestmark = pytest.mark.usefixtures("in_python")
 
 # These graphs run once: compiling them would be all of the time.
 PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
@@ -176,23 +179,45 @@ class TestFromWhite:
 class TestProbitLimits:
     SIGN = np.array([1.0, -1.0, -1.0, 1.0, 1.0])
 
+    def found(self, s):
+        labels = pt.as_tensor_variable((self.SIGN > 0).astype("int64"))
+        return [x.eval(mode=PLAIN) for x in probit_limits(graph_of(s), labels)]
+
     def test_are_those_of_the_conjugate_update(self, s):
-        limits, cov = probit_limits(graph_of(s), pt.as_tensor_variable(self.SIGN))
+        """Which has them as an orthant: rows of labels 0 with the other sign."""
+        lower, upper, cov = self.found(s)
         updated = as_sun(graph_of(s)).condition(np.diag(self.SIGN), np.zeros(P), np.eye(P))
-        np.testing.assert_allclose(limits.eval(mode=PLAIN), updated.truncation, **ROUND_OFF)
-        np.testing.assert_allclose(cov.eval(mode=PLAIN), updated.latent_cov, **ROUND_OFF)
+        sign = np.append(np.ones(s), self.SIGN)
+        limits = np.where(sign > 0, -lower, upper)
+        np.testing.assert_allclose(limits, updated.truncation, **ROUND_OFF)
+        assert (np.where(sign > 0, upper, -lower) == np.inf).all()
+        np.testing.assert_allclose(sign[:, None] * cov * sign, updated.latent_cov, **ROUND_OFF)
 
     def test_are_those_of_noisy_signs(self, s):
-        """Against the covariance of (told signs, w (f + e)), built from the joint of f and e."""
+        """Against the covariance of (known signs, f + e), built from the joint of f and e."""
         mean, cov, phase, truncation = process(s)
-        limits, found = probit_limits(graph_of(s), pt.as_tensor_variable(self.SIGN))
+        lower, upper, found = self.found(s)
         rows = np.zeros((s + P, s + 2 * P))  # of (f at pseudo-points, f, e)
         rows[:s, :s] = np.diag(phase / np.sqrt(cov.diagonal()[:s]))
-        rows[s:, s : s + P] = rows[s:, s + P :] = np.diag(self.SIGN)
+        rows[s:, s : s + P] = rows[s:, s + P :] = np.eye(P)
         joint = np.block([[cov, np.zeros((s + P, P))], [np.zeros((P, s + P)), np.eye(P)]])
-        np.testing.assert_allclose(found.eval(mode=PLAIN), rows @ joint @ rows.T, **ROUND_OFF)
-        expected = np.concatenate([truncation, self.SIGN * mean])
-        np.testing.assert_allclose(limits.eval(mode=PLAIN), expected, **ROUND_OFF)
+        np.testing.assert_allclose(found, rows @ joint @ rows.T, **ROUND_OFF)
+        below = np.where(self.SIGN > 0, -mean, -np.inf)
+        above = np.where(self.SIGN > 0, np.inf, -mean)
+        np.testing.assert_allclose(lower, np.append(-truncation, below), **ROUND_OFF)
+        np.testing.assert_allclose(upper, np.append(np.full(s, np.inf), above), **ROUND_OFF)
+
+
+def test_interval_limits_with_noise_of_each_row():
+    sun = graph_of(2)
+    lower, upper = np.arange(P) - 3.0, np.arange(P) + 1.0
+    noise = np.linspace(0.1, 2.0, P)
+    low, high, cov = (x.eval(mode=PLAIN) for x in interval_limits(sun, lower, upper, noise))
+    mu, scale, cross, truncation, latent_cov = (x.eval(mode=PLAIN) for x in sun[:5])
+    np.testing.assert_allclose(low, np.append(-truncation, lower - mu), **ROUND_OFF)
+    np.testing.assert_allclose(high, np.append([np.inf, np.inf], upper - mu), **ROUND_OFF)
+    whole = np.block([[latent_cov, cross.T], [cross, scale + np.diag(noise)]])
+    np.testing.assert_allclose(cov, whole, **ROUND_OFF)
 
 
 def test_gradient_of_a_conditional_in_the_hyperparameters():

@@ -14,12 +14,11 @@ from pymc.step_methods import STEP_METHODS
 from step_models import KNOTS, PHASE, X, Y, by_invprobit, prior, probit_model, rbf, sun_arguments
 
 import pymc_skewgp._model.steps
-from pymc_skewgp._errors import InexactStepWarning
+from pymc_skewgp._errors import InexactStepWarning, NotConjugateError, NotConjugateWarning
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
 from pymc_skewgp._mcmc import augmentation
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.graph.probit_model import NotConjugateError
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
@@ -56,6 +55,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::pymc_skewgp.NotConjugateWarning")
 @pytest.mark.parametrize("s", [0, 2])
 @pytest.mark.parametrize("case", CASES)
 def test_which_step_is_picked(case, s):
@@ -77,7 +77,8 @@ def test_it_is_picked_outside_of_a_context_too_and_for_copies_of_a_model():
     with pm.Model() as unobserved:
         f = prior()
         BernoulliProbit("y", f)
-    assert ConjugateStep not in assign_step_methods(unobserved)[1]
+    with pytest.warns(NotConjugateWarning, match="y, which depends on f, is not observed"):
+        assert ConjugateStep not in assign_step_methods(unobserved)[1]
     observed = pm.observe(unobserved, {"y": Y[:6]})
     assert list(assign_step_methods(observed)[1]) == [ConjugateStep]
     assert ConjugateStep.competence(model["f"], True) == 0  # no model to be found
@@ -158,7 +159,7 @@ def hyperparameters_by_quadrature(n=15, points=12):
 def test_hyperparameters_by_nuts_agree_with_quadrature():
     """NUTS for both given f, `ConjugateStep` for f given both.
 
-    Without the nugget f would all but determine its lengthscale, and the two steps would creep.
+    Without the nugget f would all but determine its lengthscale, and the chain would mix slowly.
     """
     idata = sample(hierarchical_model(), draws=2000, tune=500)
     draws = np.stack(
@@ -273,15 +274,24 @@ def test_wrong_use_is_refused():
     with pm.Model() as model:
         f, g = prior(), pm.Normal("g")
         pm.Poisson("y", pt.exp(f + g), observed=Y[:6])
-        with pytest.raises(NotConjugateError, match="y, which depends on f, is neither"):
+        with pytest.raises(NotConjugateError, match="y, which depends on f, is Poisson; the exact"):
             ConjugateStep([f])
-        with pytest.raises(NotConjugateError, match="g is not a UnifiedSkewNormal variable"):
+        with pytest.raises(NotConjugateError, match="g is a Normal variable; ConjugateStep and"):
             ConjugateStep([g])
         with pytest.raises(ValueError, match=r"moves one variable, got \['f', 'g'\]"):
             ConjugateStep([f, g], blocked=True)
         with pytest.raises(ValueError, match="n_proposals must be at least 1"):
             ConjugateStep([f], n_proposals=0)
     assert model.free_RVs == [f, g]
+
+
+def test_repr():
+    with hierarchical_model(6) as model:
+        step = ConjugateStep([model["f"]], n_proposals=3)
+        alone = ConjugateStep([model["f"]], collapse=False)
+    moved = "hyperparameters=[log_lengthscale, log_variance]"
+    assert repr(step) == f"ConjugateStep(f, {moved}, n_proposals=3)"
+    assert repr(alone) == "ConjugateStep(f, hyperparameters=[], n_proposals=16)"
 
 
 def test_a_covariance_that_is_none_at_the_start():
@@ -302,7 +312,7 @@ def test_sampling_with_a_progress_bar(capsys):
     assert "Acc" in capsys.readouterr().out
 
 
-def test_a_part_drawn_by_weight_is_told_of_once(monkeypatch):
+def test_a_part_drawn_by_weight_gives_one_warning(monkeypatch):
     model = probit_model(s=2)
     with model:
         step = ConjugateStep([model["f"]], rng=1)
@@ -311,5 +321,5 @@ def test_a_part_drawn_by_weight_is_told_of_once(monkeypatch):
     point = model.initial_point()
     with pytest.warns(InexactStepWarning, match="by weight"):
         point, _ = step.step(point)
-    step._sampler.reset()
+    step._state = None
     step.step(point)  # once: warnings are errors here

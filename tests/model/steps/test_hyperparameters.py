@@ -1,4 +1,4 @@
-"""Hyperparameters that `ConjugateStep` moves itself: which they are, and where they settle."""
+"""Hyperparameters that `ConjugateStep` moves itself: which they are, and where they end up."""
 
 import numpy as np
 import oracles
@@ -10,7 +10,8 @@ from step_models import KNOTS, PHASE, rbf
 
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.probit_model import ProbitModel
+from pymc_skewgp._model.graph.analysis import analyse
+from pymc_skewgp._model.steps.at_point import LatentAtPoint
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
 from pymc_skewgp._model.steps.lin_ess import LinESS
@@ -19,9 +20,9 @@ X = np.array([-1.5, -0.6, 0.0, 0.4, 1.2, 2.0])[:, None]
 Y = np.array([0, 0, 1, 0, 1, 1])
 
 
-def hyperparameters(model, name="f", **kwargs):
-    probit = ProbitModel(model, model[name])
-    return Hyperparameters(model, model[name], probit, **kwargs)
+def hyperparameters(model, name="f"):
+    latent = analyse(model, model[name])
+    return Hyperparameters(model, latent, LatentAtPoint(model, latent))
 
 
 def crowded_model():
@@ -47,17 +48,29 @@ def test_which_they_are():
     model = crowded_model()
     assert hyperparameters(model).names == ["eta_log__", "ls_log__", "slope"]
     assert hyperparameters(model, "g").names == ["eta_log__", "ls_log__"]
-    assert hyperparameters(model, collapse=False).names == []
 
 
-@pytest.mark.parametrize("collapse", [True, False])
-def test_constants_leave_nothing_to_move(collapse):
+def test_constants_leave_nothing_to_move():
     with pm.Model() as model:
         BernoulliProbit("y", SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0)).prior("f", X), observed=Y)
-    found = hyperparameters(model, collapse=collapse)
-    between, moved = found.between(model.initial_point(), np.random.default_rng(0), tune=True)
-    assert between is None
-    assert moved() == {}
+    assert hyperparameters(model).names == []
+
+
+def test_points_and_vectors():
+    """One vector for all of them, in their order, and back."""
+    model = crowded_model()
+    found = hyperparameters(model)
+    given = {"eta_log__": np.array(0.5), "ls_log__": np.array(0.0), "slope": np.array([2.0, 3.0])}
+    point = model.initial_point() | given
+    state = found.state(point, None)
+    assert state.values.tolist() == [0.5, 0.0, 2.0, 3.0]
+    later = found.state(point, state._replace(widths=np.full(4, 0.3)))
+    assert later.widths.tolist() == [0.3] * 4
+    moved = found.point(np.arange(4.0), point)
+    assert moved["slope"].tolist() == [2.0, 3.0]
+    assert float(moved["ls_log__"]) == 1.0
+    assert moved.keys() == point.keys()
+    assert moved["g"] is point["g"]
 
 
 def test_density_of_all_but_the_function():
@@ -81,7 +94,7 @@ def test_density_of_all_but_the_function():
     log_eta, ls = 0.3, 1.3
 
     point = model.initial_point() | {"eta_log__": np.array(log_eta), "ls": np.array(ls)}
-    log_rest = float(found._log_rest(*(point[name] for name in found._inputs)))
+    log_rest = found.log_rest(point)
     latent_cov = PHASE[:, None] * rbf(KNOTS, KNOTS, ls, 1.0) * PHASE
     expected = (
         expon.logpdf(np.exp(log_eta))

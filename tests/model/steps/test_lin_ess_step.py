@@ -11,9 +11,9 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning, WarningType
 from step_models import X, Y, prior, probit_model
 
+from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._model.graph.probit_model import NotConjugateError
 from pymc_skewgp._model.steps.lin_ess import LinESS
 
 
@@ -148,7 +148,7 @@ def test_wrong_use_is_refused():
     with pm.Model():
         f = prior(X[:3])
         pm.Bernoulli("y", logit_p=f, observed=Y[:3])
-        with pytest.raises(NotConjugateError, match="y, which depends on f, is neither"):
+        with pytest.raises(NotConjugateError, match="y, which depends on f, is Bernoulli without"):
             LinESS([f])
         with pytest.raises(ValueError, match="n_steps must be at least 1"):
             LinESS([f], n_steps=0)

@@ -1,12 +1,12 @@
-r"""The evidence of labels with its gradient: a ratio of two orthant probabilities.
+r"""The log evidence with its gradient: a ratio of the probabilities of two rectangles.
 
-.. math:: \log p(y) = \log P(u > -\tilde\gamma) - \log P(u_{1:s} > -\gamma), \qquad
-    u \sim N(0, \tilde\Gamma)
+.. math:: \log p(y) = \log P(l < u < h) - \log P(l_0 < u_{1:s} < h_0), \qquad u \sim N(0, G)
 
-By expectation propagation for an optimiser on its way, by the twisted sampler where it arrives.
+The rows of u are the pseudo-points of a Skew GP, then the observations. By expectation propagation
+for an optimiser on its way, by the twisted sampler where it arrives.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
-from pymc_skewgp._gaussian.truncated import log_orthant
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._sun.contradiction import round_off_effect
 from pymc_skewgp._threads import few_blas_threads
@@ -35,30 +35,44 @@ _COINCIDENT = 1.0 - 1e-6
 _LOW_RANK_SHARE = 0.4
 
 
-class Orthants(NamedTuple):
-    """Limits and covariances of the two probabilities.
+class EvidenceTerms(NamedTuple):
+    """Limits and covariances of the two rectangles, for arrays and for graphs of them alike.
 
     Attributes
     ----------
-    limits : ndarray, shape (s + n,)
-        Mean over sign: the first probability is that of u > -limits.
-    cov : ndarray, shape (s + n, s + n)
-        Of u: s rows for the pseudo-points, then n labels with noise of variance 1 in it.
-    truncation : ndarray, shape (s,)
-    latent_cov : ndarray, shape (s, s)
+    lower, upper : (s + n,)
+        Limits of u, less its mean. A label 1 is the interval (0, inf) of the noisy predictor, a
+        label 0 is (-inf, 0).
+    cov : (s + n, s + n)
+        G: s rows for the pseudo-points, then n observations with noise of variance 1 in it.
+    prior_lower, prior_upper : (s,)
+        Limits of the pseudo-points' rows alone; the upper ones are infinite.
+    prior_cov : (s, s)
+        Their covariance.
     """
 
-    limits: FloatArray
-    cov: FloatArray
-    truncation: FloatArray
-    latent_cov: FloatArray
+    lower: Any
+    upper: Any
+    cov: Any
+    prior_lower: Any
+    prior_upper: Any
+    prior_cov: Any
 
 
 class EvidenceGradient(NamedTuple):
-    """Log evidence, its derivatives in everything that `Orthants` holds, and what it jumps by."""
+    """Log evidence with its gradient.
+
+    Attributes
+    ----------
+    value : float
+    wrt : EvidenceTerms
+        Derivatives in each of its entries; 0 for infinite limits.
+    noise : float
+        See `LogProbGradient`.
+    """
 
     value: float
-    wrt: Orthants
+    wrt: EvidenceTerms
     noise: float = 0.0
 
 
@@ -75,66 +89,66 @@ class EvidenceByEP:
         self._tol = tol
         self._last: EPResult | None = None
 
-    def __call__(self, orthants: Orthants) -> EvidenceGradient:
-        """Value and gradient; minus infinity and zeros where there is no evidence to speak of."""
-        limits = orthants.limits
-        lower, upper = -limits, np.full(limits.size, np.inf)
+    def __call__(self, terms: EvidenceTerms) -> EvidenceGradient:
+        """Value and gradient; minus infinity and zeros where no evidence can be computed."""
+        lower, upper = terms.lower, terms.upper
         start = self._last if self._last is not None and self._last.tau.size == lower.size else None
         try:
-            with no_warnings(), np.errstate(all="ignore"), few_blas_threads(limits.size):
-                cov = _covariance(orthants)
+            with no_warnings(), np.errstate(all="ignore"), few_blas_threads(lower.size):
+                cov = _covariance(terms)
                 ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
                 gradient = ep_gradient(cov, ep, lower, upper)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-            return _nothing(orthants)
+            return _nothing(terms)
         if not (np.isfinite(ep.log_prob) and np.isfinite(gradient.cov).all()):
-            return _nothing(orthants)
+            return _nothing(terms)
         self._last = ep
-        return _ratio(orthants, ep.log_prob, -gradient.lower, gradient.cov)
+        return _ratio(terms, ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
 
 
 def evidence_by_twisting(
-    orthants: Orthants, n_draws: int, random_seed: int = 0
+    terms: EvidenceTerms, n_draws: int, random_seed: int = 0
 ) -> EvidenceGradient:
     """Log evidence by the twisted sampler at fixed points, and the gradient of this very number."""
     joint = log_prob_and_gradient(
-        -orthants.limits,
-        np.full(orthants.limits.size, np.inf),
-        orthants.cov,
-        n_draws=n_draws,
-        random_seed=random_seed,
+        terms.lower, terms.upper, terms.cov, n_draws=n_draws, random_seed=random_seed
     )
-    ratio = _ratio(orthants, joint.value, -joint.lower, joint.cov)
+    ratio = _ratio(terms, joint.value, joint.lower, joint.upper, joint.cov)
     return ratio._replace(noise=joint.noise)
 
 
-def evidence_estimate(orthants: Orthants, n_draws: int, random_seed: int = 0) -> Estimate:
+def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) -> Estimate:
     """Log evidence with its standard error, no gradient.
 
     Minus infinity where the signs at pseudo-points have a probability that round-off decides.
     """
-    nothing = Estimate(-np.inf, 0.0, 1.0, -np.inf)
-    if not round_off_effect(orthants.latent_cov, orthants.truncation).nats <= LARGEST_EFFECT:
-        return nothing
-    joint = log_orthant(orthants.limits, orthants.cov, n_draws, random_seed)
-    if not orthants.truncation.size:
+    if not _round_off(terms) <= LARGEST_EFFECT:
+        return Estimate(-np.inf, 0.0, 1.0, -np.inf)
+    joint = log_prob_rectangle(terms.cov, terms.lower, terms.upper, n_draws, None, random_seed)
+    if not terms.prior_lower.size:
         return joint
-    prior = log_orthant(orthants.truncation, orthants.latent_cov, n_draws, random_seed)
+    prior = log_prob_rectangle(
+        terms.prior_cov, terms.prior_lower, terms.prior_upper, n_draws, None, random_seed
+    )
     total = add_estimates(0.0, joint, prior)
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def _covariance(orthants: Orthants) -> Covariance:
+def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
+    """Nats that round-off may move the pseudo-points' log probability by."""
+    return round_off_effect(terms.prior_cov, -terms.prior_lower, added).nats
+
+
+def _covariance(terms: EvidenceTerms) -> Covariance:
     """In the form that needs fewer operations: smooth kernels have few columns."""
-    s, matrix = orthants.truncation.size, orthants.cov
+    s, matrix = terms.prior_lower.size, terms.cov
     n = matrix.shape[0]
     if not np.isfinite(matrix).all():
         raise ArithmeticError("the covariance is not finite.")
     noise = np.ones(n)
     noise[:s] = 0.0
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.
-    left_over = round_off_effect(orthants.latent_cov, orthants.truncation, _LEFT_OVER)
-    if not left_over.nats <= LARGEST_EFFECT:
+    if not _round_off(terms, _LEFT_OVER) <= LARGEST_EFFECT:
         return DenseCovariance(matrix)
     # A part of the rows shows at an eighth of the cost that there are too many columns.
     half = slice(None, None, 2)
@@ -159,27 +173,29 @@ def _factor(matrix: FloatArray, noise: FloatArray) -> FloatArray:
 
 
 def _ratio(
-    orthants: Orthants, joint: float, limits: FloatArray, cov: FloatArray
+    terms: EvidenceTerms, joint: float, lower: FloatArray, upper: FloatArray, cov: FloatArray
 ) -> EvidenceGradient:
-    """The joint probability over that of the prior's signs."""
-    truncation, latent_cov = orthants.truncation, orthants.latent_cov
-    if not truncation.size:
-        wrt = Orthants(limits, cov, np.zeros(0), np.zeros((0, 0)))
-        return EvidenceGradient(joint, wrt) if np.isfinite(joint) else _nothing(orthants)
-    if _coincide(latent_cov):
-        return _nothing(orthants)
-    told = np.full(truncation.size, np.inf)
-    prior = log_prob_and_gradient(-truncation, told, latent_cov, n_draws=1024)
+    """The joint probability, with its gradient, over that of the pseudo-points' rows."""
+    if not terms.prior_lower.size:
+        none = np.zeros(0)
+        wrt = EvidenceTerms(lower, upper, cov, none, none, np.zeros((0, 0)))
+        return EvidenceGradient(joint, wrt) if np.isfinite(joint) else _nothing(terms)
+    if _coincide(terms.prior_cov):
+        return _nothing(terms)
+    prior = log_prob_and_gradient(
+        terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws=1024
+    )
     if not (np.isfinite(joint) and np.isfinite(prior.value)):
-        return _nothing(orthants)
-    return EvidenceGradient(joint - prior.value, Orthants(limits, cov, prior.lower, -prior.cov))
+        return _nothing(terms)
+    wrt = EvidenceTerms(lower, upper, cov, -prior.lower, -prior.upper, -prior.cov)
+    return EvidenceGradient(joint - prior.value, wrt)
 
 
-def _coincide(latent_cov: FloatArray) -> bool:
-    """Whether two pseudo-points are as good as one: of opposite phases P(u > -truncation) is 0."""
-    sd = np.sqrt(latent_cov.diagonal())
-    return bool((np.abs(np.triu(latent_cov / sd / sd[:, None], 1)) > _COINCIDENT).any())
+def _coincide(prior_cov: FloatArray) -> bool:
+    """Whether two pseudo-points are as good as one: of opposite phases their probability is 0."""
+    sd = np.sqrt(prior_cov.diagonal())
+    return bool((np.abs(np.triu(prior_cov / sd / sd[:, None], 1)) > _COINCIDENT).any())
 
 
-def _nothing(orthants: Orthants) -> EvidenceGradient:
-    return EvidenceGradient(-np.inf, Orthants(*(np.zeros_like(x) for x in orthants)))
+def _nothing(terms: EvidenceTerms) -> EvidenceGradient:
+    return EvidenceGradient(-np.inf, EvidenceTerms(*(np.zeros_like(x) for x in terms)))

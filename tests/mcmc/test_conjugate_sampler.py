@@ -8,15 +8,20 @@ Kolmogorov-Smirnov, p > 1e-5; seeds are fixed.
 """
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from mcmc_models import labelled
 from oracles import probit_posterior_quadrature
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import chisquare, ks_2samp
 
-from pymc_skewgp._mcmc.augmentation import Augmentation, ProbitSUN
-from pymc_skewgp._mcmc.conjugate_moves import ConjugateSampler, IndependenceMove, LinESSMove
+from pymc_skewgp._mcmc import conjugate
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.conjugate import ConjugateSampler, ConjugateState
+from pymc_skewgp._mcmc.independence import IndependenceMove
+from pymc_skewgp._mcmc.linear_slices import LinESSMove
 from pymc_skewgp._sun.sun import SUN
 
 SIGMAS = 4.5
@@ -62,7 +67,7 @@ def draw_labels(f, design, rng):
 
 def parameters(theta, s, sign, design):
     offset = np.full(sign.size, -0.2)
-    return ProbitSUN(*prior(theta, s), design, offset, sign)
+    return labelled(prior(theta, s), design, offset, sign)
 
 
 def functionals(f, sign, design):
@@ -97,15 +102,14 @@ MOVES = {"independence": independence, "lin_ess": linear_slices}
 class Stale(ConjugateSampler):
     """Wrong on purpose: the old u goes on under the new parameters."""
 
-    def step(self, f, parameters, rng, *, most=None):
-        if self.state is None:
-            return super().step(f, parameters, rng)
-        self._target = Augmentation(parameters)
-        u = np.maximum(self.state[2], self._target.lower + 1e-6)
-        u = self._make_move(self._target).walk(u, 1, rng, thin=self._n_steps).u[0]
-        f = self._target.function_given(u[None], rng)[0]
-        self.state = (parameters, f, u)
-        return f, None
+    def step(self, state, model, rng):
+        if state.u is None:
+            return super().step(state, model, rng)
+        target = Augmentation(model)
+        u = np.clip(state.u, target.lower + 1e-6, target.upper - 1e-6)
+        u = self._make_move(target).walk(u, 1, rng, thin=self._n_steps).u[0]
+        f = target.function_given(u[None], rng)[0]
+        return ConjugateState(f, u, model), None
 
 
 def assert_same_means(before, after):
@@ -132,10 +136,11 @@ def test_moves_at_fixed_parameters(move, s, design):
     for i in range(n):
         sampler = ConjugateSampler(MOVES[move], 2)
         model = parameters(theta, s, sign[i], design)
-        state = first[i], _ = sampler.step(f[i], model, rng)
+        state, _ = sampler.step(conjugate.init(f[i]), model, rng)
+        first[i] = state.f
         for _ in range(2):
-            state = sampler.step(state[0], model, rng, most=2)
-        last[i] = state[0]
+            state, _ = sampler.step(state, model, rng, most=2)
+        last[i] = state.f
     for f_new in (first, last):
         after = functionals(f_new, sign[:n], design)
         assert_same_means(before, after)
@@ -154,12 +159,13 @@ def gibbs(sampler_of, s, n, sweeps, seed):
     models = [[parameters(theta, s, row, None) for theta in GRID] for row in sign]
     end, moved = start.copy(), f.copy()
     for i in range(n):
-        sampler = sampler_of()
+        sampler, state = sampler_of(), conjugate.init(f[i])
         for _ in range(sweeps):
-            moved[i], _ = sampler.step(moved[i], models[i][end[i]], rng)
-            log_p = np.array([d.logpdf(moved[i]) for d in densities])
+            state, _ = sampler.step(state, models[i][end[i]], rng)
+            log_p = np.array([d.logpdf(state.f) for d in densities])
             p = np.exp(log_p - log_p.max())
             end[i] = rng.choice(len(GRID), p=p / p.sum())
+        moved[i] = state.f
     before, after = functionals(f, sign, None), functionals(moved, sign, None)
     return start, end, before, after
 
@@ -190,7 +196,7 @@ def two_points():
     """A GP at two inputs: parameters, and its posterior by quadrature."""
     scale, mu, y = np.array([[2.0, 1.2], [1.2, 1.5]]), np.array([0.3, -0.4]), np.array([1, 0])
     none = np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
-    model = ProbitSUN(mu, scale, *none, None, np.zeros(2), 2.0 * y - 1.0)
+    model = labelled((mu, scale, *none), None, np.zeros(2), 2.0 * y - 1.0)
     return model, probit_posterior_quadrature(scale, y, mu)
 
 
@@ -199,10 +205,10 @@ def test_long_run_moments_against_quadrature(move):
     """4.5 standard errors by 50 batch means of 400 draws each, long against the autocorrelation."""
     model, exact = two_points()
     sampler, rng = ConjugateSampler(MOVES[move], 2), np.random.default_rng(0)
-    f, draws = model.mu, np.empty((20_000, 2))
+    state, draws = conjugate.init(model.prior.mu), np.empty((20_000, 2))
     for i in range(len(draws)):
-        f, _ = sampler.step(f, model, rng)
-        draws[i] = f
+        state, _ = sampler.step(state, model, rng)
+        draws[i] = state.f
     off = draws - exact.mean
     statistics = np.column_stack([off, off**2, off.prod(axis=1), off**3])
     third = exact.skewness * exact.cov.diagonal() ** 1.5
@@ -212,58 +218,91 @@ def test_long_run_moments_against_quadrature(move):
     assert np.abs(z).max() < SIGMAS, z.round(1)
 
 
-def run(sampler, model, n, seed=0, f=None):
+def run(sampler, model, n, seed=0, state=None):
     rng = np.random.default_rng(seed)
-    f, draws, infos = model.mu if f is None else f, [], []
+    state, draws, infos = conjugate.init(model.prior.mu) if state is None else state, [], []
     for _ in range(n):
-        f, info = sampler.step(f, model, rng)
-        draws.append(f)
+        state, info = sampler.step(state, model, rng)
+        draws.append(state.f)
         infos.append(info)
-    return np.array(draws), infos
+    return np.array(draws), infos, state
+
+
+def with_offset(model, a):
+    return model._replace(observations=replace(model.observations, a=a))
 
 
 @pytest.mark.parametrize("move", MOVES)
 def test_u_is_refreshed_when_anything_has_changed_and_only_then(move):
     model, _ = two_points()
-    sampler = ConjugateSampler(MOVES[move], 2)
-    draws, infos = run(sampler, model, 5)
+    sampler, rng = ConjugateSampler(MOVES[move], 2), np.random.default_rng(1)
+    _, infos, state = run(sampler, model, 5)
     assert [info.refreshed for info in infos] == [True, False, False, False, False]
-    rng = np.random.default_rng(1)
-    # A copy of what it left is not a change; another f or other parameters are.
-    for f, parameters, refreshed in (
-        (draws[-1].copy(), model, False),
-        (draws[-1] + 1.0, model, True),
-        (None, model, False),
-        (None, model._replace(offset=np.ones(2)), True),
-    ):
-        f_given = sampler.state[1] if f is None else f
-        _, info = sampler.step(f_given, parameters, rng)
-        assert info.refreshed == refreshed
-    sampler.reset()
+    state, info = sampler.step(state, model, rng)
+    assert not info.refreshed
+    state, info = sampler.step(conjugate.init(state.f + 1.0), model, rng)
+    assert info.refreshed
+    state, info = sampler.step(state, model, rng)
+    assert not info.refreshed
+    state, info = sampler.step(state, with_offset(model, np.ones(2)), rng)
+    assert info.refreshed
+    sampler.forget()
     assert run(sampler, model, 1)[1][0].refreshed
 
 
+@pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("move", MOVES)
-def test_equal_seeds_and_pickling_give_equal_draws(move):
+def test_equal_seeds_and_pickling_give_equal_draws(move, fixed):
     model, _ = two_points()
-    one, _ = run(ConjugateSampler(MOVES[move], 2), model, 40)
-    other, _ = run(ConjugateSampler(MOVES[move], 2), model, 40)
+    one, *_ = run(ConjugateSampler(MOVES[move], 2, fixed=fixed), model, 40)
+    other, *_ = run(ConjugateSampler(MOVES[move], 2, fixed=fixed), model, 40)
     np.testing.assert_array_equal(one, other)
-    sampler = ConjugateSampler(MOVES[move], 2)
-    run(sampler, model, 40)
-    copied, same_model = pickle.loads(pickle.dumps((sampler, model)))
-    expected, _ = run(sampler, model, 40, 1, one[-1])
-    # The same tuple came along with the copy: its identity says that nothing has changed.
-    copied.state = (same_model, *copied.state[1:])
-    np.testing.assert_array_equal(run(copied, same_model, 40, 1, one[-1])[0], expected)
+    sampler = ConjugateSampler(MOVES[move], 2, fixed=fixed)
+    *_, state = run(sampler, model, 40)
+    # Together: that the model is the same object says that nothing has changed.
+    copied, same_model, same_state = pickle.loads(pickle.dumps((sampler, model, state)))
+    expected, *_ = run(sampler, model, 40, 1, state)
+    np.testing.assert_array_equal(run(copied, same_model, 40, 1, same_state)[0], expected)
 
 
-def test_what_a_step_tells():
+@pytest.mark.parametrize("move", MOVES)
+def test_the_state_is_all_that_a_step_depends_on(move):
+    """From a state of long ago too, whatever the sampler has made in advance since."""
     model, _ = two_points()
-    _, infos = run(ConjugateSampler(independence, 2), model, 10)
+    sampler = ConjugateSampler(MOVES[move], 2, fixed=True)
+    *_, state = run(sampler, model, 3)
+    first, *_ = run(sampler, model, 5, 7, state)
+    run(sampler, model, 20)
+    again, infos, _ = run(sampler, model, 5, 7, ConjugateState(*state))
+    assert not infos[0].refreshed
+    fresh = ConjugateSampler(MOVES[move], 2, fixed=True)
+    afresh, *_ = run(fresh, model, 5, 7, state)
+    np.testing.assert_array_equal(again, afresh)
+    assert first.shape == again.shape
+
+
+def test_a_new_chain_of_equal_parameters_keeps_what_they_decide(monkeypatch):
+    model, _ = two_points()
+    sampler, made = ConjugateSampler(independence, 2, fixed=True), []
+    run(sampler, model, 3)
+    original = Augmentation.__init__
+    monkeypatch.setattr(
+        Augmentation, "__init__", lambda self, m: (made.append(m), original(self, m))[1]
+    )
+    sampler.forget()
+    run(sampler, with_offset(model, np.zeros(2)), 3)
+    assert not made
+    sampler.forget()
+    run(sampler, with_offset(model, np.ones(2)), 3)
+    assert len(made) == 1
+
+
+def test_what_a_step_reports():
+    model, _ = two_points()
+    _, infos, _ = run(ConjugateSampler(independence, 2), model, 10)
     assert infos[0].stats.keys() == {"accept", "log_weight", "relative_ess"}
     assert 0.9 < np.mean([info.stats["accept"] for info in infos]) <= 1.0
-    _, infos = run(ConjugateSampler(linear_slices, 3), model, 10)
+    _, infos, _ = run(ConjugateSampler(linear_slices, 3), model, 10)
     assert infos[0].stats.keys() == {"arc_length", "n_active"}
     assert all(0 < info.stats["arc_length"] <= 2 * np.pi for info in infos)
 
@@ -278,16 +317,16 @@ def test_no_more_states_than_calls_to_come(monkeypatch):
         "function_given",
         lambda self, u, rng: (asked.append(len(u)), original(self, u, rng))[1],
     )
-    f = model.mu
+    state = conjugate.init(model.prior.mu)
     for left in range(100, 0, -1):
-        f, _ = sampler.step(f, model, rng, most=left)
+        state, _ = sampler.step(state, model, rng, most=left)
     assert asked == [1, 4, 64, 31]
 
 
 def test_several_sweeps_a_step():
     """Each draws u from f: with no move of u at all, the plain data augmentation."""
     model, exact = two_points()
-    draws, _ = run(ConjugateSampler(linear_slices, 1, n_sweeps=3), model, 3000)
+    draws, *_ = run(ConjugateSampler(linear_slices, 1, n_sweeps=3), model, 3000)
     np.testing.assert_allclose(draws.mean(axis=0), exact.mean, atol=0.15)
 
 
@@ -297,16 +336,16 @@ def test_hard_weights_ask_for_more_proposals_and_stay_right():
     scale = 400.0 * np.exp(-0.5 * (np.arange(n)[:, None] - np.arange(n)) ** 2 / 9) + np.eye(n)
     none = np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0))
     sign = np.where(np.arange(n) == 5, -1.0, 1.0)
-    model = ProbitSUN(np.zeros(n), scale, *none, None, np.zeros(n), sign)
+    model = labelled((np.zeros(n), scale, *none), None, np.zeros(n), sign)
     move = IndependenceMove(Augmentation(model), 16)
-    assert 1 < move.settle() <= 16
+    assert 1 < move.adapt() <= 16
 
 
 def test_rows_that_do_not_exist():
     """No labels, no latent dimension: independent draws of the prior."""
     n = 3
     none = np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0))
-    model = ProbitSUN(np.zeros(n), np.eye(n), *none, np.empty((0, n)), np.empty(0), np.empty(0))
-    draws, infos = run(ConjugateSampler(independence, 2), model, 2000)
+    model = labelled((np.zeros(n), np.eye(n), *none), np.empty((0, n)), np.empty(0), [])
+    draws, infos, _ = run(ConjugateSampler(independence, 2), model, 2000)
     assert infos[-1].stats == {}
     np.testing.assert_allclose(np.cov(draws.T), np.eye(n), atol=0.15)  # 4.5 errors sqrt(2/2000)

@@ -1,0 +1,120 @@
+"""A SkewGP variable of a model, and its observations, as numbers at a point."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.pytensorf import compile
+from pytensor.graph.traversal import graph_inputs
+
+from pymc_skewgp._mcmc.augmentation import ConjugateModel
+from pymc_skewgp._model.graph.analysis import LatentGraph
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._validation import FloatArray
+
+
+class LatentAtPoint:
+    """Parameters of a unified skew-normal variable and of its observations, at a point.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    latent : LatentGraph
+        The variable.
+    compile_kwargs : dict, optional
+        Of ``pymc.pytensorf.compile``.
+
+    Attributes
+    ----------
+    fixed : bool
+        Whether no free variable of the model has a say in the parameters.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        latent: LatentGraph,
+        compile_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._checks = [(y.name, y.likelihood.check) for y in latent.observed]
+        self._with_design = [y.A is not None for y in latent.observed]
+        outputs = list(latent.prior)
+        for y in latent.observed:
+            outputs += [y.values, y.a, *y.intervals] + ([] if y.A is None else [y.A])
+        used = set(graph_inputs(outputs))
+        inputs = [value for value in model.value_vars if value in used]
+        self._inputs = [value.name for value in inputs]
+        self.fixed = not inputs
+        self._function = compile(inputs, outputs, **(compile_kwargs or {}))
+        self.forget()
+
+    def forget(self) -> None:
+        """Evaluate anew at the next call: data may have changed."""
+        self._values: list[NDArray[Any]] | None = None
+        self._last: ConjugateModel | None = None
+
+    def model(self, point: Mapping[str, NDArray[Any]]) -> ConjugateModel:
+        """Parameters at a point; the very object of the last call while they have not changed.
+
+        Parameters
+        ----------
+        point : mapping
+            Values of the model's value variables, by name.
+
+        Returns
+        -------
+        ConjugateModel
+
+        Raises
+        ------
+        ValueError
+            Impossible data; the message names the variable.
+        """
+        values = [point[name] for name in self._inputs]
+        if (
+            self._last is None
+            or self._values is None
+            or not all(map(np.array_equal, values, self._values))
+        ):
+            self._last = self._evaluate(values)
+            # Copies: the caller may write the next point where this one was.
+            self._values = [np.array(value) for value in values]
+        return self._last
+
+    def _evaluate(self, values: list[NDArray[Any]]) -> ConjugateModel:
+        results = iter(np.asarray(x, dtype=np.float64) for x in self._function(*values))
+        prior = SunParameters(*(next(results) for _ in SunParameters._fields))
+        size = prior.mu.size
+        blocks = [
+            self._block(results, size, name, check, with_design)
+            for (name, check), with_design in zip(self._checks, self._with_design, strict=True)
+        ]
+        if len(blocks) == 1:
+            return ConjugateModel(prior, blocks[0])
+        return ConjugateModel(prior, _joined(blocks, size))
+
+    def _block(
+        self, results: Iterator[FloatArray], size: int, name: str, check: Any, with_design: bool
+    ) -> Observations:
+        """One observed variable."""
+        data, a, lower, upper, noise = (next(results) for _ in range(5))
+        if self._last is None:  # data change between chains only
+            check(name, data)
+        A = next(results) if with_design else None
+        if A is None and a.size != size:  # one entry of f for all observations
+            A = np.ones((a.size, 1))
+        if A is not None and np.array_equal(A, np.eye(size)):
+            A = None
+        return Observations(A, a, noise, lower, upper, np.full(a.size, np.nan))
+
+
+def _joined(blocks: list[Observations], size: int) -> Observations:
+    """Observations of the same f, one after the other."""
+    columns = zip(*((y.a, y.S, y.lower, y.upper, y.value) for y in blocks), strict=True)
+    return Observations(
+        np.vstack([np.eye(size) if y.A is None else y.A for y in blocks]),
+        *(np.concatenate(x) for x in columns),
+    )
