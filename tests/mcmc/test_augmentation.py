@@ -1,6 +1,6 @@
 """Both conditionals of the pair (f, u) against their definition.
 
-Monte Carlo means are held to 4.5 of their standard errors: false-alarm rate 7e-6 a statistic.
+Monte Carlo means may be off by 4.5 of their standard errors: false-alarm rate 7e-6 a statistic.
 """
 
 import numpy as np

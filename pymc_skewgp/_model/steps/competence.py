@@ -1,4 +1,4 @@
-"""Whether a variable has an exact step; where a SkewGP variable has none, its user is told why."""
+"""Whether a variable has an exact step; where a SkewGP variable has none, its user reads why."""
 
 import logging
 import sys

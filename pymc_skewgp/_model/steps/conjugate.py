@@ -24,7 +24,7 @@ class ConjugateStepState(StepMethodState):
 
 
 class ConjugateStep(SUNStep):
-    r"""Exact conjugate step for a unified skew-normal variable under probit observations.
+    r"""Exact conjugate step for a latent function f of `SkewGP.prior` under probit observations.
 
     Given everything else, f has a unified skew-normal distribution: f given u is Gaussian, with
     u a truncated Gaussian of one row for each latent dimension and each observation. A step draws
@@ -36,22 +36,28 @@ class ConjugateStep(SUNStep):
     ``pm.sample`` picks it by itself for a `UnifiedSkewNormal` variable (as ``SkewGP.prior`` makes)
     all of whose children are observed `BernoulliProbit` variables, or ``pm.Bernoulli`` ones with
     ``p=pm.math.invprobit(eta)``, with eta affine in f. Hyperparameters go to NUTS in the same run.
-    But f all but determines those of a smooth kernel, so that a chain that only alternates creeps:
-    between u and f the step moves hyperparameters itself, with f integrated out, by slice sampling
-    of :math:`p(\theta) N(u; 0, G_\theta) / \Phi_s(\gamma; \Gamma_\theta)`, the excess of u over
-    its limits held fixed: u is what Murray & Adams call surrogate data.
+    But f all but determines those of a smooth kernel, and a chain that only alternates mixes
+    slowly: between u and f the step moves hyperparameters itself, with f integrated out, by slice
+    sampling of :math:`p(\theta) N(u; 0, G_\theta) / \Phi_s(\gamma; \Gamma_\theta)`. There u is
+    what Murray & Adams call surrogate data, and the noisy predictor behind it stays as it is.
+
+    Where f has other children (another likelihood, a potential, masked labels), a line of PyMC's
+    log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
+    model, that NUTS is to sample f as it stands. Samplers that are called without ``pm.sample``
+    (``nutpie.compile_pymc_model``, say) ask no step methods: they give no such word.
 
     Parameters
     ----------
     vars : variable or list of one variable
-        The variable.
+        f.
     n_proposals : int, default 16
         Proposals between two draws of f when hyperparameters have moved: their cost hardly grows
         with their number. With fixed hyperparameters as many of them as the acceptance rate asks
         for, one as a rule.
     collapse : bool, default True
-        Whether to move hyperparameters too, f integrated out: continuous variables that the
-        parameters of the variable depend on, at most eight entries a step.
+        Whether to move hyperparameters too, f integrated out: continuous variables that the mean,
+        kernel or pseudo-points of f depend on, at most eight entries a step. ``repr(step)`` names
+        them.
     model : pymc.Model, optional
         Default the model in context.
     rng, initial_point, compile_kwargs, blocked
@@ -60,7 +66,8 @@ class ConjugateStep(SUNStep):
     Raises
     ------
     NotConjugateError
-        When the variable has other children; the message names the first.
+        When f is no such variable or has other children; the message names what was found, and
+        the way out.
 
     Warns
     -----

@@ -41,7 +41,7 @@ class LinESS(SUNStep):
     Parameters
     ----------
     vars : variable or list of one variable
-        The variable.
+        f, made by `SkewGP.prior` or `UnifiedSkewNormal`.
     n_steps : int, default 1
         Steps of u between two draws of f.
     thin : int, default 1
@@ -55,13 +55,13 @@ class LinESS(SUNStep):
     Raises
     ------
     NotConjugateError
-        When the variable has other children than probit observations; the message names the first.
+        When f has other children than probit observations; the message names what was found.
 
     Warns
     -----
     SamplerWarning
-        Logged at the end of a chain whose draws of f are worth fewer than 100 independent ones,
-        by the smallest bulk effective sample size over the entries of f.
+        Logged at the end of a chain whose draws of f have an effective sample size below 100, the
+        smallest bulk one over the entries of f.
 
     Notes
     -----
@@ -138,7 +138,7 @@ class LinESS(SUNStep):
         return stats
 
     def _judge(self) -> SamplerWarning | None:
-        """A warning when the chain was worth too little; PyMC itself warns of too few draws."""
+        """A warning of a small effective sample size; PyMC itself warns of too few draws."""
         draws = np.stack(self._kept)
         self._kept = []
         if len(draws) < _LEAST_ESS or draws.size == 0:
@@ -148,8 +148,8 @@ class LinESS(SUNStep):
             return None
         return SamplerWarning(
             WarningType.CONVERGENCE,
-            f"The {len(draws)} draws of {self._name} by lin-ess are worth about {ess:.0f} "
-            f"independent ones: raise n_steps (now {self.n_steps}), or let pm.sample pick "
+            f"The {len(draws)} draws of {self._name} by lin-ess have an effective sample size of "
+            f"about {ess:.0f}: raise n_steps (now {self.n_steps}), or let pm.sample pick "
             "ConjugateStep.",
             "warn",
             extra=ess,

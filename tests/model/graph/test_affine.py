@@ -13,7 +13,7 @@ from pymc_skewgp._model.graph.affine import affine_coefficients, why_not_affine
 
 MATRIX = np.random.default_rng(0).normal(size=(2, 3))
 
-# Python alone: fifty compilations are not worth their while here.
+# Python alone: fifty compilations would take minutes.
 PLAIN = Mode(linker="py", optimizer=None)
 IN_PLACE = {"itself", "copy", "offset", "vector offset", "its shape", "cast"}
 

@@ -15,6 +15,8 @@ from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 
 def masked(f):
     with warnings.catch_warnings():

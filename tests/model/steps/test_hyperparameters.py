@@ -16,6 +16,8 @@ from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
 from pymc_skewgp._model.steps.lin_ess import LinESS
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 X = np.array([-1.5, -0.6, 0.0, 0.4, 1.2, 2.0])[:, None]
 Y = np.array([0, 0, 1, 0, 1, 1])
 
@@ -139,12 +141,12 @@ def test_the_step_alone_moves_them_to_their_posterior():
     model = small_model()
     with model:
         step = ConjugateStep([model["f"]], rng=1)
-    step.setup_chain(np.random.default_rng(2), 200, 1500)
+    step.setup_chain(np.random.default_rng(2), 100, 1000)
     point, path = model.initial_point(), []
-    for _ in range(1700):
+    for _ in range(1100):
         point, _ = step.step(point)
         path.append(float(point["eta_log__"]))
-    check(np.array(path[200:])[None])
+    check(np.array(path[100:])[None])
 
 
 def test_with_nuts_in_one_run():
@@ -152,7 +154,7 @@ def test_with_nuts_in_one_run():
     with small_model():
         trace = pm.sample(
             500, tune=200, chains=2, cores=1, random_seed=3, progressbar=False, quiet=True,
-            compute_convergence_checks=False,
+            compute_convergence_checks=False, compile_kwargs={"mode": "NUMBA"},
         )  # fmt: skip
     check(np.log(trace["posterior"]["eta"].to_numpy()))
 

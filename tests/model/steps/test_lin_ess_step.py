@@ -91,9 +91,11 @@ def test_a_chain_that_hardly_moved_says_so(caplog):
     draws = idata.posterior["f"].values
     for chain, warning in enumerate(warnings):
         assert warning.extra == pytest.approx(200 * chain_relative_ess(draws[[chain]]))
-    logged = [r.message for r in caplog.records if "by lin-ess are worth about" in r.message]
+    logged = [
+        r.message for r in caplog.records if "by lin-ess have an effective sample" in r.message
+    ]
     assert len(logged) == 2
-    assert logged[0].startswith("The 200 draws of f by lin-ess are worth about")
+    assert logged[0].startswith("The 200 draws of f by lin-ess have an effective sample size")
     assert "raise n_steps (now 1), or let pm.sample pick ConjugateStep" in logged[0]
 
 

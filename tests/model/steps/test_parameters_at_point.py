@@ -10,6 +10,8 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 MATRIX = np.random.default_rng(0).normal(size=(4, 6))
 
 
