@@ -26,7 +26,8 @@ from pymc_skewgp._errors import (
     StuckChainWarning,
     TooManyDrawsError,
 )
-from pymc_skewgp._gaussian.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
+from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.frechet import maximize_frechet_bound

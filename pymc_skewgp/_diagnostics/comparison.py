@@ -21,7 +21,7 @@ from pymc_skewgp._diagnostics.seeds import as_number
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._observations.arguments import as_inputs, as_signs
+from pymc_skewgp._observations.arguments import as_inputs, as_labels
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def compare_approximations(
     options = {} if options is None else options
     _known("options", options)
     inputs = as_inputs("X", X)
-    labels = (as_signs(y, inputs.shape[0]) > 0).astype(np.int64)
+    labels = as_labels(y, inputs.shape[0])
     new, test = _new_points(Xnew, ynew, inputs.shape[1])
     counts: dict[str, Any] = {
         "draws": as_count("draws", draws, 4),
@@ -259,7 +259,7 @@ def _new_points(
     new = as_inputs("Xnew", Xnew, n_columns)
     if ynew is None:
         return new, None
-    return new, (as_signs(ynew, new.shape[0], "ynew", "Xnew") > 0).astype(float)
+    return new, as_labels(ynew, new.shape[0], "ynew", "Xnew").astype(float)
 
 
 def _known(what: str, names: Any) -> list[str]:

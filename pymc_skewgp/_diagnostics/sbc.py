@@ -22,7 +22,6 @@ from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._sun.draws import independent_sun_draws
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 _CHUNK = 20  # simulations that one worker does before it reports
@@ -157,10 +156,8 @@ def sbc(
 def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Independent draws of f at `X`, shape (n_draws, n), from a GP or a SkewGP prior."""
     cross = prior.covariance("X", X, prior.pseudo_points) * prior.scale
-    sun = SUN._of(
-        SunParameters(
-            prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
-        )
+    sun = SunParameters(
+        prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
     )
     with no_warnings():  # of a jitter that the labels' noise drowns
         return independent_sun_draws(sun, n_draws, rng)

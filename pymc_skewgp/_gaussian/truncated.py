@@ -7,14 +7,11 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.rectangle import draws_by as draws_by
-from pymc_skewgp._gaussian.rectangle import lin_ess_draws_by, log_prob_rectangle
-from pymc_skewgp._gaussian.rectangle import log_orthant as log_orthant
-from pymc_skewgp._gaussian.rectangle import twisted_draws as twisted_draws
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws as TruncatedDraws
+from pymc_skewgp._gaussian.rectangle import draws_by, lin_ess_draws_by, log_prob_rectangle
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._validation import Seed as Seed
 from pymc_skewgp._validation import (
+    Seed,
     as_bounds,
     as_count,
     as_covariance,

@@ -1,12 +1,14 @@
 """Random batches of labelled data."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._validation import FloatArray
 
 
-def random_batches(sign: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
+def random_batches(labels: NDArray[Any], size: int, rng: np.random.Generator) -> list[IntArray]:
     """A random partition into batches of `size` labels or a few less, as equal as can be.
 
     Each has its share of both classes, as far as there are enough of them: a batch of one class
@@ -14,8 +16,8 @@ def random_batches(sign: FloatArray, size: int, rng: np.random.Generator) -> lis
 
     Parameters
     ----------
-    sign : ndarray, shape (n,)
-        Labels as +-1.
+    labels : ndarray, shape (n,)
+        0 and 1, or booleans.
     size : int
     rng : numpy.random.Generator
 
@@ -24,7 +26,7 @@ def random_batches(sign: FloatArray, size: int, rng: np.random.Generator) -> lis
     list of ndarray of int
         Indices of the rows of each batch.
     """
-    n_batches = -(-sign.size // size)
-    order = np.argsort(sign + rng.uniform(-0.5, 0.5, sign.size), kind="stable")
+    n_batches = -(-labels.size // size)
+    order = np.argsort(labels + rng.uniform(-0.5, 0.5, labels.size), kind="stable")
     # Dealt out in turn, the negative labels first.
     return [np.sort(order[start::n_batches]) for start in range(n_batches)]

@@ -90,9 +90,8 @@ def _with_pseudo_points(
 ) -> tuple[SkewGP, LearningRun]:
     """The process with pseudo-points, and the search for them that goes on from `start`."""
     _, X, y = data
-    sign = np.where(y, 1.0, -1.0)
     rows = spread_rows(X, options.n_pseudo_points, rng)
-    gp, _ = _process(X, options, X[rows], sign[rows])
+    gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
     points = {"pseudo_points": X[rows]}
     settings = replace(options.search, n_restarts=0, batch_size=None)
     if options.search.batch_size is None:
@@ -100,7 +99,7 @@ def _with_pseudo_points(
         return gp, learn(data, settings, rng, start=start | points, centre=centre | points)
     # On one batch, and with the kernel fixed: in a composite likelihood the prior at the points
     # counts once for each batch, and all else moves to make the most of it.
-    seen = random_batches(sign, options.search.batch_size, rng)[0]
+    seen = random_batches(y, options.search.batch_size, rng)[0]
     data = TrainingData(gp, X[seen], y[seen])
     run = learn(data, settings, rng, start=start | points, fixed_from=run)
     return gp, replace(run, in_batches=True)

@@ -17,7 +17,7 @@ from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._observations.arguments import as_inputs, as_signs
+from pymc_skewgp._observations.arguments import as_inputs, as_labels
 from pymc_skewgp._validation import FloatArray, as_count
 
 Start = Mapping[str, Any] | None
@@ -84,11 +84,11 @@ def learning_problem(
         return LearningProblem(objective, None, origin, [], False)
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
-    objective, origin, (inputs, sign) = process_objective(data, settings.batch_size, rng, start)
+    objective, origin, (inputs, labels) = process_objective(data, settings.batch_size, rng, start)
     part = None
-    rows = _coarse_rows(sign, settings, rng)
+    rows = _coarse_rows(labels, settings, rng)
     if rows is not None:
-        part = Part(objective.on([(inputs[rows], sign[rows])]), rows.size / sign.size)
+        part = Part(objective.on([(inputs[rows], labels[rows])]), rows.size / labels.size)
     places = pseudo_point_places(objective.coordinates, model)
     return LearningProblem(objective, part, origin, places, True)
 
@@ -106,25 +106,25 @@ def process_objective(
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
     inputs = as_input_graph("X", as_inputs("X", X), gp.n_columns)
-    sign = as_signs(y, inputs.shape[0])
-    batches = [(inputs, sign)]
+    labels = as_labels(y, inputs.shape[0]).astype(np.float64)
+    batches = [(inputs, labels)]
     if batch_size is not None:
-        parts = random_batches(sign, as_count("batch_size", batch_size), rng)
-        batches = [(inputs[part], sign[part]) for part in parts]
-    symbols = [pt.matrix("X"), pt.vector("sign")]
+        parts = random_batches(labels, as_count("batch_size", batch_size), rng)
+        batches = [(inputs[part], labels[part]) for part in parts]
+    symbols = [pt.matrix("X"), pt.vector("labels")]
     model = gp.model.root  # a nested model's variables are the root's as well
     collapsed = collapse_process(model, gp, *symbols)
     objective, origin = compile_objective(model, collapsed, symbols, batches, start)
-    return ProcessObjective(objective, origin, (inputs, sign))
+    return ProcessObjective(objective, origin, (inputs, labels))
 
 
 def _coarse_rows(
-    sign: FloatArray, settings: SearchSettings, rng: np.random.Generator
+    labels: FloatArray, settings: SearchSettings, rng: np.random.Generator
 ) -> IntArray | None:
     """Indices of some labels that stand for all at first; None where all are few enough."""
     size = settings.coarse_size
     if settings.batch_size is not None:
         size = min(size, settings.batch_size)
-    if sign.size <= max(settings.coarse_above, size):
+    if labels.size <= max(settings.coarse_above, size):
         return None
-    return random_batches(sign, size, rng)[0]
+    return random_batches(labels, size, rng)[0]

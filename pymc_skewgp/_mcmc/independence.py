@@ -6,7 +6,14 @@ import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist
+from pymc_skewgp._gaussian.proposals.policy import (
+    DEFAULT,
+    Rung,
+    SamplerSettings,
+    first_accepted,
+    pilot_log_weights,
+)
+from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.moves import Walk
@@ -16,11 +23,6 @@ from pymc_skewgp._validation import FloatArray
 _EP_TOLERANCE, _EP_ADAPTED = 1e-2, 1e-3
 _EP_SWEEPS = 60
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
-_PILOT = 128  # draws, which no chain sees
-# Relative ESS below which wider proposals are tried in its place, and those: steep cases,
-# where EP's Gaussian is too narrow.
-_ENOUGH = 0.7
-_RELAXED = (0.6, 0.35)
 _REFUSED = -1e300
 
 
@@ -35,10 +37,14 @@ class IndependenceMove:
     target : Augmentation
     n_proposals : int
         Proposals between two draws of f, at most.
+    settings : SamplerSettings
+        Thresholds of the escalation policy: `move_rungs` and `move_pilot_draws`.
     """
 
-    def __init__(self, target: Augmentation, n_proposals: int) -> None:
-        self._target, self._n_proposals = target, n_proposals
+    def __init__(
+        self, target: Augmentation, n_proposals: int, settings: SamplerSettings = DEFAULT
+    ) -> None:
+        self._target, self._n_proposals, self._settings = target, n_proposals, settings
         self._proposal: TwistedProposal | None = None
 
     def _fit(self, tol: float) -> EPResult:
@@ -48,9 +54,8 @@ class IndependenceMove:
             warnings.simplefilter("ignore", EPConvergenceWarning)
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _twisted(self, ep: EPResult, relax: float = 1.0) -> TwistedProposal:
-        target = self._target
-        return twist(target.cov, ep, target.lower, target.upper, relax=relax)
+    def _twisted(self, ep: EPResult, rung: Rung) -> TwistedProposal:
+        return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
 
     def adapt(self) -> int:
         """Refine the proposal; steps that leave the chance of no move at all below a tenth.
@@ -58,14 +63,13 @@ class IndependenceMove:
         Both by pilot runs, with random numbers of their own.
         """
         ep, rng = self._fit(_EP_ADAPTED), np.random.default_rng(0)
-        fraction = 0.0
-        for relax in (1.0, *_RELAXED):
-            proposal = self._twisted(ep, relax)
-            reached = relative_ess(_propose(proposal, _PILOT, rng)[1])
-            if reached > fraction or self._proposal is None:
-                self._proposal, fraction = proposal, reached
-            if fraction >= _ENOUGH:
-                break
+
+        def pilot(rung: Rung) -> tuple[TwistedProposal, float]:
+            proposal = self._twisted(ep, rung)
+            log_weights = pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
+            return proposal, relative_ess(_finite(log_weights))
+
+        self._proposal, fraction, _ = first_accepted(self._settings.move_rungs, pilot)
         refused = min(1.0 - fraction, 1.0 - 1e-9)
         if refused <= _MISSED:
             return 1
@@ -74,7 +78,7 @@ class IndependenceMove:
     def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
         """See `Move`."""
         if self._proposal is None:
-            self._proposal = self._twisted(self._fit(_EP_TOLERANCE))
+            self._proposal = self._twisted(self._fit(_EP_TOLERANCE), self._settings.move_rungs[0])
         proposed, log_weights = _propose(self._proposal, n * thin, rng)
         log_uniforms = np.log(rng.random(n * thin)).tolist()
         current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])

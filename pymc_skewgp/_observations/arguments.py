@@ -52,11 +52,6 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
     )
 
 
-def as_signs(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> FloatArray:
-    """Labels as +1 and -1."""
-    return np.where(as_labels(y, n, name, rows) == 1, 1.0, -1.0)
-
-
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
     """Phases, +1 or -1 for each of `s` pseudo-points."""
     signs = as_vector("phase", 1.0 if phase is None else phase, s)

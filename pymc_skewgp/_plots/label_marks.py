@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_skewgp._observations.arguments import as_signs
+from pymc_skewgp._observations import arguments
 from pymc_skewgp._plots.arguments import as_plane
 from pymc_skewgp._validation import FloatArray
 
@@ -48,7 +48,7 @@ def as_labels(y: ArrayLike | None, X: FloatArray, X_data: Any) -> Labels | None:
             raise ValueError("X_data is where the labels y are: give y as well.")
         return None
     places = X if X_data is None else as_plane("X_data", X_data, (X.shape[1],))[0]
-    return Labels(places, as_signs(y, places.shape[0]) > 0)
+    return Labels(places, arguments.as_labels(y, places.shape[0]) == 1)
 
 
 def label_name(value: bool) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_skewgp._gaussian.truncated import Seed
 from pymc_skewgp._model.gp.functions import ArrayMean, Point, as_point, compile_at
 from pymc_skewgp._model.gp.process import process_at
 from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
@@ -14,7 +13,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._plots.arguments import as_line
 from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
 from pymc_skewgp._sun.sun import SUN
-from pymc_skewgp._validation import FloatArray, as_count
+from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp._diagnostics.marginals import as_marginals
-from pymc_skewgp._observations.arguments import as_signs
+from pymc_skewgp._observations.arguments import as_labels
 from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 
@@ -78,7 +78,7 @@ def plot_second_order(
     ['right (1)', 'wrong (1)']
     """
     mean, sd = _moments(p_mean, p_sd, var, group)
-    right = None if y is None else (mean > 0.5) == (as_signs(y, mean.size) > 0)
+    right = None if y is None else (mean > 0.5) == (as_labels(y, mean.size) == 1)
     ax = axes_for(ax, figsize)
     first, second = colours(2)
     ax.axvline(0.5, **REFERENCE)

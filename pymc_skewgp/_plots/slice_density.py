@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals, as_marginals
-from pymc_skewgp._observations.arguments import as_inputs, as_signs
+from pymc_skewgp._observations.arguments import as_inputs, as_labels
 from pymc_skewgp._plots.arguments import as_named, as_plane, refuse_other_size
 from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
 from pymc_skewgp._plots.label_marks import label_name
@@ -187,7 +187,7 @@ def _point_name(place: int, size: int, X: Any, y: Any) -> str:
             values = zip(columns, inputs[place], strict=True)
             text = ", ".join(f"{column} = {value:.3g}" for column, value in values)
     if y is not None:
-        text += f", {label_name(as_signs(y, size, rows='marginals')[place] > 0)}"
+        text += f", {label_name(as_labels(y, size, rows='marginals')[place] == 1)}"
     return text
 
 

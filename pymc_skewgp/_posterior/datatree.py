@@ -4,7 +4,7 @@ from typing import Any
 
 from xarray import DataTree
 
-from pymc_skewgp._gaussian.truncated import TruncatedDraws
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
 
 

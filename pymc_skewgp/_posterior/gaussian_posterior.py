@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.truncated import log_orthant
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
@@ -89,7 +89,8 @@ def ep_posterior(prior: Prior, X: FloatArray, y: ArrayLike, new: FloatArray) -> 
     cov -= cross.T @ given.cov.site_precision(ep.tau) @ cross
     log_evidence = ep.log_prob
     if s:
-        log_evidence -= log_orthant(prior.truncation, prior.latent_cov, 1024, 0).value
+        limits = -np.inf, prior.truncation
+        log_evidence -= log_prob_rectangle(prior.latent_cov, *limits, 1024, None, 0).value
     return GaussianPosterior(given.mean[s:] + cross.T @ ep.weights, cov, log_evidence)
 
 

@@ -39,7 +39,6 @@ def with_pseudo_points(
     mean = prior.mean("pseudo_points", points)
     centre = scale * (given.means.T - mean)
     cov = DenseCovariance(scale[:, None] * given.cov * scale, "the covariance at pseudo_points")
-    upper = np.full(s, np.inf)
-    away = [independent_draws(cov, -prior.truncation - c, upper, 1, rng)[0] for c in centre]
+    away = [independent_draws(cov, -prior.truncation - c, np.inf, 1, rng)[0] for c in centre]
     signed = centre + np.array(away)
     return np.vstack([points, X]), np.hstack([mean + signed / scale, f])

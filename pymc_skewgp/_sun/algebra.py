@@ -1,7 +1,7 @@
 """Marginals, conditionals, affine maps and conjugate updates of SUN parameters."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
@@ -90,3 +90,14 @@ def density_terms(
     normal = -0.5 * (white @ white + point.size * _LOG_2PI) - np.log(chol.diagonal()).sum()
     half = solve_triangular(chol, sun.cross_cov, lower=True)
     return normal, sun.truncation + half.T @ white, sun.latent_cov - half.T @ half
+
+
+def coordinates(n_dims: int, idx: ArrayLike | slice) -> Rows:
+    """What `idx` names among so many coordinates: at least one, and each once."""
+    try:
+        rows = np.atleast_1d(np.arange(n_dims)[idx])  # type: ignore[index]
+    except IndexError as error:
+        raise IndexError(f"idx does not fit {n_dims} coordinates: {error}.") from error
+    if rows.size == 0 or np.unique(rows).size != rows.size:
+        raise ValueError(f"idx must name at least one coordinate, each once; got {idx!r}.")
+    return rows

@@ -81,3 +81,11 @@ def checked_parameters(
     joint = np.block([[latent, cross_cov.T], [cross_cov, scale]])
     linalg.cholesky(f"[[latent_cov, C'], [C, scale]] (C from {cross_name})", joint)
     return SunParameters(location, scale, cross_cov, gamma, latent)
+
+
+def read_only(sun: SunParameters) -> SunParameters:
+    """Copies that cannot be written to."""
+    copies = [np.array(parameter) for parameter in sun]
+    for copy in copies:
+        copy.flags.writeable = False
+    return SunParameters(*copies)

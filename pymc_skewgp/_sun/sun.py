@@ -1,28 +1,30 @@
 """The unified skew-normal distribution as an immutable value."""
 
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.truncated import Seed, log_orthant, twisted_draws
+from pymc_skewgp._gaussian.rectangle import log_orthant
 from pymc_skewgp._gaussian.truncated_moments import LatentMoments, latent_moments
-from pymc_skewgp._gaussian.weights import Estimate, add_estimates, systematic_resample
+from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._sun import algebra
 from pymc_skewgp._sun.contradiction import refuse_contradictory_latent
+from pymc_skewgp._sun.draws import even_sun_draws
 from pymc_skewgp._sun.parameters import (
     SunParameters,
     checked_parameters,
     cross_covariance,
+    read_only,
     skewness_matrix,
 )
 from pymc_skewgp._validation import (
     FloatArray,
+    Seed,
     as_count,
     as_covariance,
     as_generator,
@@ -30,9 +32,6 @@ from pymc_skewgp._validation import (
     as_real_array,
     as_vector,
 )
-
-# Weighted draws to resample from, at least: a few would still be the proposal's.
-_LEAST_WEIGHTED = 512
 
 
 class SUN:
@@ -106,7 +105,8 @@ class SUN:
         omega = as_covariance("scale", scale)
         delta = as_matrix("skewness", skewness, (omega.shape[0], None))
         cross = cross_covariance(omega, delta)
-        self._set(checked_parameters(mu, omega, cross, truncation, latent_cov, "skewness"))
+        found = checked_parameters(mu, omega, cross, truncation, latent_cov, "skewness")
+        self._parameters = read_only(found)
 
     @classmethod
     def from_cross_cov(
@@ -138,14 +138,13 @@ class SUN:
     def _of(cls, parameters: SunParameters) -> Self:
         """Build without checks, for parameters that follow from valid ones."""
         sun = cls.__new__(cls)
-        sun._set(parameters)
+        sun._parameters = read_only(parameters)
         return sun
 
-    def _set(self, parameters: SunParameters) -> None:
-        copies = [np.array(parameter) for parameter in parameters]
-        for copy in copies:
-            copy.flags.writeable = False
-        self._parameters = SunParameters(*copies)
+    @property
+    def parameters(self) -> SunParameters:
+        """All five, in cross-covariance form."""
+        return self._parameters
 
     @property
     def mu(self) -> FloatArray:
@@ -193,7 +192,7 @@ class SUN:
     @cached_property
     def log_normalizer(self) -> Estimate:
         """Log Phi_s(gamma; Gamma) with its error: log P(x_0 + gamma > 0)."""
-        self.refuse_contradiction()
+        refuse_contradictory_latent(self.latent_cov, self.truncation)
         return log_orthant(self.truncation, self.latent_cov, 1024, 0)
 
     def logpdf(
@@ -219,10 +218,8 @@ class SUN:
         if points.ndim == 1:
             return self.logpdf_estimate(points, n_draws=n_draws, random_seed=random_seed).value
         points = as_matrix("z", points, (None, self.n_dims))
-        estimates = [
-            self.logpdf_estimate(p, n_draws=n_draws, random_seed=random_seed) for p in points
-        ]
-        return np.array([estimate.value for estimate in estimates])
+        options: dict[str, Any] = {"n_draws": n_draws, "random_seed": random_seed}
+        return np.array([self.logpdf_estimate(p, **options).value for p in points])
 
     def logpdf_estimate(
         self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0
@@ -280,22 +277,7 @@ class SUN:
         """
         count = as_count("n", n)
         refuse_too_many_draws("n", count, max(self.n_dims, 4 * self.n_latent))
-        rng = as_generator(random_seed)
-        if self.n_latent == 0:
-            noise = rng.standard_normal((count, self.n_dims))
-            return self.mu + noise @ self._scale_chol.T
-        self.refuse_contradiction()
-        latent = twisted_draws(
-            DenseCovariance(self.latent_cov, "latent_cov"),
-            -self.truncation,
-            np.full(self.n_latent, np.inf),
-            max(4 * count, _LEAST_WEIGHTED),
-            rng,
-        )
-        u = latent.draws[systematic_resample(latent.log_weights, count, rng)]
-        residual = linalg.low_rank_factor(self.scale - self.cross_cov @ self._regression)
-        noise = rng.standard_normal((count, residual.shape[1]))
-        return self.mu + u @ self._regression + noise @ residual.T
+        return even_sun_draws(self._parameters, count, as_generator(random_seed))
 
     def mean(self, *, n_draws: int = 16384, random_seed: Seed = 0) -> FloatArray:
         r"""Mean, shape (p,): :math:`\mu + C \Gamma^{-1} E[u]`.
@@ -318,16 +300,14 @@ class SUN:
         Exact for s <= 2; otherwise from weighted draws.
         """
         moments = self._moments(n_draws, random_seed)
-        third = moments.third(self._regression)
         lost = self.latent_cov - moments.cov
-        variance = self.scale.diagonal() - np.einsum(
-            "ji,jk,ki->i", self._regression, lost, self._regression
-        )
-        return third / variance**1.5
+        taken = ((lost @ self._regression) * self._regression).sum(axis=0)
+        variance = self.scale.diagonal() - taken
+        return moments.third(self._regression) / variance**1.5
 
     def marginal(self, idx: ArrayLike | slice) -> "SUN":
         """Distribution of the coordinates `idx` (int, sequence, slice or boolean mask)."""
-        return self._of(algebra.marginal(self._parameters, self._rows(idx)))
+        return self._of(algebra.marginal(self._parameters, algebra.coordinates(self.n_dims, idx)))
 
     def conditional(self, idx: ArrayLike | slice, value: ArrayLike) -> "SUN":
         r"""Distribution of the other coordinates given that those in `idx` equal `value`.
@@ -354,7 +334,7 @@ class SUN:
         -------
         SUN
         """
-        given = self._rows(idx)
+        given = algebra.coordinates(self.n_dims, idx)
         rest = np.setdiff1d(np.arange(self.n_dims), given)
         if rest.size == 0:
             raise ValueError(f"idx names all {self.n_dims} coordinates: leave at least one.")
@@ -413,20 +393,7 @@ class SUN:
         chol, _ = linalg.cholesky("latent_cov", self.latent_cov)
         return cho_solve((chol, True), self.cross_cov.T)
 
-    def refuse_contradiction(self) -> None:
-        """Raise `DoublePrecisionError` where round-off decides the latent orthant's probability."""
-        refuse_contradictory_latent(self.latent_cov, self.truncation)
-
     def _moments(self, n_draws: int, random_seed: Seed) -> LatentMoments:
         count = as_count("n_draws", n_draws)
-        self.refuse_contradiction()
+        refuse_contradictory_latent(self.latent_cov, self.truncation)
         return latent_moments(self.latent_cov, -self.truncation, count, random_seed)
-
-    def _rows(self, idx: ArrayLike | slice) -> NDArray[np.intp]:
-        try:
-            rows = np.atleast_1d(np.arange(self.n_dims)[idx])  # type: ignore[index]
-        except IndexError as error:
-            raise IndexError(f"idx does not fit {self.n_dims} coordinates: {error}.") from error
-        if rows.size == 0 or np.unique(rows).size != rows.size:
-            raise ValueError(f"idx must name at least one coordinate, each once; got {idx!r}.")
-        return rows

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pymc_skewgp._gaussian.weights import (
+    Estimate,
     chain_relative_ess,
     log_mean_exp,
     metropolis_resample,
+    normalized_weights,
     pareto_k,
     relative_ess,
     replicate_estimate,
@@ -155,3 +157,25 @@ def test_chain_relative_ess():
         0.2 / 1.8, rel=0.25
     )
     assert chain_relative_ess(noise[:, :2]) == 0.5  # too short: no estimate
+
+
+def test_normalized_weights():
+    log_weights = np.log([1.0, 2.0, 5.0]) - 2e4  # whose exponentials underflow
+    np.testing.assert_allclose(normalized_weights(log_weights), [0.125, 0.25, 0.625], rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("ess", "k", "heavy", "said"),
+    [
+        (1.0, 0.94, False, "-1.0000 +- 0.1 (relative ESS 1.00)"),
+        (0.5, 0.94, False, "-1.0000 +- 0.1 (relative ESS 0.50)"),
+        (0.4, -np.inf, False, "-1.0000 +- 0.1 (relative ESS 0.40)"),
+        (0.4, 0.69, False, "-1.0000 +- 0.1 (relative ESS 0.40, Pareto k 0.69)"),
+        (0.4, 0.7, True, "from 0.7 on the error is unreliable)"),
+        (0.4, np.inf, True, "Pareto k inf, and from 0.7 on"),
+    ],
+)
+def test_the_tail_is_named_where_the_error_depends_on_it(ess, k, heavy, said):
+    estimate = Estimate(-1.0, 0.1, ess, k)
+    assert estimate.heavy_tailed == heavy
+    assert said in str(estimate)

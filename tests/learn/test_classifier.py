@@ -35,13 +35,13 @@ def fast(**options):
 
 
 class QuickClassifier(SkewGPClassifier):
-    """For tests of the interface: a few steps of each optimiser, which end where they end."""
+    """For tests of the interface: two steps of L-BFGS, and one evaluation by twisting."""
 
     _search = SearchSettings(
         n_draws=64,
         hessian=False,
-        finer=1,
-        optimizer=OptimizerSettings(max_iterations=2, max_steps=1, max_halvings=1),
+        max_noise=np.inf,
+        optimizer=OptimizerSettings(max_iterations=2, newton_gain=np.inf),
     )
 
 

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 import pymc_skewgp as sg
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
-from pymc_skewgp._gaussian.truncated import log_orthant
+from pymc_skewgp._gaussian.rectangle import log_orthant
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
     EvidenceTerms,

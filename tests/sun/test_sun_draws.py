@@ -22,7 +22,7 @@ SUNS = {
 @pytest.mark.parametrize("name", SUNS)
 def test_moments(name):
     sun, n = SUNS[name], 60_000
-    z = independent_sun_draws(sun, n, np.random.default_rng(1))
+    z = independent_sun_draws(sun.parameters, n, np.random.default_rng(1))
     sd = np.sqrt(sun.cov().diagonal())  # exact for s <= 2
     # Five standard errors, nine numbers: 5e-6. Fourth moments are within a third of the normal's.
     assert (np.abs(z.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(n)).all()
@@ -35,7 +35,9 @@ def test_moments(name):
 def test_draws_are_independent_of_each_other():
     sun, k = SUNS["two"], 16
     rng = np.random.default_rng(2)
-    means = np.array([independent_sun_draws(sun, k, rng).mean(axis=0) for _ in range(800)])
+    means = np.array(
+        [independent_sun_draws(sun.parameters, k, rng).mean(axis=0) for _ in range(800)]
+    )
     exact = sun.cov().diagonal() / k
     # The relative standard error of a variance of 800 is .05: 4.5 of them, 7e-6 each.
     assert (np.abs(means.var(axis=0, ddof=1) / exact - 1.0) < 4.5 * 0.05 * 1.05).all()

@@ -56,14 +56,14 @@ def _sampled(problem: Problem, method: str) -> Approximation:
 
 def ep(problem: Problem) -> Approximation:
     """Expectation propagation."""
-    found = ep_posterior(problem.prior, problem.X, problem.sign, problem.new, **problem.options)
+    found = ep_posterior(problem.prior, problem.X, problem.labels, problem.new, **problem.options)
     return _gaussian(problem, found)
 
 
 def laplace(problem: Problem) -> Approximation:
     """Laplace's approximation at the mode of f."""
     found = laplace_posterior(
-        problem.prior, problem.X, problem.sign, problem.new, **problem.options
+        problem.prior, problem.X, problem.labels, problem.new, **problem.options
     )
     return _gaussian(problem, found)
 

@@ -55,11 +55,6 @@ class Problem:
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def sign(self) -> FloatArray:
-        """Labels as +-1."""
-        return 2.0 * self.labels - 1.0
-
     @cached_property
     def posterior(self) -> SkewGPPosterior:
         """The exact posterior; its draws are not made before they are asked for."""

@@ -16,6 +16,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import (
     UnifiedSkewNormalRV,
 )
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, pt_log_evidence
+from pymc_skewgp._model.ops.skew_normal import label_intervals
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -143,13 +144,13 @@ class MarginalProbit(pm.Discrete):
 def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwargs: Any) -> Any:
     [value] = values
     _, _, *parameters = inputs
-    one = pt.eq(value, 1)
+    lower, upper, _ = label_intervals(value)
     log_p = pt_log_evidence(
-        pt.switch(one, 0.0, -np.inf),
-        pt.switch(one, np.inf, 0.0),
+        lower,
+        upper,
         SunParameters(*parameters),
         method=op.method,
         n_draws=op.n_draws,
     )
-    binary = pt.all(pt.or_(one, pt.eq(value, 0)), axis=-1)
+    binary = pt.all(pt.or_(pt.eq(value, 1), pt.eq(value, 0)), axis=-1)
     return pt.switch(binary, log_p, -np.inf)

@@ -47,7 +47,7 @@ class UnifiedSkewNormalRV(JointDrawsRV):
             sun = SUN.from_cross_cov(
                 np.zeros(n_dims), symmetric(omega), cross, gamma, symmetric(latent)
             )
-            return independent_sun_draws(sun, n, rng)
+            return independent_sun_draws(sun.parameters, n, rng)
 
         n_dims = mu.shape[-1]
         parameters = [(scale, 2), (cross_cov, 2), (truncation, 1), (latent_cov, 2)]

@@ -12,7 +12,6 @@ from pymc_skewgp._model.gp.variables import FunctionAt, process_given
 from pymc_skewgp._posterior.datatree import as_datatree
 from pymc_skewgp._sun.draws import independent_sun_draws
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray
 
 
@@ -38,7 +37,7 @@ def continue_latent(
     new = np.empty((*function.shape, Xnew.shape[0]))
     for index, arrays in function.each(f"Drawing {name}", progressbar):
         with no_warnings():  # of the jitter that f at one of the data needs
-            new[index] = independent_sun_draws(SUN._of(SunParameters(*arrays)), 1, rng)[0]
+            new[index] = independent_sun_draws(SunParameters(*arrays), 1, rng)[0]
     tree = as_datatree(
         {"predictions": {name: new}, "predictions_constant_data": {"X": Xnew}},
         dims={},

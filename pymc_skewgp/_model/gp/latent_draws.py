@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from scipy.special import log_ndtr, ndtr
+from numpy.typing import NDArray
+from scipy.special import ndtr
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
@@ -24,7 +25,7 @@ class Labelled(NamedTuple):
     """Inputs with labels +-1, shape (n, d) and (n,), and new inputs, shape (t, d), or None."""
 
     X: FloatArray
-    sign: FloatArray
+    y: NDArray[np.int64]
     Xnew: FloatArray | None
 
     @property
@@ -46,7 +47,7 @@ def draw_latent(
     """`SkewGP.sample_latent` given labels, for checked arguments."""
     count = as_count("n_candidates", n_candidates)
     trace = posterior_draws(idata)
-    _refuse_taken_names(trace, name, data.sign.size)
+    _refuse_taken_names(trace, name, data.y.size)
     outputs = [
         joint_covariance(gp.cov_func, gp.pseudo_points, data.blocks, 0.0),
         mean_at(gp.mean_func, data.blocks),
@@ -55,7 +56,7 @@ def draw_latent(
     ]
     function = DrawFunction(trace, outputs)
     likelihood = BernoulliProbit()
-    rows = likelihood.observations(likelihood.as_data(data.sign, data.sign.size))
+    rows = likelihood.observations(data.y)
     f = np.empty((*function.shape, sum(block.shape[0] for block in data.blocks)))
     relative_ess = np.empty(function.shape)
     for index, (cov, mean, phase, truncation) in function.each(f"Drawing {name}", progressbar):
@@ -104,13 +105,13 @@ def _pack(
     data: Labelled,
     rng: np.random.Generator,
 ) -> DataTree:
-    X, sign, Xnew = data
+    X, y, Xnew = data
     n = X.shape[0]
     groups: dict[str, dict[str, Any]] = {
         "posterior": {name: f[..., :n]},
         "sample_stats": {"relative_ess": relative_ess},
-        "log_likelihood": {"y": log_ndtr(sign * f[..., :n])},
-        "observed_data": {"y": (sign > 0).astype(np.int64)},
+        "log_likelihood": {"y": BernoulliProbit().log_likelihood(y, f[..., :n])},
+        "observed_data": {"y": y},
         "constant_data": {"X": X},
     }
     if Xnew is not None:

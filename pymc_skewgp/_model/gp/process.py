@@ -13,8 +13,9 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import cholesky
 from pymc_skewgp._model.gp.functions import compile_at
-from pymc_skewgp._model.ops.skew_normal import SunGraph, sun_of_process
-from pymc_skewgp._observations.arguments import as_inputs, as_signs, refuse_coincident
+from pymc_skewgp._model.ops.skew_normal import sun_of_process
+from pymc_skewgp._observations.arguments import as_inputs, as_labels, refuse_coincident
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import as_positive
 
 # What a variable of a model takes besides its parameters. PyMC ignores any other name.
@@ -48,7 +49,7 @@ def as_label_graph(y: Any, X: Any) -> Any:
     """Labels 0 and 1: arrays and the values of ``pm.Data`` are checked now, the rest later."""
     n = shape_now(X)[0]
     if not isinstance(y, Variable):
-        return (as_signs(y, np.size(y) if n is None else n) > 0).astype(np.int64)
+        return as_labels(y, np.size(y) if n is None else n)
     if y.type.ndim != 1:
         raise ValueError(f"y must be a vector, got a tensor with {y.type.ndim} dimension(s).")
     found = shape_now(y)[0]
@@ -110,7 +111,7 @@ def joint_covariance(
     return cov + jitter * pt.eye(cov.shape[0]) if jitter else cov
 
 
-def process_at(gp: Any, blocks: list[Any], jitter: float) -> SunGraph:
+def process_at(gp: Any, blocks: list[Any], jitter: float) -> SunParameters:
     """The unified skew-normal marginal of a SkewGP at the blocks of inputs together."""
     jitter = as_positive("jitter", jitter, or_zero=True)
     cov = joint_covariance(gp.cov_func, gp.pseudo_points, blocks, jitter)

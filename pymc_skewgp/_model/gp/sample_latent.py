@@ -12,7 +12,7 @@ from pymc_skewgp._model.gp.latent_draws import Labelled, draw_latent
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.trace import has_draws
 from pymc_skewgp._model.gp.variables import FunctionAt
-from pymc_skewgp._observations.arguments import as_inputs, as_signs
+from pymc_skewgp._observations.arguments import as_inputs, as_labels
 
 
 class Latent(NamedTuple):
@@ -65,7 +65,7 @@ def sample_latent(
             raise ValueError(_nothing_known(known))
         X, y = (v.eval() if isinstance(v, Variable) else v for v in labelled)
     inputs = as_input_graph("X", as_inputs("X", X), gp.n_columns)
-    data = Labelled(inputs, as_signs(y, inputs.shape[0]), new)
+    data = Labelled(inputs, as_labels(y, inputs.shape[0]), new)
     return draw_latent(gp, idata, data, name=name or "f", n_candidates=n_candidates, **how)
 
 

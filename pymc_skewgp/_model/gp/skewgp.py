@@ -9,7 +9,6 @@ from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._deprecation import formerly_positional
-from pymc_skewgp._gaussian.truncated import Seed
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.gp.definition import Definition
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point
@@ -32,7 +31,7 @@ from pymc_skewgp._model.gp.variables import (
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import as_generator
+from pymc_skewgp._validation import Seed, as_generator
 
 _JITTER = 1e-6  # as pm.gp has it
 

@@ -11,7 +11,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.process import as_input_graph, process_at, shape_now
-from pymc_skewgp._model.ops.skew_normal import SunGraph, sun_from_white, sun_given
+from pymc_skewgp._model.ops.skew_normal import static_n_latent, sun_from_white, sun_given
+from pymc_skewgp._sun.parameters import SunParameters
 
 
 class FunctionAt(NamedTuple):
@@ -47,37 +48,30 @@ def as_function_at(given: Mapping[str, Any], n_columns: float, jitter: float) ->
     return FunctionAt(X, f, jitter)
 
 
-def process_given(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunGraph:
+def process_given(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
     """A SkewGP at new inputs given that it equals `f` where `known` is."""
     joint = process_at(gp, [known.X, Xnew], jitter)
     return sun_given(joint, pt.specify_shape(f, pt.as_tensor_variable(known.X).shape[:1]))
 
 
 def skew_normal(
-    name: str, sun: SunGraph, distribution: Any = UnifiedSkewNormal, **kwargs: Any
+    name: str, sun: SunParameters, distribution: Any = UnifiedSkewNormal, **kwargs: Any
 ) -> TensorVariable:
     """One variable with the parameters of a unified skew-normal vector."""
-    return distribution(
-        name,
-        mu=sun.mu,
-        scale=sun.scale,
-        cross_cov=sun.cross_cov,
-        truncation=sun.truncation,
-        latent_cov=sun.latent_cov,
-        **kwargs,
-    )
+    return distribution(name, **sun._asdict(), **kwargs)
 
 
-def skew_normal_from_white(name: str, sun: SunGraph, **kwargs: Any) -> TensorVariable:
+def skew_normal_from_white(name: str, sun: SunParameters, **kwargs: Any) -> TensorVariable:
     """The same as a function of white noise and of a truncated Gaussian variable."""
     dims = kwargs.pop("dims", None)
     shape = {} if dims is not None else {"shape": sun.mu.shape}
     white = pm.Normal(f"{name}_rotated_", dims=dims, **shape, **kwargs)
     latent = None
-    if sun.n_latent:
+    n_latent = static_n_latent(sun)
+    if n_latent:
         latent = TruncatedMvNormal(
             f"{name}_latent_",
-            mu=np.zeros(sun.n_latent),
+            mu=np.zeros(n_latent),
             cov=sun.latent_cov,
             lower=-sun.truncation,
             upper=None,

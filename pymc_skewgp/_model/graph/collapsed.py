@@ -14,7 +14,7 @@ from pymc_skewgp._model.graph.analysis import analyse, latent_dimensions
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.ops.skew_normal import SunGraph, interval_limits, probit_limits
+from pymc_skewgp._model.ops.skew_normal import interval_limits, probit_limits
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -123,12 +123,12 @@ def _refuse_shared_data(model: pm.Model, evidences: list[EvidenceTerms], gone: s
         )
 
 
-def _sun(prior: SunParameters, n_latent: int | None) -> SunGraph:
+def _sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
     if n_latent is None:
         raise ValueError("the number of latent dimensions must be known before any evaluation.")
-    return SunGraph(*prior, n_latent)
+    return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
 
 
-def _terms(sun: SunGraph, limits: tuple[Any, Any, Any]) -> EvidenceTerms:
+def _terms(sun: SunParameters, limits: tuple[Any, Any, Any]) -> EvidenceTerms:
     unbounded = pt.full_like(sun.truncation, float("inf"), dtype=sun.truncation.dtype)
     return EvidenceTerms(*limits, -sun.truncation, unbounded, sun.latent_cov)

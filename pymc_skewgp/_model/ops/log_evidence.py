@@ -105,7 +105,7 @@ def log_evidence(
     )
     prior = log_prob_and_gradient(
         -parameters.truncation,
-        np.full(s, np.inf),
+        np.inf,
         parameters.latent_cov,
         method=method,
         n_draws=n_draws,

@@ -1,45 +1,26 @@
 """Unified skew-normal parameters as PyTensor graphs: the SkewGP prior and what follows from it."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.linalg import solve_triangular
 
+from pymc_skewgp._sun.parameters import SunParameters
+
 # Graphs have no static types of their own that would help here.
 Graph = Any
 
 
-class SunGraph(NamedTuple):
-    """Parameters of a unified skew-normal vector, C = D Delta in place of Delta.
-
-    Attributes
-    ----------
-    mu : (p,)
-    scale : (p, p)
-    cross_cov : (p, s)
-    truncation : (s,)
-    latent_cov : (s, s)
-    n_latent : int
-        s, which is static.
-    """
-
-    mu: Graph
-    scale: Graph
-    cross_cov: Graph
-    truncation: Graph
-    latent_cov: Graph
-    n_latent: int
-
-    @property
-    def skewness(self) -> Graph:
-        """Delta = D^-1 C, shape (p, s)."""
-        return self.cross_cov / pt.sqrt(pt.diagonal(self.scale))[:, None]
+def static_n_latent(sun: SunParameters) -> int | None:
+    """Number s of latent dimensions, where the static shapes say it; those made here do."""
+    n_latent: int | None = sun.latent_cov.type.shape[-1]
+    return n_latent
 
 
 def sun_of_process(
     mean: Graph, cov: Graph, phase: Graph, truncation: Graph, n_latent: int
-) -> SunGraph:
+) -> SunParameters:
     r"""A Gaussian vector conditioned on the signs of its first s coordinates.
 
     .. math:: f_{s+1:} \;\text{ given }\; \ell_j (f_j - m_j) / \mathrm{sd}_j + \gamma_j > 0
@@ -56,27 +37,26 @@ def sun_of_process(
 
     Returns
     -------
-    SunGraph
+    SunParameters
     """
     s = n_latent
     mean, cov = pt.as_tensor_variable(mean), pt.as_tensor_variable(cov)
     if s == 0:  # zeros of static shape, which later graphs leave out
-        return SunGraph(
-            mean, cov, pt.zeros((mean.shape[0], 0)), pt.zeros((0,)), pt.zeros((0, 0)), 0
+        return SunParameters(
+            mean, cov, pt.zeros((mean.shape[0], 0)), pt.zeros((0,)), pt.zeros((0, 0))
         )
     factor = pt.as_tensor_variable(phase) / pt.sqrt(pt.diagonal(cov)[:s])
     latent_cov = factor[:, None] * cov[:s, :s] * factor
-    return SunGraph(
+    return SunParameters(
         mean,
         cov[s:, s:],
         cov[s:, :s] * factor,
         pt.specify_shape(pt.as_tensor_variable(truncation), (s,)),
         pt.specify_shape(latent_cov, (s, s)),
-        s,
     )
 
 
-def sun_given(sun: SunGraph, value: Graph) -> SunGraph:
+def sun_given(sun: SunParameters, value: Graph) -> SunParameters:
     r"""The other coordinates of `sun`, given that the first ones equal `value`.
 
     With the given coordinates as 1, the others as 2:
@@ -94,21 +74,21 @@ def sun_given(sun: SunGraph, value: Graph) -> SunGraph:
     mu = sun.mu[n:] + half.T @ white
     scale = sun.scale[n:, n:] - half.T @ half
     scale = 0.5 * (scale + scale.T)
-    if sun.n_latent == 0:
+    s = static_n_latent(sun)
+    if s == 0:
         return sun_of_process(mu, scale, None, None, 0)
     cross = solve_triangular(chol, sun.cross_cov[:n], lower=True)
     latent_cov = sun.latent_cov - cross.T @ cross
-    return SunGraph(
+    return SunParameters(
         mu,
         scale,
         sun.cross_cov[n:] - half.T @ cross,
         sun.truncation + cross.T @ white,
-        pt.specify_shape(0.5 * (latent_cov + latent_cov.T), (sun.n_latent, sun.n_latent)),
-        sun.n_latent,
+        pt.specify_shape(0.5 * (latent_cov + latent_cov.T), (s, s)),
     )
 
 
-def sun_from_white(sun: SunGraph, latent: Graph | None, white: Graph) -> Graph:
+def sun_from_white(sun: SunParameters, latent: Graph | None, white: Graph) -> Graph:
     r"""The vector as a function of its truncated latent variable and of white noise.
 
     .. math:: f = \mu + C\Gamma^{-1}u + \mathrm{chol}(\Omega - C\Gamma^{-1}C')\, v
@@ -122,7 +102,7 @@ def sun_from_white(sun: SunGraph, latent: Graph | None, white: Graph) -> Graph:
 
 
 def interval_limits(
-    sun: SunGraph, lower: Graph, upper: Graph, noise: Graph
+    sun: SunParameters, lower: Graph, upper: Graph, noise: Graph
 ) -> tuple[Graph, Graph, Graph]:
     r"""Limits and covariance of the rows behind a SUN vector seen in intervals.
 
@@ -134,7 +114,7 @@ def interval_limits(
 
     Parameters
     ----------
-    sun : SunGraph
+    sun : SunParameters
     lower, upper : (p,)
         l and h.
     noise : (p,)
@@ -147,7 +127,7 @@ def interval_limits(
     """
     lower, upper = lower - sun.mu, upper - sun.mu
     noisy = sun.scale + pt.eye(noise.shape[0]) * noise
-    if sun.n_latent == 0:
+    if static_n_latent(sun) == 0:
         return lower, upper, noisy
     top = pt.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
     bottom = pt.concatenate([sun.cross_cov, noisy], axis=1)
@@ -158,7 +138,7 @@ def interval_limits(
     )
 
 
-def probit_limits(sun: SunGraph, labels: Graph) -> tuple[Graph, Graph, Graph]:
+def probit_limits(sun: SunParameters, labels: Graph) -> tuple[Graph, Graph, Graph]:
     """`interval_limits` of labels: f + e > 0 for those that are positive, f + e < 0 for others."""
     return interval_limits(sun, *label_intervals(labels))
 

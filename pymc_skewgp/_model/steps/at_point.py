@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 from numpy.typing import NDArray
 from pymc.pytensorf import compile
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._model.graph.analysis import LatentGraph
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -48,11 +50,19 @@ class LatentAtPoint:
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
         self.fixed = not inputs
-        self._function = compile(inputs, outputs, **(compile_kwargs or {}))
+        # Most outputs are data: evaluated once in a chain, and not compiled for it.
+        self._moving = [not used.isdisjoint(inputs) for used in map(_inputs_of, outputs)]
+        pairs = list(zip(outputs, self._moving, strict=True))
+        self._constants = pytensor.function([], [x for x, moves in pairs if not moves], mode=PLAIN)
+        self._function = None
+        if inputs:
+            moving = [x for x, moves in pairs if moves]
+            self._function = compile(inputs, moving, **(compile_kwargs or {}))
         self.forget()
 
     def forget(self) -> None:
         """Evaluate anew at the next call: data may have changed."""
+        self._data: list[FloatArray] | None = None
         self._values: list[NDArray[Any]] | None = None
         self._last: ConjugateModel | None = None
 
@@ -85,7 +95,14 @@ class LatentAtPoint:
         return self._last
 
     def _evaluate(self, values: list[NDArray[Any]]) -> ConjugateModel:
-        results = iter(np.asarray(x, dtype=np.float64) for x in self._function(*values))
+        if self._data is None:
+            self._data = [np.asarray(x, dtype=np.float64) for x in self._constants()]
+        constant = iter(self._data)
+        moving = iter([] if self._function is None else self._function(*values))
+        results = iter(
+            np.asarray(next(moving), dtype=np.float64) if moves else next(constant)
+            for moves in self._moving
+        )
         prior = SunParameters(*(next(results) for _ in SunParameters._fields))
         size = prior.mu.size
         blocks = [
@@ -118,3 +135,7 @@ def _joined(blocks: list[Observations], size: int) -> Observations:
         np.vstack([np.eye(size) if y.A is None else y.A for y in blocks]),
         *(np.concatenate(x) for x in columns),
     )
+
+
+def _inputs_of(graph: Any) -> set[Any]:
+    return set(graph_inputs([graph]))

@@ -24,6 +24,8 @@ from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 IN_PYTHON = Mode("py", None)
 ETA = np.array([-40.0, -8.0, -1.0, 0.0, 0.3, 8.0, 40.0])
 
@@ -161,7 +163,7 @@ def test_in_a_model():
         prior = pm.sample_prior_predictive(50, random_seed=1)
     assert prior["prior_predictive"]["y"].dims == ("chain", "draw", "row", "column")
     assert set(np.unique(prior["prior_predictive"]["y"])) == {0, 1}
-    dlogp = models[0].compile_dlogp()(point)
+    dlogp = models[0].compile_dlogp(mode="NUMBA")(point)
     np.testing.assert_allclose(dlogp, models[1].compile_dlogp()(point), atol=1e-6)
 
 

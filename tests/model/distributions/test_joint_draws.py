@@ -14,6 +14,8 @@ from pymc_skewgp._model.distributions.joint_draws import (
     draw_groups,
 )
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 IN_PYTHON = Mode("py", None)
 
 

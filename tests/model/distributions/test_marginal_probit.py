@@ -16,6 +16,8 @@ from scipy.special import log_ndtr, logsumexp
 from pymc_skewgp import MarginalProbit, NotPositiveDefiniteError, SkewGPPosterior
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 # Most of these graphs run a few times: compiling them would be all of the time.
 PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
 NO_LATENT = (np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0)))

@@ -11,6 +11,8 @@ from scipy.stats import norm
 import pymc_skewgp._model.distributions.mvnormal  # noqa: F401
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 INF = np.inf
 MU = np.array([0.1, 0.2, -0.3])
 COV = np.array([[2.0, 0.6, 0.3], [0.6, 1.0, 0.2], [0.3, 0.2, 1.5]])
@@ -95,7 +97,7 @@ def test_a_model_and_its_gradient():
     point = {"rho": at[0], "mu": at[1]}
     # .003 and .01 over seeds.
     assert model.compile_logp()(point) == pytest.approx(exact_model_logp(at), abs=0.015)
-    slope = model.compile_dlogp()(point)
+    slope = model.compile_dlogp(mode="NUMBA")(point)
     np.testing.assert_allclose(slope, finite_difference(exact_model_logp, at), atol=0.05)
 
 

@@ -8,6 +8,8 @@ from oracles import finite_difference
 
 from pymc_skewgp._model.distributions.rectangle_transform import RectangleTransform
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 INF = np.inf
 LOWER = np.array([-INF, 0.5, -INF, -1.0, 0.0])
 UPPER = np.array([INF, INF, 2.0, 3.0, 1e-3])

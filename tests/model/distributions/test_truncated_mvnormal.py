@@ -22,6 +22,8 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.samplers.independent import independent_draws
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 INF = np.inf
 IN_PYTHON = Mode("py", None)
 COV = np.array([[1.0, 0.5, -0.2], [0.5, 2.0, 0.3], [-0.2, 0.3, 0.7]])
@@ -263,7 +265,7 @@ def test_in_a_model_with_random_limits():
     # Exact in two dimensions.
     total = stats.norm.logpdf(0.2) + jacobian + float(expected)
     assert log_p(point) == pytest.approx(total, abs=1e-10)
-    gradient = model.compile_dlogp()(point)
+    gradient = model.compile_dlogp(mode="NUMBA")(point)
 
     def of_vector(v):
         return log_p({"low": v[0], "x_interval__": v[1:]})
@@ -289,7 +291,7 @@ def test_observed():
 @pytest.mark.slow(ci=True)
 def test_nuts_recovers_exact_moments():
     low, high, rho = np.array([-1.0, 0.0, 0.5]), np.array([1.0, 2.0, 1.5]), 0.7
-    with pm.Model():
+    with pm.Model(), pytensor.config.change_flags(linker="auto"):
         TruncatedMvNormal("x", 0.0, equicorrelated_cov(3, rho), low, high)
         trace = pm.sample(
             2000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True

@@ -15,7 +15,7 @@ from pymc_skewgp import BernoulliProbit, SkewGP
 
 X = np.array([[-1.0], [0.2], [1.1]])
 XNEW = np.array([[-0.4], [0.6], [3.0]])
-CHAINS, DRAWS = 2, 400
+CHAINS, DRAWS = 2, 250
 S = CHAINS * DRAWS
 JITTER = 1e-6
 

@@ -16,12 +16,12 @@ RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(-2.0, 2.0, 8))[:, None]
 Y = (X[:, 0] + 0.7 * RNG.normal(size=8) > 0).astype(int)
 XNEW = np.array([[-1.3], [0.1], [3.0]])
-CHAINS, DRAWS = 4, 150
+CHAINS, DRAWS = 4, 75
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def in_python():
-    """For a few draws: compiling for numba would be most of the time."""
+    """Compiling for numba would be most of the time; `test_workflow` does it."""
     with pytensor.config.change_flags(linker="py"):
         yield
 
@@ -116,7 +116,6 @@ def test_function_at_old_and_new_inputs_is_drawn_together():
     assert_mean(residual * off, 0.0)
 
 
-@pytest.mark.usefixtures("in_python")
 def test_same_inputs_give_the_same_values():
     """At an old input f* is f, up to the numerical rank at which the kernel is factored."""
     tree = process(1).sample_latent(
@@ -127,7 +126,6 @@ def test_same_inputs_give_the_same_values():
     np.testing.assert_allclose(f.to_numpy(), new.to_numpy(), atol=5 * np.sqrt(6e-6))
 
 
-@pytest.mark.usefixtures("in_python")
 class TestDrawByDraw:
     """Tiny variances around known means: each draw shows which hyperparameters it was given."""
 
@@ -176,7 +174,6 @@ class TestDrawByDraw:
         assert np.abs(tree["posterior"]["f"].to_numpy() - values @ inputs.T).max() < 6e-3
 
 
-@pytest.mark.usefixtures("in_python")
 class TestOutput:
     def test_groups_and_dimensions(self):
         variables = {**SHORT, "other": np.zeros((2, 3, 5))}
@@ -235,7 +232,6 @@ class TestOutput:
         assert set(idata["posterior"].data_vars) == {"ls", "eta"}
 
 
-@pytest.mark.usefixtures("in_python")
 class TestSeeds:
     def draw(self, seed):
         tree = process(1).sample_latent(
@@ -260,7 +256,6 @@ class TestSeeds:
         assert all((f[i] != f[j]).all() for i in range(6) for j in range(i))
 
 
-@pytest.mark.usefixtures("in_python")
 class TestData:
     def test_default_is_that_of_the_marginal_likelihood(self):
         with pm.Model():
@@ -290,7 +285,6 @@ class TestData:
         np.testing.assert_array_equal(b["observed_data"]["y"], Y)
 
 
-@pytest.mark.usefixtures("in_python")
 class TestPlainErrors:
     def refuse(self, error, message, idata=None, **changes):
         options = {"X": X, "y": Y, "progressbar": False, **changes}
@@ -347,7 +341,6 @@ class TestPlainErrors:
         self.refuse(ValueError, message, **changes)
 
 
-@pytest.mark.usefixtures("in_python")
 def test_few_effective_candidates_are_warned_of_once(monkeypatch):
     original = latent_draws.pick_draw
 
@@ -362,7 +355,6 @@ def test_few_effective_candidates_are_warned_of_once(monkeypatch):
     assert caught[0].filename == __file__
 
 
-@pytest.mark.usefixtures("in_python")
 def test_progress_is_shown(capsys):
     process().sample_latent(trace(**SHORT), X=X, y=Y)
     assert "Drawing f" in capsys.readouterr().out

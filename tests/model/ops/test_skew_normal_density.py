@@ -15,6 +15,8 @@ from pymc_skewgp._model.ops.skew_normal_density import (
     pt_normal_log_density,
 )
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 IN_PYTHON = Mode("py", None)
 OFFSET = np.array([0.4, -0.9])
 SCALE = np.array([[1.0, 0.3], [0.3, 2.0]])
@@ -44,7 +46,7 @@ def test_the_op_has_the_value_and_the_gradient_of_the_kernel(mode):
 def test_batches_have_the_value_and_the_gradient_of_their_members():
     x = [pt.dmatrix(), *variables()[1:]]
     value = pt_log_density_and_orthant(*x)
-    f = pytensor.function(x, [value, *pytensor.grad(value.sum(), [x[0], x[2]])])
+    f = pytensor.function(x, [value, *pytensor.grad(value.sum(), [x[0], x[2]])], mode="NUMBA")
     rows = np.array([OFFSET, OFFSET + 1.0, -OFFSET])
     found, by_offset, by_cross = f(rows, *INPUTS[1:])
     members = [density_and_orthant(row, *INPUTS[1:]) for row in rows]
