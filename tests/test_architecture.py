@@ -6,6 +6,7 @@ names. Imports inside functions count like any other. Blocks under ``if TYPE_CHE
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -381,3 +382,18 @@ def test_what_counts_as_long():
         "_a:A.f": "has 9 parameters, more than 8"
     }
     assert "_a" in too_long("_a", "\n" * (MAX_FILE_LINES + 1))
+
+
+def test_every_module_is_on_the_page():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+)`", page))
+    missing = []
+    for module, path in MODULES.items():
+        parts = module.split(".")[1:]
+        if path.name == "__init__.py" or parts == ["_version"]:
+            continue
+        # Below the heading of its package, a module goes by the rest of its path.
+        short = "/".join(parts[1:]) if len(parts) > 1 else parts[0]
+        if short not in named:
+            missing.append(module)
+    assert not missing, f"not in docs/architecture.md: {', '.join(missing)}"
