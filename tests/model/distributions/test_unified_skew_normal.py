@@ -337,7 +337,7 @@ def test_rows_that_share_their_parameters_are_drawn_together(monkeypatch):
 
     def spy(sun, n, rng):
         asked.append(n)
-        return np.zeros((n, sun.n_dims))
+        return np.zeros((n, sun.mu.size))
 
     path = "pymc_skewgp._model.distributions.unified_skew_normal.independent_sun_draws"
     monkeypatch.setattr(path, spy)
