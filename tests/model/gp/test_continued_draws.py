@@ -5,7 +5,6 @@ The draws of f are made up: what is tested is the process given f, draw by draw.
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
 from arviz_base import from_dict
 from scipy.stats import kstest, norm
@@ -17,14 +16,9 @@ X = np.array([[-1.0], [0.2], [1.1]])
 XNEW = np.array([[-0.4], [0.6], [3.0]])
 CHAINS, DRAWS = 2, 250
 S = CHAINS * DRAWS
+# `test_workflow` has the same compiled for numba.
+pytestmark = pytest.mark.usefixtures("in_python")
 JITTER = 1e-6
-
-
-@pytest.fixture(autouse=True)
-def in_python():
-    """For a few draws: compiling for numba would be most of the time."""
-    with pytensor.config.change_flags(linker="py"):
-        yield
 
 
 def matern12(a, b, ls, eta):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
 import xarray as xr
 from arviz_base import from_dict
@@ -17,13 +16,8 @@ X = np.sort(RNG.uniform(-2.0, 2.0, 8))[:, None]
 Y = (X[:, 0] + 0.7 * RNG.normal(size=8) > 0).astype(int)
 XNEW = np.array([[-1.3], [0.1], [3.0]])
 CHAINS, DRAWS = 4, 75
-
-
-@pytest.fixture(autouse=True)
-def in_python():
-    """Compiling for numba would be most of the time; `test_workflow` does it."""
-    with pytensor.config.change_flags(linker="py"):
-        yield
+# `test_workflow` has the same compiled for numba.
+pytestmark = pytest.mark.usefixtures("in_python")
 
 
 def trace(dims=None, coords=None, **variables):
