@@ -21,6 +21,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 
+# Those of folders share a name, which the search for examples in docstrings stumbles over.
+collect_ignore_glob = ["*conftest.py"]
+
 # What tornado and dask say of ports and slow workers is no fault of ours.
 DASK_WARNINGS = ("UserWarning:distributed", "DeprecationWarning", "ResourceWarning")
 
