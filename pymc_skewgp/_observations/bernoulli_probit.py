@@ -100,6 +100,8 @@ def label_probability(mixture: Mixture) -> Probability:
     weights = mixture.weights
     p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
     mean = p @ weights
+    if mixture.exact:
+        return Probability(mean, np.zeros(mean.size))
     p -= mean[:, None]
     error = weighted_error(p, weights, mixture.replicate)
     n_effective = 1.0 / float(weights @ weights)

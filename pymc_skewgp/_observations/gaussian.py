@@ -14,7 +14,7 @@ from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gaussian:
     r"""Values :math:`y_i = f(x_i) + \sigma_i e_i` with standard normal :math:`e_i`.
 
@@ -53,6 +53,12 @@ class Gaussian:
     """
 
     sigma: Any
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.sigma) and not hasattr(self.sigma, "owner"):  # no graph: numbers, a copy
+            sigma = np.array(self.sigma)
+            sigma.flags.writeable = False
+            object.__setattr__(self, "sigma", sigma)
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with `sigma` checked against them."""

@@ -30,6 +30,11 @@ class Mixture(Protocol):
         ...
 
     @property
+    def exact(self) -> bool:
+        """Whether the components are all there is, rather than draws of them."""
+        ...
+
+    @property
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation and skewness at each point, shape (t,) each."""
         ...

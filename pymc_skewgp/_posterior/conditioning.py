@@ -23,7 +23,7 @@ from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._posterior.points import given_points
+from pymc_skewgp._posterior.points import given_points, row_matrix
 from pymc_skewgp._validation import FloatArray
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
@@ -244,10 +244,7 @@ def _row_covariance(
     few = row_factor.shape[1] < LOW_RANK_SHARE * rows.n_rows or not rows.n_rows
     if rows.S.ndim == 1 and few:
         return LowRankCovariance(rows.S, row_factor)
-    if rows.A is None or (isinstance(rows.A, np.ndarray) and rows.A.ndim == 1):
-        matrix = cov.leading(rows.n_rows, rows.A)
-    else:
-        matrix = row_factor @ row_factor.T
+    matrix = row_matrix(cov, rows, row_factor)
     if rows.S.ndim == 1:
         matrix[np.diag_indices_from(matrix)] += rows.S
     else:

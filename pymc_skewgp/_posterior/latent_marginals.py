@@ -50,12 +50,15 @@ class LatentMarginals:
         Weights of the draws; their sum is 1.
     replicate : ndarray of int, shape (S,), or None
         The independent randomisation that each draw comes from; None where draws are independent.
+    exact : bool
+        Whether nothing was drawn: a Gaussian, whose Monte Carlo errors are 0.
     """
 
     means: FloatArray
     variance: FloatArray
     weights: FloatArray
     replicate: IntArray | None = None
+    exact: bool = False
 
     @property
     def size(self) -> int:

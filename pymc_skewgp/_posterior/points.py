@@ -21,8 +21,10 @@ from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._validation import FloatArray
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-# Below this share of columns the coordinates of the factor need fewer operations.
+# Below this share of columns the coordinates of the factor need fewer operations. But they lose
+# digits like the variance over the noise, so noise below this share of the variance goes without.
 LOW_RANK_SHARE = 0.5
+_LEAST_NOISE = 1e-6
 
 
 class PointPrecision(Protocol):
@@ -86,7 +88,8 @@ def given_points(
     residual = points.value - points.of(mean) - points.a
     row_factor = points.of(cov.factor)
     few = row_factor.shape[1] < LOW_RANK_SHARE * points.n_rows
-    if few and points.S.ndim == 1 and (points.S > 0).all():
+    least = _LEAST_NOISE * float(cov.diagonal().max())
+    if few and points.S.ndim == 1 and (least < points.S).all():
         low_rank = _InCoordinates(row_factor, points.S)
         coordinates = low_rank.mean(residual)
         return GivenPoints(
@@ -96,8 +99,8 @@ def given_points(
             low_rank.log_density(residual),
             PointRegression(points, low_rank, low_rank.solve(residual)),
         )
-    gram = _Gram(row_factor, points.S)
-    half = gram.half(row_factor @ cov.factor.T)
+    gram = _Gram(row_matrix(cov, points, row_factor), points.S)
+    half = gram.half(points.of(cov.dense()))
     matrix = linalg.symmetric(cov.dense() - half.T @ half)
     # What round-off leaves is of the size of the variances before.
     largest = max(float(matrix.diagonal().max()), 1e-300)
@@ -109,6 +112,15 @@ def given_points(
         gram.log_density(residual),
         PointRegression(points, gram, gram.solve(residual)),
     )
+
+
+def row_matrix(cov: FactoredCovariance, rows: Observations, row_factor: FloatArray) -> FloatArray:
+    """A K A', from the kernel's own matrix where the rows only choose and scale its values."""
+    if rows.A is None or (isinstance(rows.A, np.ndarray) and rows.A.ndim == 1):
+        return cov.leading(rows.n_rows, rows.A)
+    if isinstance(rows.A, np.ndarray):
+        return row_factor @ row_factor.T
+    return rows.of(np.ascontiguousarray(rows.of(cov.dense()).T))
 
 
 def _with_own_noise(observations: Observations, points: Observations) -> Observations:
@@ -140,8 +152,7 @@ def _with_own_noise(observations: Observations, points: Observations) -> Observa
 class _Gram:
     """G factorised: n^3 / 3 operations for n points."""
 
-    def __init__(self, row_factor: FloatArray, noise: FloatArray) -> None:
-        matrix = row_factor @ row_factor.T
+    def __init__(self, matrix: FloatArray, noise: FloatArray) -> None:
         if noise.ndim == 1:
             matrix[np.diag_indices_from(matrix)] += noise
         else:
@@ -170,7 +181,7 @@ class _InCoordinates:
     """
 
     def __init__(self, row_factor: FloatArray, noise: FloatArray) -> None:
-        self._noise = noise
+        self._noise, self._row_factor = noise, row_factor
         self._scaled = row_factor / np.sqrt(noise)[:, None]
         precision = self._scaled.T @ self._scaled
         precision[np.diag_indices_from(precision)] += 1.0
@@ -186,7 +197,13 @@ class _InCoordinates:
         return solve_triangular(self._chol, factor.T, lower=True, check_finite=False).T
 
     def solve(self, x: FloatArray) -> FloatArray:
-        """G^-1 x, by the identity of Woodbury."""
+        """G^-1 x, by the identity of Woodbury and one step of refinement."""
+        solved = self._woodbury(x)
+        noisy = self._noise * solved if x.ndim == 1 else self._noise[:, None] * solved
+        left = x - noisy - self._row_factor @ (self._row_factor.T @ solved)
+        return solved + self._woodbury(left)
+
+    def _woodbury(self, x: FloatArray) -> FloatArray:
         root = np.sqrt(self._noise) if x.ndim == 1 else np.sqrt(self._noise)[:, None]
         white = x / root
         inner = cho_solve((self._chol, True), self._scaled.T @ white, check_finite=False)
@@ -195,8 +212,6 @@ class _InCoordinates:
 
     def log_density(self, residual: FloatArray) -> float:
         """Log of N(residual; 0, G)."""
-        white = residual / np.sqrt(self._noise)
-        seen = solve_triangular(self._chol, self._scaled.T @ white, lower=True, check_finite=False)
         log_root_det = float(np.log(self._chol.diagonal()).sum() + 0.5 * np.log(self._noise).sum())
-        square = float(white @ white) - float(seen @ seen)
+        square = float(residual @ self.solve(residual))
         return -0.5 * square - log_root_det - 0.5 * residual.size * _LOG_2PI

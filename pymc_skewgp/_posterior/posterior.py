@@ -369,7 +369,8 @@ class SkewGPPosterior:
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
         weights = normalized_weights(latent.log_weights)
-        return LatentMarginals(means, regression.variance, weights, latent.replicate)
+        exact = not latent.draws.shape[1]
+        return LatentMarginals(means, regression.variance, weights, latent.replicate, exact)
 
 
 def _checked_likelihood(likelihood: Likelihood | None) -> Likelihood:

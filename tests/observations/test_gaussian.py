@@ -83,6 +83,53 @@ def test_joint_draws_have_the_covariance_of_scikit_learn():
     assert np.all(np.abs(noise.std(axis=0) - 0.3) < 5 * 0.3 / np.sqrt(8000))
 
 
+@pytest.mark.parametrize(("eta", "sigma"), [(1.0, 1e-2), (1.0, 2e-3), (1.0, 1e-4), (100.0, 0.1)])
+def test_little_noise(eta, sigma):
+    """A smooth kernel of rank 15 or so on 50 rows: dense Cholesky in 50 digits.
+
+    Data and new points are the same function here. Relative errors of double precision grow like
+    the condition number, (eta / sigma)^2 n, times eps: 1e-16 * 1e6 * 50 = 5e-9 at the worst three
+    (1e-6 at sigma = 1e-4, where the matrix itself is known no better).
+    """
+    import mpmath
+
+    x = np.linspace(0, 6, 50)[:, None]
+    y = eta * np.sin(x[:, 0])
+    posterior = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0)).posterior(
+        x, y, likelihood=Gaussian(sigma)
+    )
+    found = summary(posterior, x[[3, 30]])
+    with mpmath.workdps(50):
+        K = mpmath.matrix(
+            [[eta**2 * mpmath.exp(-(mpmath.mpf(a - b) ** 2) / 2) for b in x[:, 0]] for a in x[:, 0]]
+        )
+        G = K + mpmath.mpf(sigma) ** 2 * mpmath.eye(50)
+        for i, row in enumerate((3, 30)):
+            solved = mpmath.cholesky_solve(G, K[:, row])
+            exact = mpmath.sqrt(K[row, row] - (K[row, :] * solved)[0])
+            tolerance = 1e-3 if sigma < 1e-3 else 1e-5
+            assert float(found["f_sd"][i]) == pytest.approx(float(exact), rel=tolerance)
+    at = posterior.marginals().moments.sd[[3, 30]]
+    assert_allclose(found["f_sd"], at, rtol=1e-3 if sigma < 1e-3 else 1e-5)
+
+
+def test_noise_is_a_copy():
+    sigma = np.full(25, 0.3)
+    likelihood = Gaussian(sigma)
+    sigma[:] = 5.0
+    assert_allclose(likelihood.sigma, 0.3)
+    assert likelihood == likelihood
+    assert isinstance(hash(likelihood), int)
+
+
+def test_forecasts_of_labels_from_exact_marginals_have_no_error():
+    at = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3)).marginals(XNEW)
+    found = at.probability()
+    expected = norm.cdf(at.moments.mean / np.sqrt(1.0 + at.moments.sd**2))
+    assert_allclose(found.value, expected, atol=1e-12)
+    assert_allclose(found.std_error, 0.0)
+
+
 def test_sample_at_the_data():
     """Means within 5 errors of 4000 draws; every group is there."""
     posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3))

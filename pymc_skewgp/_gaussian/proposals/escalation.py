@@ -104,7 +104,8 @@ class RectangleSampler:
         goal : {"draws", "probability"}
             What to spend effort on where the two differ: equal weights, or a small error.
         rtol : float, optional
-            Standard error of the log probability to reach, by more batches of draws. Default 0.1.
+            Standard error of the log probability to reach, by more batches of draws. Default
+            ``settings.largest_se``.
 
         Returns
         -------

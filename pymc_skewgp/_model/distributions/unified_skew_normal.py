@@ -170,18 +170,22 @@ class UnifiedSkewNormal(pm.Continuous):
         rows = [truncation.sum(-1, keepdims=True), latent_cov.sum(-1).sum(-1, keepdims=True)]
         return pt.broadcast_arrays(mu, scale[..., -1], cross_cov.sum(-1), *rows)[0]
 
-    def logp(value: Any, *parameters: Any) -> Any:
-        """Log density, -inf where the parameters are invalid."""
-        sun = SunParameters(*parameters)
+    def logp(
+        value: Any, mu: Any, scale: Any, cross_cov: Any, truncation: Any, latent_cov: Any
+    ) -> Any:
+        """Log density, -inf where the parameters are invalid; cross-covariance, not skewness."""
+        sun = SunParameters(mu, scale, cross_cov, truncation, latent_cov)
         offset = value - sun.mu
         if is_known_normal(sun):
             return _possible(pt_normal_log_density(offset, sun.scale))
         joint = pt_log_density_and_orthant(offset, *sun[1:])
         return _possible(joint - pt_mvn_logcdf(sun.truncation, sun.latent_cov))
 
-    def logcdf(value: Any, *parameters: Any) -> Any:
+    def logcdf(
+        value: Any, mu: Any, scale: Any, cross_cov: Any, truncation: Any, latent_cov: Any
+    ) -> Any:
         """Log distribution function: one normal probability of p + s dimensions over one of s."""
-        sun = SunParameters(*parameters)
+        sun = SunParameters(mu, scale, cross_cov, truncation, latent_cov)
         limits = _end_to_end(value - sun.mu, sun.truncation)
         joint = pt_mvn_logcdf(limits, _covariance_below(sun.scale, sun.cross_cov, sun.latent_cov))
         if is_known_normal(sun):

@@ -24,6 +24,10 @@ _CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal ve
 _REPARAMETERIZE = "Make {} with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
 
 
+class NoObservationsError(NotConjugateError):
+    """A variable stands alone: a distribution to sample, whose posterior nothing shapes."""
+
+
 class Observed(NamedTuple):
     """One observed variable, as it stands in the model.
 
@@ -120,7 +124,7 @@ def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
         if other is not rv and _depends_directly(other, rv, model):
             found.append(_as_observed(model, rv, other))
     if not found:
-        raise NotConjugateError(
+        raise NoObservationsError(
             f"{name} has no observations.",
             "Its prior is drawn by pm.sample_prior_predictive; data belong into BernoulliProbit.",
         )

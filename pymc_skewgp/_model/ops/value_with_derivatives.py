@@ -1,5 +1,7 @@
 """An Op whose first output is a value and whose others are its derivatives, one for each input."""
 
+import importlib
+import multiprocessing
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -30,6 +32,13 @@ class ValueWithDerivatives(Op):
     quantity: ClassVar[str]
     input_names: ClassVar[tuple[str, ...]]
     gufunc_signature: ClassVar[str]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if multiprocessing.parent_process() is not None:
+            # A spawned chain compiles functions that were rewritten by its parent: the rewrite that
+            # imports the implementation for numba ran there, not here.
+            importlib.import_module(f"{type(self).__module__}_numba")
 
     @classmethod
     def input_dims(cls) -> list[list[str]]:

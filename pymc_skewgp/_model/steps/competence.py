@@ -13,7 +13,7 @@ import pymc as pm
 import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
-from pymc_skewgp._model.graph.analysis import find_observed
+from pymc_skewgp._model.graph.analysis import NoObservationsError, find_observed
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")
@@ -53,7 +53,8 @@ def _say_why(name: str, error: NotConjugateError, asked: Asked, has_grad: bool) 
     if not asked.quiet:
         _log.info(f"{name} is not sampled by ConjugateStep: {error}")
     warned = _WARNED.setdefault(asked.model, set())
-    if not has_grad or name in warned or not warnings_are_wanted():
+    alone = isinstance(error, NoObservationsError)  # NUTS is the way to sample a distribution
+    if alone or not has_grad or name in warned or not warnings_are_wanted():
         return
     warned.add(name)
     warnings.warn(
