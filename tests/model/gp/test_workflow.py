@@ -141,8 +141,8 @@ class TestSampling:
         settings = {**SETTINGS, "cores": 2, "mp_ctx": mp_ctx}
         with model:
             other = pm.sample(tune=TUNE, draws=DRAWS, nuts_sampler="pymc", **settings)
-        # A forked chain has its parent's machine code. Others compile it again, and the last bit of a
-        # sum may differ: 1e-16 at first, 1e-12 after 250 steps. Other random numbers: of order 1.
+        # A forked chain has its parent's machine code. Others compile it again, and the last bit
+        # of a sum may differ: 1e-16 at first, 1e-12 after 250 steps. Other seeds: of order 1.
         exact = {"rtol": 0.0} if mp_ctx == "fork" else {"rtol": 1e-6}
         np.testing.assert_allclose(other["posterior"]["eta"], trace["posterior"]["eta"], **exact)
 
