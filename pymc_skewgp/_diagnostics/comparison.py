@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
     def _notes(self) -> list[str]:
         failed = self.table["failure"]
         return [
-            "± Monte Carlo standard error; < no more than Monte Carlo error, which is below this",
+            "± Monte Carlo standard error; < x: Monte Carlo error alone could give up to x",
             *(f"{name} failed: {why.splitlines()[0]}" for name, why in failed.items() if why),
         ]
 
@@ -185,7 +185,7 @@ def compare_approximations(
     ...     gp, X, y, methods=["exact", "laplace"], random_seed=1, progressbar=False
     ... )
     >>> found.summary.columns.tolist()[:3]
-    ['log marginal likelihood', 'coverage 50 %', '95 %']
+    ['log marginal likelihood', 'coverage 50 %', 'coverage 95 %']
     >>> table = found.table
     >>> bool(table.loc["laplace", "wasserstein"] > 5 * table.loc["exact", "wasserstein"])
     True

@@ -88,9 +88,9 @@ def as_summary(table: DataFrame) -> DataFrame:
     shown = {
         "log marginal likelihood": lambda row: with_error(row, "evidence"),
         "coverage 50 %": lambda row: with_error(row, "coverage_50"),
-        "95 %": lambda row: with_error(row, "coverage_95"),
-        "distance": lambda row: _or_noise(row, "wasserstein"),
-        "error of p": lambda row: _or_noise(row, "p_error"),
+        "coverage 95 %": lambda row: with_error(row, "coverage_95"),
+        "Wasserstein / sd": lambda row: _or_noise(row, "wasserstein"),
+        "|error of p|": lambda row: _or_noise(row, "p_error"),
         "seconds": lambda row: f"{row['seconds']:.2f}",
     }
     summary = table[[]].copy()

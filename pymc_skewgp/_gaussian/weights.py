@@ -53,6 +53,8 @@ class Estimate(NamedTuple):
         return not (self.pareto_k < UNRELIABLE_K or self.relative_ess >= NEARLY_EQUAL)
 
     def __str__(self) -> str:
+        if self.std_error == 0.0:
+            return f"{self.value:.4f} (exact)"
         return f"{self.value:.4f} +- {self.std_error:.2g} ({describe_weights(self)})"
 
     @property

@@ -76,9 +76,9 @@ class BernoulliProbit:
         return {"p": p, "y": (rng.random(p.shape) < p).astype(np.int64)}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_se``."""
+        """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
         probability = label_probability(mixture)
-        return {"p_mean": probability.value, "p_se": probability.std_error}
+        return {"p_mean": probability.value, "p_mean_se": probability.std_error}
 
 
 class Probability(NamedTuple):

@@ -287,8 +287,8 @@ class SkewGPPosterior:
             labels ``y``, under a Gaussian one values ``y``, with dims (chain, draw, pred_id),
             jointly over the new points. Group ``predictions_summary``: ``f_mean``, ``f_sd``,
             ``f_skewness`` with Monte Carlo standard errors ``f_mean_se``, ``f_sd_se``,
-            ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with ``p_se``, or
-            ``y_mean`` and ``y_sd``. Group ``predictions_constant_data``: ``X``.
+            ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with
+            ``p_mean_se``, or ``y_mean`` and ``y_sd``. Group ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))

@@ -214,19 +214,25 @@ class TestSummary:
     )
     def test_monte_carlo_error_is_named_as_such(self, value, error, noise, text):
         row = {"wasserstein": value, "wasserstein_se": error, "wasserstein_noise": noise}
-        assert as_summary(self.row(**row)).loc["one", "distance"] == text
+        assert as_summary(self.row(**row)).loc["one", "Wasserstein / sd"] == text
 
     def test_printed(self, result):
         lines = repr(result).splitlines()
-        for word in ("log marginal likelihood", "coverage 50 %", "95 %", "distance", "error of p"):
+        for word in (
+            "log marginal likelihood",
+            "coverage 50 %",
+            "coverage 95 %",
+            "Wasserstein / sd",
+            "|error of p|",
+        ):
             assert word in lines[0]
         assert [line.split()[0] for line in lines[2:6]] == result.table.index.tolist()
         assert max(map(len, lines)) < 120
         assert str(result) == repr(result)
         # Draws of the exact posterior differ from it by Monte Carlo error, and Laplace by more.
-        assert result.summary.loc["exact", "distance"].startswith("<")
-        assert result.summary.loc["exact", "error of p"].startswith("<")
-        assert "±" in result.summary.loc["laplace", "distance"]
+        assert result.summary.loc["exact", "Wasserstein / sd"].startswith("<")
+        assert result.summary.loc["exact", "|error of p|"].startswith("<")
+        assert "±" in result.summary.loc["laplace", "Wasserstein / sd"]
         assert "<table" in result._repr_html_()
 
     def test_failures_are_named(self):

@@ -77,7 +77,7 @@ class TestTwoClasses:
         kernel = point["eta"] ** 2 * pm.gp.cov.ExpQuad(2, ls=point["ls"])
         direct = sg.SkewGP(cov_func=kernel).posterior(X, Y, n_draws=4096).probability(NEW)
         # Two estimates with standard errors of some 1e-3; 5 of them, 60 points.
-        errors = np.hypot(direct.std_error, summary["p_se"])
+        errors = np.hypot(direct.std_error, summary["p_mean_se"])
         assert (np.abs(p[:, 1] - direct.value) < 5 * errors + 1e-6).all()
 
     def test_decision_function(self, fitted):

@@ -472,24 +472,24 @@ class TestPrediction:
 
     @pytest.mark.parametrize("route", ["twisted", "twisted (relaxed)", "tempered"])
     def test_stated_error_of_the_probabilities(self, route):
-        """The spread over seeds is at most what p_se says, on every route.
+        """The spread over seeds is at most what p_mean_se says, on every route.
 
         Exact errors would give a ratio of 1 +- .14 at one point (24 seeds) and less over nine
         partly correlated ones: 1.35 is 3 deviations. Quasi-random draws do better than stated.
         """
         x, y = problem(30, seed=11)
         new = np.linspace(-1.0, 8.0, 9)
-        p_mean, p_se = [], []
+        p_mean, p_mean_se = [], []
         for seed in range(40 if route == "twisted" else 24):
             posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 9.0), n_draws=128, random_seed=seed)
             under(SETTINGS[route], posterior)
             group = posterior.predict(new, draws=1, chains=1, quantiles=0.5)["predictions_summary"]
             assert posterior.latent.method == route
             p_mean.append(group["p_mean"].values)
-            p_se.append(group["p_se"].values)
-        ratio = np.var(p_mean, axis=0, ddof=1) / np.mean(np.square(p_se), axis=0)
+            p_mean_se.append(group["p_mean_se"].values)
+        ratio = np.var(p_mean, axis=0, ddof=1) / np.mean(np.square(p_mean_se), axis=0)
         assert np.sqrt(ratio.mean()) < 1.35
-        assert np.all(np.array(p_se) > 0)
+        assert np.all(np.array(p_mean_se) > 0)
 
     def test_summaries_do_not_depend_on_the_draws(self):
         x, y = problem(8)
@@ -655,7 +655,7 @@ class TestDataTree:
             assert tree["predictions"][name].dtype.kind == kind
         assert tree["predictions_summary"]["f_quantile"].dims == ("quantile", "pred_id")
         np.testing.assert_array_equal(tree["predictions_summary"]["quantile"], [0.5])
-        for name in ("f_mean", "f_sd", "f_skewness", "p_mean", "p_se"):
+        for name in ("f_mean", "f_sd", "f_skewness", "p_mean", "p_mean_se"):
             assert tree["predictions_summary"][name].dims == ("pred_id",)
         assert tree["predictions_constant_data"]["X"].dims == ("pred_id", "feature")
         assert tree["predictions"].attrs["method"] == "twisted"

@@ -70,7 +70,7 @@ def test_constant_hyperparameters_give_their_posterior(s):
         assert_mean(draws, exact["f_mean"], extra=exact["f_mean_se"])
         square = exact["f_sd"] ** 2 + exact["f_mean"] ** 2
         assert_mean(draws**2, square, extra=4 * exact["f_sd"] * exact["f_sd_se"])
-        assert_mean(ndtr(draws), exact["p_mean"], extra=exact["p_se"])
+        assert_mean(ndtr(draws), exact["p_mean"], extra=exact["p_mean_se"])
     p, y = (tree["predictions"][name].to_numpy() for name in ("p", "y"))
     np.testing.assert_allclose(p, ndtr(new), rtol=1e-14)
     assert_mean(y - p, 0.0)
