@@ -9,14 +9,14 @@ from scipy.special import log_ndtr, ndtr, ndtri, owens_t
 
 from pymc_skewgp._gaussian.weights import weighted_error
 from pymc_skewgp._observations.arguments import as_labels
-from pymc_skewgp._observations.likelihood import Data
+from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._validation import FloatArray
 
 
 @dataclass(frozen=True)
-class BernoulliProbit:
+class BernoulliProbit(Likelihood):
     r"""Labels 0 and 1: :math:`P(y_i = 1) = \Phi(f(x_i))`.
 
     A label says on which side of 0 the noisy function :math:`f(x_i) + e_i` is, with standard
@@ -43,7 +43,7 @@ class BernoulliProbit:
         """Labels as 0 and 1."""
         return as_labels(y, n)
 
-    def observations(self, y: Data) -> Observations:
+    def observations(self, y: Data, n: int) -> Observations:
         """One interval a label."""
         positive = y == 1
         return intervals(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.likelihood import Data
+from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, points
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
@@ -15,7 +15,7 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian:
+class Gaussian(Likelihood):
     r"""Values :math:`y_i = f(x_i) + \sigma_i e_i` with standard normal :math:`e_i`.
 
     Every row is a point, and the posterior under a GP prior is a GP: exact regression, without a
@@ -77,7 +77,7 @@ class Gaussian:
             raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
         return values.copy()
 
-    def observations(self, y: Data) -> Observations:
+    def observations(self, y: Data, n: int) -> Observations:
         """One point a value."""
         return points(y, as_vector("sigma", self.sigma, y.size) ** 2)
 

@@ -1,6 +1,8 @@
-"""What a likelihood is: how data become rows of the latent function, and what is predicted."""
+"""What a likelihood is: how data become rows of latent functions, and what is predicted."""
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,13 +14,22 @@ from pymc_skewgp._validation import FloatArray
 Data = NDArray[Any]
 
 
-class Likelihood(Protocol):
+class Likelihood(ABC):
     """A frozen object: the parameters of p(y | f), which the data are handed to.
 
-    To add one: a class in a file of its own beside this one, its name in
+    f are values of K functions at the n rows of X. Where K is 1 arrays of it have shape (..., n),
+    else (..., n, K). To add one: a class in a file of its own beside this one, its name in
     `pymc_skewgp.likelihoods`, and a test against quadrature.
     """
 
+    # Dimension of y: of the rows of X, unless the data are about several of them each.
+    y_dim: str = "obs_id"
+    # Further dimensions of what is predicted, after that of the point, by variable.
+    predicted_dims: Mapping[str, tuple[str, ...]] = {}
+    # Dimension that tells functions apart, where there are several.
+    function_dim: str = "function"
+
+    @abstractmethod
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """`y`, one value for each of `n` rows of X, checked and copied.
 
@@ -27,26 +38,37 @@ class Likelihood(Protocol):
         ValueError, TypeError
             The message says what was found and what was expected.
         """
-        ...
 
-    def observations(self, y: Data) -> Observations:
-        """Rows of f at the data."""
-        ...
+    @abstractmethod
+    def observations(self, y: Data, n: int) -> Observations:
+        """Rows of f at `n` rows of X: the n K values of f in the order of `Values`."""
 
+    @abstractmethod
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f_i), for f of shape (..., n)."""
-        ...
+        """Log p(y_i | f), one for each observation in the last dimension."""
 
+    @abstractmethod
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data:
-        """New data at the rows of the old ones, drawn given f, shape (..., n)."""
-        ...
+        """New data at the rows of the old ones, drawn given f."""
+
+    def n_functions(self, y: Data) -> int:
+        """Number K of functions."""
+        return 1
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Coordinates of dimensions that only this likelihood has, such as names of categories."""
+        return {}
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """What is predicted at new points given draws of f there, by name."""
-        ...
+        return {}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """The same averaged over f, one number a point, with standard errors (``_se``)."""
-        ...
+        return {}
+
+    def joint_summary(self, f: FloatArray) -> dict[str, FloatArray]:
+        """What only joint draws of f at the new points tell, with standard errors (``_se``)."""
+        return {}

@@ -35,6 +35,11 @@ class Mixture(Protocol):
         ...
 
     @property
+    def covariance(self) -> FloatArray | None:
+        """Of K functions at each input given the component, shape (t / K, K, K); None for one."""
+        ...
+
+    @property
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation and skewness at each point, shape (t,) each."""
         ...

@@ -97,16 +97,17 @@ def intervals(
     return Observations(A, np.zeros(lower.size), noise, lower, upper, unknown)
 
 
-def stacked(parts: Sequence[Observations]) -> Observations:
+def stacked(parts: Sequence[Observations], sizes: Sequence[int] | None = None) -> Observations:
     """Rows of several parts, each of values of f of its own, one part after the other.
 
-    The parts' f are stacked likewise: only the last may leave out values at its end.
+    The parts' f are stacked likewise, and `sizes` are their lengths. Without it only the last may
+    leave out values at its end.
     """
     if len(parts) == 1:
         return parts[0]
     noise = [part.S for part in parts]
     return Observations(
-        _stacked_design(parts),
+        _stacked_design(parts, sizes),
         np.concatenate([part.a for part in parts]),
         np.concatenate(noise) if all(S.ndim == 1 for S in noise) else _block_diagonal(noise),
         np.concatenate([part.lower for part in parts]),
@@ -124,12 +125,26 @@ def as_matrix(A: Design, n_rows: int) -> Any:
     return A.tocsr()
 
 
-def _stacked_design(parts: Sequence[Observations]) -> Design:
-    if all(part.A is None for part in parts):
+def _stacked_design(parts: Sequence[Observations], sizes: Sequence[int] | None) -> Design:
+    complete = sizes is None or all(
+        part.n_rows == size for part, size in zip(parts[:-1], sizes, strict=False)
+    )
+    if complete and all(part.A is None for part in parts):
         return None
-    if all(part.A is None or part.A.ndim == 1 for part in parts):
+    if complete and all(part.A is None or part.A.ndim == 1 for part in parts):
         return np.concatenate([np.ones(p.n_rows) if p.A is None else p.A for p in parts])
-    return sparse.block_diag([as_matrix(p.A, p.n_rows) for p in parts], format="csr")
+    designs = [as_matrix(p.A, p.n_rows) for p in parts]
+    if sizes is not None:
+        designs = [_widened(A, size) for A, size in zip(designs, sizes, strict=True)]
+    return sparse.block_diag(designs, format="csr")
+
+
+def _widened(A: Any, n_columns: int) -> Any:
+    """`A` with columns of zeros at its end."""
+    missing = n_columns - A.shape[1]
+    if not missing:
+        return A
+    return sparse.hstack([A, sparse.csr_array((A.shape[0], missing))], format="csr")
 
 
 def _block_diagonal(noise: Sequence[FloatArray]) -> FloatArray:

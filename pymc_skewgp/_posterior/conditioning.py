@@ -46,12 +46,15 @@ class Regression(NamedTuple):
         :math:`G^{-1}` times the covariance of u with f, given the points.
     taken : ndarray, shape (t, t), or None
         What the points and u take of the prior covariance of f; made only where it is asked for.
+    covariance : ndarray, shape (t / k, k, k), or None
+        Of each k values in a row, given the points and u, where k is more than 1.
     """
 
     centre: FloatArray
     variance: FloatArray
     solved: FloatArray
     taken: FloatArray | None = None
+    covariance: FloatArray | None = None
 
 
 class Conditioning:
@@ -130,7 +133,7 @@ class Conditioning:
         z += self.mean[skip:]
         return z
 
-    def regression(self, *, skip: int = 0, joint: bool = False) -> Regression:
+    def regression(self, *, skip: int = 0, joint: bool = False, group: int = 1) -> Regression:
         """Of z itself on u, but for its first `skip` values.
 
         It is not that of new points at the same inputs: the kernel evaluated between rows once
@@ -138,8 +141,8 @@ class Conditioning:
         """
         factor = self.factor[skip:]
         row_cov = self.row_factor @ factor.T
-        variance = np.einsum("ij,ij->i", factor, factor)
-        return self._regression(self.mean[skip:], variance, row_cov, None, joint)
+        prior = _within(factor.T, factor.T, group)
+        return self._regression(self.mean[skip:], prior, row_cov, None, joint)
 
     def regression_at(
         self,
@@ -153,8 +156,10 @@ class Conditioning:
 
         Parameters
         ----------
-        mean, variance : ndarray, shape (t,)
-            Prior moments of f there.
+        mean : ndarray, shape (t,)
+            Prior mean of f there.
+        variance : ndarray, shape (t,) or (t / k, k, k)
+            Prior variance of f there, or covariance of each k values in a row.
         cross : ndarray, shape (q, t)
             Prior covariance of z with f there.
         joint : bool
@@ -166,7 +171,7 @@ class Conditioning:
         row_cov = points.rows.of(cross)
         solved = points.precision.solve(row_cov)
         taken = row_cov.T @ solved if joint else None
-        left = variance - np.einsum("ij,ij->j", row_cov, solved)
+        left = variance - _within(row_cov, solved, _group(variance))
         if self.n_rows:  # covariance of z with f given the points
             prior_factor = self._prior_cov.factor
             cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
@@ -185,11 +190,14 @@ class Conditioning:
             solved = cho_solve((self._chol, True), row_cov)
         else:
             solved = np.zeros((0, centre.size))
-        left = variance - np.einsum("ij,ij->j", row_cov, solved)
+        left = variance - _within(row_cov, solved, _group(variance))
         if joint:
             own = row_cov.T @ solved
             taken = own if taken is None else taken + own
-        return Regression(centre, np.maximum(left, 0.0), solved, taken)
+        if left.ndim == 1:
+            return Regression(centre, np.maximum(left, 0.0), solved, taken)
+        own_variance = np.maximum(np.einsum("tkk->tk", left).ravel(), 0.0)
+        return Regression(centre, own_variance, solved, taken, left)
 
     def _noise_draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         noise = self._intervals.S
@@ -235,6 +243,18 @@ class Conditioning:
         spread = cho_solve((chol, True), known.T)
         own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
         return chol, cho_solve((own, True), spread.T).T, scaled, noisy
+
+
+def _group(variance: FloatArray) -> int:
+    return 1 if variance.ndim == 1 else int(variance.shape[-1])
+
+
+def _within(a: FloatArray, b: FloatArray, group: int) -> FloatArray:
+    """The product a' b of each `group` columns in a row; for one, the diagonal of the whole."""
+    if group == 1:
+        return np.asarray(np.einsum("ij,ij->j", a, b))
+    shape = (a.shape[0], -1, group)
+    return np.asarray(np.einsum("itk,itl->tkl", a.reshape(shape), b.reshape(shape), optimize=True))
 
 
 def _row_covariance(

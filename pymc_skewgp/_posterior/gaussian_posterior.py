@@ -80,7 +80,7 @@ def ep_posterior(prior: Prior, X: FloatArray, y: ArrayLike, new: FloatArray) -> 
         prior.mean("X", np.vstack([X, new])),
         prior.phase,
         prior.truncation,
-        likelihood.observations(likelihood.as_data(y, X.shape[0])),
+        likelihood.observations(likelihood.as_data(y, X.shape[0]), X.shape[0]),
     )
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
     factor = given.factor[s:]

@@ -52,6 +52,9 @@ class LatentMarginals:
         The independent randomisation that each draw comes from; None where draws are independent.
     exact : bool
         Whether nothing was drawn: a Gaussian, whose Monte Carlo errors are 0.
+    covariance : ndarray, shape (t / k, k, k), or None
+        Of k functions at each input, given u, where there are more than one. Then the points are
+        the values of all functions at the first input, at the second, and so on.
     """
 
     means: FloatArray
@@ -59,6 +62,7 @@ class LatentMarginals:
     weights: FloatArray
     replicate: IntArray | None = None
     exact: bool = False
+    covariance: FloatArray | None = None
 
     @property
     def size(self) -> int:
@@ -117,12 +121,26 @@ class LatentMarginals:
         """
         return probability_sd(self)
 
+    def first_functions(self, wanted: int) -> "LatentMarginals":
+        """Of the first `wanted` functions alone, at each input."""
+        if self.covariance is None:
+            return self
+        k = self.covariance.shape[-1]
+        chosen = np.arange(self.size).reshape(-1, k)[:, :wanted].ravel()
+        return replace(
+            self,
+            means=self.means[chosen],
+            variance=self.variance[chosen],
+            covariance=None if wanted == 1 else self.covariance[:, :wanted, :wanted],
+        )
+
     def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
         """These points, then those of `other`, a mixture over the same draws."""
         return replace(
             self,
             means=np.vstack([self.means, other.means]),
             variance=np.concatenate([self.variance, other.variance]),
+            covariance=None,
         )
 
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:

@@ -5,40 +5,62 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
-from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._posterior.data_sets import DataSet, n_functions
 from pymc_skewgp._posterior.datatree import as_datatree
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
 
+DataSets = tuple[DataSet, ...]
+
 
 def sample_tree(
-    likelihood: Likelihood,
-    X: FloatArray,
-    y: Data,
+    sets: DataSets,
     f: FloatArray,
     log_weight: FloatArray,
     rng: np.random.Generator,
     attrs: dict[str, Any],
 ) -> DataTree:
-    """Draws f at the data, shape (chain, draw, n), and what follows from them."""
-    log_likelihood = likelihood.log_likelihood(y, f)
-    return as_datatree(
-        {
-            "posterior": {"f": f},
-            "posterior_predictive": {"y": likelihood.replicate(y, f, log_likelihood, rng)},
-            "sample_stats": {"log_weight": log_weight},
-            "log_likelihood": {"y": log_likelihood},
-            "observed_data": {"y": y},
-            "constant_data": {"X": X},
-        },
-        dims={"f": ["obs_id"], "y": ["obs_id"], "X": ["obs_id", "feature"]},
-        coords={"obs_id": np.arange(X.shape[0]), "feature": np.arange(X.shape[1])},
-        attrs=attrs,
-    )
+    """Draws f at the data, shape (chain, draw, q), and what follows from them.
+
+    With several data sets the names of variables and their dimensions end in that of the set.
+    """
+    groups: dict[str, dict[str, Any]] = {
+        name: {}
+        for name in (
+            "posterior",
+            "posterior_predictive",
+            "sample_stats",
+            "log_likelihood",
+            "observed_data",
+            "constant_data",
+        )
+    }
+    groups["sample_stats"]["log_weight"] = log_weight
+    dims: dict[str, list[str]] = {}
+    coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
+    start = 0
+    for data in sets:
+        likelihood, y, size = data.likelihood, data.y, data.values.size
+        own = _by_function(f[..., start : start + size], data)
+        start += size
+        log_likelihood = likelihood.log_likelihood(y, own)
+        X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
+        groups["posterior"][f_name] = own
+        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
+        groups["log_likelihood"][y_name] = log_likelihood
+        groups["observed_data"][y_name] = y
+        groups["constant_data"][X_name] = data.X
+        row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
+        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
+        dims[X_name] = [row, "feature"]
+        dims[y_name] = [observed]
+        coords |= {row: np.arange(data.X.shape[0]), observed: np.arange(log_likelihood.shape[-1])}
+        coords |= likelihood.coords(y)
+    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
 
 
 def predictions_tree(
-    likelihood: Likelihood,
+    sets: DataSets,
     X: FloatArray,
     marginals: LatentMarginals,
     f: FloatArray | None,
@@ -46,36 +68,52 @@ def predictions_tree(
     rng: np.random.Generator,
     attrs: dict[str, Any],
 ) -> DataTree:
-    """Summaries at new points and, where given, draws f of shape (chain, draw, t)."""
-    mean, sd, skewness = marginals.moments
-    mean_se, sd_se, skewness_se = marginals.moment_errors
-    per_point = {
-        "f_mean": mean,
-        "f_sd": sd,
-        "f_skewness": skewness,
-        "f_mean_se": mean_se,
-        "f_sd_se": sd_se,
-        "f_skewness_se": skewness_se,
-        **likelihood.predictive_summary(marginals),
-    }
-    summary = dict(per_point)
+    """Summaries at t new points and, where given, draws f of shape (chain, draw, t K)."""
+    k, t = n_functions(sets), X.shape[0]
+    widest = next(data for data in sets if data.values.n_functions == k)
+    point = ["pred_id"] if k == 1 else ["pred_id", widest.likelihood.function_dim]
+    shape = (t,) if k == 1 else (t, k)
+    names = ("f_mean", "f_sd", "f_skewness")
+    summary = dict(zip(names, (x.reshape(shape) for x in marginals.moments), strict=True))
+    errors = (x.reshape(shape) for x in marginals.moment_errors)
+    summary |= {f"{name}_se": x for name, x in zip(names, errors, strict=True)}
+    dims = {"f": point, "X": ["pred_id", "feature"], **dict.fromkeys(summary, point)}
     if probs.size:
-        summary["f_quantile"] = marginals.quantile(probs)
+        summary["f_quantile"] = marginals.quantile(probs).reshape(probs.size, *shape)
+        dims["f_quantile"] = ["quantile", *point]
+    coords: dict[str, Any] = {
+        "pred_id": np.arange(t),
+        "quantile": probs,
+        "feature": np.arange(X.shape[1]),
+    }
     groups: dict[str, dict[str, Any]] = {}
     if f is not None:
-        groups["predictions"] = {"f": f, **likelihood.predictive_draws(f, rng)}
-    drawn = groups.get("predictions", {})
+        f = f.reshape(*f.shape[:2], *shape)
+        groups["predictions"] = {"f": f}
+    for data in sets:
+        likelihood, own_k = data.likelihood, data.values.n_functions
+        found = dict(likelihood.predictive_summary(marginals.first_functions(own_k)))
+        if f is not None:
+            drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
+            found |= likelihood.joint_summary(drawn)
+            draws = likelihood.predictive_draws(drawn, rng)
+            groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
+        else:
+            draws = {}
+        summary |= {data.named(name): x for name, x in found.items()}
+        for name in (*found, *draws):
+            further = likelihood.predicted_dims.get(name, ())
+            dims[data.named(name)] = ["pred_id", *further]
+        coords |= likelihood.coords(data.y)
     return as_datatree(
         {**groups, "predictions_summary": summary, "predictions_constant_data": {"X": X}},
-        dims={
-            **{name: ["pred_id"] for name in (*drawn, *per_point)},
-            "f_quantile": ["quantile", "pred_id"],
-            "X": ["pred_id", "feature"],
-        },
-        coords={
-            "pred_id": np.arange(X.shape[0]),
-            "quantile": probs,
-            "feature": np.arange(X.shape[1]),
-        },
+        dims=dims,
+        coords=coords,
         attrs=attrs,
     )
+
+
+def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
+    """Values of a data set with the functions in a dimension of their own, where it has several."""
+    k = data.values.n_functions
+    return f if k == 1 else f.reshape(*f.shape[:-1], data.X.shape[0], k)

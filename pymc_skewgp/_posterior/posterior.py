@@ -6,7 +6,7 @@ the data and everywhere else.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit, Probability
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.conditioning import Regression
+from pymc_skewgp._posterior.data_sets import as_data_sets, rows_of
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
@@ -39,6 +40,8 @@ from pymc_skewgp._validation import (
 )
 
 _ETI_89 = (0.055, 0.5, 0.945)
+# X, y, likelihood
+DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
 class SkewGPPosterior:
@@ -66,7 +69,8 @@ class SkewGPPosterior:
     Parameters
     ----------
     X : array_like, shape (n, d) or (n,)
-        Inputs.
+        Inputs. For data of several kinds on the same function: a list of tuples (X, y,
+        likelihood), or a dict of them by name, without `y` and `likelihood`.
     y : array_like, shape (n,)
         Data: labels (0 and 1, or -1 and 1, or booleans), or what `likelihood` asks for.
     cov_func : callable
@@ -127,8 +131,8 @@ class SkewGPPosterior:
 
     def __init__(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind],
+        y: ArrayLike | None = None,
         *,
         cov_func: CovarianceFunction,
         mean_func: MeanFunction | None = None,
@@ -139,10 +143,8 @@ class SkewGPPosterior:
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
-        self._X = as_inputs("X", X)
-        n, d = self._X.shape
-        self._likelihood = _checked_likelihood(likelihood)
-        self._y = self._likelihood.as_data(y, n)
+        self._sets = as_data_sets(X, y, likelihood)
+        n, d = sum(data.values.size for data in self._sets), self._sets[0].X.shape[1]
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
         points = np.zeros((0, d))
@@ -163,13 +165,18 @@ class SkewGPPosterior:
         self._random_seed = random_seed
         refuse_too_many_draws("n_draws", self._n_draws, s + n)
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
-        self._fit = ProcessFit(self._prior, self._X, self._likelihood.observations(self._y))
+        self._size = n
+        parts = [data.values for data in self._sets]
+        self._fit = ProcessFit(self._prior, parts, rows_of(self._sets))
 
     def __repr__(self) -> str:
+        n = [data.X.shape[0] for data in self._sets]
+        kinds = [data.likelihood for data in self._sets]
         return (
-            f"SkewGPPosterior(n={self._X.shape[0]}, n_features={self._X.shape[1]}, "
-            f"likelihood={self._likelihood!r}, n_pseudo_points={self._prior.n_pseudo_points}, "
-            f"fitted={self._fit.fitted})"
+            f"SkewGPPosterior(n={n if len(n) > 1 else n[0]}, "
+            f"n_features={self._sets[0].X.shape[1]}, "
+            f"likelihood={kinds if len(kinds) > 1 else kinds[0]!r}, "
+            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={self._fit.fitted})"
         )
 
     @property
@@ -178,9 +185,10 @@ class SkewGPPosterior:
         return self._prior
 
     @property
-    def likelihood(self) -> Likelihood:
-        """The likelihood; one of ``pymc_skewgp.likelihoods``."""
-        return self._likelihood
+    def likelihood(self) -> Likelihood | tuple[Likelihood, ...]:
+        """The likelihood, of ``pymc_skewgp.likelihoods``; a tuple for data of several kinds."""
+        kinds = tuple(data.likelihood for data in self._sets)
+        return kinds if len(kinds) > 1 else kinds[0]
 
     @cached_property
     def latent(self) -> TruncatedDraws:
@@ -240,16 +248,16 @@ class SkewGPPosterior:
             ``observed_data``, ``constant_data``.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        _refuse_too_many(draws, chains, self._X.shape[0])
+        _refuse_too_many(draws, chains, self._size)
         rng, thin = as_generator(random_seed), as_count("thin", thin)
         started = time.perf_counter()
-        with few_blas_threads(self._X.shape[0]):
+        with few_blas_threads(self._size):
             latent, chosen = self._fit.equal_draws((chains, draws), method, rng, thin)
             f = self._fit.draw(latent, chosen, rng)
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
-        return sample_tree(self._likelihood, self._X, self._y, f, log_weight, rng, attributes)
+        return sample_tree(self._sets, f, log_weight, rng, attributes)
 
     def predict(
         self,
@@ -290,16 +298,16 @@ class SkewGPPosterior:
             ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with
             ``p_mean_se``, or ``y_mean`` and ``y_sd``. Group ``predictions_constant_data``: ``X``.
         """
-        new = as_inputs("Xnew", Xnew, self._X.shape[1])
+        new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
         draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
-        _refuse_too_many(draws, chains, new.shape[0])
+        _refuse_too_many(draws, chains, new.shape[0] * self._fit.n_functions)
         rng = as_generator(random_seed)
         regression = self._fit.regression(new, joint=draws > 0)
         marginals = self._marginals(regression)
         f = self._fit.draw_at(new, regression, (chains, draws), rng) if draws else None
         return predictions_tree(
-            self._likelihood, new, marginals, f, probs, rng, self._attributes(self.latent)
+            self._sets, new, marginals, f, probs, rng, self._attributes(self.latent)
         )
 
     def probability(self, Xnew: ArrayLike) -> Probability:
@@ -323,9 +331,9 @@ class SkewGPPosterior:
         TypeError
             Under a likelihood that has no labels.
         """
-        if not isinstance(self._likelihood, BernoulliProbit):
+        if not isinstance(self.likelihood, BernoulliProbit):
             raise TypeError(
-                f"probability is of a label 1; under {self._likelihood!r} use predict or marginals."
+                f"probability is of a label 1; under {self.likelihood!r} use predict or marginals."
             )
         return self.marginals(Xnew).probability()
 
@@ -351,7 +359,7 @@ class SkewGPPosterior:
         >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
         P(f(0.5) < 0) = 0.06
         """
-        new = None if Xnew is None else as_inputs("Xnew", Xnew, self._X.shape[1])
+        new = None if Xnew is None else as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
         return self._marginals(self._fit.regression(new))
 
     @cached_property
@@ -370,19 +378,9 @@ class SkewGPPosterior:
         means += regression.centre[:, None]
         weights = normalized_weights(latent.log_weights)
         exact = not latent.draws.shape[1]
-        return LatentMarginals(means, regression.variance, weights, latent.replicate, exact)
-
-
-def _checked_likelihood(likelihood: Likelihood | None) -> Likelihood:
-    if likelihood is None:
-        return BernoulliProbit()
-    if isinstance(likelihood, type) or not hasattr(likelihood, "observations"):
-        found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
-        raise TypeError(
-            f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
-            f"or Gaussian(0.1); got {found}."
+        return LatentMarginals(
+            means, regression.variance, weights, latent.replicate, exact, regression.covariance
         )
-    return likelihood
 
 
 def _refuse_too_many(draws: int, chains: int, n_points: int) -> None:

@@ -1,5 +1,6 @@
 """A process conditioned on data, its sampler fitted once: what every answer is computed from."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,39 +11,55 @@ from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior_values import covariance_of, mean_of, variances_of
 from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
 
 
 class ProcessFit:
-    """f at the pseudo-points, at the data and at new points, given the data.
+    """Functions at the pseudo-points, at the data and at new points, given the data.
+
+    There are K functions, as many as the data are about, independent in the prior.
 
     Parameters
     ----------
     prior : Prior
-    X : ndarray, shape (n, d)
-        Inputs of the data.
+        Of each function.
+    parts : sequence of Values
+        What the data are about.
     observations : Observations
-        Rows of f there.
+        Rows of these values.
+
+    Attributes
+    ----------
+    n_functions : int
+        K.
+    n_latent : int
+        K times the number of pseudo-points.
     """
 
-    def __init__(self, prior: Prior, X: FloatArray, observations: Observations) -> None:
-        self._prior, self._X, self._observations = prior, X, observations
-        self._points = np.vstack([prior.pseudo_points, X])
+    def __init__(self, prior: Prior, parts: Sequence[Values], observations: Observations) -> None:
+        self._prior, self._parts, self._observations = prior, tuple(parts), observations
+        self.n_functions = max(part.n_functions for part in parts)
+        self.n_latent = prior.n_pseudo_points * self.n_functions
+        self._everything = list(self._parts)
+        if self.n_latent:
+            self._everything.insert(0, Values(prior.pseudo_points, self.n_functions))
 
     @cached_property
     def conditioning(self) -> Conditioning:
         """Of f at the pseudo-points and at the data."""
-        prior = self._prior
+        prior, k = self._prior, self.n_functions
         return process_given(
-            prior.covariance("X", self._points),
-            prior.mean("X", self._X),
-            prior.phase,
-            prior.truncation,
+            covariance_of(prior, "X", self._everything),
+            mean_of(prior, "X", self._parts),
+            np.repeat(prior.phase, k),
+            np.repeat(prior.truncation, k),
             self._observations,
         )
 
@@ -64,38 +81,40 @@ class ProcessFit:
 
     def prior_log_prob(self, n_draws: int) -> Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
-        prior = self._prior
-        return log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
+        prior, k = self._prior, self.n_functions
+        one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
+        return one._replace(value=k * one.value, std_error=k * one.std_error)
 
     def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
         """Weighted draws of u."""
         count = n_draws if self.sampler.size else 1  # without u there is nothing to draw
-        s = self._prior.n_pseudo_points
-        return draw_latent(self.sampler, count, "twisted", random_seed, n_pseudo_points=s)
+        n_latent = self.n_latent
+        return draw_latent(self.sampler, count, "twisted", random_seed, n_pseudo_points=n_latent)
 
     def equal_draws(
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
     ) -> tuple[TruncatedDraws, IntArray]:
         """Draws of u, and which of them to take, `shape` being (chains, draws)."""
-        s = self._prior.n_pseudo_points
-        return equal_draws(self.sampler, shape, method, rng, n_pseudo_points=s, thin=thin)
+        n_latent = self.n_latent
+        return equal_draws(self.sampler, shape, method, rng, n_pseudo_points=n_latent, thin=thin)
 
     def draw(
         self, latent: TruncatedDraws, chosen: IntArray, rng: np.random.Generator
     ) -> FloatArray:
-        """Draws of f at the data, shape (chains, draws, n)."""
-        s = self._prior.n_pseudo_points
-        f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=s)
+        """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
+        f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
         return f.reshape(*chosen.shape, -1)
 
     def regression(self, new: FloatArray | None, *, joint: bool = False) -> Regression:
         """At new points; for None at the data, which are not new points at their inputs."""
         given, prior = self.conditioning, self._prior  # first: what is wrong at the data is named
         if new is None:
-            return given.regression(skip=prior.n_pseudo_points, joint=joint)
-        cross = prior.covariance("Xnew", self._points, new)
-        variance = prior.covariance("Xnew", new, diag=True)
-        return given.regression_at(prior.mean("Xnew", new), variance, cross, joint=joint)
+            group = self.n_functions if len(self._parts) == 1 else 1
+            return given.regression(skip=self.n_latent, joint=joint, group=group)
+        at = Values(new, self.n_functions)
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        variance = variances_of(prior, "Xnew", at)
+        return given.regression_at(mean_of(prior, "Xnew", [at]), variance, cross, joint=joint)
 
     def draw_at(
         self,
@@ -104,10 +123,11 @@ class ProcessFit:
         shape: tuple[int, int],
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Joint draws of f at new points, shape (chains, draws, t)."""
+        """Joint draws of f at t new points, shape (chains, draws, t K)."""
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         assert regression.taken is not None
-        residual = self._prior.covariance("Xnew", new) - regression.taken
+        at = [Values(new, self.n_functions)]
+        residual = covariance_of(self._prior, "Xnew", at) - regression.taken
         factor = linalg.low_rank_factor(linalg.symmetric(residual))
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
@@ -121,7 +141,7 @@ class ProcessFit:
         ValueError
             For observations with two finite limits.
         """
-        given, s = self.conditioning, self._prior.n_pseudo_points
+        given, s = self.conditioning, self.n_latent
         above = np.isposinf(given.upper)
         if not (above | np.isneginf(given.lower)).all():
             raise ValueError(

@@ -56,7 +56,7 @@ def draw_latent(
     ]
     function = DrawFunction(trace, outputs)
     likelihood = BernoulliProbit()
-    rows = likelihood.observations(data.y)
+    rows = likelihood.observations(data.y, data.y.size)
     f = np.empty((*function.shape, sum(block.shape[0] for block in data.blocks)))
     relative_ess = np.empty(function.shape)
     for index, (cov, mean, phase, truncation) in function.each(f"Drawing {name}", progressbar):

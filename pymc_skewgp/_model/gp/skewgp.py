@@ -1,6 +1,6 @@
 """`SkewGP`: a Gaussian process whose sign is known at a few points, used like ``pm.gp.Latent``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
@@ -11,15 +11,14 @@ from xarray import DataTree
 from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.gp.definition import Definition
-from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, as_point
-from pymc_skewgp._model.gp.likelihood_at import likelihood_at
+from pymc_skewgp._model.gp.exact_posterior import posterior_of
+from pymc_skewgp._model.gp.functions import Point, as_point
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
     as_label_graph,
     process_at,
     refuse_unknown_options,
 )
-from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
 from pymc_skewgp._model.gp.variables import (
     FunctionAt,
@@ -30,7 +29,7 @@ from pymc_skewgp._model.gp.variables import (
 )
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
 from pymc_skewgp._validation import Seed, as_generator
 
 _JITTER = 1e-6  # as pm.gp has it
@@ -254,8 +253,8 @@ class SkewGP(Definition):
     @formerly_positional("point")
     def posterior(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind],
+        y: ArrayLike | None = None,
         *,
         likelihood: Likelihood | None = None,
         point: Point | None = None,
@@ -267,7 +266,8 @@ class SkewGP(Definition):
         Parameters
         ----------
         X : array_like, shape (n, d)
-            Inputs.
+            Inputs. For data of several kinds on the same function: a list of tuples (X, y,
+            likelihood), or a dict of them by name, without `y` and `likelihood`.
         y : array_like, shape (n,)
             Labels, 0 and 1 (or -1 and 1), or what `likelihood` asks for.
         point : mapping, optional
@@ -292,17 +292,8 @@ class SkewGP(Definition):
         TypeError
             When `point` is no mapping.
         """
-        values = as_point(point)
-        inputs = as_input_graph("X", as_inputs("X", X), self.n_columns)
-        return SkewGPPosterior(
-            inputs,
-            y,
-            cov_func=ArrayCovariance(self.cov_func, values),
-            mean_func=ArrayMean(self.mean_func, values),
-            likelihood=likelihood_at(likelihood, values),
-            n_draws=n_draws,
-            random_seed=random_seed,
-            **pseudo_points_at(self, values),
+        return posterior_of(
+            self, X, y, likelihood, as_point(point), n_draws=n_draws, random_seed=random_seed
         )
 
     def sample_latent(

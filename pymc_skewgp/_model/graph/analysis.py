@@ -17,7 +17,7 @@ from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
 from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS
-from pymc_skewgp._model.graph.likelihoods.likelihood import Intervals, Likelihood
+from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
 from pymc_skewgp._sun.parameters import SunParameters
 
 _CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
@@ -35,31 +35,33 @@ class Observed(NamedTuple):
     ----------
     name : str
     likelihood : Likelihood
-    predictor : TensorVariable
-        eta, a graph of the model's random variables.
+    rows : RowGraphs
+        Graphs of the model's random variables.
     values : TensorVariable
         The data.
     """
 
     name: str
     likelihood: Likelihood
-    predictor: Any
+    rows: RowGraphs
     values: Any
 
 
 class ObservedRows(NamedTuple):
-    """One observed variable as rows v = A f + a + e in intervals, graphs of value variables.
+    """One observed variable as rows v = A f + a + e, e ~ N(0, S), graphs of value variables.
 
     Attributes
     ----------
     name : str
     likelihood : Likelihood
     values : TensorVariable
-        The data; raveled they have the order of the rows.
+        The data.
     A : TensorVariable, shape (m, p), or None
         None where eta is f plus the offset, entry by entry.
-    a : TensorVariable, shape (m,)
-    intervals : Intervals
+    a, lower, upper : TensorVariable, shape (m,)
+    S : TensorVariable, shape (m,) or (m, m)
+    value : TensorVariable, shape (m,), or None
+        See `RowGraphs`.
     """
 
     name: str
@@ -67,7 +69,16 @@ class ObservedRows(NamedTuple):
     values: Any
     A: Any
     a: Any
-    intervals: Intervals
+    lower: Any
+    upper: Any
+    S: Any
+    value: Any
+
+    @property
+    def graphs(self) -> list[Any]:
+        """What the rows are computed from, but for the data."""
+        found = (self.A, self.a, self.lower, self.upper, self.S, self.value)
+        return [graph for graph in found if graph is not None]
 
 
 class LatentGraph(NamedTuple):
@@ -142,15 +153,10 @@ def analyse(model: pm.Model, rv: Any) -> LatentGraph:
     found = find_observed(model, rv)
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
     parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
-    predictors = model.replace_rvs_by_values([y.predictor for y in found])
     origin = pt.zeros_like(parameters[0], dtype=rv.dtype)
-    rows = []
-    for y, predictor in zip(found, predictors, strict=True):
-        shape = pt.stack(list(y.values.shape)) if y.values.type.ndim else pt.zeros(0, "int64")
-        A, a = affine_coefficients(predictor, model.rvs_to_values[rv], origin, shape)
-        intervals = y.likelihood.rows(y.values.ravel())
-        rows.append(ObservedRows(y.name, y.likelihood, y.values, A, a, intervals))
-    graphs = [x for y in rows for x in (y.A, y.a, *y.intervals) if x is not None]
+    f = model.rvs_to_values[rv]
+    rows = [_observed_rows(model, y, f, origin) for y in found]
+    graphs = [graph for y in rows for graph in y.graphs]
     _refuse_randomness(rv.name, [*parameters, *graphs])
     own = {rv.name, *(y.name for y in rows)}
     return LatentGraph(
@@ -161,6 +167,17 @@ def analyse(model: pm.Model, rv: Any) -> LatentGraph:
         _hyperparameters(model, parameters),
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in own],
     )
+
+
+def _observed_rows(model: pm.Model, y: Observed, f: Any, origin: Any) -> ObservedRows:
+    """Rows of the value variable `f`; `origin` are zeros that take its place."""
+    rows = y.rows
+    known = [graph for graph in rows if graph is not None]
+    replaced = iter(model.replace_rvs_by_values(known))
+    rows = RowGraphs(*(None if graph is None else next(replaced) for graph in rows))
+    A, a = affine_coefficients(rows.predictor, f, origin, rows.shape)
+    limits = rows.lower, rows.upper, rows.noise, rows.value
+    return ObservedRows(y.name, y.likelihood, y.values, A, a, *limits)
 
 
 def latent_dimensions(parameters: Any) -> int | None:
@@ -212,18 +229,20 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
         raise NotConjugateError(f"the potential {other.name} depends on {rv.name}.", otherwise)
     if other in model.free_RVs:
         raise _not_observed(model, rv, other)
+    values = model.rvs_to_values[other]
     for likelihood in LIKELIHOODS:
-        predictor = likelihood.predictor(other)
-        if predictor is None:
+        rows = likelihood.rows(other, values)
+        if rows is None:
             continue
-        operation = why_not_affine(predictor, rv)
+        _refuse_other_places(other, rows, rv)
+        operation = why_not_affine(rows.predictor, rv)
         if operation is not None:
             raise NotConjugateError(
                 f"the {likelihood.name} predictor of {other.name} is not known to be affine in "
                 f"{rv.name}: {operation} is in between.",
                 otherwise,
             )
-        return Observed(other.name, likelihood, predictor, model.rvs_to_values[other])
+        return Observed(other.name, likelihood, rows, values)
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
     known = "; ".join(f"{x.name}, as {x.variables}" for x in LIKELIHOODS)
     raise NotConjugateError(
@@ -231,6 +250,16 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
         f"exact step is for these likelihoods: {known}.",
         f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}",
     )
+
+
+def _refuse_other_places(other: Any, rows: RowGraphs, rv: Any) -> None:
+    """The function may enter the predictor alone."""
+    rest = [x for x in rows if x is not None and x is not rows.predictor]
+    if uses_values(rest, rv, []):
+        raise NotConjugateError(
+            f"the noise or the limits of {other.name} depend on {rv.name}.",
+            _REPARAMETERIZE.format(rv.name),
+        )
 
 
 def _not_observed(model: pm.Model, rv: Any, other: Any) -> NotConjugateError:

@@ -95,7 +95,7 @@ def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> EvidenceTerms:
         same = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
         designs.append(same if y.A is None else y.A)
         offsets.append(y.a)
-        intervals.append(y.intervals)
+        intervals.append((y.lower, y.upper, y.S))
     A, a = pt.concatenate(designs), pt.concatenate(offsets)
     predictor = prior._replace(
         mu=a + A @ prior.mu, scale=A @ prior.scale @ A.T, cross_cov=A @ prior.cross_cov

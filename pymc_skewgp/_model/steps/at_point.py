@@ -42,10 +42,10 @@ class LatentAtPoint:
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._checks = [(y.name, y.likelihood.check) for y in latent.observed]
-        self._with_design = [y.A is not None for y in latent.observed]
+        self._has = [(y.A is not None, y.value is not None) for y in latent.observed]
         outputs = list(latent.prior)
         for y in latent.observed:
-            outputs += [y.values, y.a, *y.intervals] + ([] if y.A is None else [y.A])
+            outputs += [y.values, *y.graphs]
         used = set(graph_inputs(outputs))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
@@ -106,26 +106,34 @@ class LatentAtPoint:
         prior = SunParameters(*(next(results) for _ in SunParameters._fields))
         size = prior.mu.size
         blocks = [
-            self._block(results, size, name, check, with_design)
-            for (name, check), with_design in zip(self._checks, self._with_design, strict=True)
+            self._block(results, size, name, check, has)
+            for (name, check), has in zip(self._checks, self._has, strict=True)
         ]
         if len(blocks) == 1:
             return ConjugateModel(prior, blocks[0])
         return ConjugateModel(prior, _joined(blocks, size))
 
     def _block(
-        self, results: Iterator[FloatArray], size: int, name: str, check: Any, with_design: bool
+        self,
+        results: Iterator[FloatArray],
+        size: int,
+        name: str,
+        check: Any,
+        has: tuple[bool, bool],
     ) -> Observations:
         """One observed variable."""
-        data, a, lower, upper, noise = (next(results) for _ in range(5))
+        has_design, has_value = has
+        data = next(results)
+        A = next(results) if has_design else None
+        a, lower, upper, noise = (next(results) for _ in range(4))
+        value = next(results) if has_value else np.full(a.size, np.nan)
         if self._last is None:  # data change between chains only
             check(name, data)
-        A = next(results) if with_design else None
         if A is None and a.size != size:  # one entry of f for all observations
             A = np.ones((a.size, 1))
         if A is not None and np.array_equal(A, np.eye(size)):
             A = None
-        return Observations(A, a, noise, lower, upper, np.full(a.size, np.nan))
+        return Observations(A, a, noise, lower, upper, value)
 
 
 def _joined(blocks: list[Observations], size: int) -> Observations:

@@ -13,16 +13,19 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbitRV
-from pymc_skewgp._model.graph.likelihoods.likelihood import Intervals, Likelihood
+from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs, data_shape
 from pymc_skewgp._model.ops.skew_normal import label_intervals
 
 # What may stand between a probability and the variable it belongs to: entries are only rearranged.
 _REARRANGING = (AdvancedSubtensor, DimShuffle, Reshape, Subtensor, ViewOp)
 
 
-def _rows(labels: Any) -> Intervals:
+def _rows(rv: Any, labels: Any) -> RowGraphs | None:
     """A label 1 is (0, inf), a label 0 is (-inf, 0), with noise of variance 1."""
-    return Intervals(*label_intervals(labels))
+    eta = _predictor(rv)
+    if eta is None:
+        return None
+    return RowGraphs(eta, data_shape(labels), *label_intervals(labels.ravel()))
 
 
 def _check(name: str, labels: NDArray[Any]) -> None:
@@ -98,7 +101,6 @@ def _constant(variable: Any) -> float | None:
 PROBIT = Likelihood(
     "probit",
     "BernoulliProbit or pm.Bernoulli with p=pm.math.invprobit(...)",
-    _predictor,
     _rows,
     _check,
 )

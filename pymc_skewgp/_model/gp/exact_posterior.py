@@ -1,0 +1,39 @@
+"""The exact posterior of a SkewGP at values of its random hyperparameters."""
+
+from typing import Any
+
+from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point
+from pymc_skewgp._model.gp.likelihood_at import likelihood_at
+from pymc_skewgp._model.gp.process import as_input_graph
+from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
+from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._posterior.data_sets import kinds_of
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._validation import Seed
+
+
+def posterior_of(
+    gp: Any, X: Any, y: Any, likelihood: Any, point: Point, *, n_draws: int, random_seed: Seed
+) -> SkewGPPosterior:
+    """`SkewGP.posterior` at checked values of the hyperparameters."""
+    kinds = {
+        name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
+        for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
+    }
+    only = kinds.get("")
+    X, y, likelihood = (kinds, None, None) if only is None else only
+    return SkewGPPosterior(
+        X,
+        y,
+        likelihood=likelihood,
+        cov_func=ArrayCovariance(gp.cov_func, point),
+        mean_func=ArrayMean(gp.mean_func, point),
+        n_draws=n_draws,
+        random_seed=random_seed,
+        **pseudo_points_at(gp, point),
+    )
+
+
+def _inputs(gp: Any, X: Any) -> Any:
+    """Inputs with as many columns as the kernel was built for."""
+    return as_input_graph("X", as_inputs("X", X), gp.n_columns)

@@ -1,0 +1,124 @@
+"""Data of one kind, or of several kinds on the same latent functions."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.values import Values
+from pymc_skewgp._validation import FloatArray
+
+
+class DataSet(NamedTuple):
+    """Data under one likelihood.
+
+    Attributes
+    ----------
+    name : str
+        Empty where it is the only one.
+    X : ndarray, shape (n, d)
+    y : ndarray
+    likelihood : Likelihood
+    """
+
+    name: str
+    X: FloatArray
+    y: Data
+    likelihood: Likelihood
+
+    @property
+    def values(self) -> Values:
+        """What of the functions it is about."""
+        return Values(self.X, self.likelihood.n_functions(self.y))
+
+    def named(self, variable: str) -> str:
+        """What a variable that belongs to it is called; standard errors end in ``_se``."""
+        if not self.name:
+            return variable
+        stem = variable.removesuffix("_se")
+        return f"{stem}_{self.name}{variable[len(stem) :]}"
+
+
+def as_data_sets(X: Any, y: Any, likelihood: Any) -> tuple[DataSet, ...]:
+    """Checked data: X and y, or, without y, (X, y, likelihood) of each kind.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The message says which of them, what was found and what was expected.
+    """
+    sets = []
+    for name, kind in kinds_of(X, y, likelihood).items():
+        try:
+            sets.append(_data_set(name, *kind))
+        except (TypeError, ValueError) as error:
+            if not name:
+                raise
+            raise type(error)(f"in the data {name!r}: {error}") from error
+    columns = {data.X.shape[1] for data in sets}
+    if len(columns) > 1:
+        raise ValueError(
+            f"the X of all data must have one number of columns, got {sorted(columns)}."
+        )
+    return tuple(sets)
+
+
+def kinds_of(X: Any, y: Any, likelihood: Any) -> dict[str, tuple[Any, Any, Any]]:
+    """(X, y, likelihood) by name, not checked; the name is empty where there is only one."""
+    if y is not None:
+        return {"": (X, y, likelihood)}
+    if isinstance(X, Mapping):
+        kinds = {str(name): kind for name, kind in X.items()}
+    elif isinstance(X, list | tuple) and all(isinstance(kind, tuple) for kind in X):
+        kinds = {str(i): kind for i, kind in enumerate(X)}
+    else:
+        raise TypeError(
+            "y is missing. Data of several kinds are a list of tuples (X, y, likelihood), or a "
+            "dict of them by name, without y."
+        )
+    if likelihood is not None:
+        raise TypeError("with data of several kinds each tuple (X, y, likelihood) has its own.")
+    if not kinds:
+        raise ValueError("there are no data: the list of (X, y, likelihood) is empty.")
+    for name, kind in kinds.items():
+        if not isinstance(kind, tuple) or len(kind) != 3:
+            found = f"{type(kind).__name__}"
+            found += f" of length {len(kind)}" if isinstance(kind, tuple) else ""
+            raise TypeError(f"data {name!r} must be a tuple (X, y, likelihood), got a {found}.")
+        if not name:
+            raise ValueError("names of data must not be empty.")
+    return kinds
+
+
+def rows_of(sets: tuple[DataSet, ...]) -> Observations:
+    """Rows of all of them, one after the other, of the values that `DataSet.values` are."""
+    parts = [data.likelihood.observations(data.y, data.X.shape[0]) for data in sets]
+    return stacked(parts, [data.values.size for data in sets])
+
+
+def as_likelihood(likelihood: Any) -> Likelihood:
+    """`likelihood`, by default binary probit; TypeError for what is none."""
+    if likelihood is None:
+        return BernoulliProbit()
+    if not isinstance(likelihood, Likelihood):
+        found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
+        raise TypeError(
+            f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
+            f"or Gaussian(0.1); got {found}."
+        )
+    return likelihood
+
+
+def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
+    inputs, known = as_inputs("X", X), as_likelihood(likelihood)
+    return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
+
+
+def n_functions(sets: tuple[DataSet, ...]) -> int:
+    """Of all the data together."""
+    return int(np.max([data.values.n_functions for data in sets]))
