@@ -52,7 +52,9 @@ class BernoulliProbit(Likelihood):
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i)."""
-        return log_ndtr(_toward(y) * f)
+        z = _toward(y) * f
+        # In place: for thousands of draws fresh memory costs as much as the function.
+        return np.asarray(log_ndtr(z, out=z))
 
     def derivatives(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First, and minus the second, derivative of the log likelihood in f."""
