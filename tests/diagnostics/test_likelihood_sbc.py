@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import ndtr
 from scipy.stats import kstest
 
 import pymc_skewgp as sg
@@ -45,9 +46,37 @@ def values(f, rng, factor=1.0):
     return f + factor * SIGMA * rng.standard_normal(f.shape)
 
 
+CUTS = np.array([-1.0, 0.2, 1.4])
+TRIALS = DESIGN.integers(0, 6, N)
+
+
+def categories(f, rng, factor=1.0):
+    return np.searchsorted(CUTS, f + factor * 0.7 * rng.standard_normal(f.shape))
+
+
+def successes(f, rng):
+    return rng.binomial(TRIALS, ndtr(f))
+
+
+def censored(f, rng):
+    return np.clip(f + 0.5 * rng.standard_normal(f.shape), -0.8, 1.5)
+
+
+def bounds(f, rng):
+    """Every third value as it is, of the others the whole numbers next to it."""
+    value = f + 0.5 * rng.standard_normal(f.shape)
+    seen = np.arange(f.size) % 3 == 0
+    low, high = np.where(seen, value, np.floor(value)), np.where(seen, value, np.ceil(value))
+    return np.column_stack([low, high])
+
+
 CASES = {
     "BernoulliProbit": Case(likelihoods.BernoulliProbit(), labels),
     "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
+    "OrderedProbit": Case(likelihoods.OrderedProbit(CUTS, sigma=0.7), categories),
+    "BinomialProbit": Case(likelihoods.BinomialProbit(TRIALS), successes),
+    "CensoredGaussian": Case(likelihoods.CensoredGaussian(0.5, lower=-0.8, upper=1.5), censored),
+    "CensoredGaussian: bounds": Case(likelihoods.CensoredGaussian(0.5), bounds, np.zeros((N, 2))),
 }
 
 
@@ -75,8 +104,10 @@ def p_values(places):
     return {name: kstest(place, "uniform").pvalue for name, place in places.items()}
 
 
-@pytest.mark.slow(ci=True)
-@pytest.mark.parametrize("s", [0, 2])
+PRIORS = [pytest.param(0, marks=pytest.mark.slow(ci=True)), pytest.param(2, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("s", PRIORS)
 @pytest.mark.parametrize("name", CASES)
 def test_places_are_uniform(name, s):
     found = p_values(run(CASES[name], s))
@@ -84,6 +115,9 @@ def test_places_are_uniform(name, s):
 
 
 WRONG = {
+    "OrderedProbit: more noise": CASES["OrderedProbit"]._replace(
+        simulate=lambda f, rng: categories(f, rng, factor=2.5)
+    ),
     "Gaussian: more noise": CASES["Gaussian"]._replace(
         simulate=lambda f, rng: values(f, rng, factor=1.5)
     ),
