@@ -46,9 +46,7 @@ def check(posterior, grid, K, n):
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_by_quadrature(n):
     K = kernel(X[:n])
-    grid = function_grid(
-        np.zeros(n), K, lambda f: log_p(f, Y[:n], TRIALS[:n]).sum(axis=1), 51 if n == 4 else 0
-    )
+    grid = function_grid(np.zeros(n), K, lambda f: log_p(f, Y[:n], TRIALS[:n]).sum(axis=1))
     posterior = sg.SkewGPPosterior(
         X[:n], Y[:n], cov_func=kernel, likelihood=BinomialProbit(TRIALS[:n]), n_draws=DRAWS
     )
