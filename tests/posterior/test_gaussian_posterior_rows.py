@@ -60,7 +60,7 @@ def test_ep_of_one_row_has_the_exact_moments(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ep_is_nearly_right(kind):
-    """Three rows: its evidence is off by .0093 nats at most, its means by .0033; half is to spare."""
+    """Three rows: evidences are off by .0093 nats at most, means by .0033; half is to spare."""
     y, likelihood, log_p = KINDS[kind]
     found = ep_posterior(gp(), X[:3], y[:3], NEW[:0], likelihood)
     exact = function_grid(slope(X[:3]), KERNEL(X[:3]), lambda f: log_p(y[:3], f).sum(axis=1))
