@@ -99,6 +99,11 @@ class Conditioning:
         """Length m of u."""
         return self.lower.size
 
+    @property
+    def noise(self) -> FloatArray:
+        """Variances of the noise of the intervals, or its covariance."""
+        return self._intervals.S
+
     @cached_property
     def _chol(self) -> FloatArray:
         if isinstance(self.cov, DenseCovariance):
