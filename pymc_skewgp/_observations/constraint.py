@@ -1,7 +1,7 @@
 """Statements about a function's shape, or its range, at virtual points."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,8 +79,8 @@ class Constraint(Likelihood):
     derivative: Derivative | None = None
     nugget: float = 1e-6
 
-    has_data = False
-    relative_noise = True
+    has_data: ClassVar[bool] = False
+    relative_noise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         as_positive("nugget", self.nugget)

@@ -61,6 +61,7 @@ class ObservedRows(NamedTuple):
     a, lower, upper : TensorVariable, shape (m,)
     S : TensorVariable, shape (m,) or (m, m)
     value : TensorVariable, shape (m,), or None
+    log_constant : TensorVariable, shape (), or None
         See `RowGraphs`.
     """
 
@@ -73,6 +74,7 @@ class ObservedRows(NamedTuple):
     upper: Any
     S: Any
     value: Any
+    log_constant: Any
 
     @property
     def graphs(self) -> list[Any]:
@@ -176,7 +178,7 @@ def _observed_rows(model: pm.Model, y: Observed, f: Any, origin: Any) -> Observe
     replaced = iter(model.replace_rvs_by_values(known))
     rows = RowGraphs(*(None if graph is None else next(replaced) for graph in rows))
     A, a = affine_coefficients(rows.predictor, f, origin, rows.shape)
-    limits = rows.lower, rows.upper, rows.noise, rows.value
+    limits = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *limits)
 
 
@@ -244,10 +246,10 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
             )
         return Observed(other.name, likelihood, rows, values)
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
-    known = "; ".join(f"{x.name}, as {x.variables}" for x in LIKELIHOODS)
+    known = ", ".join(x.variables for x in LIKELIHOODS)
     raise NotConjugateError(
         f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
-        f"exact step is for these likelihoods: {known}.",
+        f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
         f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}",
     )
 
