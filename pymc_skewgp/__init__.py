@@ -11,6 +11,7 @@ from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
     BoundaryOptimumWarning,
+    ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
     DoublePrecisionError,
     EPConvergenceWarning,
@@ -20,6 +21,7 @@ from pymc_skewgp._errors import (
     LowEffectiveSampleWarning,
     NotConjugateError,
     NotConjugateWarning,
+    NotDifferentiableError,
     NotPositiveDefiniteError,
     OptimumConvergenceWarning,
     SkewGPWarning,
@@ -62,6 +64,7 @@ __all__ = [
     "BoundaryOptimumWarning",
     "Comparison",
     "ConjugateStep",
+    "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
     "DoublePrecisionError",
     "EPConvergenceWarning",
@@ -77,6 +80,7 @@ __all__ = [
     "Moments",
     "NotConjugateError",
     "NotConjugateWarning",
+    "NotDifferentiableError",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
     "Probability",

@@ -104,6 +104,11 @@ class Conditioning:
         """Variances of the noise of the intervals, or its covariance."""
         return self._intervals.S
 
+    @property
+    def noise_variances(self) -> FloatArray:
+        """Variances of the noise of u, which is part of G, shape (m,)."""
+        return self._intervals.variances
+
     @cached_property
     def _chol(self) -> FloatArray:
         if isinstance(self.cov, DenseCovariance):
