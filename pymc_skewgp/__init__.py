@@ -44,7 +44,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.lin_ess import LinESS
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._plots import (
     plot_coverage,
     plot_latent_band,

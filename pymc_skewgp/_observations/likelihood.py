@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,7 @@ class Likelihood(ABC):
     # Dimension of y: of the rows of X, unless the data are about several of them each.
     y_dim: str = "obs_id"
     # Further dimensions of what is predicted, after that of the point, by variable.
-    predicted_dims: Mapping[str, tuple[str, ...]] = {}
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Dimension that tells functions apart, where there are several.
     function_dim: str = "function"
 
@@ -60,6 +60,10 @@ class Likelihood(ABC):
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Coordinates of dimensions that only this likelihood has, such as names of categories."""
         return {}
+
+    def observed(self, y: Data) -> dict[str, Data]:
+        """The data by name, one for each observation: what a DataTree shows of them."""
+        return {"y": y}
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """What is predicted at new points given draws of f there, by name."""

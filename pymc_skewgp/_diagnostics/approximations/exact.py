@@ -8,7 +8,7 @@ from scipy.special import ndtr
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
 from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem, function_tree
 from pymc_skewgp._gaussian.truncated import truncated_mvn
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.gaussian_posterior import (
     GaussianPosterior,
     ep_posterior,

@@ -11,7 +11,7 @@ from xarray import DataTree
 from pymc_skewgp._diagnostics.marginals import Marginals
 from pymc_skewgp._model.gp.at_point import CovarianceAtPoint, MeanAtPoint
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.datatree import as_datatree
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import Prior
