@@ -153,7 +153,7 @@ def _conditioned(
         mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),
-        rows_of(sets),
+        rows_of(sets, prior)[0],
     )
     return given, points.size
 
