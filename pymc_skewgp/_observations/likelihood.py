@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray
 
 Data = NDArray[Any]
@@ -28,6 +29,12 @@ class Likelihood(ABC):
     predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Dimension that tells functions apart, where there are several.
     function_dim: str = "function"
+    # What of the functions the rows are of: a derivative, or None for themselves.
+    derivative: Derivative | None = None
+    # Whether there is a y that can be replicated, or else only a statement about f.
+    has_data: ClassVar[bool] = True
+    # Whether S is in units of the prior variance of what the rows are of.
+    relative_noise: ClassVar[bool] = False
 
     @abstractmethod
     def as_data(self, y: ArrayLike, n: int) -> Data:

@@ -99,6 +99,16 @@ class Conditioning:
         """Length m of u."""
         return self.lower.size
 
+    @property
+    def noise(self) -> FloatArray:
+        """Variances of the noise of the intervals, or its covariance."""
+        return self._intervals.S
+
+    @property
+    def noise_variances(self) -> FloatArray:
+        """Variances of the noise of u, which is part of G, shape (m,)."""
+        return self._intervals.variances
+
     @cached_property
     def _chol(self) -> FloatArray:
         if isinstance(self.cov, DenseCovariance):

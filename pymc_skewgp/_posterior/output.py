@@ -43,22 +43,27 @@ def sample_tree(
         likelihood, y, size = data.likelihood, data.y, data.values.size
         own = _by_function(f[..., start : start + size], data)
         start += size
-        log_likelihood = likelihood.log_likelihood(y, own)
         X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
+        row = data.named("obs_id")
         groups["posterior"][f_name] = own
+        groups["constant_data"][X_name] = data.X
+        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
+        dims[X_name] = [row, "feature"]
+        coords[row] = np.arange(data.X.shape[0])
+        if not likelihood.has_data:
+            continue
+        log_likelihood = likelihood.log_likelihood(y, own)
         groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
         groups["log_likelihood"][y_name] = log_likelihood
         for name, values in likelihood.observed(y).items():
             groups["observed_data"][data.named(name)] = values
             dims[data.named(name)] = [data.named(likelihood.y_dim)]
-        groups["constant_data"][X_name] = data.X
-        row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
-        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
-        dims[X_name] = [row, "feature"]
+        observed = data.named(likelihood.y_dim)
         dims[y_name] = [observed]
-        coords |= {row: np.arange(data.X.shape[0]), observed: np.arange(log_likelihood.shape[-1])}
+        coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= _own_coords(data)
-    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
+    present = {name: group for name, group in groups.items() if group}
+    return as_datatree(present, dims=dims, coords=coords, attrs=attrs)
 
 
 def predictions_tree(

@@ -168,7 +168,7 @@ class SkewGPPosterior:
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
         self._size = n
         parts = [data.values for data in self._sets]
-        self._fit = ProcessFit(self._prior, parts, rows_of(self._sets))
+        self._fit = ProcessFit(self._prior, parts, *rows_of(self._sets, self._prior))
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
