@@ -4,6 +4,10 @@ Each is a small frozen object for ``gp.posterior(X, y, likelihood=...)``.
 """
 
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.choice import Choice
 from pymc_skewgp._observations.gaussian import Gaussian
+from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
+from pymc_skewgp._observations.preference import Preference
+from pymc_skewgp._observations.ranking import Ranking
 
-__all__ = ["BernoulliProbit", "Gaussian"]
+__all__ = ["BernoulliProbit", "Choice", "Gaussian", "MultinomialProbit", "Preference", "Ranking"]

@@ -37,6 +37,7 @@ def sample_tree(
     }
     groups["sample_stats"]["log_weight"] = log_weight
     dims: dict[str, list[str]] = {}
+    one_each: dict[str, list[str]] = {}  # of log likelihoods
     coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
     start = 0
     for data in sets:
@@ -53,10 +54,13 @@ def sample_tree(
         row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
         dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
         dims[X_name] = [row, "feature"]
-        dims[y_name] = [observed]
+        dims[y_name] = [observed, *(data.named(inner) for inner in likelihood.y_inner_dims)]
+        one_each[y_name] = [observed]
         coords |= {row: np.arange(data.X.shape[0]), observed: np.arange(log_likelihood.shape[-1])}
-        coords |= likelihood.coords(y)
-    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
+        coords |= _own_coords(data)
+    return as_datatree(
+        groups, dims=dims, coords=coords, attrs=attrs, dims_of={"log_likelihood": one_each}
+    )
 
 
 def predictions_tree(
@@ -83,6 +87,7 @@ def predictions_tree(
         dims["f_quantile"] = ["quantile", *point]
     coords: dict[str, Any] = {
         "pred_id": np.arange(t),
+        "pred_id_other": np.arange(t),
         "quantile": probs,
         "feature": np.arange(X.shape[1]),
     }
@@ -92,25 +97,33 @@ def predictions_tree(
         groups["predictions"] = {"f": f}
     for data in sets:
         likelihood, own_k = data.likelihood, data.values.n_functions
-        found = dict(likelihood.predictive_summary(marginals.first_functions(own_k)))
+        mixture = marginals.first_functions(own_k)
+        found = dict(likelihood.predictive_summary(mixture))
         if f is not None:
             drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-            found |= likelihood.joint_summary(drawn)
+            found |= likelihood.joint_summary(drawn, mixture)
             draws = likelihood.predictive_draws(drawn, rng)
             groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
         else:
             draws = {}
         summary |= {data.named(name): x for name, x in found.items()}
         for name in (*found, *draws):
-            further = likelihood.predicted_dims.get(name, ())
+            further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
             dims[data.named(name)] = ["pred_id", *further]
-        coords |= likelihood.coords(data.y)
+        coords |= _own_coords(data)
     return as_datatree(
         {**groups, "predictions_summary": summary, "predictions_constant_data": {"X": X}},
         dims=dims,
         coords=coords,
         attrs=attrs,
     )
+
+
+def _own_coords(data: DataSet) -> dict[str, Any]:
+    """Those of the likelihood; inside of an observation each data set has its own."""
+    inner = data.likelihood.y_inner_dims
+    known = data.likelihood.coords(data.y)
+    return {data.named(dim) if dim in inner else dim: known[dim] for dim in known}
 
 
 def _by_function(f: FloatArray, data: DataSet) -> FloatArray:

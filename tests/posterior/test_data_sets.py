@@ -43,9 +43,7 @@ def expected():
 def test_evidence_and_moments(expected):
     posterior = sg.SkewGPPosterior(KINDS, cov_func=kernel, n_draws=16384)
     # Two intervals: exact, by the bivariate distribution function.
-    assert posterior.log_marginal_likelihood.value == pytest.approx(
-        expected.log_evidence, abs=1e-7
-    )
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected.log_evidence, abs=1e-7)
     mean, sd, _ = posterior.marginals().moments
     # Monte Carlo errors of 16384 quasi-random draws are of 1e-4.
     np.testing.assert_allclose(mean, expected.mean, atol=2e-3)
@@ -72,9 +70,7 @@ def test_names_and_order():
 def test_a_list_in_a_model_is_the_same(expected):
     gp = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     posterior = gp.posterior(list(KINDS.values()))
-    assert posterior.log_marginal_likelihood.value == pytest.approx(
-        expected.log_evidence, abs=1e-7
-    )
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected.log_evidence, abs=1e-7)
 
 
 @pytest.mark.parametrize(
