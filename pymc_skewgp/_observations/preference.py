@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
@@ -13,8 +15,13 @@ from pymc_skewgp._observations.best_item import beats_all, beats_each
 from pymc_skewgp._observations.comparisons import as_integers, as_items, as_number, differences
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.noise import Noise
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._validation import FloatArray
+
+# Noise of a utility that each comparison has of its own: without other noise, or as a share of the
+# noise of items; and the least beside that.
+_NUGGET, _LEAST = 1e-4, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +40,7 @@ class Preference(Likelihood):
     Parameters
     ----------
     sigma : float, default 1
-        Standard deviation of the noise of one utility, in the units of f; e has the variance
+        Standard deviation of the noise of one utility, in the units of f, or 0; e has the variance
         :math:`2 \sigma^2`. In a PyMC model it may be a random variable; ``point`` gives its value.
     noise : {"fresh", "item"}
         "fresh": each comparison has noise of its own. "item": the noise of a utility stays with the
@@ -45,8 +52,9 @@ class Preference(Likelihood):
     Raises
     ------
     ValueError
-        When used: noise that is not positive, a negative threshold, items that X does not have, an
-        item compared with itself, ties without a threshold.
+        When used: negative noise or threshold, items that X does not have, an item compared with
+        itself, ties without a threshold. Where an item has one utility in all comparisons (no
+        noise, or noise of items): comparisons that contradict each other.
 
     Notes
     -----
@@ -54,9 +62,11 @@ class Preference(Likelihood):
     there among all of them; and, for up to 256 items, ``p_beats`` (pred_id, pred_id_other), that
     the first wins against the second. `SkewGPPosterior.preference_probability` gives chosen pairs.
 
-    Noise that is small, against the differences of f, makes the rows nearly dependent, as there are
-    more comparisons than items. ``sigma`` down to a thousandth of the standard deviation of f is
-    tested.
+    With one utility an item, comparisons are more rows than there are utilities, and their
+    covariance is singular. So each comparison keeps some noise of its own, as if utilities had
+    noise of standard deviation 1e-4 where there is no other, and of 1e-4 `sigma`, but at least 1e-6,
+    beside noise of items. What is nearer than that is decided at random. Where f is of another size,
+    give a small `sigma` instead of 0.
 
     References
     ----------
@@ -93,7 +103,7 @@ class Preference(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Pairs of items, the winner first, and perhaps whether it was a tie."""
-        as_number("sigma", self.sigma)
+        sigma = as_number("sigma", self.sigma, or_zero=True)
         d = as_number("threshold", self.threshold, or_zero=True)
         rows = as_integers("y", y)
         if rows.shape[1] not in (2, 3):
@@ -107,6 +117,8 @@ class Preference(Likelihood):
                 raise ValueError("the last column of y must be 1 for a tie and 0 for a win.")
             if rows[:, 2].any() and d == 0.0:
                 raise ValueError("y has ties, which have probability 0 unless threshold is > 0.")
+        if self.noise == "item" or sigma == 0.0:
+            _refuse_contradictions(rows[~_ties(rows)], n)
         return rows
 
     def observations(self, y: Data, n: int) -> Observations:
@@ -114,7 +126,11 @@ class Preference(Likelihood):
         sigma, d = self._numbers()
         tie = _ties(y)
         A = differences(y[:, 0], y[:, 1], n)
-        noise = np.full(len(y), 2.0 * sigma**2) if self.noise == "fresh" else (sigma**2 * A) @ A.T
+        noise: Noise = np.full(len(y), 2.0 * sigma**2)
+        if self.noise == "item":
+            nugget = max(_NUGGET * sigma, _LEAST)
+            own = sparse.diags_array(np.full(len(y), 2.0 * nugget**2))
+            noise = sparse.csr_array((sigma**2 * A) @ A.T + own)
         return intervals(np.where(tie, -d, d), np.where(tie, d, np.inf), noise, A=A)
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
@@ -170,7 +186,21 @@ class Preference(Likelihood):
         return np.concatenate([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in (y, rows)])
 
     def _numbers(self) -> tuple[float, float]:
-        return float(self.sigma), float(self.threshold)
+        return float(self.sigma) or _NUGGET, float(self.threshold)
+
+
+def _refuse_contradictions(wins: Data, n: int) -> None:
+    """Refuse wins of which some lead from an item back to itself."""
+    wins_of = sparse.csr_array((np.ones(len(wins)), (wins[:, 0], wins[:, 1])), shape=(n, n))
+    _, circle = connected_components(wins_of, connection="strong")
+    size = np.bincount(circle)
+    if size.max() > 1:
+        items = np.flatnonzero(circle == size.argmax())
+        shown = ", ".join(map(str, items[:6])) + (", ..." if items.size > 6 else "")
+        raise ValueError(
+            f"items {shown} win against each other in a circle, which has probability 0 where an "
+            'item has one utility: give positive noise with noise="fresh".'
+        )
 
 
 def _ties(y: Data) -> Data:

@@ -308,7 +308,8 @@ def test_choices_and_values_share_the_covariance_of_noise():
         (Preference(), [["a", "b"]], "numeric"),
         (Preference(), [[0, 1, 1]], "unless threshold"),
         (Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
-        (Preference(0.0), [[0, 1]], "sigma must be positive"),
+        (Preference(0.0), [[0, 1], [1, 2], [2, 0]], "items 0, 1, 2 win .* in a circle"),
+        (Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
         (Preference(-1.0), [[0, 1]], "sigma must"),
         (Preference(threshold=-1.0), [[0, 1]], "threshold must not be negative"),
         (Choice(), [[0, -1, -1]], "a choice needs at least 2"),
@@ -323,6 +324,36 @@ def test_choices_and_values_share_the_covariance_of_noise():
 def test_bad_input(likelihood, y, message):
     with pytest.raises((TypeError, ValueError), match=message):
         sg.SkewGPPosterior(X, y, likelihood=likelihood, cov_func=kernel)
+
+
+def test_duels_without_noise():
+    # Three duels between three items: an order, of probability known by the bivariate normal.
+    y = [[1, 0], [0, 2], [1, 2]]
+    K = kernel(X[:3])
+    D = np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, -1.0]])
+    want = multivariate_normal(np.zeros(2), D @ K @ D.T).cdf(np.zeros(2))
+    posterior = sg.SkewGPPosterior(
+        X[:3], y, likelihood=Preference(0.0), cov_func=kernel, n_draws=4096
+    )
+    evidence = posterior.log_marginal_likelihood
+    # The nugget moves limits by some 1e-4, and the log probability by as much times its slope.
+    assert abs(evidence.value - np.log(want)) < 4 * evidence.std_error + 3e-4
+    f = posterior.sample(1000, 1, random_seed=1)["posterior"]["f"].values[0]
+    broken = np.maximum(f[:, [0, 2, 2]] - f[:, [1, 0, 1]], 0.0)
+    assert broken.max() < 1e-3  # some nuggets' standard deviations
+
+
+def test_more_duels_than_items_with_noise_of_items():
+    # The noise of items is a kernel of its own: the same as duels without noise under the sum.
+    y = [[1, 0], [0, 2], [1, 2], [3, 1], [3, 2]]
+    item = sg.SkewGPPosterior(
+        X, y, likelihood=Preference(SIGMA, noise="item"), cov_func=kernel, n_draws=4096
+    ).log_marginal_likelihood
+
+    D = np.array([[-1.0, 1.0, 0.0, 0.0], [1.0, 0.0, -1.0, 0.0], [0.0, -1.0, 0.0, 1.0]])
+    K = kernel(X) + SIGMA**2 * np.eye(4)
+    want = multivariate_normal(np.zeros(3), D @ K @ D.T, abseps=1e-8, maxpts=10**6).cdf(np.zeros(3))
+    assert abs(item.value - np.log(want)) < 4 * item.std_error + 1e-3
 
 
 def test_bad_noise():
