@@ -9,6 +9,7 @@ from pymc_skewgp._observations.censored_gaussian import CensoredGaussian
 from pymc_skewgp._observations.constraint import Constraint
 from pymc_skewgp._observations.gaussian import Gaussian
 from pymc_skewgp._observations.ordered_probit import OrderedProbit
+from pymc_skewgp._observations.selection import Selection
 
 __all__ = [
     "BernoulliProbit",
@@ -17,4 +18,5 @@ __all__ = [
     "Constraint",
     "Gaussian",
     "OrderedProbit",
+    "Selection",
 ]

@@ -22,12 +22,12 @@ from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.conditioning import Regression
-from pymc_skewgp._posterior.data_sets import as_data_sets, rows_of
+from pymc_skewgp._posterior.data_sets import as_data_sets, n_functions, rows_of
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree, sample_tree
-from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
+from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
 from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
@@ -87,6 +87,9 @@ class SkewGPPosterior:
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
+    coregion : array_like, shape (K, K), optional
+        B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
+        x')`. Default the identity.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -141,6 +144,7 @@ class SkewGPPosterior:
         pseudo_points: ArrayLike | None = None,
         phase: ArrayLike | None = None,
         truncation: ArrayLike = 0.0,
+        coregion: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
@@ -160,6 +164,7 @@ class SkewGPPosterior:
             points,
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
+            as_coregion(coregion, n_functions(self._sets)),
         )
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
