@@ -35,7 +35,11 @@ from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.frechet import maximize_frechet_bound
 from pymc_skewgp._learn.hyperparameters import find_hyperparameters
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
+from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp._model.distributions.multinomial_probit import MultinomialProbit
+from pymc_skewgp._model.distributions.preference_probit import PreferenceProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -62,6 +66,7 @@ __all__ = [
     "Approximation",
     "BernoulliProbit",
     "BoundaryOptimumWarning",
+    "ChoiceProbit",
     "Comparison",
     "ConjugateStep",
     "ContradictoryConstraintsError",
@@ -72,17 +77,20 @@ __all__ = [
     "FlatOptimumWarning",
     "HyperparameterFit",
     "InexactStepWarning",
+    "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
     "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",
     "Moments",
+    "MultinomialProbit",
     "NotConjugateError",
     "NotConjugateWarning",
     "NotDifferentiableError",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
+    "PreferenceProbit",
     "Probability",
     "Problem",
     "SkewGP",

@@ -101,6 +101,11 @@ class Conditioning:
 
     @property
     def noise(self) -> FloatArray:
+        """Variances of the noise of the intervals, or its covariance."""
+        return self._intervals.S
+
+    @property
+    def noise_variances(self) -> FloatArray:
         """Variances of the noise of u, which is part of G, shape (m,)."""
         return self._intervals.variances
 

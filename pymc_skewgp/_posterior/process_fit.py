@@ -86,7 +86,7 @@ class ProcessFit:
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self.n_latent
-            refuse_contradictory_constraints(sampler, rows, given.noise[rows])
+            refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])
         return sampler
 
     @property

@@ -20,12 +20,12 @@ def process(ls):
     return sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=ls))
 
 
-def test_two_functions_in_one_predictor_are_refused():
+def test_a_product_of_two_functions_is_refused():
     """Each given the other they would be learnt, with labels that count twice."""
     with pm.Model() as model:
         first = process(pm.Gamma("a", 2, 1)).prior("f1", X)
         second = process(pm.Gamma("b", 2, 1)).prior("f2", X)
-        sg.BernoulliProbit("y", first + second, observed=Y)
+        sg.BernoulliProbit("y", first * second, observed=Y)
     with pytest.raises(ValueError, match="labels depend on f1 and f2 together"):
         collapse_model(model)
 

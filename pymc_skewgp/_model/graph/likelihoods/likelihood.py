@@ -97,6 +97,13 @@ def refuse_non_finite(name: str, data: NDArray[Any]) -> None:
         )
 
 
+def refuse_nan(name: str, data: NDArray[Any]) -> None:
+    """Refuse data that are NaN."""
+    if np.isnan(data).any():
+        count = int(np.isnan(data).sum())
+        raise ValueError(f"the observations of {name} hold {count} NaN value(s): leave them out.")
+
+
 def refuse_other_than_counts(name: str, data: NDArray[Any]) -> None:
     """Refuse data that are not whole numbers from 0."""
     wrong = data[(data < 0) | (data != np.floor(data))]
