@@ -256,7 +256,8 @@ class Augmentation:
             self._chol, f - prior.mu, lower=True, check_finite=False, overwrite_b=True
         )
         mean = regression @ white + prior.truncation
-        return draw_one(mean, cov, *(x[:s] for x in self.limits), rng)
+        lower, upper = self.limits
+        return draw_one(mean, cov, lower[:s], upper[:s], rng)
 
 
 class _Points(NamedTuple):

@@ -160,10 +160,8 @@ def _joined(blocks: list[Observations], size: int) -> Observations:
     else:
         noise = block_diag(*(np.diag(y.S) if y.S.ndim == 1 else y.S for y in blocks))
     designs = [as_matrix(y.A, size) for y in blocks]
-    if all(isinstance(A, np.ndarray) for A in designs):
-        A = np.vstack(designs)
-    else:
-        A = vstack([csr_array(A) for A in designs], format="csr")
+    dense = all(isinstance(A, np.ndarray) for A in designs)
+    A = np.vstack(designs) if dense else vstack([csr_array(A) for A in designs], format="csr")
     return Observations(A, a, noise, lower, upper, value)
 
 
