@@ -4,6 +4,17 @@ Each is a small frozen object for ``gp.posterior(X, y, likelihood=...)``.
 """
 
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.binomial_probit import BinomialProbit
+from pymc_skewgp._observations.censored_gaussian import CensoredGaussian
+from pymc_skewgp._observations.constraint import Constraint
 from pymc_skewgp._observations.gaussian import Gaussian
+from pymc_skewgp._observations.ordered_probit import OrderedProbit
 
-__all__ = ["BernoulliProbit", "Gaussian"]
+__all__ = [
+    "BernoulliProbit",
+    "BinomialProbit",
+    "CensoredGaussian",
+    "Constraint",
+    "Gaussian",
+    "OrderedProbit",
+]

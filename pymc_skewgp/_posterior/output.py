@@ -43,20 +43,27 @@ def sample_tree(
         likelihood, y, size = data.likelihood, data.y, data.values.size
         own = _by_function(f[..., start : start + size], data)
         start += size
-        log_likelihood = likelihood.log_likelihood(y, own)
         X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
+        row = data.named("obs_id")
         groups["posterior"][f_name] = own
-        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
-        groups["log_likelihood"][y_name] = log_likelihood
-        groups["observed_data"][y_name] = y
         groups["constant_data"][X_name] = data.X
-        row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
         dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
         dims[X_name] = [row, "feature"]
+        coords[row] = np.arange(data.X.shape[0])
+        if not likelihood.has_data:
+            continue
+        log_likelihood = likelihood.log_likelihood(y, own)
+        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
+        groups["log_likelihood"][y_name] = log_likelihood
+        for name, values in likelihood.observed(y).items():
+            groups["observed_data"][data.named(name)] = values
+            dims[data.named(name)] = [data.named(likelihood.y_dim)]
+        observed = data.named(likelihood.y_dim)
         dims[y_name] = [observed]
-        coords |= {row: np.arange(data.X.shape[0]), observed: np.arange(log_likelihood.shape[-1])}
-        coords |= likelihood.coords(y)
-    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
+        coords[observed] = np.arange(log_likelihood.shape[-1])
+        coords |= _own_coords(data)
+    present = {name: group for name, group in groups.items() if group}
+    return as_datatree(present, dims=dims, coords=coords, attrs=attrs)
 
 
 def predictions_tree(
@@ -103,8 +110,8 @@ def predictions_tree(
         summary |= {data.named(name): x for name, x in found.items()}
         for name in (*found, *draws):
             further = likelihood.predicted_dims.get(name, ())
-            dims[data.named(name)] = ["pred_id", *further]
-        coords |= likelihood.coords(data.y)
+            dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]
+        coords |= _own_coords(data)
     return as_datatree(
         {**groups, "predictions_summary": summary, "predictions_constant_data": {"X": X}},
         dims=dims,
@@ -117,3 +124,13 @@ def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
     """Values of a data set with the functions in a dimension of their own, where it has several."""
     k = data.values.n_functions
     return f if k == 1 else f.reshape(*f.shape[:-1], data.X.shape[0], k)
+
+
+def _own_dim(data: DataSet, dim: str) -> str:
+    """What a dimension is called: functions are the same for all the data, categories are not."""
+    return dim if dim == data.likelihood.function_dim else data.named(dim)
+
+
+def _own_coords(data: DataSet) -> dict[str, Any]:
+    coords = data.likelihood.coords(data.y)
+    return {_own_dim(data, dim): values for dim, values in coords.items()}

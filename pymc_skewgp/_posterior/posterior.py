@@ -18,8 +18,9 @@ from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit, Probability
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.data_sets import as_data_sets, rows_of
 from pymc_skewgp._posterior.datatree import sampling_attributes
@@ -167,7 +168,7 @@ class SkewGPPosterior:
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
         self._size = n
         parts = [data.values for data in self._sets]
-        self._fit = ProcessFit(self._prior, parts, rows_of(self._sets))
+        self._fit = ProcessFit(self._prior, parts, *rows_of(self._sets, self._prior))
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]

@@ -44,6 +44,7 @@ class ObservedRows(NamedTuple):
     a, lower, upper : TensorVariable, shape (m,)
     S : TensorVariable, shape (m,) or (m, m)
     value : TensorVariable, shape (m,), or None
+    log_constant : TensorVariable, shape (), or None
         See `RowGraphs`.
     """
 
@@ -56,6 +57,7 @@ class ObservedRows(NamedTuple):
     upper: Any
     S: Any
     value: Any
+    log_constant: Any
 
     @property
     def graphs(self) -> list[Any]:
@@ -157,7 +159,7 @@ def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> Obser
     rows = RowGraphs(*(None if graph is None else next(replaced) for graph in y.rows))
     values, origins = [x.value for x in members], [x.origin for x in members]
     A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
-    limits = rows.lower, rows.upper, rows.noise, rows.value
+    limits = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *limits)
 
 

@@ -118,10 +118,10 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
             )
         return found
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
-    known = "; ".join(f"{x.name}, as {x.variables}" for x in LIKELIHOODS)
+    known = ", ".join(x.variables for x in LIKELIHOODS)
     raise NotConjugateError(
         f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
-        f"exact step is for these likelihoods: {known}.",
+        f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
         f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}",
     )
 

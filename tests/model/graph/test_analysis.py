@@ -47,9 +47,7 @@ def potential(f):
     pm.Potential("barrier", pt.switch(f[0] > 0, 0.0, -np.inf))
 
 
-KNOWN = (
-    "the exact step is for these likelihoods: probit, as BernoulliProbit or pm.Bernoulli with p="
-)
+KNOWN = "the exact step is for predictors affine in f under one of these: BernoulliProbit or "
 OTHERWISE = "Make f with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
 # What is built, the reason given, and the remedy.
 REFUSED = {

@@ -106,7 +106,7 @@ def test_pseudo_points_that_start_at_one_place():
     assert np.ptp(fit.point["r"]) > 1e-3
 
 
-def test_priors_that_agree_by_accident_are_told_apart():
+def test_priors_that_agree_by_accident_are_distinguished():
     """At (-1, 1) these two priors of the pseudo-points have equal densities either way."""
     with pm.Model():
         r = pm.Normal("r", 0.0, [[0.5], [3.0]], shape=(2, 1))
