@@ -11,6 +11,7 @@ from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
     BoundaryOptimumWarning,
+    ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
     DoublePrecisionError,
     EPConvergenceWarning,
@@ -20,6 +21,7 @@ from pymc_skewgp._errors import (
     LowEffectiveSampleWarning,
     NotConjugateError,
     NotConjugateWarning,
+    NotDifferentiableError,
     NotPositiveDefiniteError,
     OptimumConvergenceWarning,
     SkewGPWarning,
@@ -55,7 +57,7 @@ from pymc_skewgp._plots import (
     plot_sun_density,
 )
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
-from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__
 
@@ -67,6 +69,7 @@ __all__ = [
     "ChoiceProbit",
     "Comparison",
     "ConjugateStep",
+    "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
     "DoublePrecisionError",
     "EPConvergenceWarning",
@@ -77,6 +80,7 @@ __all__ = [
     "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
+    "LatentPosterior",
     "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",
@@ -84,6 +88,7 @@ __all__ = [
     "MultinomialProbit",
     "NotConjugateError",
     "NotConjugateWarning",
+    "NotDifferentiableError",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
     "PreferenceProbit",

@@ -59,14 +59,6 @@ class BernoulliProbit(Likelihood):
         # In place: for thousands of draws fresh memory costs as much as the function.
         return np.asarray(log_ndtr(z, out=z))
 
-    def derivatives(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First, and minus the second, derivative of the log likelihood in f."""
-        side = _toward(y)
-        z = side * f
-        ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
-        # Far in the wrong tail the curvature tends to 1; round-off must not make it negative.
-        return side * ratio, np.clip(ratio * (z + ratio), 0.0, 1.0)
-
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray
 
 Data = NDArray[Any]
@@ -24,10 +25,18 @@ class Likelihood(ABC):
 
     # Dimension of y: of the rows of X, unless the data are about several of them each.
     y_dim: str = "obs_id"
+    # Further dimensions of y, where an observation is not one number.
+    y_inner_dims: tuple[str, ...] = ()
     # Further dimensions of what is predicted, after that of the point, by variable.
     predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Dimension that tells functions apart, where there are several.
     function_dim: str = "function"
+    # What of the functions the rows are of: a derivative, or None for themselves.
+    derivative: Derivative | None = None
+    # Whether there is a y that can be replicated, or else only a statement about f.
+    has_data: ClassVar[bool] = True
+    # Whether S is in units of the prior variance of what the rows are of.
+    relative_noise: ClassVar[bool] = False
 
     @abstractmethod
     def as_data(self, y: ArrayLike, n: int) -> Data:
@@ -73,6 +82,13 @@ class Likelihood(ABC):
         """The same averaged over f, one number a point, with standard errors (``_se``)."""
         return {}
 
-    def joint_summary(self, f: FloatArray) -> dict[str, FloatArray]:
-        """What only joint draws of f at the new points tell, with standard errors (``_se``)."""
+    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+        """What the new points tell only together, with standard errors (``_se``).
+
+        `f` are joint draws there; `mixture` has their covariance given u, in ``joint``.
+        """
         return {}
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Checked data at `n` rows of X together with `new` ones, at so many rows more."""
+        return np.concatenate([y, self.as_data(new, n_new)])

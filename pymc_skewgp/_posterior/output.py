@@ -37,28 +37,37 @@ def sample_tree(
     }
     groups["sample_stats"]["log_weight"] = log_weight
     dims: dict[str, list[str]] = {}
+    one_each: dict[str, list[str]] = {}  # of log likelihoods
     coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
     start = 0
     for data in sets:
         likelihood, y, size = data.likelihood, data.y, data.values.size
         own = _by_function(f[..., start : start + size], data)
         start += size
-        log_likelihood = likelihood.log_likelihood(y, own)
         X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
+        row = data.named("obs_id")
         groups["posterior"][f_name] = own
+        groups["constant_data"][X_name] = data.X
+        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
+        dims[X_name] = [row, "feature"]
+        coords[row] = np.arange(data.X.shape[0])
+        if not likelihood.has_data:
+            continue
+        log_likelihood = likelihood.log_likelihood(y, own)
         groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
         groups["log_likelihood"][y_name] = log_likelihood
         for name, values in likelihood.observed(y).items():
             groups["observed_data"][data.named(name)] = values
             dims[data.named(name)] = [data.named(likelihood.y_dim)]
-        groups["constant_data"][X_name] = data.X
-        row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
-        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
-        dims[X_name] = [row, "feature"]
-        dims[y_name] = [observed]
-        coords |= {row: np.arange(data.X.shape[0]), observed: np.arange(log_likelihood.shape[-1])}
+        observed = data.named(likelihood.y_dim)
+        dims[y_name] = [observed, *(data.named(inner) for inner in likelihood.y_inner_dims)]
+        one_each[y_name] = [observed]
+        coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= _own_coords(data)
-    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
+    present = {name: group for name, group in groups.items() if group}
+    return as_datatree(
+        present, dims=dims, coords=coords, attrs=attrs, dims_of={"log_likelihood": one_each}
+    )
 
 
 def predictions_tree(
@@ -85,6 +94,7 @@ def predictions_tree(
         dims["f_quantile"] = ["quantile", *point]
     coords: dict[str, Any] = {
         "pred_id": np.arange(t),
+        "pred_id_other": np.arange(t),
         "quantile": probs,
         "feature": np.arange(X.shape[1]),
     }
@@ -94,17 +104,18 @@ def predictions_tree(
         groups["predictions"] = {"f": f}
     for data in sets:
         likelihood, own_k = data.likelihood, data.values.n_functions
-        found = dict(likelihood.predictive_summary(marginals.first_functions(own_k)))
+        mixture = marginals.first_functions(own_k)
+        found = dict(likelihood.predictive_summary(mixture))
         if f is not None:
             drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-            found |= likelihood.joint_summary(drawn)
+            found |= likelihood.joint_summary(drawn, mixture)
             draws = likelihood.predictive_draws(drawn, rng)
             groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
         else:
             draws = {}
         summary |= {data.named(name): x for name, x in found.items()}
         for name in (*found, *draws):
-            further = likelihood.predicted_dims.get(name, ())
+            further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
             dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]
         coords |= _own_coords(data)
     return as_datatree(
@@ -122,8 +133,8 @@ def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
 
 
 def _own_dim(data: DataSet, dim: str) -> str:
-    """What a dimension is called: functions are the same for all the data, categories are not."""
-    return dim if dim == data.likelihood.function_dim else data.named(dim)
+    """What a dimension is called: functions and points are the same for all the data."""
+    return dim if dim in (data.likelihood.function_dim, "pred_id_other") else data.named(dim)
 
 
 def _own_coords(data: DataSet) -> dict[str, Any]:
