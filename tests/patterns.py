@@ -171,6 +171,7 @@ PATTERNS: dict[str, list[Pattern]] = {
         Pattern('pm.Normal("y", f, sigma, observed=values)', moved=("sigma",)),
         Pattern('pm.Normal("y", f, sd, observed=values)'),
         Pattern('pm.Normal("y", f, sigma / np.sqrt(weights), observed=values)', moved=("sigma",)),
+        Pattern('pm.LogNormal("y", f, sigma, observed=positive)', moved=("sigma",)),
         Pattern('pm.MvNormal("y", f, cov=S, observed=values)'),
         Pattern(
             'pm.MvNormal("y", f, chol=sigma * np.linalg.cholesky(S), observed=values)',

@@ -235,6 +235,11 @@ IMPOSSIBLE = {
         [1, 2],
         "y must be indices of alternatives, from 0 to their number less 1",
     ),
+    "not positive": (
+        lambda f, y: pm.LogNormal("y", f, 1.0, observed=y),
+        [1.0, 1.0, 0.0, 2.0, 2.0, 1.0],
+        "y must be positive, got 0",
+    ),
     "infinite": (
         lambda f, y: pm.Normal("y", f, 1.0, observed=y),
         [0.0, 1.0, INF, 0.0, 2.0, 0.0],
