@@ -207,7 +207,7 @@ def z_scores(case, s, n, seed=1):
 )
 def test_the_step_leaves_the_joint_distribution_alone(name, s):
     z = z_scores(CASES[name], s, 1500)
-    print({k: round(v,1) for k,v in z.items()})
+    print({k: round(v, 1) for k, v in z.items()})
     assert max(map(abs, z.values())) < SIGMAS, z
 
 
@@ -218,5 +218,5 @@ def test_other_data_are_found():
         simulate=lambda f, theta, rng: (f + 2.0 * noise(f, rng) > 0).astype(int)
     )
     z = z_scores(wrong, 0, 1500)
-    print({k: round(v,1) for k,v in z.items()})
+    print({k: round(v, 1) for k, v in z.items()})
     assert max(map(abs, z.values())) > SIGMAS, z
