@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from core import ROOT, RBF
+from core import RBF, ROOT
 from datasets import add_data_option
 from duels import duels
 from likelihood_scores import choices, classes, ordinal, rankings
