@@ -12,7 +12,6 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -23,6 +22,7 @@ from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_values import covariance_of, mean_of
 from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
@@ -84,15 +84,15 @@ def ep_posterior(
     GaussianPosterior
         Of the values of all functions at the first of the data, and so on.
     """
-    given, n_latent = _conditioned(prior, as_data_sets(X, y, likelihood), new)
+    sets = as_data_sets(X, y, likelihood)
+    given, n_latent = _conditioned(prior, sets, new)
     if not given.n_rows:
         return _regression(given)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
     log_evidence = given.log_density + ep.log_prob
     if n_latent:
-        limits = -np.inf, prior.truncation
-        signs = log_prob_rectangle(prior.latent_cov, *limits, 1024, None, 0).value
-        log_evidence -= signs * n_latent / prior.n_pseudo_points
+        fit = ProcessFit(prior, [data.values for data in sets], *rows_of(sets, prior))
+        log_evidence -= fit.prior_log_prob(1024).value
     return _with_sites(given, n_latent, ep.tau, ep.weights, log_evidence)
 
 
