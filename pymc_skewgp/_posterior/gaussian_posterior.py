@@ -20,9 +20,8 @@ from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import covariance_of, mean_of
+from pymc_skewgp._posterior.prior_values import covariance_of, log_prob_of_signs, mean_of
 from pymc_skewgp._posterior.process import process_given
-from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
@@ -84,15 +83,14 @@ def ep_posterior(
     GaussianPosterior
         Of the values of all functions at the first of the data, and so on.
     """
-    sets = as_data_sets(X, y, likelihood)
-    given, n_latent = _conditioned(prior, sets, new)
+    given, n_latent = _conditioned(prior, as_data_sets(X, y, likelihood), new)
     if not given.n_rows:
         return _regression(given)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
     log_evidence = given.log_density + ep.log_prob
     if n_latent:
-        fit = ProcessFit(prior, [data.values for data in sets], *rows_of(sets, prior))
-        log_evidence -= fit.prior_log_prob(1024).value
+        k = n_latent // prior.n_pseudo_points
+        log_evidence -= log_prob_of_signs(prior, k, 1024).value
     return _with_sites(given, n_latent, ep.tau, ep.weights, log_evidence)
 
 
