@@ -4,6 +4,7 @@ python3 dev.py quickstart [arguments]  runs examples/quickstart.py
 python3 dev.py test [arguments]        runs pytest, in two processes; "-n 0" gives one
 python3 dev.py lint                    runs ruff and mypy
 python3 dev.py docs [arguments]        runs Sphinx, and with it the pages that compute
+python3 dev.py install                 installs what all of these need, once for all
 
 The environment is .venv beside this file. It is made, and the package installed in it in
 editable mode, at the first run and whenever pyproject.toml or the version of Python changed.
@@ -119,14 +120,14 @@ def venv_works():
     return version == sys.version.split()[0] and os.path.realpath(prefix) == os.path.realpath(VENV)
 
 
-def prepare(extra):
-    """Make the environment and install the package with the extra, where not yet done."""
+def prepare(*extras):
+    """Make the environment and install the package with the extras, where not yet done."""
     wanted = wanted_stamp()
     stamp = read_stamp()
     installed = stamp.pop("extras", [])
     if stamp != wanted:
         installed = []
-    if extra in installed and os.path.exists(venv_python()):
+    if set(extras) <= set(installed) and os.path.exists(venv_python()):
         return
     start = time.time()
     if os.path.exists(STAMP):
@@ -138,7 +139,7 @@ def prepare(extra):
         code = run([base, "-m", "venv", "--clear", VENV])
         if code:
             fail("dev.py: making the virtual environment %s failed." % VENV, code)
-    extras = sorted(set(installed) | {extra})
+    extras = sorted(set(installed).union(extras))
     say("Installing pymc_skewgp[%s] (about a minute the first time) ..." % ",".join(extras))
     # The name of the folder may hold brackets or spaces: "." with cwd does not mind.
     target = ".[%s]" % ",".join(extras)
@@ -148,6 +149,14 @@ def prepare(extra):
         fail("dev.py: installing the package (pip install --editable '%s') failed." % target, code)
     write_stamp(wanted, extras)
     say("Installed in %.0f s." % (time.time() - start))
+
+
+def install(arguments):
+    """Install what all commands need, so that they may then run side by side."""
+    if arguments:
+        fail("dev.py install takes no arguments.", 2)
+    prepare(*EXTRAS.values())
+    return 0
 
 
 def quickstart(arguments):
@@ -202,7 +211,13 @@ def docs(arguments):
 
 def main(arguments):
     """Run one command and return its exit code."""
-    commands = {"quickstart": quickstart, "test": test, "lint": lint, "docs": docs}
+    commands = {
+        "quickstart": quickstart,
+        "test": test,
+        "lint": lint,
+        "docs": docs,
+        "install": install,
+    }
     name = arguments[0] if arguments else None
     if name in ("-h", "--help"):
         say(__doc__.strip())

@@ -11,6 +11,7 @@ from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
     BoundaryOptimumWarning,
+    ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
     DoublePrecisionError,
     EPConvergenceWarning,
@@ -20,6 +21,7 @@ from pymc_skewgp._errors import (
     LowEffectiveSampleWarning,
     NotConjugateError,
     NotConjugateWarning,
+    NotDifferentiableError,
     NotPositiveDefiniteError,
     OptimumConvergenceWarning,
     SkewGPWarning,
@@ -33,14 +35,18 @@ from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.frechet import maximize_frechet_bound
 from pymc_skewgp._learn.hyperparameters import find_hyperparameters
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
+from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp._model.distributions.multinomial_probit import MultinomialProbit
+from pymc_skewgp._model.distributions.preference_probit import PreferenceProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 from pymc_skewgp._model.steps.lin_ess import LinESS
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._plots import (
     plot_coverage,
     plot_latent_band,
@@ -60,8 +66,10 @@ __all__ = [
     "Approximation",
     "BernoulliProbit",
     "BoundaryOptimumWarning",
+    "ChoiceProbit",
     "Comparison",
     "ConjugateStep",
+    "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
     "DoublePrecisionError",
     "EPConvergenceWarning",
@@ -69,6 +77,7 @@ __all__ = [
     "FlatOptimumWarning",
     "HyperparameterFit",
     "InexactStepWarning",
+    "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
     "LatentPosterior",
@@ -76,10 +85,13 @@ __all__ = [
     "LowEffectiveSampleWarning",
     "MarginalProbit",
     "Moments",
+    "MultinomialProbit",
     "NotConjugateError",
     "NotConjugateWarning",
+    "NotDifferentiableError",
     "NotPositiveDefiniteError",
     "OptimumConvergenceWarning",
+    "PreferenceProbit",
     "Probability",
     "Problem",
     "SkewGP",

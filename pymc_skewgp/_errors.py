@@ -24,6 +24,14 @@ class ContradictoryPseudoPointsError(DoublePrecisionError):
     """Signs at pseudo-points so improbable that round-off in the covariance decides the answer."""
 
 
+class ContradictoryConstraintsError(DoublePrecisionError):
+    """Constraints that hold only by their nugget, or beyond double precision, given the data."""
+
+
+class NotDifferentiableError(ValueError):
+    """A derivative was asked of a process whose kernel does not have it, or not for certain."""
+
+
 class NotConjugateError(ValueError):
     """A variable is not a SkewGP whose only children are observations with a known likelihood.
 

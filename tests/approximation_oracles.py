@@ -1,6 +1,6 @@
 """Gaussian approximations and exact marginals by dense, slow means of their own.
 
-Points where f is told something have one linear condition each: a f + b + noise e > 0 with standard
+Points where f is conditioned have one linear condition each: a f + b + noise e > 0 with standard
 normal e. A probit label y is a = 2y - 1, b = 0, noise 1; a pseudo-point has noise 0.
 """
 
@@ -34,11 +34,11 @@ def rbf(variance=2.0, lengthscale=1.0):
     return kernel
 
 
-def continued(told: Gaussian, prior_mean, K, n):
+def continued(given: Gaussian, prior_mean, K, n):
     """A Gaussian at the first n points carried to all points by GP regression on it."""
     gain = np.linalg.solve(K[:n, :n], K[:n]).T
-    mean = prior_mean + gain @ (told.mean - prior_mean[:n])
-    return Gaussian(mean, K - gain @ (K[:n, :n] - told.cov) @ gain.T, told.log_evidence)
+    mean = prior_mean + gain @ (given.mean - prior_mean[:n])
+    return Gaussian(mean, K - gain @ (K[:n, :n] - given.cov) @ gain.T, given.log_evidence)
 
 
 def sequential_ep(prior_mean, K, a, b, noise, sweeps=200) -> Gaussian:

@@ -200,9 +200,9 @@ def test_sets_that_pmlb_does_not_give_are_left_out_of_the_list_with_a_warning(
         return X, LABELS if name == "made_up" else np.ones(6)
 
     package(monkeypatch, fetch, classification=("withdrawn", "made_up", "one_class"))
-    with pytest.warns(UserWarning, match="left out") as told:
+    with pytest.warns(UserWarning, match="left out") as found:
         assert datasets.pmlb_sizes(None) == [("made_up", 4, 2)]
-    assert [str(warning.message).split()[0] for warning in told] == ["one_class", "withdrawn"]
+    assert [str(warning.message).split()[0] for warning in found] == ["one_class", "withdrawn"]
 
 
 # --- images --------------------------------------------------------------------------------------

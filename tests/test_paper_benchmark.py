@@ -1,4 +1,4 @@
-"""The commands that reproduce the paper's tables, on a minute's worth of made-up data."""
+"""The commands that reproduce the paper's tables, on made-up data of a minute."""
 
 import csv
 import gzip
@@ -58,7 +58,7 @@ def test_pmlb_goes_on_where_it_was_and_does_not_depend_on_the_jobs(data, tmp_pat
     ]
     assert not any(row["failure"] for row in found)
     for row in found:
-        # A sign with noise of .3 is worth some .7 bits; 12 test rows of it leave a wide margin.
+        # A sign with noise of .3 gains some .7 bits; 12 test rows of it leave a wide margin.
         assert 0.2 < float(row["information"]) <= 1.0
         assert float(row["accuracy"]) >= 0.75
     again = tmp_path / "again"
@@ -184,7 +184,7 @@ def test_figures_that_need_no_data_are_drawn(tmp_path):
         assert np.std(image[..., :3]) > 0.05  # not blank
 
 
-def test_unknown_figures_are_told_of(tmp_path):
+def test_unknown_figures_are_reported(tmp_path):
     done = draw_figures("density", "--out", tmp_path)
     assert done.returncode == 2
     assert "no figure density: there are densities, prior_draws" in done.stderr
@@ -192,7 +192,7 @@ def test_unknown_figures_are_told_of(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "no --data DIR was given, and the package pmlb"),
         (["--sets", "iris"], "No data set 'iris': no --data DIR was given"),
@@ -200,7 +200,7 @@ def test_unknown_figures_are_told_of(tmp_path):
         (["--data", "data", "--sets", "iriss"], "iriss.npz is not there (but iris)"),
     ],
 )
-def test_data_that_cannot_be_had_are_told_of(arguments, told, tmp_path):
+def test_data_that_cannot_be_had_are_reported(arguments, message, tmp_path):
     # Where the package pmlb is installed, it would fetch them.
     (tmp_path / "pmlb.py").write_text("raise ImportError('not installed')")
     (tmp_path / "data" / "pmlb").mkdir(parents=True)
@@ -216,12 +216,12 @@ def test_data_that_cannot_be_had_are_told_of(arguments, told, tmp_path):
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["pmlb", "--methods", "GP-L", "GP-EP"], "not for GP-EP, which comes with SkewGP2"),
         (["timing", "--methods", "ess", "GP-L"], "ess, lin_ess, twisted, not for GP-L"),
@@ -230,13 +230,13 @@ def test_data_that_cannot_be_had_are_told_of(arguments, told, tmp_path):
         (["timing", "--sizes", "50", "0"], "0 is not a whole number above 0"),
     ],
 )
-def test_what_makes_no_sense_is_told_of(
-    arguments, told, tmp_path, benchmarks_on_path, monkeypatch, capsys
+def test_what_makes_no_sense_is_reported(
+    arguments, message, tmp_path, benchmarks_on_path, monkeypatch, capsys
 ):
     import paper
 
     monkeypatch.setattr(sys, "argv", ["paper.py", *arguments, "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="2"):
         paper.main()
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -26,7 +26,7 @@ def modules():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory, modules):
-    """Sets on which skewness above 1 is worth .05 bits over EP, half of them; and one not whole."""
+    """Sets on which skewness above 1 gains .05 bits over EP, half of them; and one not whole."""
     summary = modules[0]
     folder = tmp_path_factory.mktemp("results")
     rng = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def results(tmp_path_factory, modules):
         for fold in range(5 if i < N_SETS else 4):
             noise = 0.1 * rng.normal()  # of the fold, the same for all methods
             for method in summary.METHODS:
-                worth = {"GP-L": -0.2, "SkewGP0": GAIN * (i % 2), "SkewGP2": GAIN * (i % 2)}
+                gain = {"GP-L": -0.2, "SkewGP0": GAIN * (i % 2), "SkewGP2": GAIN * (i % 2)}
                 rows.append(
                     {
                         "set": f"set {i:02}",
@@ -44,7 +44,7 @@ def results(tmp_path_factory, modules):
                         "method": method,
                         "n": 100 + 7 * i,
                         "d": 2 + i % 5,
-                        "information": level + noise + worth.get(method, 0.0),
+                        "information": level + noise + gain.get(method, 0.0),
                         "accuracy": 0.5 + 0.5 * level,
                         "log_evidence": -10.0,
                         "skewness": skewness,
@@ -103,8 +103,8 @@ def test_priors_are_compared_where_they_were_tried(modules, results, tmp_path):
     summary = modules[0]
     rows = pd.read_csv(results / "paper_pmlb.csv")
     tried = rows[(rows["method"] == "GP-EP") & rows["set"].isin(["set 00", "set 01", "set 02"])]
-    for name, worth in (("SkewGP0-P", 0.2), ("EP@0-P", 0.15)):
-        extra = tried.assign(method=name, information=tried["information"] + worth)
+    for name, gain in (("SkewGP0-P", 0.2), ("EP@0-P", 0.15)):
+        extra = tried.assign(method=name, information=tried["information"] + gain)
         rows = pd.concat([rows, extra])
     lost = (rows["set"] == "set 02") & (rows["method"] == "EP@0-P") & (rows["fold"] == 1)
     rows[~lost].to_csv(tmp_path / "paper_pmlb.csv", index=False)

@@ -1,4 +1,4 @@
-"""BLAS threads are held at one where they do not pay, and given back."""
+"""BLAS threads are limited to one where more do not pay, and the limit ends."""
 
 import multiprocessing
 import threading
@@ -95,7 +95,7 @@ def in_child(queue):
 def test_a_forked_process_has_one_whatever_the_size():
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    with few_blas_threads(100):  # held in the parent at the fork, and computed with before
+    with few_blas_threads(100):  # limited in the parent at the fork, and computed with before
         np.linalg.cholesky(2.0 * np.eye(300))
         child = context.Process(target=in_child, args=(queue,))
         child.start()

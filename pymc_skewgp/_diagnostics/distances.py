@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
 

@@ -16,7 +16,7 @@ from pymc_skewgp._diagnostics.distances import (
 )
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._diagnostics.scores import brier_score, information_score
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
 

@@ -1,11 +1,16 @@
 """What the exact posterior accepts: inputs, labels, pseudo-points."""
 
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._validation import (
     FloatArray,
     as_matrix,
+    as_real_array,
     as_vector,
     refuse_masked,
     refuse_other_kinds,
@@ -50,6 +55,65 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
         f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
         f"{shown}. For other codes use ({name} == positive_class)."
     )
+
+
+def as_values(y: ArrayLike, n: int, name: str = "y") -> FloatArray:
+    """Finite values, one a row of X, as a copy."""
+    values = as_real_array(name, y)
+    if values.shape != (n,):
+        raise ValueError(
+            f"{name} must have shape ({n},), one value for each row of X; got {values.shape}."
+        )
+    if not np.isfinite(values).all():
+        count = int((~np.isfinite(values)).sum())
+        raise ValueError(
+            f"{name} must be finite, found {count} NaN or infinite value(s): drop those rows of X "
+            f"and {name}."
+        )
+    return values.copy()
+
+
+def as_integers(y: ArrayLike, n: int, meaning: str, name: str = "y") -> NDArray[np.int64]:
+    """Integers, one a row of X; `meaning` is what each of them is."""
+    values = as_values(y, n, name)
+    whole = np.floor(values)
+    if not (whole == values).all():
+        i = int(np.argmax(whole != values))
+        raise ValueError(
+            f"{name} must hold integers, one {meaning} for each row of X; row {i} has "
+            f"{values[i]:.6g}."
+        )
+    return whole.astype(np.int64)
+
+
+def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:
+    """Places in `names` of what y holds; numbers are places where no name is a number."""
+    refuse_masked("y", y)
+    found = np.asarray(y)
+    if found.shape != (n,):
+        raise ValueError(
+            f"y must have shape ({n},), one category for each row of X; got {found.shape}."
+        )
+    known = {name: code for code, name in enumerate(names)}
+    if found.dtype.kind in "iufb" and not any(isinstance(name, Number) for name in names):
+        known = {code: code for code in range(len(names))}
+    entries = found.tolist()
+    unknown = [entry for entry in entries if entry not in known]
+    if unknown:
+        shown = ", ".join(map(repr, dict.fromkeys(unknown[:5])))
+        raise ValueError(
+            f"y must hold the categories {list(known)}; found {shown} in {len(unknown)} row(s)."
+        )
+    return np.array([known[entry] for entry in entries], dtype=np.int64)
+
+
+def frozen_copy(value: Any) -> Any:
+    """An array of its own that nobody can change; numbers, graphs and None as they are."""
+    if not np.ndim(value) or hasattr(value, "owner"):
+        return value
+    copy = np.array(value)
+    copy.flags.writeable = False
+    return copy
 
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:

@@ -1,17 +1,20 @@
 """Binary labels under a probit link."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, ndtr, ndtri, owens_t
+from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
 from pymc_skewgp._observations.arguments import as_labels
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._observations.probability import (
+    Probability,
+    interval_probability,
+    probability_variance,
+)
 from pymc_skewgp._validation import FloatArray
 
 
@@ -56,14 +59,6 @@ class BernoulliProbit(Likelihood):
         # In place: for thousands of draws fresh memory costs as much as the function.
         return np.asarray(log_ndtr(z, out=z))
 
-    def derivatives(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First, and minus the second, derivative of the log likelihood in f."""
-        side = _toward(y)
-        z = side * f
-        ratio = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
-        # Far in the wrong tail the curvature tends to 1; round-off must not make it negative.
-        return side * ratio, np.clip(ratio * (z + ratio), 0.0, 1.0)
-
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data:
@@ -83,43 +78,9 @@ class BernoulliProbit(Likelihood):
         return {"p_mean": probability.value, "p_mean_se": probability.std_error}
 
 
-class Probability(NamedTuple):
-    """A probability at each point, with its Monte Carlo standard error."""
-
-    value: FloatArray
-    std_error: FloatArray
-
-
 def label_probability(mixture: Mixture) -> Probability:
-    r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`.
-
-    To S effective draws one is added that stands for what no draw has met, a Gaussian of the
-    same mean and variance: less than a standard error where the draws know better, and where
-    they do not, in a tail beyond 1/S, no label is called impossible. There the standard error
-    is that of S draws of that Gaussian too, as draws that all missed a tail do not tell how
-    far their mean is off.
-    """
-    weights = mixture.weights
-    p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
-    mean = p @ weights
-    if mixture.exact:
-        return Probability(mean, np.zeros(mean.size))
-    p -= mean[:, None]
-    error = weighted_error(p, weights, mixture.replicate)
-    n_effective = 1.0 / float(weights @ weights)
-    share = 1.0 / (1.0 + n_effective)
-    centre, sd, _ = mixture.moments
-    total = 1.0 + sd**2
-    other = ndtr(centre / np.sqrt(total))
-    # And its label is one of two.
-    doubt = share**2 * other * (1.0 - other)
-    tail = np.minimum(other, 1.0 - other)
-    spread = probability_variance(tail, (total - 1.0 - mixture.variance) / total)
-    # The chance that no draw was there; if so, it holds no more than the share of one.
-    missed = np.exp(-n_effective * np.minimum(tail, np.minimum(mean, 1.0 - mean)))
-    missed *= share / np.maximum(tail, share)
-    error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
-    return Probability(mean + share * (other - mean), error)
+    r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`."""
+    return interval_probability(mixture, 0.0, np.inf)
 
 
 def probability_sd(mixture: Mixture) -> FloatArray:
@@ -132,21 +93,6 @@ def probability_sd(mixture: Mixture) -> FloatArray:
     between = (p - (p @ mixture.weights)[:, None]) ** 2
     sd: FloatArray = np.sqrt((within + between) @ mixture.weights)
     return sd
-
-
-def probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
-    r"""Variance of :math:`\Phi(a)` over a Gaussian a with mean p of it.
-
-    .. math:: p - p^2 - 2 T\{z, \sqrt{(1 - \rho) / (1 + \rho)}\}, \qquad
-        \rho = \mathrm{var}(a) / (1 + \mathrm{var}(a))
-
-    with p = Phi(z): the probability that two standard normals of correlation rho are both below z,
-    less the square (Owen 1956, doi:10.1214/aoms/1177728074).
-    """
-    rho = np.clip(correlation, 0.0, 1.0)
-    both = 2.0 * owens_t(ndtri(p), np.sqrt((1.0 - rho) / (1.0 + rho)))
-    variance: FloatArray = np.maximum(p - p**2 - both, 0.0)
-    return variance
 
 
 def _toward(y: NDArray[np.int64]) -> FloatArray:

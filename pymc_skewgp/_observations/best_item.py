@@ -4,8 +4,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.weights import weighted_error
-from pymc_skewgp._observations.bernoulli_probit import Probability
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._validation import FloatArray
 
 MOST_ITEMS = 256  # whose every pair is compared: some 30000 of them

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_skewgp._observations.arguments import as_values, frozen_copy
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, points
-from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+from pymc_skewgp._validation import FloatArray, as_vector
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -55,27 +56,14 @@ class Gaussian(Likelihood):
     sigma: Any
 
     def __post_init__(self) -> None:
-        if np.ndim(self.sigma) and not hasattr(self.sigma, "owner"):  # no graph: numbers, a copy
-            sigma = np.array(self.sigma)
-            sigma.flags.writeable = False
-            object.__setattr__(self, "sigma", sigma)
+        object.__setattr__(self, "sigma", frozen_copy(self.sigma))
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with `sigma` checked against them."""
-        values = as_real_array("y", y)
-        if values.shape != (n,):
-            raise ValueError(
-                f"y must have shape ({n},), one value for each row of X; got {values.shape}."
-            )
-        if not np.isfinite(values).all():
-            count = int((~np.isfinite(values)).sum())
-            raise ValueError(
-                f"y must be finite, found {count} NaN or infinite value(s): drop those rows of X "
-                "and y."
-            )
+        values = as_values(y, n)
         if not (as_vector("sigma", self.sigma, n) > 0).all():
             raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
-        return values.copy()
+        return values
 
     def observations(self, y: Data, n: int) -> Observations:
         """One point a value."""
@@ -83,8 +71,7 @@ class Gaussian(Likelihood):
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log N(y_i; f_i, sigma_i^2)."""
-        sigma = as_vector("sigma", self.sigma, y.size)
-        return -0.5 * ((y - f) / sigma) ** 2 - np.log(sigma) - 0.5 * _LOG_2PI
+        return log_density(y, f, as_vector("sigma", self.sigma, y.size))
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -104,3 +91,8 @@ class Gaussian(Likelihood):
             return {}
         mean, sd, _ = mixture.moments
         return {"y_mean": mean, "y_sd": np.hypot(sd, float(self.sigma))}
+
+
+def log_density(y: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
+    """Log N(y; mean, sd^2)."""
+    return -0.5 * ((y - mean) / sd) ** 2 - np.log(sd) - 0.5 * _LOG_2PI

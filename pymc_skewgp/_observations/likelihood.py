@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray
 
 Data = NDArray[Any]
@@ -27,9 +28,15 @@ class Likelihood(ABC):
     # Further dimensions of y, where an observation is not one number.
     y_inner_dims: tuple[str, ...] = ()
     # Further dimensions of what is predicted, after that of the point, by variable.
-    predicted_dims: Mapping[str, tuple[str, ...]] = {}
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Dimension that tells functions apart, where there are several.
     function_dim: str = "function"
+    # What of the functions the rows are of: a derivative, or None for themselves.
+    derivative: Derivative | None = None
+    # Whether there is a y that can be replicated, or else only a statement about f.
+    has_data: ClassVar[bool] = True
+    # Whether S is in units of the prior variance of what the rows are of.
+    relative_noise: ClassVar[bool] = False
 
     @abstractmethod
     def as_data(self, y: ArrayLike, n: int) -> Data:
@@ -62,6 +69,10 @@ class Likelihood(ABC):
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Coordinates of dimensions that only this likelihood has, such as names of categories."""
         return {}
+
+    def observed(self, y: Data) -> dict[str, Data]:
+        """The data by name, one for each observation: what a DataTree shows of them."""
+        return {"y": y}
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """What is predicted at new points given draws of f there, by name."""

@@ -1,7 +1,7 @@
 """What was observed of a Gaussian vector: rows that are points or intervals."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,9 @@ class Observations:
         Limits of the intervals, infinities allowed; what they are at points has no meaning.
     value : ndarray, shape (m,)
         v at points; NaN at intervals.
+    log_constant : float, default 0
+        What the log probability of the data has beyond that of the rows, such as log of the orders
+        in which trials may have come.
     """
 
     A: Design
@@ -45,6 +48,7 @@ class Observations:
     lower: FloatArray
     upper: FloatArray
     value: FloatArray
+    log_constant: float = field(default=0.0, kw_only=True)
 
     @property
     def n_rows(self) -> int:
@@ -72,7 +76,7 @@ class Observations:
         return np.asarray(self.A @ matrix[: self.A.shape[1]])
 
     def rows(self, chosen: NDArray[np.bool_]) -> "Observations":
-        """Only the rows that are `chosen`, for the same f."""
+        """Only the rows that are `chosen`, for the same f, and no constant."""
         return Observations(
             as_matrix(self.A, self.n_rows)[chosen],
             self.a[chosen],
@@ -110,6 +114,7 @@ def stacked(parts: Sequence[Observations], sizes: Sequence[int] | None = None) -
         np.concatenate([part.lower for part in parts]),
         np.concatenate([part.upper for part in parts]),
         np.concatenate([part.value for part in parts]),
+        log_constant=sum(part.log_constant for part in parts),
     )
 
 

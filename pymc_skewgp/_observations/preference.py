@@ -1,8 +1,8 @@
 """Comparisons of two items: which of them is better, or that neither is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,9 +64,9 @@ class Preference(Likelihood):
 
     With one utility an item, comparisons are more rows than there are utilities, and their
     covariance is singular. So each comparison keeps some noise of its own, as if utilities had
-    noise of standard deviation 1e-4 where there is no other, and of 1e-4 `sigma`, but at least 1e-6,
-    beside noise of items. What is nearer than that is decided at random. Where f is of another size,
-    give a small `sigma` instead of 0.
+    noise of standard deviation 1e-4 where there is no other, and of 1e-4 `sigma`, but at least
+    1e-6, beside noise of items. What is nearer than that is decided at random. Where f is of
+    another size, give a small `sigma` instead of 0.
 
     References
     ----------
@@ -95,7 +95,7 @@ class Preference(Likelihood):
 
     y_dim = "comparison"
     y_inner_dims = ("role",)
-    predicted_dims = {"p_beats": ("pred_id_other",)}  # noqa: RUF012
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
 
     def __post_init__(self) -> None:
         if self.noise not in ("fresh", "item"):

@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
+
+
+class Derivative(NamedTuple):
+    """A derivative of a function: in which feature, a column of X, and how many times."""
+
+    feature: int
+    order: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,10 +26,13 @@ class Values:
     X : ndarray, shape (n, d)
     n_functions : int, default 1
         K: the first K functions that there are.
+    derivative : Derivative, optional
+        What is taken of the functions; None for themselves.
     """
 
     X: FloatArray
     n_functions: int = 1
+    derivative: Derivative | None = None
 
     @property
     def size(self) -> int:
@@ -48,3 +59,13 @@ def input_index(parts: Sequence[Values]) -> IntArray:
 def function_index(parts: Sequence[Values]) -> IntArray:
     """Which function each value of the parts is of."""
     return np.concatenate([np.tile(np.arange(p.n_functions), p.X.shape[0]) for p in parts])
+
+
+def derivative_groups(parts: Sequence[Values]) -> dict[Derivative | None, IntArray]:
+    """Which of `stacked_inputs` belong to each derivative."""
+    starts = np.cumsum([0, *(part.X.shape[0] for part in parts)])
+    groups: dict[Derivative | None, list[IntArray]] = {}
+    for start, part in zip(starts, parts, strict=False):
+        rows = np.arange(start, start + part.X.shape[0])
+        groups.setdefault(part.derivative, []).append(rows)
+    return {derivative: np.concatenate(rows) for derivative, rows in groups.items()}

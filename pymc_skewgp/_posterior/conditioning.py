@@ -74,7 +74,7 @@ class Conditioning:
     mean, factor : ndarray, shape (q,) and (q, r)
         Of z given the points: z = mean + factor c, with standard normal c.
     log_density : float
-        Log density of the points; 0 without any.
+        Log density of the points, 0 without any, and the constant of the observations.
     lower, upper : ndarray, shape (m,)
         Limits of u, one for each interval.
     cov : Covariance
@@ -86,7 +86,8 @@ class Conditioning:
     ) -> None:
         self._prior_cov = cov
         given = given_points(mean, cov, observations)
-        self.mean, self.factor, self.log_density = given.mean, given.cov.factor, given.log_density
+        self.mean, self.factor = given.mean, given.cov.factor
+        self.log_density = given.log_density + observations.log_constant
         self._points = given.points
         self._intervals = rows = given.intervals
         centre = rows.of(given.mean) + rows.a
@@ -98,6 +99,16 @@ class Conditioning:
     def n_rows(self) -> int:
         """Length m of u."""
         return self.lower.size
+
+    @property
+    def noise(self) -> FloatArray:
+        """Variances of the noise of the intervals, or its covariance."""
+        return self._intervals.S
+
+    @property
+    def noise_variances(self) -> FloatArray:
+        """Variances of the noise of u, which is part of G, shape (m,)."""
+        return self._intervals.variances
 
     @cached_property
     def _chol(self) -> FloatArray:

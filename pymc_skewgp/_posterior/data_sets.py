@@ -1,17 +1,26 @@
 """Data of one kind, or of several kinds on the same latent functions."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.values import Values
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior_values import variances_of
 from pymc_skewgp._validation import FloatArray
+
+BoolArray = NDArray[np.bool_]
+# Noise of more than this share of the variance is noise in its own right.
+_MOST_NUGGET = 1e-4
+# Of limits, in standard deviations of the noise: the nugget itself.
+_LEAST_WIDTH = 8.0
 
 
 class DataSet(NamedTuple):
@@ -34,7 +43,8 @@ class DataSet(NamedTuple):
     @property
     def values(self) -> Values:
         """What of the functions it is about."""
-        return Values(self.X, self.likelihood.n_functions(self.y))
+        known = self.likelihood
+        return Values(self.X, known.n_functions(self.y), known.derivative)
 
     def named(self, variable: str) -> str:
         """What a variable that belongs to it is called; standard errors end in ``_se``."""
@@ -70,7 +80,7 @@ def as_data_sets(X: Any, y: Any, likelihood: Any) -> tuple[DataSet, ...]:
 
 def kinds_of(X: Any, y: Any, likelihood: Any) -> dict[str, tuple[Any, Any, Any]]:
     """(X, y, likelihood) by name, not checked; the name is empty where there is only one."""
-    if y is not None:
+    if y is not None or not getattr(likelihood, "has_data", True):
         return {"": (X, y, likelihood)}
     if isinstance(X, Mapping):
         kinds = {str(name): kind for name, kind in X.items()}
@@ -95,10 +105,18 @@ def kinds_of(X: Any, y: Any, likelihood: Any) -> dict[str, tuple[Any, Any, Any]]
     return kinds
 
 
-def rows_of(sets: tuple[DataSet, ...]) -> Observations:
-    """Rows of all of them, one after the other, of the values that `DataSet.values` are."""
-    parts = [data.likelihood.observations(data.y, data.X.shape[0]) for data in sets]
-    return stacked(parts, [data.values.size for data in sets])
+def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, BoolArray]:
+    """Rows of all of them, one after the other, of the values that `DataSet.values` are.
+
+    And which of these rows are constraints, whose noise is only a nugget.
+    """
+    parts, constrained = [], []
+    for data in sets:
+        rows = data.likelihood.observations(data.y, data.X.shape[0])
+        relative = data.likelihood.relative_noise
+        constrained.append(np.full(rows.n_rows, relative) & (rows.variances < _MOST_NUGGET))
+        parts.append(_in_prior_units(rows, prior, data) if relative else rows)
+    return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
 
 
 def updated_sets(
@@ -137,7 +155,36 @@ def as_likelihood(likelihood: Any) -> Likelihood:
 
 def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
     inputs, known = as_inputs("X", X), as_likelihood(likelihood)
+    d = inputs.shape[1]
+    if known.derivative is not None and known.derivative.feature >= d:
+        raise ValueError(
+            f"the derivative is in feature {known.derivative.feature}, but X has {d} column(s), "
+            f"features 0 to {d - 1}."
+        )
     return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
+
+
+def _in_prior_units(rows: Observations, prior: Prior, data: DataSet) -> Observations:
+    """Constraints, with noise that was a share of the prior variance of what they limit."""
+    variances = variances_of(prior, "X", data.values)
+    named = f" in the data {data.name!r}" if data.name else ""
+    if not (variances > 0).all():
+        raise ValueError(
+            f"what is constrained{named} has no variance at {int((variances <= 0).sum())} of "
+            f"{variances.size} point(s): the kernel does not depend on that feature there, or its "
+            "derivative is a constant."
+        )
+    noise = rows.S * variances
+    width = rows.upper - rows.lower
+    narrow = width < _LEAST_WIDTH * np.sqrt(noise)
+    if narrow.any():
+        i = int(np.argmax(narrow))
+        raise ValueError(
+            f"limits of the constraint{named} are closer together than its nugget in "
+            f"{int(narrow.sum())} row(s): row {i} has the width {width[i]:.3g}. Lower the nugget, "
+            "or give such values as data, under Gaussian."
+        )
+    return replace(rows, S=noise)
 
 
 def n_functions(sets: tuple[DataSet, ...]) -> int:

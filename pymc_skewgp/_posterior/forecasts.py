@@ -12,9 +12,10 @@ from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit, Probability
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.best_item import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals

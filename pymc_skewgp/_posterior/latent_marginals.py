@@ -16,11 +16,8 @@ from pymc_skewgp._gaussian.mixture import (
     mixture_quantiles,
 )
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.bernoulli_probit import (
-    Probability,
-    label_probability,
-    probability_sd,
-)
+from pymc_skewgp._observations.bernoulli_probit import label_probability, probability_sd
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 
 

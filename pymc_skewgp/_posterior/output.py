@@ -44,23 +44,29 @@ def sample_tree(
         likelihood, y, size = data.likelihood, data.y, data.values.size
         own = _by_function(f[..., start : start + size], data)
         start += size
-        log_likelihood = likelihood.log_likelihood(y, own)
         X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
+        row = data.named("obs_id")
         groups["posterior"][f_name] = own
-        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
-        groups["log_likelihood"][y_name] = log_likelihood
-        groups["observed_data"][y_name] = y
         groups["constant_data"][X_name] = data.X
-        row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
         dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
         dims[X_name] = [row, "feature"]
-        dims[y_name] = [observed, *(data.named(inner) for inner in likelihood.y_inner_dims)]
-        one_each[y_name] = [observed]
-        coords |= {row: np.arange(data.X.shape[0]), observed: np.arange(log_likelihood.shape[-1])}
+        coords[row] = np.arange(data.X.shape[0])
+        if not likelihood.has_data:
+            continue
+        log_likelihood = likelihood.log_likelihood(y, own)
+        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
+        groups["log_likelihood"][y_name] = log_likelihood
+        observed = data.named(likelihood.y_dim)
+        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
+        for name, values in likelihood.observed(y).items():
+            groups["observed_data"][data.named(name)] = values
+            dims[data.named(name)] = [observed, *inner]
+        dims[y_name], one_each[y_name] = [observed, *inner], [observed]
+        coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= _own_coords(data)
-    return as_datatree(
-        groups, dims=dims, coords=coords, attrs=attrs, dims_of={"log_likelihood": one_each}
-    )
+    present = {name: group for name, group in groups.items() if group}
+    apart = {"log_likelihood": one_each} if one_each else {}
+    return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
 
 
 def predictions_tree(
@@ -109,7 +115,7 @@ def predictions_tree(
         summary |= {data.named(name): x for name, x in found.items()}
         for name in (*found, *draws):
             further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
-            dims[data.named(name)] = ["pred_id", *further]
+            dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]
         coords |= _own_coords(data)
     return as_datatree(
         {**groups, "predictions_summary": summary, "predictions_constant_data": {"X": X}},
@@ -119,14 +125,18 @@ def predictions_tree(
     )
 
 
-def _own_coords(data: DataSet) -> dict[str, Any]:
-    """Those of the likelihood; inside of an observation each data set has its own."""
-    inner = data.likelihood.y_inner_dims
-    known = data.likelihood.coords(data.y)
-    return {data.named(dim) if dim in inner else dim: known[dim] for dim in known}
-
-
 def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
     """Values of a data set with the functions in a dimension of their own, where it has several."""
     k = data.values.n_functions
     return f if k == 1 else f.reshape(*f.shape[:-1], data.X.shape[0], k)
+
+
+def _own_dim(data: DataSet, dim: str) -> str:
+    """What a dimension is called: functions are the same for all the data, categories are not."""
+    shared = (data.likelihood.function_dim, "pred_id_other")
+    return dim if dim in shared else data.named(dim)
+
+
+def _own_coords(data: DataSet) -> dict[str, Any]:
+    coords = data.likelihood.coords(data.y)
+    return {_own_dim(data, dim): values for dim, values in coords.items()}

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from pymc_skewgp._errors import NotDifferentiableError
 from pymc_skewgp._observations.arguments import refuse_coincident
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._sun.contradiction import refuse_contradictory_points
 from pymc_skewgp._validation import FloatArray, as_real_array, refuse_extreme_variances
 
@@ -17,6 +19,10 @@ class CovarianceFunction(Protocol):
 
     ``k(X)`` is the covariance of one set of rows, with ``k(X, diag=True)`` on its diagonal. What it
     has beyond ``k(X, X)`` is noise of each row, which no other row shares: a diagonal matrix.
+
+    Where derivatives of f are asked for it also has a method ``derivative(X, Xs, left, right)``,
+    the covariance (n, m) of a `Derivative` of f at X with another one at Xs, None for f itself; and
+    the mean function one ``derivative(X, derivative)``.
     """
 
     def __call__(
@@ -39,6 +45,8 @@ class Prior:
         Kernel and mean on arrays; what they return is checked at every call.
     pseudo_points : ndarray, shape (s, d)
     phase, truncation : ndarray, shape (s,)
+    coregion : ndarray, shape (K, K), optional
+        B, the covariance of K functions times the kernel. Default: independent ones.
     """
 
     cov_func: CovarianceFunction
@@ -46,6 +54,7 @@ class Prior:
     pseudo_points: FloatArray
     phase: FloatArray
     truncation: FloatArray
+    coregion: FloatArray | None = None
 
     @property
     def n_pseudo_points(self) -> int:
@@ -71,9 +80,15 @@ class Prior:
         refuse_contradictory_points(latent_cov, self.truncation)
         return latent_cov
 
-    def mean(self, name: str, points: FloatArray) -> FloatArray:
-        """Mean at `points`, which the caller knows as `name`."""
-        value = as_real_array(f"mean_func at {name}", self.mean_func(points))
+    def mean(
+        self, name: str, points: FloatArray, derivative: Derivative | None = None
+    ) -> FloatArray:
+        """Mean of f, or of a derivative of it, at `points`, which the caller knows as `name`."""
+        if derivative is None:
+            found = self.mean_func(points)
+        else:
+            found = _method(self.mean_func, "mean_func")(points, derivative)
+        value = as_real_array(f"mean_func at {name}", found)
         if value.shape != points.shape[:1]:
             raise ValueError(
                 f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
@@ -98,3 +113,39 @@ class Prior:
         if diag or b is None:
             refuse_extreme_variances(f"cov_func at {name}", value if diag else value.diagonal())
         return value
+
+    def derivative_covariance(
+        self,
+        name: str,
+        a: FloatArray,
+        b: FloatArray,
+        left: Derivative | None,
+        right: Derivative | None,
+    ) -> FloatArray:
+        """Covariance of a derivative of f at `a` with one at `b`; None for f itself.
+
+        Raises
+        ------
+        NotDifferentiableError
+            When the kernel is not smooth enough, or an array function that has no derivatives.
+        """
+        found = _method(self.cov_func, "cov_func")(a, b, left, right)
+        value = as_real_array(f"cov_func at {name}", found)
+        if value.shape != (a.shape[0], b.shape[0]) or not np.isfinite(value).all():
+            raise ValueError(
+                f"the derivatives of cov_func at {name} have shape {value.shape} or NaN and "
+                f"infinite values, expected finite ones of shape {(a.shape[0], b.shape[0])}: check "
+                "its hyperparameters and the scale of the inputs."
+            )
+        return value
+
+
+def _method(function: Any, name: str) -> Any:
+    """Its method that gives derivatives."""
+    method = getattr(function, "derivative", None)
+    if method is None:
+        raise NotDifferentiableError(
+            f"{name} is a function of arrays without derivatives, which constraints on derivatives "
+            "need: use SkewGP(cov_func=...).posterior with a pm.gp.cov object."
+        )
+    return method

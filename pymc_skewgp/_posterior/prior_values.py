@@ -1,12 +1,25 @@
-"""Prior moments of values of several independent functions, each with the same kernel and mean."""
+r"""Prior moments of values of several functions, and of their derivatives.
+
+The functions have one kernel and mean, and are independent but for a coregionalization matrix B:
+:math:`\mathrm{cov}\{f_k(x), f_l(t)\} = B_{kl}\, k(x, t)`.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from pymc_skewgp._observations.values import Values, function_index, input_index, stacked_inputs
+from pymc_skewgp._observations.values import (
+    Derivative,
+    Values,
+    derivative_groups,
+    function_index,
+    input_index,
+    stacked_inputs,
+)
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
+
+_ROWS_AT_ONCE = 256
 
 
 def covariance_of(
@@ -16,24 +29,77 @@ def covariance_of(
 
     Without `b` they are one set of rows, with noise of the kernel of their own.
     """
-    kernel = prior.covariance(name, stacked_inputs(a), None if b is None else stacked_inputs(b))
+    kernel = kernel_of(prior, name, a, b)
     others = a if b is None else b
-    if all(part.n_functions == 1 for part in (*a, *others)):
+    if prior.coregion is None and all(part.n_functions == 1 for part in (*a, *others)):
         return kernel
+    left, right = function_index(a), function_index(others)
     matrix = kernel[np.ix_(input_index(a), input_index(others))]
-    matrix *= function_index(a)[:, None] == function_index(others)
+    k = max(part.n_functions for part in (*a, *others))
+    matrix *= between_functions(prior, k)[np.ix_(left, right)]
     return matrix
 
 
 def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
     """Variances, shape (n,), or covariances of the K functions at each input, shape (n, K, K)."""
-    variances = prior.covariance(name, part.X, diag=True)
+    if part.derivative is None:
+        variances = prior.covariance(name, part.X, diag=True)
+    else:
+        variances = _derivative_variances(prior, name, part.X, part.derivative)
+    between = between_functions(prior, part.n_functions)
     if part.n_functions == 1:
-        return variances
-    return np.asarray(variances[:, None, None] * np.eye(part.n_functions))
+        return np.asarray(variances * between[0, 0])
+    return np.asarray(variances[:, None, None] * between)
 
 
 def mean_of(prior: Prior, name: str, a: Sequence[Values]) -> FloatArray:
     """Their means."""
-    mean: FloatArray = prior.mean(name, stacked_inputs(a))[input_index(a)]
-    return mean
+    X = stacked_inputs(a)
+    mean = np.empty(X.shape[0])
+    for derivative, rows in derivative_groups(a).items():
+        mean[rows] = prior.mean(name, X[rows], derivative)
+    mean_of_values: FloatArray = mean[input_index(a)]
+    return mean_of_values
+
+
+def pseudo_point_correlation(prior: Prior, n_functions: int) -> FloatArray:
+    """Gamma of `Prior.latent_cov` for all functions: the first pseudo-point of each, the second."""
+    between = between_functions(prior, n_functions)
+    sd = np.sqrt(between.diagonal())
+    return np.asarray(np.kron(prior.latent_cov, between / sd / sd[:, None]), dtype=float)
+
+
+def between_functions(prior: Prior, n_functions: int) -> FloatArray:
+    """B, for the first functions."""
+    if prior.coregion is None:
+        return np.eye(n_functions)
+    return prior.coregion[:n_functions, :n_functions]
+
+
+def kernel_of(
+    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None
+) -> FloatArray:
+    """Covariance of one function at all the inputs, or of its derivatives there."""
+    X, rows = stacked_inputs(a), derivative_groups(a)
+    Xs, columns = (X, rows) if b is None else (stacked_inputs(b), derivative_groups(b))
+    if set(rows) | set(columns) == {None}:
+        return prior.covariance(name, X, None if b is None else Xs)
+    kernel = np.empty((X.shape[0], Xs.shape[0]))
+    for i, (left, own) in enumerate(rows.items()):
+        for j, (right, other) in enumerate(columns.items()):
+            if b is None and j < i:
+                block = kernel[np.ix_(other, own)].T
+            elif left is None and right is None:
+                block = prior.covariance(name, X[own], None if b is None else Xs[other])
+            else:
+                block = prior.derivative_covariance(name, X[own], Xs[other], left, right)
+            kernel[np.ix_(own, other)] = block
+    return kernel
+
+
+def _derivative_variances(
+    prior: Prior, name: str, X: FloatArray, derivative: Derivative
+) -> FloatArray:
+    parts = [X[i : i + _ROWS_AT_ONCE] for i in range(0, X.shape[0], _ROWS_AT_ONCE)]
+    found = [prior.derivative_covariance(name, x, x, derivative, derivative) for x in parts]
+    return np.concatenate([block.diagonal() for block in found])

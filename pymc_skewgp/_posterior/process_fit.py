@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
@@ -13,10 +14,16 @@ from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
-from pymc_skewgp._posterior.prior_values import covariance_of, mean_of, variances_of
+from pymc_skewgp._posterior.prior_values import (
+    covariance_of,
+    mean_of,
+    pseudo_point_correlation,
+    variances_of,
+)
 from pymc_skewgp._posterior.process import factored_process_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
@@ -37,6 +44,8 @@ class ProcessFit:
         What the data are about.
     observations : Observations
         Rows of these values.
+    constrained : ndarray of bool, shape (m,)
+        Which of them are constraints, which may contradict each other or the data.
 
     Attributes
     ----------
@@ -46,7 +55,14 @@ class ProcessFit:
         K times the number of pseudo-points.
     """
 
-    def __init__(self, prior: Prior, parts: Sequence[Values], observations: Observations) -> None:
+    def __init__(
+        self,
+        prior: Prior,
+        parts: Sequence[Values],
+        observations: Observations,
+        constrained: NDArray[np.bool_],
+    ) -> None:
+        self._constrained = constrained[~observations.is_point]
         self._prior, self._parts, self._observations = prior, tuple(parts), observations
         self.n_functions = max(part.n_functions for part in parts)
         self.n_latent = prior.n_pseudo_points * self.n_functions
@@ -70,7 +86,11 @@ class ProcessFit:
     def sampler(self) -> RectangleSampler:
         """EP and proposals, which the evidence and all draws share."""
         given = self.conditioning
-        return RectangleSampler(given.cov, given.lower, given.upper)
+        sampler = RectangleSampler(given.cov, given.lower, given.upper)
+        if self._constrained.any():
+            rows = np.flatnonzero(self._constrained) + self.n_latent
+            refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])
+        return sampler
 
     @property
     def fitted(self) -> bool:
@@ -85,6 +105,9 @@ class ProcessFit:
     def prior_log_prob(self, n_draws: int) -> Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
         prior, k = self._prior, self.n_functions
+        if prior.coregion is not None:
+            both, truncation = pseudo_point_correlation(prior, k), np.repeat(prior.truncation, k)
+            return log_prob_rectangle(both, -np.inf, truncation, n_draws, None, 0)
         one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
         return one._replace(value=k * one.value, std_error=k * one.std_error)
 

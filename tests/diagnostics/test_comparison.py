@@ -29,7 +29,7 @@ from pymc_skewgp._diagnostics.approximations import METHODS, Approximation
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._diagnostics.measures import Standard, as_summary, as_table, measured
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 
 X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])

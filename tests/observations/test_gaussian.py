@@ -37,7 +37,7 @@ def test_is_that_of_pymc(smooth):
     )
     with pm.Model() as model:
         gp = pm.gp.Marginal(cov_func=kernel(smooth), mean_func=mean)
-        # PyMC adds a jitter of 1e-6 to the variances unless it is told not to.
+        # PyMC adds a jitter of 1e-6 to the variances unless it is asked not to.
         gp.marginal_likelihood("y", X, Y, sigma=sigma, jitter=0.0)
         log_evidence = model.compile_logp()({})
         expected, variance = gp.predict(

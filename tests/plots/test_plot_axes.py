@@ -42,7 +42,7 @@ def test_axes_of_another_kind_are_refused():
         axes_for(ax, (3.0, 2.0))
 
 
-def test_missing_matplotlib_is_told_with_what_to_do(monkeypatch):
+def test_missing_matplotlib_is_reported_with_what_to_do(monkeypatch):
     monkeypatch.delitem(sys.modules, "matplotlib.axes")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):

@@ -89,8 +89,9 @@ def test_marginals():
 def test_exact_draws_give_the_exact_posterior_at_new_points():
     """Weighted draws from the prior at two labels, continued: moments by quadrature.
 
-    200000 draws whose weights are worth over a third: 1/sqrt(70000) = .004 of a deviation; five
-    of these, and for the skewness five times sqrt(15) of these: false alarms 1e-6 each.
+    200000 draws whose effective sample size is over a third of that: 1/sqrt(70000) = .004 of a
+    deviation; five of these, and for the skewness five times sqrt(15) of these: false alarms 1e-6
+    each.
     """
     x, sign = np.array([[0.0], [0.7]]), np.array([1.0, -1.0])
     everywhere = np.vstack([x, NEW])

@@ -327,13 +327,13 @@ class TestPseudoPoints:
     def test_large_truncation_is_the_gaussian_process(self):
         x, y = problem(15, seed=4)
         new = [1.0, 2.5, 9.0]
-        told = {"pseudo_points": [1.0, 4.0], "phase": [1, -1], "truncation": 30.0}
+        signs = {"pseudo_points": [1.0, 4.0], "phase": [1, -1], "truncation": 30.0}
         with_points, without = (
             [
                 SkewGPPosterior(x, y, cov_func=rbf(), random_seed=i + shift, **kwargs)
                 for i in range(N_SEEDS)
             ]
-            for shift, kwargs in ((0, told), (100, {}))
+            for shift, kwargs in ((0, signs), (100, {}))
         )
         pairs = list(zip(with_points, without, strict=True))
         agree([a.log_marginal_likelihood.value - b.log_marginal_likelihood.value
@@ -344,11 +344,11 @@ class TestPseudoPoints:
     def test_flipping_everything_flips_the_function(self):
         x, y = problem(10, seed=6)
         new = [0.5, 3.3]
-        told = {"cov_func": rbf(), "pseudo_points": [1.0, 4.0], "truncation": [0.1, -0.3]}
+        signs = {"cov_func": rbf(), "pseudo_points": [1.0, 4.0], "truncation": [0.1, -0.3]}
         pairs = [
             (
-                SkewGPPosterior(x, y, phase=[1, -1], random_seed=i, **told),
-                SkewGPPosterior(x, 1 - y, phase=[-1, 1], random_seed=100 + i, **told),
+                SkewGPPosterior(x, y, phase=[1, -1], random_seed=i, **signs),
+                SkewGPPosterior(x, 1 - y, phase=[-1, 1], random_seed=100 + i, **signs),
             )
             for i in range(N_SEEDS)
         ]
@@ -375,19 +375,19 @@ def summary(posterior: SkewGPPosterior, new: Any, name: str) -> np.ndarray:
     return tree["predictions_summary"][name].values
 
 
-TOLD = {
+SIGNS = {
     "gp": {},
     "skewed": {"pseudo_points": [1.0, 4.0], "phase": [1, -1], "truncation": [0.2, -0.3]},
 }
 
 
 class TestPrediction:
-    @pytest.mark.parametrize("name", TOLD)
+    @pytest.mark.parametrize("name", SIGNS)
     def test_probability_is_a_ratio_of_evidences(self, name):
         """p(y* = 1 | y) = p(y, y* = 1) / p(y), and the two labels' evidences add up."""
         x, y = problem(20, seed=8)
         new = 2.7
-        kwargs = {"cov_func": ou(2.0, 5.0), "mean_func": slope, **TOLD[name]}
+        kwargs = {"cov_func": ou(2.0, 5.0), "mean_func": slope, **SIGNS[name]}
 
         def make(seed, *label):
             return SkewGPPosterior(
@@ -406,10 +406,10 @@ class TestPrediction:
         # Corollary 2 of the paper as printed gives 1/2 wherever one looks.
         assert abs(direct.mean() - 0.5) > 0.1
 
-    @pytest.mark.parametrize("name", TOLD)
+    @pytest.mark.parametrize("name", SIGNS)
     def test_far_from_everything_is_the_prior(self, name):
         x, y = problem(20, seed=9)
-        posterior = SkewGPPosterior(x, y, cov_func=rbf(1.0, 3.0), mean_func=slope, **TOLD[name])
+        posterior = SkewGPPosterior(x, y, cov_func=rbf(1.0, 3.0), mean_func=slope, **SIGNS[name])
         tree = posterior.predict([-60.0, 70.0], draws=10_000, random_seed=0)
         group = tree["predictions_summary"]
         mean = slope(np.array([[-60.0], [70.0]]))
@@ -424,26 +424,26 @@ class TestPrediction:
         assert np.all(np.abs(f.mean(axis=0) - mean) < 5 * np.sqrt(3.0 / len(f)))
         assert covariance_gap(f, 3.0 * np.eye(2)) < 4.5
 
-    @pytest.mark.parametrize("name", TOLD)
+    @pytest.mark.parametrize("name", SIGNS)
     def test_draws_match_the_sun_and_the_summaries(self, name):
         x, y = problem(6, seed=10)
         new = np.array([0.3, 1.9, 2.0, 7.5])
-        told = TOLD[name]
+        signs = SIGNS[name]
         kernel = ou(2.0, 5.0)
-        posterior = SkewGPPosterior(x, y, cov_func=kernel, mean_func=slope, n_draws=8192, **told)
+        posterior = SkewGPPosterior(x, y, cov_func=kernel, mean_func=slope, n_draws=8192, **signs)
         tree = posterior.predict(new, draws=25_000, quantiles=[0.02, 0.3, 0.9], random_seed=2)
         f = flat(tree, "predictions")
         group = tree["predictions_summary"]
 
-        r = np.array(told.get("pseudo_points", []))
+        r = np.array(signs.get("pseudo_points", []))
         s = r.size
-        scale = np.array(told.get("phase", [])) / np.sqrt(5.0)
+        scale = np.array(signs.get("phase", [])) / np.sqrt(5.0)
         X, R = np.concatenate([x, new])[:, None], r[:, None]
         prior = SUN.from_cross_cov(
             slope(X),
             kernel(X),
             kernel(X, R) * scale,
-            np.array(told.get("truncation", [])),
+            np.array(signs.get("truncation", [])),
             scale[:, None] * kernel(R) * scale if s else [[]],
         )
         W = np.hstack([np.diag(2.0 * y - 1.0), np.zeros((6, 4))])
@@ -548,11 +548,11 @@ class TestMethods:
         agree([m[1].diagonal() for m in drawn], truth.variance, 10 * truth.variance)
         agree([m[2] for m in drawn], truth.third / sd**3, 20.0)
 
-    @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)
-    def test_dense_and_low_rank_agree(self, told, monkeypatch):
+    @pytest.mark.parametrize("signs", SIGNS.values(), ids=SIGNS)
+    def test_dense_and_low_rank_agree(self, signs, monkeypatch):
         x, y = problem(60, seed=13)
         new = [0.7, 3.1, 8.0]
-        kwargs = {"cov_func": rbf(1.5, 3.0), "mean_func": slope, **told}
+        kwargs = {"cov_func": rbf(1.5, 3.0), "mean_func": slope, **signs}
         low = [SkewGPPosterior(x, y, random_seed=i, **kwargs) for i in range(N_SEEDS)]
         assert isinstance(low[0]._fit.conditioning.cov, LowRankCovariance)
         values = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in low]

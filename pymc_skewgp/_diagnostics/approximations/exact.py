@@ -8,7 +8,7 @@ from scipy.special import ndtr
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
 from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem, function_tree
 from pymc_skewgp._gaussian.truncated import truncated_mvn
-from pymc_skewgp._observations.bernoulli_probit import Probability
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.gaussian_posterior import (
     GaussianPosterior,
     ep_posterior,
@@ -44,9 +44,10 @@ def _sampled(problem: Problem, method: str) -> Approximation:
     )
     attrs = dict(tree["sample_stats"].attrs)
     evidence = attrs.get("log_marginal_likelihood", np.nan)
+    f = np.asarray(tree["posterior"].dataset["f"].values)
     return from_draws(
         problem,
-        np.asarray(tree["posterior"].dataset["f"].values),
+        f.reshape(problem.chains, problem.draws, -1),  # several functions: all in a row
         attrs=attrs,
         evidence=evidence,
         evidence_se=attrs.get("log_marginal_likelihood_se", np.nan),

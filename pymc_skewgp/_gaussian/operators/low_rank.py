@@ -79,6 +79,11 @@ class LowRankCovariance:
         matrix[np.diag_indices_from(matrix)] += tau * shrink
         return matrix
 
+    def coordinate_half(self, tau: FloatArray, x: FloatArray) -> FloatArray:
+        """H = L^-1 x', with L L' the coordinates' precision under sites: H'H is that of x c."""
+        chol, _ = self._core(tau, 1.0 / (1.0 + tau * self.noise))
+        return np.asarray(solve_triangular(chol, x.T, lower=True))
+
     def _core(self, tau: FloatArray, shrink: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Cholesky factor of the posterior precision in the coordinates, and L^-1 F'."""
         precision = self.factor.T @ ((tau * shrink)[:, None] * self.factor)

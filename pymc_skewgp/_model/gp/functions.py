@@ -10,7 +10,9 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
 from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
 Point = Mapping[str, Any]
@@ -41,7 +43,7 @@ class ArrayCovariance:
     def __init__(self, cov_func: Any, point: Point | None = None) -> None:
         self._cov_func = cov_func
         self._point = as_point(point)
-        self._compiled: dict[tuple[int, ...], Any] = {}
+        self._compiled: dict[tuple[Any, ...], Any] = {}
         left = pt.matrix("X")
         values_at([left], cov_func(left), self._point)  # what is missing in `point` raises now
 
@@ -58,6 +60,23 @@ class ArrayCovariance:
         """Covariance matrix (n, m), or the n variances with ``diag=True``."""
         inputs = [X] if Xs is None else [X, Xs]
         return self._function(diag, *(x.shape[1] for x in inputs))(*inputs)
+
+    def derivative(
+        self, X: FloatArray, Xs: FloatArray, left: Derivative | None, right: Derivative | None
+    ) -> FloatArray:
+        """Covariance (n, m) of a derivative of f at `X` with one at `Xs`; None for f itself.
+
+        Raises
+        ------
+        NotDifferentiableError
+            When the kernel is not smooth enough.
+        """
+        key = (X.shape[1], left, right)
+        if key not in self._compiled:
+            inputs = [_inputs(name, X.shape[1]) for name in ("X", "Xs")]
+            output = derivative_covariance(self._cov_func, inputs[0], inputs[1], left, right)
+            self._compiled[key] = compile_at(inputs, output, self._point)
+        return np.asarray(self._compiled[key](X, Xs))
 
     def _function(self, diag: bool, *columns: int) -> Any:
         """For inputs with so many columns: a kernel may broadcast along a single one."""
@@ -76,7 +95,7 @@ class ArrayMean:
     def __init__(self, mean_func: Any, point: Point | None = None) -> None:
         self._mean_func = mean_func
         self._point = as_point(point)
-        self._compiled: dict[int, Any] = {}
+        self._compiled: dict[tuple[int, Derivative | None], Any] = {}
         left = pt.matrix("X")
         values_at([left], mean_func(left), self._point)
 
@@ -88,11 +107,19 @@ class ArrayMean:
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """Mean at the rows of `X`, shape (n,)."""
-        columns = X.shape[1]
-        if columns not in self._compiled:
-            left = _inputs("X", columns)
-            self._compiled[columns] = compile_at([left], self._mean_func(left), self._point)
-        value = np.asarray(self._compiled[columns](X), dtype=np.float64)
+        return self._evaluate(X, None)
+
+    def derivative(self, X: FloatArray, derivative: Derivative) -> FloatArray:
+        """A derivative of the mean at the rows of `X`, shape (n,)."""
+        return self._evaluate(X, derivative)
+
+    def _evaluate(self, X: FloatArray, derivative: Derivative | None) -> FloatArray:
+        key = (X.shape[1], derivative)
+        if key not in self._compiled:
+            left, mean = _inputs("X", X.shape[1]), self._mean_func
+            output = mean(left) if derivative is None else derivative_mean(mean, left, derivative)
+            self._compiled[key] = compile_at([left], output, self._point)
+        value = np.asarray(self._compiled[key](X), dtype=np.float64)
         # Linear with one coefficient gives a column; constants give one number.
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
 

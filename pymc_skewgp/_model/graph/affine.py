@@ -1,4 +1,4 @@
-"""Graphs that are affine in one of their variables, and their coefficients."""
+"""Graphs that are jointly affine in some of their variables, and their coefficients."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from pytensor.compile.ops import ViewOp
 from pytensor.gradient import jacobian
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import io_toposort
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.einsum import Einsum
@@ -51,12 +51,13 @@ _IN_PLACE = (SpecifyShape, ViewOp)
 
 
 class Affine(NamedTuple):
-    """A graph W x + z.
+    """A graph W x + z, x being the values of several variables one after the other.
 
     Attributes
     ----------
     design : TensorVariable, shape (m, p), or None
-        W; None where it is the identity by construction (a column of ones, where p = 1 < m).
+        W; None where x is one variable and W the identity by construction (a column of ones, where
+        p = 1 < m).
     offset : TensorVariable, shape (m,)
         z.
     """
@@ -74,15 +75,16 @@ def uses_values(graphs: Sequence[Variable], x: Variable, blockers: Sequence[Vari
     return not found.isdisjoint(graphs)
 
 
-def why_not_affine(graph: Variable, x: Variable) -> str | None:
-    """First operation that is not known to keep a graph affine in `x`; None if there is none.
+def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
+    """First operation that is not known to keep a graph affine in all of `xs` jointly, or None.
 
     A white list decides: what is not on it is refused, affine or not.
 
     Parameters
     ----------
-    graph, x : TensorVariable
-        The graph, and the variable in it.
+    graph : TensorVariable
+    xs : sequence of TensorVariable
+        Variables in it.
 
     Returns
     -------
@@ -92,14 +94,14 @@ def why_not_affine(graph: Variable, x: Variable) -> str | None:
     --------
     >>> import pytensor.tensor as pt
     >>> from pymc_skewgp._model.graph.affine import why_not_affine
-    >>> x, b = pt.vector("x"), pt.scalar("b")
-    >>> why_not_affine(b * x[::-1] - 1.0, x) is None
+    >>> x, y, b = pt.vector("x"), pt.vector("y"), pt.scalar("b")
+    >>> why_not_affine(b * x[::-1] - y, [x, y]) is None
     True
-    >>> why_not_affine(pt.exp(x), x)
-    'Exp'
+    >>> why_not_affine(x * y, [x, y])
+    'Mul'
     """
-    found = {x}
-    for node in io_toposort([x], [graph]):
+    found = set(xs)
+    for node in io_toposort(list(xs), [graph]):
         places = [i for i, variable in enumerate(node.inputs) if variable in found]
         if not places or isinstance(node.op, Shape | Shape_i):  # its values are not used
             continue
@@ -109,32 +111,46 @@ def why_not_affine(graph: Variable, x: Variable) -> str | None:
     return None
 
 
-def affine_coefficients(graph: Any, x: Any, origin: Any, shape: Any) -> Affine:
-    """W and z of a graph that is affine in `x`, broadcast to `shape` and raveled.
+def affine_coefficients(
+    graph: Any, xs: Sequence[Any], origins: Sequence[Any], shape: Any
+) -> Affine:
+    """W and z of a graph that is affine in `xs`, broadcast to `shape` and raveled.
 
     Parameters
     ----------
     graph : TensorVariable
         For which `why_not_affine` is None.
-    x : TensorVariable, shape (p,)
-        The variable.
-    origin : TensorVariable, shape (p,)
-        Zeros, which take the place of `x`.
+    xs : sequence of TensorVariable
+        The variables, of any shape.
+    origins : sequence of TensorVariable
+        Zeros of the same shapes, which take the place of `xs`.
     shape : TensorVariable, shape (d,)
         The shape wanted, d known.
 
     Returns
     -------
     Affine
-        Free of `x`.
+        Free of `xs`.
     """
     rows = pt.broadcast_to(graph, shape).ravel()
-    offset = clone_replace(rows, {x: origin})
-    if shape.type.shape == (1,) and _stays_in_place(graph, x):
+    zeros = dict(zip(xs, origins, strict=True))
+    offset = clone_replace(rows, zeros)
+    in_place = [shape.type.shape == (1,) and _stays_in_place(graph, x) for x in xs]
+    if in_place == [True]:
         return Affine(None, offset)
-    # Of a linear map the Jacobian is the same everywhere.
-    design = clone_replace(jacobian(rows, x, vectorize=True), {x: origin})
-    return Affine(design, offset)
+    used = set(ancestors([graph]))
+    designs = []
+    for x, same, origin in zip(xs, in_place, origins, strict=True):
+        m, p = offset.shape[0], origin.size
+        if x not in used:
+            design = pt.zeros((m, p))
+        elif same:
+            design = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
+        else:  # of a linear map the Jacobian is the same everywhere
+            design = clone_replace(jacobian(rows, x, vectorize=True), zeros)
+            design = design if x.type.ndim == 1 else design.reshape((m, p))
+        designs.append(design)
+    return Affine(designs[0] if len(designs) == 1 else pt.concatenate(designs, axis=1), offset)
 
 
 def _keeps_affine(node: Apply, places: list[int]) -> bool:

@@ -1,54 +1,37 @@
 """What a PyMC model's graph says of a SkewGP variable, for steps and for learning alike.
 
-Its parameters and its observations as graphs of value variables, the hyperparameters that they
-depend on, and which other variables the density of the model has.
+Its block, which is the variables that are jointly Gaussian with it; their prior and their
+observations as graphs of value variables, the hyperparameters that they depend on, and which other
+variables the density of the model has.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RNGConsumerOp
 
 from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
-from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
-from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS
+from pymc_skewgp._model.graph.affine import affine_coefficients
+from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
+from pymc_skewgp._model.graph.joint_prior import joint_prior
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
+from pymc_skewgp._model.graph.members import Member, as_member, is_function
+from pymc_skewgp._model.graph.observed import Observed
 from pymc_skewgp._sun.parameters import SunParameters
 
-_CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
-_REPARAMETERIZE = "Make {} with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
-
-
-class NoObservationsError(NotConjugateError):
-    """A variable stands alone: a distribution to sample, whose posterior nothing shapes."""
-
-
-class Observed(NamedTuple):
-    """One observed variable, as it stands in the model.
-
-    Attributes
-    ----------
-    name : str
-    likelihood : Likelihood
-    rows : RowGraphs
-        Graphs of the model's random variables.
-    values : TensorVariable
-        The data.
-    """
-
-    name: str
-    likelihood: Likelihood
-    rows: RowGraphs
-    values: Any
+# Entries that a variable may have which only shifts or scales predictors, to be moved with f
+# integrated out.
+_FEW = 8
 
 
 class ObservedRows(NamedTuple):
     """One observed variable as rows v = A f + a + e, e ~ N(0, S), graphs of value variables.
+
+    f is the vector of the block, its members one after the other.
 
     Attributes
     ----------
@@ -57,10 +40,11 @@ class ObservedRows(NamedTuple):
     values : TensorVariable
         The data.
     A : TensorVariable, shape (m, p), or None
-        None where eta is f plus the offset, entry by entry.
+        None where eta is f plus the offset, entry by entry; in blocks of one member only.
     a, lower, upper : TensorVariable, shape (m,)
     S : TensorVariable, shape (m,) or (m, m)
     value : TensorVariable, shape (m,), or None
+    log_constant : TensorVariable, shape (), or None
         See `RowGraphs`.
     """
 
@@ -73,6 +57,7 @@ class ObservedRows(NamedTuple):
     upper: Any
     S: Any
     value: Any
+    log_constant: Any
 
     @property
     def graphs(self) -> list[Any]:
@@ -81,200 +66,129 @@ class ObservedRows(NamedTuple):
         return [graph for graph in found if graph is not None]
 
 
-class LatentGraph(NamedTuple):
-    """A SkewGP variable f in its model, as graphs of value variables.
+class BlockGraph(NamedTuple):
+    """A block of variables in its model, as graphs of value variables.
 
     Attributes
     ----------
-    name : str
+    names : list of str
+        Of the members, SkewGP and Gaussian variables, in the order of the model.
+    values : list of TensorVariable
+        Their value variables, which none of the graphs depends on.
+    slices : list of slice
+        Where each of them is in the vector f of all, raveled; their ends are graphs.
     prior : SunParameters
+        Of f.
     n_latent : int or None
         Latent dimensions of the prior, where they are known before any evaluation.
+    normalisers : list of (truncation, latent_cov)
+        Of each member that has latent dimensions: probabilities that divide the prior's density.
     observed : list of ObservedRows
     hyperparameters : list of TensorVariable
-        Values of the continuous free variables that the prior depends on. Other SkewGP variables
-        are not among them: they have steps of their own.
+        Values of the continuous free variables that the prior or the rows depend on. Other SkewGP
+        variables are not among them: they have steps of their own. Nor are long vectors that only
+        shift or scale predictors.
     rest : list of TensorVariable
-        All variables and potentials of the model but f and its observations: with f integrated
-        out, what the density has besides the evidence.
+        All variables and potentials of the model but the members and their observations: with f
+        integrated out, what the density has besides the evidence.
     """
 
-    name: str
+    names: list[str]
+    values: list[Any]
+    slices: list[slice]
     prior: SunParameters
     n_latent: int | None
+    normalisers: list[tuple[Any, Any]]
     observed: list[ObservedRows]
     hyperparameters: list[Any]
     rest: list[Any]
 
 
-def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
-    """Observations of a unified skew-normal variable, where it has no other children.
+def analyse(model: pm.Model, rv: Any, only: Sequence[Any] | None = None) -> BlockGraph:
+    """All that the model says of the block that a variable is in.
 
     Parameters
     ----------
     model : pymc.Model
     rv : TensorVariable
         A free random variable of it.
-
-    Returns
-    -------
-    list of Observed
-        Each has one of the `LIKELIHOODS`, and its `predictor` is affine in `rv`.
-
-    Raises
-    ------
-    NotConjugateError
-        The message names the first thing that is in the way, and the way out.
-    """
-    name = getattr(rv, "name", None)
-    if rv not in model.free_RVs:
-        raise NotConjugateError(f"{name} is not a free random variable of the model.")
-    _refuse_other_functions(model, rv)
-    found = []
-    for other in [*model.basic_RVs, *model.potentials]:
-        if other is not rv and _depends_directly(other, rv, model):
-            found.append(_as_observed(model, rv, other))
-    if not found:
-        raise NoObservationsError(
-            f"{name} has no observations.",
-            "Its prior is drawn by pm.sample_prior_predictive; data belong into BernoulliProbit.",
-        )
-    return found
-
-
-def analyse(model: pm.Model, rv: Any) -> LatentGraph:
-    """All that the model says of a unified skew-normal variable.
+    only : sequence of TensorVariable, optional
+        Members to integrate out, the others being given. Default all of them.
 
     Raises
     ------
     NotConjugateError
         See `find_observed`.
     """
-    found = find_observed(model, rv)
-    # Values first: what follows copies graphs, and a copy of a random variable is another one.
-    parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
-    origin = pt.zeros_like(parameters[0], dtype=rv.dtype)
-    f = model.rvs_to_values[rv]
-    rows = [_observed_rows(model, y, f, origin) for y in found]
+    block = block_of(model, rv)
+    return block_graph(model, block if only is None else part_of(model, block, only))
+
+
+def block_graph(model: pm.Model, block: Block) -> BlockGraph:
+    """Graphs of a block that is known."""
+    members = [as_member(model, rv) for rv in block.members]
+    rows = [_observed_rows(model, y, members) for y in block.observed]
+    prior = joint_prior(members)
     graphs = [graph for y in rows for graph in y.graphs]
-    _refuse_randomness(rv.name, [*parameters, *graphs])
-    own = {rv.name, *(y.name for y in rows)}
-    return LatentGraph(
-        rv.name,
-        SunParameters(*parameters),
-        latent_dimensions(parameters),
+    own = [member.name for member in members]
+    _refuse_randomness(" and ".join(own), [*prior, *graphs])
+    gone = {*own, *(y.name for y in rows)}
+    sizes = [member.n_latent for member in members]
+    return BlockGraph(
+        own,
+        [member.value for member in members],
+        _slices(members),
+        prior,
+        None if None in sizes else sum(size for size in sizes if size is not None),
+        [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
-        _hyperparameters(model, parameters),
-        [other for other in [*model.basic_RVs, *model.potentials] if other.name not in own],
+        _hyperparameters(model, prior, rows, own),
+        [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
 
-def _observed_rows(model: pm.Model, y: Observed, f: Any, origin: Any) -> ObservedRows:
-    """Rows of the value variable `f`; `origin` are zeros that take its place."""
-    rows = y.rows
-    known = [graph for graph in rows if graph is not None]
+def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> ObservedRows:
+    """Rows of the members' value variables."""
+    known = [graph for graph in y.rows if graph is not None]
     replaced = iter(model.replace_rvs_by_values(known))
-    rows = RowGraphs(*(None if graph is None else next(replaced) for graph in rows))
-    A, a = affine_coefficients(rows.predictor, f, origin, rows.shape)
-    limits = rows.lower, rows.upper, rows.noise, rows.value
+    rows = RowGraphs(*(None if graph is None else next(replaced) for graph in y.rows))
+    values, origins = [x.value for x in members], [x.origin for x in members]
+    A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
+    limits = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *limits)
 
 
-def latent_dimensions(parameters: Any) -> int | None:
-    """Number of latent dimensions, where one of the parameters says it."""
-    *_, cross_cov, truncation, latent_cov = parameters
-    sizes = [x.type.shape[-1] for x in (latent_cov, truncation, cross_cov)]
-    return next((size for size in sizes if size is not None), None)
+def _slices(members: list[Member]) -> list[slice]:
+    ends = [pt.zeros((), dtype="int64")]
+    for member in members:
+        ends.append(ends[-1] + pt.prod(member.shape))
+    return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
-def distribution_name(variable: Any) -> str:
-    """What PyMC calls the distribution of a random variable."""
-    op = variable.owner.op
-    name: str = getattr(op, "_print_name", (type(op).__name__.removesuffix("RV"),))[0]
-    return name
-
-
-def _hyperparameters(model: pm.Model, parameters: list[Any]) -> list[Any]:
-    upstream = set(graph_inputs(parameters))
+def _hyperparameters(
+    model: pm.Model, prior: SunParameters, rows: list[ObservedRows], own: list[str]
+) -> list[Any]:
+    spread = [graph for y in rows for graph in (y.lower, y.upper, y.S)]
+    upstream = set(graph_inputs([*prior, *spread]))
+    predictors = set(
+        graph_inputs([graph for y in rows for graph in (y.A, y.a) if graph is not None])
+    )
     return [
         value
         for other, value in model.rvs_to_values.items()
-        if value in upstream
+        if (value in upstream or (value in predictors and _is_short(value)))
         and other in model.free_RVs
+        and other.name not in own
         and value.dtype.startswith("float")
-        and not isinstance(other.owner.op, UnifiedSkewNormalRV)
+        and not is_function(other)
     ]
 
 
-def _refuse_other_functions(model: pm.Model, rv: Any) -> None:
-    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
-        raise NotConjugateError(
-            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
-            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
-        )
-    parameters = rv.owner.op.dist_params(rv.owner)
-    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
-        raise NotConjugateError(
-            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
-            "Make a variable of each vector.",
-        )
-    if model.rvs_to_transforms[rv] is not None:
-        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
-
-
-def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
-    """A variable that depends on `rv` as an observed one with a known likelihood."""
-    otherwise = _REPARAMETERIZE.format(rv.name)
-    if other in model.potentials:
-        raise NotConjugateError(f"the potential {other.name} depends on {rv.name}.", otherwise)
-    if other in model.free_RVs:
-        raise _not_observed(model, rv, other)
-    values = model.rvs_to_values[other]
-    for likelihood in LIKELIHOODS:
-        rows = likelihood.rows(other, values)
-        if rows is None:
-            continue
-        _refuse_other_places(other, rows, rv)
-        operation = why_not_affine(rows.predictor, rv)
-        if operation is not None:
-            raise NotConjugateError(
-                f"the {likelihood.name} predictor of {other.name} is not known to be affine in "
-                f"{rv.name}: {operation} is in between.",
-                otherwise,
-            )
-        return Observed(other.name, likelihood, rows, values)
-    link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
-    known = "; ".join(f"{x.name}, as {x.variables}" for x in LIKELIHOODS)
-    raise NotConjugateError(
-        f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
-        f"exact step is for these likelihoods: {known}.",
-        f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}",
-    )
-
-
-def _refuse_other_places(other: Any, rows: RowGraphs, rv: Any) -> None:
-    """The function may enter the predictor alone."""
-    rest = [x for x in rows if x is not None and x is not rows.predictor]
-    if uses_values(rest, rv, []):
-        raise NotConjugateError(
-            f"the noise or the limits of {other.name} depend on {rv.name}.",
-            _REPARAMETERIZE.format(rv.name),
-        )
-
-
-def _not_observed(model: pm.Model, rv: Any, other: Any) -> NotConjugateError:
-    whole, _, ending = other.name.rpartition("_")
-    if ending == "unobserved" and f"{whole}_observed" in model.named_vars:
-        return NotConjugateError(
-            f"{whole}, which depends on {rv.name}, has masked values, sampled as {other.name}.",
-            f"Leave them out, as in BernoulliProbit({whole!r}, {rv.name}[seen], "
-            "observed=y[seen]); pm.sample_posterior_predictive predicts them afterwards.",
-        )
-    return NotConjugateError(
-        f"{other.name}, which depends on {rv.name}, is not observed.",
-        "Where it is a prediction, add it to the model after pm.sample, for "
-        f"pm.sample_posterior_predictive. Otherwise: {_REPARAMETERIZE.format(rv.name)}",
-    )
+def _is_short(value: Any) -> bool:
+    size = 1
+    for length in value.type.shape:
+        size *= _FEW + 1 if length is None else length
+    return size <= _FEW
 
 
 def _refuse_randomness(name: str, outputs: list[Any]) -> None:
@@ -284,10 +198,3 @@ def _refuse_randomness(name: str, outputs: list[Any]) -> None:
             "know.",
             "Give it a name in the model, or leave the step to NUTS.",
         )
-
-
-def _depends_directly(other: Variable, rv: Variable, model: pm.Model) -> bool:
-    """Whether a path leads from `rv` to `other` that meets no other variable of the model."""
-    if other.owner is None:
-        return False
-    return uses_values(other.owner.inputs, rv, [v for v in model.basic_RVs if v is not other])

@@ -10,9 +10,10 @@ from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.process import process_at
-from pymc_skewgp._model.graph.analysis import analyse, latent_dimensions
+from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
+from pymc_skewgp._model.graph.members import latent_dimensions
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.ops.skew_normal import interval_limits, probit_limits
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
@@ -48,7 +49,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             evidences.append(_of_marginal(model, rv))
             gone.add(rv.name)
     for rv in model.free_RVs:
-        if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
+        if not isinstance(rv.owner.op, UnifiedSkewNormalRV) or rv.name in gone:
             continue
         try:
             evidences.append(_of_latent(model, rv, gone))
@@ -101,7 +102,7 @@ def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> EvidenceTerms:
         mu=a + A @ prior.mu, scale=A @ prior.scale @ A.T, cross_cov=A @ prior.cross_cov
     )
     limits = (pt.concatenate(x) for x in zip(*intervals, strict=True))
-    gone.update([rv.name, *(y.name for y in latent.observed)])
+    gone.update([*latent.names, *(y.name for y in latent.observed)])
     sun = _sun(predictor, latent.n_latent)
     return _terms(sun, interval_limits(sun, *limits))
 

@@ -11,7 +11,7 @@ from pymc.pytensorf import compile
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._mcmc.augmentation import ConjugateModel
-from pymc_skewgp._model.graph.analysis import LatentGraph
+from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
@@ -24,7 +24,7 @@ class LatentAtPoint:
     Parameters
     ----------
     model : pymc.Model
-    latent : LatentGraph
+    latent : BlockGraph
         The variable.
     compile_kwargs : dict, optional
         Of ``pymc.pytensorf.compile``.
@@ -38,7 +38,7 @@ class LatentAtPoint:
     def __init__(
         self,
         model: pm.Model,
-        latent: LatentGraph,
+        latent: BlockGraph,
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._checks = [(y.name, y.likelihood.check) for y in latent.observed]

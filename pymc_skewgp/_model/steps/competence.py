@@ -13,7 +13,7 @@ import pymc as pm
 import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
-from pymc_skewgp._model.graph.analysis import NoObservationsError, find_observed
+from pymc_skewgp._model.graph.observed import NoObservationsError, find_observed
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")

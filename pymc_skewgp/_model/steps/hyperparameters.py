@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pymc_skewgp._mcmc import collapsed_slices
 from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove, SliceState
-from pymc_skewgp._model.graph.analysis import LatentGraph
+from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
 from pymc_skewgp._validation import FloatArray
@@ -27,7 +27,7 @@ class Hyperparameters:
     Parameters
     ----------
     model : pymc.Model
-    latent : LatentGraph
+    latent : BlockGraph
         The SkewGP variable.
     at_point : LatentAtPoint
         Of the same.
@@ -43,7 +43,7 @@ class Hyperparameters:
     def __init__(
         self,
         model: pm.Model,
-        latent: LatentGraph,
+        latent: BlockGraph,
         at_point: LatentAtPoint,
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -54,8 +54,7 @@ class Hyperparameters:
             return
         terms = model.logp(vars=latent.rest, jacobian=True, sum=False)
         # With f integrated out its own density leaves the constant that normalises it.
-        if latent.n_latent != 0:
-            terms.append(-pt_mvn_logcdf(latent.prior.truncation, latent.prior.latent_cov))
+        terms += [-pt_mvn_logcdf(*normaliser) for normaliser in latent.normalisers]
         terms = [term.sum() for term in terms if not set(moved).isdisjoint(ancestors([term]))]
         total = sum(terms[1:], start=terms[0])
         used = set(graph_inputs([total]))

@@ -89,7 +89,8 @@ class SUNStep(BlockedStep):
         self.vars = values
         self.rng = get_random_generator(rng)
         self._name = values[0].name
-        latent = analyse(model, model.values_to_rvs[values[0]])
+        rv = model.values_to_rvs[values[0]]
+        latent = analyse(model, rv, only=[rv])
         if not kernel.collapse:
             latent = latent._replace(hyperparameters=[])
         self._latent = LatentAtPoint(model, latent, compile_kwargs)

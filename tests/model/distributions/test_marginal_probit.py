@@ -67,11 +67,13 @@ class OneFactor:
         """Log p(y), by Gauss-Legendre in t: exact to round-off for an integrand so smooth."""
         m, v, rho = theta
         sign = 2.0 * self.y - 1.0
-        told = self.truncation + np.sqrt(rho) * np.outer(self.t, self.phase)
-        told = log_ndtr(told / np.sqrt(1.0 - rho)).sum(axis=1)
+        signs = self.truncation + np.sqrt(rho) * np.outer(self.t, self.phase)
+        signs = log_ndtr(signs / np.sqrt(1.0 - rho)).sum(axis=1)
         f = m + np.sqrt(v * rho) * self.t[:, None]
         seen = log_ndtr(sign * f / np.sqrt(1.0 + v * (1.0 - rho))).sum(axis=1)
-        return float(logsumexp(self.log_weights + told + seen) - logsumexp(self.log_weights + told))
+        return float(
+            logsumexp(self.log_weights + signs + seen) - logsumexp(self.log_weights + signs)
+        )
 
     def parameters(self, theta):
         """Of MarginalProbit, as graphs or arrays like theta."""
@@ -147,7 +149,7 @@ class TestSmall:
             expected = np.log(0.25 + sign * np.arcsin(r) / (2.0 * np.pi))
             assert log_p(y, [0.0, 0.0], scale, *NO_LATENT) == pytest.approx(expected, abs=1e-13)
 
-    def test_one_label_told_one_sign(self):
+    def test_one_label_given_one_sign(self):
         """P(g > 0, f + e > 0) / P(g > 0) with g and f + e of correlation r."""
         r = 0.9 * np.sqrt(3.0) / np.sqrt(4.0)
         expected = np.log(2.0 * (0.25 + np.arcsin(r) / (2.0 * np.pi)))
@@ -155,7 +157,7 @@ class TestSmall:
         assert found == pytest.approx(expected, abs=1e-13)
 
     @pytest.mark.parametrize("y", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
-    def test_two_labels_told_one_sign(self, y):
+    def test_two_labels_given_one_sign(self, y):
         sign = 2.0 * np.array(y) - 1.0
         p = ONE_LATENT
         cross = sign * np.sqrt(p["scale"].diagonal()) * p["skewness"][:, 0]
@@ -222,8 +224,8 @@ def test_against_the_posterior_of_arrays(s):
         both = np.vstack([X, X if Xs is None else Xs])[:, 0]
         return ou_cov(both, 1.5, 3.0)[: len(X), len(X) :]
 
-    told = {"pseudo_points": points, "phase": phase, "truncation": truncation} if s else {}
-    posterior = SkewGPPosterior(x, y, cov_func=kernel, n_draws=4096, **told)
+    signs = {"pseudo_points": points, "phase": phase, "truncation": truncation} if s else {}
+    posterior = SkewGPPosterior(x, y, cov_func=kernel, n_draws=4096, **signs)
     expected = posterior.log_marginal_likelihood
     cov = ou_cov(np.concatenate([points, x]), 1.5, 3.0)
     factor = phase / np.sqrt(3.0)

@@ -208,6 +208,6 @@ def test_value_that_is_no_number_is_refused(value):
         ArrayCovariance(cov.ExpQuad(2, ls=ls), {"ls": value})
 
 
-def test_unnamed_variable_is_told_of():
+def test_unnamed_variable_is_reported():
     with pytest.raises(ValueError, match="depends on <unnamed>"):
         ArrayCovariance(cov.ExpQuad(2, ls=pm.Gamma.dist(2, 1)), {"ls": 1.0})

@@ -340,7 +340,7 @@ class TestData:
             tolerance = 5 * np.sqrt(2.0) * expected.std_error + 1e-5
             assert function({}) == pytest.approx(expected.value, abs=tolerance)
 
-    def test_what_becomes_wrong_is_told_of_at_evaluation(self):
+    def test_what_becomes_wrong_is_reported_at_evaluation(self):
         with pm.Model() as model:
             skew_gp(1).marginal_likelihood("y", pm.Data("X", X), pm.Data("labels", Y))
         function = model.compile_logp(mode=PLAIN)

@@ -74,9 +74,9 @@ NOT_AFFINE = {
 def test_coefficients_give_the_graph_back(name, known):
     x, b = pt.tensor("x", shape=(3 if known else None,), dtype="float64"), pt.dscalar("b")
     graph = AFFINE[name](x, b)
-    assert why_not_affine(graph, x) is None
+    assert why_not_affine(graph, [x]) is None
     shape = pt.stack(list(graph.shape)) if graph.ndim else pt.zeros(0, dtype="int64")
-    design, offset = affine_coefficients(graph, x, pt.zeros(3), shape)
+    design, offset = affine_coefficients(graph, [x], [pt.zeros(3)], shape)
     outputs = [graph.ravel(), offset] + ([] if design is None else [design])
     function = pytensor.function([x, b], outputs, mode=PLAIN, on_unused_input="ignore")
     point = np.array([0.3, -1.2, 2.5])
@@ -93,24 +93,65 @@ def test_coefficients_give_the_graph_back(name, known):
 def test_what_is_not_affine_is_named(name):
     make, operation = NOT_AFFINE[name]
     x, b = pt.dvector("x"), pt.dscalar("b")
-    assert re.search(operation, why_not_affine(make(x, b), x))
+    assert re.search(operation, why_not_affine(make(x, b), [x]))
 
 
 def test_a_graph_without_the_variable_is_affine():
     x, b = pt.dvector("x"), pt.dscalar("b")
-    assert why_not_affine(pt.exp(b), x) is None
+    assert why_not_affine(pt.exp(b), [x]) is None
 
 
 def test_broadcasting_to_the_shape_of_the_data():
     """Two rows of observations of the same three entries."""
     x = pt.tensor("x", shape=(3,), dtype="float64")
-    design, offset = affine_coefficients(x + 1.0, x, pt.zeros(3), pt.as_tensor([2, 3]))
+    design, offset = affine_coefficients(x + 1.0, [x], [pt.zeros(3)], pt.as_tensor([2, 3]))
     np.testing.assert_array_equal(design.eval(), np.vstack([np.eye(3)] * 2))
     np.testing.assert_array_equal(offset.eval(), np.ones(6))
 
 
 def test_one_entry_that_an_offset_stretches_is_no_identity():
     x = pt.tensor("x", shape=(1,), dtype="float64")
-    design, offset = affine_coefficients(x + np.arange(3.0), x, pt.zeros(1), pt.as_tensor([3]))
+    design, offset = affine_coefficients(x + np.arange(3.0), [x], [pt.zeros(1)], pt.as_tensor([3]))
     np.testing.assert_array_equal(design.eval(), np.ones((3, 1)))
     np.testing.assert_array_equal(offset.eval(), np.arange(3.0))
+
+
+JOINTLY = {
+    "sum": lambda x, b: x + pt.as_tensor(MATRIX).T @ b,
+    "groups": lambda x, b: x[np.array([2, 0, 2, 1])] - b[np.array([0, 0, 1, 1])],
+    "one of them": lambda x, b: 2.0 * b,
+    "rows": lambda x, b: pt.stack([x.sum() * pt.ones(2), b]),
+}
+
+
+@pytest.mark.parametrize("name", JOINTLY)
+def test_several_variables_at_once(name):
+    """Columns of one variable after those of the other, whatever their shapes."""
+    x, b = pt.tensor("x", shape=(3,), dtype="float64"), pt.dvector("b")
+    graph = JOINTLY[name](x, b)
+    assert why_not_affine(graph, [x, b]) is None
+    shape = pt.stack(list(graph.shape))
+    design, offset = affine_coefficients(graph, [x, b], [pt.zeros(3), pt.zeros(2)], shape)
+    point, other = np.array([0.3, -1.2, 2.5]), np.array([0.7, 1.1])
+    function = pytensor.function(
+        [x, b], [graph.ravel(), design, offset], mode=PLAIN, on_unused_input="ignore"
+    )
+    value, W, z = function(point, other)
+    np.testing.assert_allclose(W @ np.concatenate([point, other]) + z, value, atol=1e-13)
+
+
+def test_a_matrix_and_a_number():
+    x, b = pt.tensor("x", shape=(2, 2), dtype="float64"), pt.dscalar("b")
+    graph = x[np.array([0, 1, 1]), np.array([1, 1, 0])] + b * np.arange(3.0)
+    origins = [pt.zeros((2, 2)), pt.zeros(())]
+    design, offset = affine_coefficients(graph, [x, b], origins, pt.as_tensor([3]))
+    expected = [[0, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 0, 2]]
+    np.testing.assert_array_equal(design.eval(), expected)
+    np.testing.assert_array_equal(offset.eval(), np.zeros(3))
+
+
+@pytest.mark.parametrize("make", [lambda x, b: x * b, lambda x, b: pt.dot(x, b)])
+def test_products_are_not_jointly_affine(make):
+    x, b = pt.dvector("x"), pt.dvector("b")
+    assert why_not_affine(make(x, b), [x]) is None
+    assert why_not_affine(make(x, b), [x, b]) is not None

@@ -20,12 +20,12 @@ def process(ls):
     return sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=ls))
 
 
-def test_two_functions_in_one_predictor_are_refused():
+def test_a_product_of_two_functions_is_refused():
     """Each given the other they would be learnt, with labels that count twice."""
     with pm.Model() as model:
         first = process(pm.Gamma("a", 2, 1)).prior("f1", X)
         second = process(pm.Gamma("b", 2, 1)).prior("f2", X)
-        sg.BernoulliProbit("y", first + second, observed=Y)
+        sg.BernoulliProbit("y", first * second, observed=Y)
     with pytest.raises(ValueError, match="labels depend on f1 and f2 together"):
         collapse_model(model)
 
@@ -106,7 +106,7 @@ def test_pseudo_points_that_start_at_one_place():
     assert np.ptp(fit.point["r"]) > 1e-3
 
 
-def test_priors_that_agree_by_accident_are_told_apart():
+def test_priors_that_agree_by_accident_are_distinguished():
     """At (-1, 1) these two priors of the pseudo-points have equal densities either way."""
     with pm.Model():
         r = pm.Normal("r", 0.0, [[0.5], [3.0]], shape=(2, 1))

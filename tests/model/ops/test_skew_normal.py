@@ -80,13 +80,13 @@ class TestOfProcess:
         assert static_n_latent(sun) == s
 
     @pytest.mark.parametrize("s", [1, 2])
-    def test_is_the_vector_told_its_signs(self, s):
+    def test_is_the_vector_conditioned_on_its_signs(self, s):
         """Against rejection: the definition itself, without a formula."""
         mean, cov, phase, truncation = process(s)
         rng = np.random.default_rng(1)
         f = rng.multivariate_normal(np.zeros(s + P), cov, size=200_000)
-        told = phase * f[:, :s] / np.sqrt(cov.diagonal()[:s]) + truncation > 0
-        kept = f[told.all(axis=1)][:, s:]
+        known = phase * f[:, :s] / np.sqrt(cov.diagonal()[:s]) + truncation > 0
+        kept = f[known.all(axis=1)][:, s:]
         sun = as_sun(graph_of(s))
         error = np.sqrt(sun.cov().diagonal() / len(kept))
         # Five standard errors, each of P coordinates: a false alarm in 3e-6 of all seeds.

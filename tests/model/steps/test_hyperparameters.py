@@ -23,7 +23,7 @@ Y = np.array([0, 0, 1, 0, 1, 1])
 
 
 def hyperparameters(model, name="f"):
-    latent = analyse(model, model[name])
+    latent = analyse(model, model[name], only=[model[name]])
     return Hyperparameters(model, latent, LatentAtPoint(model, latent))
 
 
@@ -46,10 +46,10 @@ def crowded_model():
 
 
 def test_which_they_are():
-    """Not what only shifts the predictor, not another function, nothing discrete."""
+    """Not another function, nothing discrete, nor what has nothing to do with f."""
     model = crowded_model()
-    assert hyperparameters(model).names == ["eta_log__", "ls_log__", "slope"]
-    assert hyperparameters(model, "g").names == ["eta_log__", "ls_log__"]
+    assert hyperparameters(model).names == ["eta_log__", "ls_log__", "slope", "intercept"]
+    assert hyperparameters(model, "g").names == ["eta_log__", "ls_log__", "intercept"]
 
 
 def test_constants_leave_nothing_to_move():
@@ -65,10 +65,10 @@ def test_points_and_vectors():
     given = {"eta_log__": np.array(0.5), "ls_log__": np.array(0.0), "slope": np.array([2.0, 3.0])}
     point = model.initial_point() | given
     state = found.state(point, None)
-    assert state.values.tolist() == [0.5, 0.0, 2.0, 3.0]
-    later = found.state(point, state._replace(widths=np.full(4, 0.3)))
-    assert later.widths.tolist() == [0.3] * 4
-    moved = found.point(np.arange(4.0), point)
+    assert state.values.tolist() == [0.5, 0.0, 2.0, 3.0, 0.0]
+    later = found.state(point, state._replace(widths=np.full(5, 0.3)))
+    assert later.widths.tolist() == [0.3] * 5
+    moved = found.point(np.arange(5.0), point)
     assert moved["slope"].tolist() == [2.0, 3.0]
     assert float(moved["ls_log__"]) == 1.0
     assert moved.keys() == point.keys()

@@ -16,7 +16,7 @@ MATRIX = np.random.default_rng(0).normal(size=(4, 6))
 
 
 def at_point(model, name="f"):
-    return LatentAtPoint(model, analyse(model, model[name]))
+    return LatentAtPoint(model, analyse(model, model[name], only=[model[name]]))
 
 
 def assert_rows_of(observed, labels):

@@ -4,8 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.random.op import RNGConsumerOp
 
 
 class RowGraphs(NamedTuple):
@@ -23,6 +27,9 @@ class RowGraphs(NamedTuple):
         Variances of e, or S itself.
     value : TensorVariable, shape (m,), or None
         v at points, NaN at intervals; None where all rows are intervals.
+    log_constant : TensorVariable, shape (), or None
+        Log p(y | f) less the log density of the rows given f, a function of the data alone: a
+        binomial coefficient, say. None for 0.
     """
 
     predictor: Any
@@ -31,6 +38,7 @@ class RowGraphs(NamedTuple):
     upper: Any
     noise: Any
     value: Any = None
+    log_constant: Any = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,55 @@ class Likelihood:
     variables: str
     rows: Callable[[Any, Any], RowGraphs | None]
     check: Callable[[str, NDArray[Any]], None]
+
+
+def point_rows(predictor: Any, shape: Any, noise: Any, values: Any) -> RowGraphs:
+    """Rows that are all points, one for each of the data `values`."""
+    value = pt.cast(values.ravel(), "float64")
+    nowhere = pt.full_like(value, np.inf)
+    return RowGraphs(predictor, shape, -nowhere, nowhere, noise, value)
+
+
+def spread(x: Any, shape: Any) -> Any:
+    """`x`, broadcast to `shape` and raveled, in double precision."""
+    return pt.cast(pt.broadcast_to(x, shape).ravel(), "float64")
+
+
+def required(x: Any, message: str, *conditions: Any) -> Any:
+    """`x`; ValueError with `message`, when it is evaluated, unless all `conditions` hold."""
+    return CheckAndRaise(ValueError, message)(x, *(pt.all(c) for c in conditions))
+
+
+def is_random(*graphs: Any) -> bool:
+    """Whether anything random is in the graphs: a variable of the model, or one without a name."""
+    return any(isinstance(getattr(v.owner, "op", None), RNGConsumerOp) for v in ancestors(graphs))
+
+
+def refuse_non_finite(name: str, data: NDArray[Any]) -> None:
+    """Refuse data that are NaN or infinite."""
+    if not np.isfinite(data).all():
+        count = int((~np.isfinite(data)).sum())
+        raise ValueError(
+            f"the observations of {name} must be finite, found {count} NaN or infinite value(s): "
+            "leave them out."
+        )
+
+
+def refuse_nan(name: str, data: NDArray[Any]) -> None:
+    """Refuse data that are NaN."""
+    if np.isnan(data).any():
+        count = int(np.isnan(data).sum())
+        raise ValueError(f"the observations of {name} hold {count} NaN value(s): leave them out.")
+
+
+def refuse_other_than_counts(name: str, data: NDArray[Any]) -> None:
+    """Refuse data that are not whole numbers from 0."""
+    wrong = data[(data < 0) | (data != np.floor(data))]
+    if wrong.size or np.isnan(data).any():
+        raise ValueError(
+            f"the observations of {name} must be whole numbers from 0, got "
+            f"{np.unique(wrong)[:5] if wrong.size else 'NaN'}."
+        )
 
 
 def data_shape(values: Any) -> Any:

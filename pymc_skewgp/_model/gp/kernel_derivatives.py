@@ -1,0 +1,213 @@
+"""Covariances between a process and its derivatives, as graphs.
+
+Sums and products of kernels are taken apart, kernels of the distance have closed forms, and the
+others are differentiated by PyTensor: entry (i, j) of a kernel's matrix depends on row i of X and
+row j of Xs alone, so that one tangent, a unit vector in every row, gives every entry's derivative.
+"""
+
+from collections.abc import Iterator
+from math import comb
+from typing import Any, NoReturn
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pymc.gp import cov as pm_cov
+from pytensor.gradient import pushforward
+from pytensor.graph.basic import Apply
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors, apply_ancestors
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_skewgp._errors import NotDifferentiableError
+from pymc_skewgp._model.gp.radial_derivatives import (
+    RADIAL,
+    cosine_derivative,
+    radial_derivative,
+)
+from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp.cov import NeuralNetwork
+
+_SMOOTH = "use ExpQuad, RatQuad or Matern52"
+# Known to be smooth as their graphs have them, apart from the kernels inside of them.
+_AUTOMATIC = (
+    pm_cov.Linear,
+    pm_cov.Periodic,
+    pm_cov.Gibbs,
+    pm_cov.ScaledCov,
+    pm_cov.WarpedInput,
+    pm_cov.WrappedPeriodic,
+    pm_cov.Exponentiated,
+    pm_cov.Kron,
+    NeuralNetwork,
+)
+_WITH_A_KINK = (ps.Abs, ps.Sqrt)
+
+
+def derivative_covariance(
+    cov_func: Any, X: Any, Xs: Any, left: Derivative | None, right: Derivative | None
+) -> Any:
+    """Covariance of one derivative of f at `X` with another one at `Xs`.
+
+    Parameters
+    ----------
+    cov_func : pymc.gp.cov.BaseCovariance
+    X, Xs : matrix, (n, d) and (m, d)
+        Graphs whose number of columns is known.
+    left, right : Derivative, or None
+        What is taken of f at either; None for f itself.
+
+    Returns
+    -------
+    TensorVariable, (n, m)
+
+    Raises
+    ------
+    NotDifferentiableError
+        It says which kernel is not smooth enough, or not known to be.
+    """
+    nothing = Derivative(0, 0)
+    return _derivative(cov_func, X, Xs, left or nothing, right or nothing)
+
+
+def derivative_mean(mean_func: Any, X: Any, derivative: Derivative) -> Any:
+    """Derivative of a mean function at the rows of `X`, as a graph (n,)."""
+    inputs = pt.matrix("X", shape=X.type.shape)
+    value = pt.as_tensor_variable(mean_func(inputs)).flatten()
+    value = pt.broadcast_to(value, (inputs.shape[0],))
+    for _ in range(derivative.order):
+        value = _pushed_forward(value, inputs, derivative.feature)
+    return graph_replace(value, {inputs: X}, strict=False)
+
+
+def _derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    if isinstance(kernel, pm_cov.Add):
+        parts = [_derivative(factor, X, Xs, left, right) for factor in kernel._factor_list]
+        return sum(parts[1:], parts[0])
+    if isinstance(kernel, pm_cov.Prod):
+        return _of_product(kernel._factor_list, X, Xs, left, right)
+    if not isinstance(kernel, pm_cov.BaseCovariance):
+        return _of_constant(kernel, X, Xs, left, right)
+    if not left.order and not right.order:
+        return kernel(X, Xs)
+    if isinstance(kernel, pm_cov.Constant):
+        return pt.zeros((X.shape[0], Xs.shape[0]))
+    if isinstance(kernel, pm_cov.WhiteNoise):
+        _refuse(
+            kernel,
+            "is noise, which has no derivative: leave it out of the kernel, and give noise of the "
+            "data to their likelihood, as in Gaussian(sigma)",
+        )
+    if type(kernel) in RADIAL or isinstance(kernel, pm_cov.Cosine | pm_cov.Coregion):
+        if any(side.order and side.feature not in kernel.active_dims for side in (left, right)):
+            return pt.zeros((X.shape[0], Xs.shape[0]))
+        return _of_known(kernel, X, Xs, left, right)
+    return _automatic(kernel, X, Xs, left, right)
+
+
+def _of_product(factors: list[Any], X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    """Leibniz's rule, one factor split off from the rest."""
+    if len(factors) == 1:
+        return _derivative(factors[0], X, Xs, left, right)
+    total: Any = 0.0
+    constant = _is_constant(factors[0])
+    for i in range(1 if constant else left.order + 1):
+        for j in range(1 if constant else right.order + 1):
+            first = _derivative(factors[0], X, Xs, left._replace(order=i), right._replace(order=j))
+            rest = _of_product(
+                factors[1:],
+                X,
+                Xs,
+                left._replace(order=left.order - i),
+                right._replace(order=right.order - j),
+            )
+            total = total + comb(left.order, i) * comb(right.order, j) * first * rest
+    return total
+
+
+def _is_constant(factor: Any) -> bool:
+    return isinstance(factor, pm_cov.Constant) or not isinstance(factor, pm_cov.BaseCovariance)
+
+
+def _of_constant(factor: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    """Of a number in a sum or a product of kernels."""
+    value = pt.as_tensor_variable(factor)
+    if not all(value.type.broadcastable):
+        raise NotDifferentiableError(
+            "a matrix in a sum or product of kernels has no derivative: only numbers and kernels "
+            "are functions of the inputs."
+        )
+    if left.order or right.order:
+        return pt.zeros((X.shape[0], Xs.shape[0]))
+    return value
+
+
+def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    if isinstance(kernel, pm_cov.Coregion):
+        _refuse(kernel, "is a function of labels: take the derivative in another feature")
+    if isinstance(kernel, pm_cov.Cosine):
+        if kernel.n_dims > 1:
+            _refuse(kernel, f"of several features has no closed form here: {_SMOOTH}")
+        return cosine_derivative(kernel, X, Xs, left, right)
+    smoothness = RADIAL[type(kernel)].smoothness
+    wanted = max(left.order, right.order)
+    if wanted > smoothness:
+        times = {0: "at no point", 1: "once only", 2: "twice only"}[int(smoothness)]
+        _refuse(
+            kernel,
+            f"has functions that are differentiable {times}, and not {wanted} time(s): "
+            f"{_SMOOTH if wanted <= 2 else 'use ExpQuad or RatQuad'}",
+        )
+    return radial_derivative(kernel, X, Xs, left, right)
+
+
+def _automatic(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    for inner in _inside(kernel):
+        if isinstance(inner, pm_cov.WhiteNoise | pm_cov.Cosine) or (
+            type(inner) in RADIAL and RADIAL[type(inner)].smoothness < 3
+        ):
+            _refuse(inner, f"inside of {type(kernel).__name__} has no derivative here: {_SMOOTH}")
+    inputs = [pt.matrix(name, shape=x.type.shape) for name, x in (("X", X), ("Xs", Xs))]
+    value = kernel(*inputs)
+    if not isinstance(kernel, _AUTOMATIC) and _has(value, _WITH_A_KINK):
+        _refuse(
+            kernel,
+            "has a root or an absolute value in its graph, and is not known to be differentiable: "
+            f"write it as a function of squares, or {_SMOOTH}",
+        )
+    # What PyMC clips is a squared distance; its derivative at 0 would be lost.
+    clipped = {n.outputs[0]: n.inputs[0] for n in _elementwise(value, (ps.Clip,))}
+    value = graph_replace(value, clipped) if clipped else value
+    for x, side in zip(inputs, (left, right), strict=True):
+        for _ in range(side.order):
+            value = _pushed_forward(value, x, side.feature)
+    return graph_replace(value, dict(zip(inputs, (X, Xs), strict=True)), strict=False)
+
+
+def _pushed_forward(value: Any, inputs: Any, feature: int) -> Any:
+    if inputs not in ancestors([value]):
+        return pt.zeros_like(value)
+    tangent = pt.set_subtensor(pt.zeros_like(inputs)[:, feature], 1.0)
+    return pushforward(value, inputs, tangent, disconnected_outputs="ignore")
+
+
+def _inside(kernel: Any) -> Iterator[Any]:
+    """The kernels that a kernel is made of."""
+    found = [getattr(kernel, name, None) for name in ("cov_func", "kernel")]
+    for inner in (*found, *getattr(kernel, "_factor_list", ())):
+        if isinstance(inner, pm_cov.BaseCovariance):
+            yield inner
+            yield from _inside(inner)
+
+
+def _has(value: Any, kinds: tuple[type, ...]) -> bool:
+    return any(True for _ in _elementwise(value, kinds))
+
+
+def _elementwise(value: Any, kinds: tuple[type, ...]) -> Iterator[Apply]:
+    for node in apply_ancestors([value]):
+        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kinds):
+            yield node
+
+
+def _refuse(kernel: Any, why: str) -> NoReturn:
+    raise NotDifferentiableError(f"{type(kernel).__name__} {why}.")

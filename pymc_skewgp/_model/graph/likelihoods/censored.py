@@ -1,0 +1,59 @@
+"""Normal values that are seen between two limits only: tobit models."""
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._model.graph.likelihoods.likelihood import (
+    Likelihood,
+    RowGraphs,
+    data_shape,
+    is_random,
+    refuse_non_finite,
+    required,
+    spread,
+)
+
+# Double precision: PyTensor would take Python's numbers for single.
+_INFINITY, _NAN = (pt.constant(x, dtype="float64") for x in (float("inf"), float("nan")))
+
+
+def _rows(rv: Any, values: Any) -> RowGraphs | None:
+    """A point for each value between the limits, an interval for each at one: data decide."""
+    if not isinstance(rv.owner.op, CensoredRV):
+        return None
+    base, lower, upper = rv.owner.inputs
+    if not isinstance(base.owner.op, NormalRV):
+        return None
+    if is_random(lower, upper):
+        raise NotConjugateError(
+            f"the limits of {rv.name} are random: which values are censored is not known.",
+            "Give pm.Censored numbers, or data, as limits.",
+        )
+    mu, sigma = base.owner.op.dist_params(base.owner)
+    shape = data_shape(values)
+    y, low, high = (spread(x, shape) for x in (values, lower, upper))
+    y = required(
+        y,
+        f"the observations of {rv.name} must lie between lower and upper of pm.Censored, which "
+        "censored ones equal.",
+        pt.ge(y, low),
+        pt.le(y, high),
+    )
+    below, above = pt.le(y, low), pt.ge(y, high)
+    return RowGraphs(
+        mu,
+        shape,
+        pt.switch(above, high, -_INFINITY),
+        pt.switch(below, low, _INFINITY),
+        pt.sqr(spread(sigma, shape)),
+        pt.switch(pt.or_(below, above), _NAN, y),
+    )
+
+
+CENSORED = Likelihood(
+    "censored normal", "pm.Censored(pm.Normal.dist(...))", _rows, refuse_non_finite
+)

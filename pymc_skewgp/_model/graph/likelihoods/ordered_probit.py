@@ -1,0 +1,115 @@
+"""Ordered probit observations: in which of the intervals between cut-points eta + e is."""
+
+from typing import Any, NamedTuple
+
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor import scalar
+from pytensor.graph.basic import equal_computations
+from pytensor.tensor.basic import Join
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.basic import CategoricalRV
+
+from pymc_skewgp._model.graph.likelihoods.likelihood import (
+    Likelihood,
+    RowGraphs,
+    data_shape,
+    refuse_other_than_counts,
+    required,
+    spread,
+)
+from pymc_skewgp._model.graph.likelihoods.probit_link import (
+    first_above,
+    is_elementwise,
+    uncopied,
+    without_expansion,
+)
+
+
+class _Arguments(NamedTuple):
+    """Of ``pm.OrderedProbit``."""
+
+    eta: Any
+    cutpoints: Any
+    sigma: Any
+
+
+def _rows(rv: Any, values: Any) -> RowGraphs | None:
+    """Category c is the interval from cut-point c - 1 to cut-point c."""
+    if not isinstance(rv.owner.op, CategoricalRV):
+        return None
+    (p,) = rv.owner.op.dist_params(rv.owner)
+    found = _arguments(uncopied(p))
+    if found is None:
+        return None
+    eta, cutpoints, sigma = found
+    shape = data_shape(values)
+    n_cuts = cutpoints.shape[-1]
+    category = pt.cast(values.ravel(), "int64")
+    category = required(
+        category,
+        f"the observations of {rv.name} must be categories from 0 to the number of cut-points.",
+        pt.ge(category, 0),
+        pt.le(category, n_cuts),
+    )
+    cuts = pt.broadcast_to(cutpoints, pt.concatenate([shape, pt.stack([n_cuts])]))
+    cuts = pt.cast(cuts.reshape((-1, n_cuts)), "float64")
+    end = pt.full((cuts.shape[0], 1), pt.constant(float("inf"), dtype="float64"))
+    edges, row = pt.concatenate([-end, cuts, end], axis=1), pt.arange(cuts.shape[0])
+    noise = pt.sqr(spread(sigma, shape))
+    return RowGraphs(eta, shape, edges[row, category], edges[row, category + 1], noise)
+
+
+def _check(name: str, values: NDArray[Any]) -> None:
+    refuse_other_than_counts(name, values)
+
+
+def _arguments(p: Any) -> _Arguments | None:
+    """What ``pm.OrderedProbit`` made the probabilities `p` of; None where it did not.
+
+    They are a page of operations: what is looked for is the place of the three arguments in it,
+    and then whether PyMC makes the same of them.
+    """
+    node = p.owner
+    if node is None or not is_elementwise(node, scalar.Exp):
+        return None
+    if not isinstance(getattr(node.inputs[0].owner, "op", None), Join):
+        return None
+    difference = first_above(p, _is_difference)
+    standardised = first_above(p, _is_standardised)
+    if difference is None or standardised is None:
+        return None
+    eta = difference.inputs[0].owner.inputs[0]
+    for cutpoints in without_expansion(difference.inputs[1]):
+        for sigma in without_expansion(standardised.inputs[1]):
+            if cutpoints.type.ndim and _is_made_of(p, eta, cutpoints, sigma):
+                return _Arguments(eta, cutpoints, sigma)
+    return None
+
+
+def _is_made_of(p: Any, eta: Any, cutpoints: Any, sigma: Any) -> bool:
+    try:
+        rebuilt = pm.OrderedProbit.compute_p(eta, cutpoints, sigma)
+    except (ValueError, TypeError, IndexError):  # dimensions that do not fit
+        return False
+    return bool(equal_computations([p], [rebuilt]))
+
+
+def _is_difference(node: Any) -> bool:
+    """Whether a node is eta, with a dimension added at its end, less the cut-points."""
+    if not is_elementwise(node, scalar.Sub):
+        return False
+    left = node.inputs[0].owner
+    return left is not None and isinstance(left.op, DimShuffle)
+
+
+def _is_standardised(node: Any) -> bool:
+    """Whether a node is a difference over sigma."""
+    if not is_elementwise(node, scalar.TrueDiv):
+        return False
+    above = node.inputs[0].owner
+    return above is not None and is_elementwise(above, scalar.Sub)
+
+
+ORDERED_PROBIT = Likelihood("ordered probit", "pm.OrderedProbit", _rows, _check)

@@ -1,0 +1,147 @@
+"""Variables that a block may hold: SkewGP and Gaussian ones, as graphs of value variables."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.multivariate import ZeroSumNormalRV
+from pymc.distributions.transforms import ZeroSumTransform
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
+from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
+from pymc_skewgp._model.ops.skew_normal import sun_of_process
+from pymc_skewgp._sun.parameters import SunParameters
+
+_GAUSSIAN = (NormalRV, MvNormalRV, ZeroSumNormalRV)
+
+
+class Member(NamedTuple):
+    """One variable, raveled, its mean still a graph of other variables of the block.
+
+    Attributes
+    ----------
+    name : str
+        Of the random variable.
+    value : TensorVariable
+        Its value variable; of a `pm.ZeroSumNormal` the coordinates of the plane it lies in.
+    mean : TensorVariable
+        Of any shape that broadcasts to that of the value.
+    shape : TensorVariable, shape (d,)
+        Of the value, d known.
+    prior : SunParameters
+        Of the raveled value less its mean: location 0.
+    n_latent : int or None
+        Latent dimensions, where they are known before any evaluation.
+    is_function : bool
+        Whether it is a SkewGP's; its mean is a vector then.
+    """
+
+    name: str
+    value: Any
+    mean: Any
+    shape: Any
+    prior: SunParameters
+    n_latent: int | None
+    is_function: bool = False
+
+    @property
+    def origin(self) -> Any:
+        """Zeros of the shape of the value."""
+        known = self.value.type.shape
+        if None not in known:
+            return pt.zeros(known, dtype=self.value.dtype)
+        if self.is_function:
+            return pt.zeros_like(self.prior.scale[:, 0], dtype=self.value.dtype)
+        return pt.zeros([self.shape[i] for i in range(len(known))], dtype=self.value.dtype)
+
+    def mean_given(self, others: "list[Member]") -> Affine:
+        """Mean as an affine function of the values of `others`."""
+        values, origins = [x.value for x in others], [x.origin for x in others]
+        return affine_coefficients(self.mean, values, origins, self.shape)
+
+
+def is_function(rv: Any) -> bool:
+    """Whether a variable is a SkewGP's, or any other unified skew-normal."""
+    return isinstance(rv.owner.op, UnifiedSkewNormalRV)
+
+
+def is_gaussian(model: pm.Model, rv: Any) -> bool:
+    """Whether a free variable is Gaussian, its value variable too."""
+    if not isinstance(rv.owner.op, _GAUSSIAN) or not rv.dtype.startswith("float"):
+        return False
+    transform = model.rvs_to_transforms[rv]
+    if isinstance(rv.owner.op, ZeroSumNormalRV):
+        return isinstance(transform, ZeroSumTransform)
+    return transform is None
+
+
+def mean_and_spread(rv: Any) -> tuple[Any, list[Any]]:
+    """Mean, or location, of a variable of a block, and its other parameters."""
+    mean, *others = rv.owner.op.dist_params(rv.owner)
+    if isinstance(rv.owner.op, ZeroSumNormalRV):
+        return pt.zeros(()), [mean]
+    return mean, others
+
+
+def as_member(model: pm.Model, rv: Any) -> Member:
+    """A variable of a block, its parameters replaced by graphs of value variables."""
+    mean, spread = mean_and_spread(rv)
+    # Values first: what follows copies graphs, and a copy of a random variable is another one.
+    mean, shape, *spread = model.replace_rvs_by_values([mean, _value_shape(rv), *spread])
+    value = model.rvs_to_values[rv]
+    if is_function(rv):
+        scale, *latent = spread
+        prior = SunParameters(pt.zeros_like(mean), scale, *latent)
+        return Member(rv.name, value, mean, shape, prior, latent_dimensions(prior), True)
+    if isinstance(rv.owner.op, MvNormalRV):
+        scale = _repeated(spread[0], shape)
+    else:
+        scale = pt.diag(pt.broadcast_to(spread[0] ** 2, shape).ravel())
+    prior = sun_of_process(pt.zeros_like(scale[:, 0]), scale, None, None, 0)
+    return Member(rv.name, value, mean, shape, prior, 0)
+
+
+def latent_dimensions(parameters: Any) -> int | None:
+    """Number of latent dimensions, where one of the parameters says it."""
+    *_, cross_cov, truncation, latent_cov = parameters
+    sizes = [x.type.shape[-1] for x in (latent_cov, truncation, cross_cov)]
+    return next((size for size in sizes if size is not None), None)
+
+
+def _value_shape(rv: Any) -> Any:
+    """Shape of the value variable, from the parameters: its own value is to be integrated out."""
+    op, node = rv.owner.op, rv.owner
+    ndim = rv.type.ndim
+    if not ndim:
+        return pt.zeros(0, dtype="int64")
+    less = np.zeros(ndim, dtype="int64")
+    if isinstance(op, ZeroSumNormalRV):
+        less[-op.ndim_supp :] = 1
+    if None not in rv.type.shape:
+        return pt.as_tensor(np.array(rv.type.shape) - less)
+    if isinstance(op, ZeroSumNormalRV):
+        sigma, support = op.dist_params(node)
+        size = op.size_param(node)
+        batch = list(sigma.shape)[: -op.ndim_supp] if _is_none(size) else [size]
+        whole = pt.concatenate([pt.atleast_1d(x) for x in [*batch, support]])
+        return pt.specify_shape(whole, (ndim,)) - less
+    parameters = op.dist_params(node)
+    if isinstance(op, UnifiedSkewNormalRV):
+        return pt.stack([parameters[0].shape[-1]])
+    return pt.stack(list(op._infer_shape(op.size_param(node), parameters)))
+
+
+def _is_none(size: Any) -> bool:
+    return bool(size is None or size.type.shape == (0,) or not hasattr(size.type, "dtype"))
+
+
+def _repeated(cov: Any, shape: Any) -> Any:
+    """Covariance of vectors drawn independently of each other, raveled."""
+    if shape.type.shape == (1,) and cov.type.ndim == 2:
+        return cov
+    k = cov.shape[-1]
+    n = pt.prod(shape) // k
+    each = pt.broadcast_to(cov, pt.concatenate([shape, [k]])).reshape((n, k, k))
+    return (pt.eye(n)[:, None, :, None] * each[:, :, None, :]).reshape((n * k, n * k))

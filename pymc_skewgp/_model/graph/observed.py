@@ -1,0 +1,172 @@
+"""Observations of a SkewGP variable, and what in a model is in the way of an exact step."""
+
+from typing import Any, NamedTuple
+
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import BernoulliRV
+
+from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
+from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
+from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS
+from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
+
+_CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
+_REPARAMETERIZE = "Make {} with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
+
+
+class NoObservationsError(NotConjugateError):
+    """A variable stands alone: a distribution to sample, whose posterior nothing shapes."""
+
+
+class Observed(NamedTuple):
+    """One observed variable, as it stands in the model.
+
+    Attributes
+    ----------
+    name : str
+    likelihood : Likelihood
+    rows : RowGraphs
+        Graphs of the model's random variables.
+    values : TensorVariable
+        The data.
+    """
+
+    name: str
+    likelihood: Likelihood
+    rows: RowGraphs
+    values: Any
+
+
+def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
+    """Observations of a unified skew-normal variable, where it has no other children.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : TensorVariable
+        A free random variable of it.
+
+    Returns
+    -------
+    list of Observed
+        Each has one of the `LIKELIHOODS`, and its `predictor` is affine in `rv`.
+
+    Raises
+    ------
+    NotConjugateError
+        The message names the first thing that is in the way, and the way out.
+    """
+    name = getattr(rv, "name", None)
+    if rv not in model.free_RVs:
+        raise NotConjugateError(f"{name} is not a free random variable of the model.")
+    _refuse_other_functions(model, rv)
+    found = []
+    for other in children(model, rv):
+        found.append(_as_observed(model, rv, other))
+    if not found:
+        raise NoObservationsError(
+            f"{name} has no observations.",
+            "Its prior is drawn by pm.sample_prior_predictive; data belong into BernoulliProbit.",
+        )
+    return found
+
+
+def distribution_name(variable: Any) -> str:
+    """What PyMC calls the distribution of a random variable."""
+    op = variable.owner.op
+    name: str = getattr(op, "_print_name", (type(op).__name__.removesuffix("RV"),))[0]
+    return name
+
+
+def _refuse_other_functions(model: pm.Model, rv: Any) -> None:
+    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
+        raise NotConjugateError(
+            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
+            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
+        )
+    parameters = rv.owner.op.dist_params(rv.owner)
+    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
+        raise NotConjugateError(
+            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
+            "Make a variable of each vector.",
+        )
+    if model.rvs_to_transforms[rv] is not None:
+        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
+
+
+def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
+    """A variable that depends on `rv` as an observed one with a known likelihood."""
+    otherwise = _REPARAMETERIZE.format(rv.name)
+    if other in model.potentials:
+        raise NotConjugateError(f"the potential {other.name} depends on {rv.name}.", otherwise)
+    if other in model.free_RVs:
+        raise _not_observed(model, rv, other)
+    found = recognised(model, other)
+    if found is not None:
+        if outside_predictor(found.rows, rv):
+            raise NotConjugateError(
+                f"the noise or the limits of {other.name} depend on {rv.name}.", otherwise
+            )
+        operation = why_not_affine(found.rows.predictor, [rv])
+        if operation is not None:
+            raise NotConjugateError(
+                f"the {found.likelihood.name} predictor of {other.name} is not known to be affine "
+                f"in {rv.name}: {operation} is in between.",
+                otherwise,
+            )
+        return found
+    link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
+    known = ", ".join(x.variables for x in LIKELIHOODS)
+    raise NotConjugateError(
+        f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
+        f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
+        f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}",
+    )
+
+
+def _not_observed(model: pm.Model, rv: Any, other: Any) -> NotConjugateError:
+    whole, _, ending = other.name.rpartition("_")
+    if ending == "unobserved" and f"{whole}_observed" in model.named_vars:
+        return NotConjugateError(
+            f"{whole}, which depends on {rv.name}, has masked values, sampled as {other.name}.",
+            f"Leave them out, as in BernoulliProbit({whole!r}, {rv.name}[seen], "
+            "observed=y[seen]); pm.sample_posterior_predictive predicts them afterwards.",
+        )
+    return NotConjugateError(
+        f"{other.name}, which depends on {rv.name}, is not observed.",
+        "Where it is a prediction, add it to the model after pm.sample, for "
+        f"pm.sample_posterior_predictive. Otherwise: {_REPARAMETERIZE.format(rv.name)}",
+    )
+
+
+def children(model: pm.Model, rv: Any) -> list[Any]:
+    """Variables and potentials of the model that depend on `rv`, with no other in between."""
+    others = [other for other in [*model.basic_RVs, *model.potentials] if other is not rv]
+    return [other for other in others if _depends_directly(other, rv, model)]
+
+
+def recognised(model: pm.Model, other: Any) -> Observed | None:
+    """An observed variable with a known likelihood, None for any other."""
+    if other not in model.observed_RVs:
+        return None
+    values = model.rvs_to_values[other]
+    for likelihood in LIKELIHOODS:
+        rows = likelihood.rows(other, values)
+        if rows is not None:
+            return Observed(other.name, likelihood, rows, values)
+    return None
+
+
+def outside_predictor(rows: RowGraphs, rv: Any) -> bool:
+    """Whether a variable enters the noise or the limits of rows."""
+    rest = [x for x in rows if x is not None and x is not rows.predictor]
+    return uses_values(rest, rv, [])
+
+
+def _depends_directly(other: Variable, rv: Variable, model: pm.Model) -> bool:
+    """Whether a path leads from `rv` to `other` that meets no other variable of the model."""
+    if other.owner is None:
+        return False
+    return uses_values(other.owner.inputs, rv, [v for v in model.basic_RVs if v is not other])

@@ -1,0 +1,263 @@
+"""Values with Gaussian noise of which some are known only to be beyond, or between, limits."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from pymc_skewgp._gaussian.weights import weighted_error
+from pymc_skewgp._observations.arguments import as_values, frozen_copy
+from pymc_skewgp._observations.gaussian import log_density
+from pymc_skewgp._observations.interval_rows import log_masses
+from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.probability import interval_probability
+from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+
+_INV_SQRT_2PI = float(1.0 / np.sqrt(2.0 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class CensoredGaussian(Likelihood):
+    r"""Values :math:`v_i = f(x_i) + \sigma_i e_i` that are seen only within limits (tobit).
+
+    With limits L and U what is seen is :math:`y_i = \min\{\max(v_i, L), U\}`. A y at a limit is
+    censored there: the row is the interval :math:`(-\infty, L)` or :math:`(U, \infty)`; every other
+    row is a point. Without limits it is `Gaussian`.
+
+    Interval censoring: y of shape (n, 2) holds a lower and an upper bound of each value, infinities
+    allowed, equal where the value was seen. `lower` and `upper` then are left out.
+
+    Parameters
+    ----------
+    sigma : float or array_like, shape (n,)
+        Standard deviation of the noise, in the units of y. It may be a random variable of a PyMC
+        model, and so may the limits; ``point`` then gives the value.
+    lower, upper : float or array_like, shape (n,), optional
+        L and U. Default none.
+
+    Raises
+    ------
+    ValueError
+        When used: noise that is not positive, L not below U, values beyond their limits, lower
+        bounds above upper ones, NaN, other lengths.
+
+    Notes
+    -----
+    ``scipy.stats.CensoredData`` may be given as y. It does not keep the order of its values: rows
+    of X must be in its own order, which is uncensored, left-censored, right-censored,
+    interval-censored ones. Where X and y are in an order of your own, pass y of shape (n, 2).
+
+    `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new y, censored at the limits, with
+    ``y_mean_se``; ``p_lower`` and ``p_upper``, the probabilities that it is at a limit, where there
+    is one, with ``_se``; and draws ``y``. All of these need noise and limits that are single
+    numbers: those of new points are not known else. For y of shape (n, 2) new values are not
+    censored. In the DataTree of `SkewGPPosterior.sample` the observed data then are ``y``, NaN
+    where censored, ``y_lower`` and ``y_upper``.
+
+    References
+    ----------
+    .. [1] J. Tobin (1958), Estimation of relationships for limited dependent variables,
+       doi:10.2307/1907382.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> x = np.linspace(0, 6, 20)[:, None]
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.5))
+    >>> hours = np.maximum(np.sin(x[:, 0]), 0.0)
+    >>> tobit = sg.likelihoods.CensoredGaussian(0.1, lower=0.0)
+    >>> posterior = gp.posterior(x, hours, likelihood=tobit)
+    >>> new = posterior.predict([[1.5], [4.7]])["predictions_summary"]
+    >>> new["p_lower"].values.round(2)
+    array([0., 1.])
+    """
+
+    sigma: Any
+    lower: Any = None
+    upper: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("sigma", "lower", "upper"):
+            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values, shape (n,), or bounds, shape (n, 2), with the parameters checked."""
+        if not (as_vector("sigma", self.sigma, n) > 0).all():
+            raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
+        low, high = self._limits(n)
+        if not (low < high).all():
+            i = int(np.argmax(~(low < high)))
+            raise ValueError(
+                f"lower must be below upper; row {i} has lower {low[i]:.6g} and upper "
+                f"{high[i]:.6g}."
+            )
+        # Known by what it has: to import scipy.stats takes half a second.
+        bounds = _censored_data(y) if hasattr(y, "_uncensored") else y
+        if np.ndim(bounds) == 2:
+            if self.lower is not None or self.upper is not None:
+                raise ValueError(
+                    "with bounds of each value in y, lower and upper are not used: leave them out."
+                )
+            return _as_bounds(bounds, n)
+        values = as_values(bounds, n)
+        beyond = (values < low) | (values > high)
+        if beyond.any():
+            i = int(np.argmax(beyond))
+            raise ValueError(
+                f"y must be within the limits, and at them where it is censored; row {i} has "
+                f"{values[i]:.6g}, limits {low[i]:.6g} and {high[i]:.6g} ({int(beyond.sum())} such "
+                "row(s)). For limits that differ pass them as arrays, or y of shape (n, 2)."
+            )
+        return values
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """A point or an interval each."""
+        value, lower, upper = self._rows(y)
+        return Observations(None, np.zeros(n), self._sd(n) ** 2, lower, upper, value)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log density of values that were seen, log probability of the others."""
+        value, lower, upper = self._rows(y)
+        sd, seen = self._sd(value.size), ~np.isnan(value)
+        result = np.empty(f.shape)
+        result[..., seen] = log_density(value[seen], f[..., seen], sd[seen])
+        others = ~seen
+        result[..., others] = log_masses(f[..., others], lower[others], upper[others], sd[others])
+        return result
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data, censored at the limits."""
+        n = f.shape[-1]
+        drawn = f + self._sd(n) * rng.standard_normal(f.shape)
+        return np.clip(drawn, *self._limits(n), out=drawn)
+
+    def observed(self, y: Data) -> dict[str, Data]:
+        """``y``; bounds as ``y``, NaN where censored, ``y_lower`` and ``y_upper``."""
+        if y.ndim == 1:
+            return {"y": y}
+        return {"y": self._rows(y)[0], "y_lower": y[:, 0], "y_upper": y[:, 1]}
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, new values, censored at the limits."""
+        if not self._same_everywhere:
+            return {}
+        drawn = f + float(self.sigma) * rng.standard_normal(f.shape)
+        (low,), (high,) = self._limits(1)
+        return {"y": np.clip(drawn, low, high, out=drawn)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd``, and probabilities ``p_lower`` and ``p_upper`` of the limits."""
+        if not self._same_everywhere:
+            return {}
+        (low,), (high,) = self._limits(1)
+        noise = float(self.sigma) ** 2
+        first, second = _censored_moments(mixture, noise, low, high)
+        centre = mixture.moments[0]
+        off = first @ mixture.weights
+        variance = second @ mixture.weights - off**2
+        summary = {"y_mean": centre + off, "y_sd": np.sqrt(np.maximum(variance, 0.0))}
+        first -= off[:, None]
+        error = weighted_error(first, mixture.weights, mixture.replicate)
+        summary["y_mean_se"] = np.zeros(off.size) if mixture.exact else error
+        for name, limits in (("p_lower", (-np.inf, low)), ("p_upper", (high, np.inf))):
+            if np.isfinite(limits).any():
+                found = interval_probability(mixture, limits[0], limits[1], noise)
+                summary |= {name: found.value, f"{name}_se": found.std_error}
+        return summary
+
+    @property
+    def _same_everywhere(self) -> bool:
+        return not any(np.ndim(x) for x in (self.sigma, self.lower, self.upper))
+
+    def _sd(self, n: int) -> FloatArray:
+        return as_vector("sigma", self.sigma, n)
+
+    def _limits(self, n: int) -> tuple[FloatArray, FloatArray]:
+        """L and U of each row."""
+        lower = -np.inf if self.lower is None else self.lower
+        upper = np.inf if self.upper is None else self.upper
+        return (
+            as_vector("lower", lower, n, allow_inf=True),
+            as_vector("upper", upper, n, allow_inf=True),
+        )
+
+    def _rows(self, y: Data) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Value, NaN where it is censored, and limits of it there."""
+        if y.ndim == 2:
+            seen = y[:, 0] == y[:, 1]
+            return np.where(seen, y[:, 0], np.nan), y[:, 0], y[:, 1]
+        low, high = self._limits(y.size)
+        below, above = y == low, y == high
+        lower, upper = np.where(below, -np.inf, high), np.where(below, low, np.inf)
+        return np.where(below | above, np.nan, y), lower, upper
+
+
+def _as_bounds(y: ArrayLike, n: int) -> FloatArray:
+    bounds = as_real_array("y", y)
+    if bounds.shape != (n, 2):
+        raise ValueError(
+            f"y must have shape ({n},) or ({n}, 2), a value or its two bounds for each row of X; "
+            f"got {bounds.shape}."
+        )
+    if np.isnan(bounds).any():
+        raise ValueError(
+            f"y holds {int(np.isnan(bounds).sum())} NaN bound(s): use infinities where a side is "
+            "open."
+        )
+    low, high = bounds.T
+    for wrong, advice in (
+        (low > high, "swap them"),
+        ((low == high) & np.isinf(low), "a value that was seen must be finite"),
+    ):
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise ValueError(
+                f"row {i} of y has the lower bound {low[i]:.6g} and the upper bound {high[i]:.6g} "
+                f"({int(wrong.sum())} such row(s)): {advice}."
+            )
+    return bounds.copy()
+
+
+def _censored_data(data: Any) -> FloatArray:
+    """Bounds of a ``scipy.stats.CensoredData``, in the order in which it keeps them."""
+    seen, left, right = data._uncensored, data._left, data._right
+    columns = [
+        (seen, seen),
+        (np.full(left.size, -np.inf), left),
+        (right, np.full(right.size, np.inf)),
+    ]
+    parts = [np.column_stack(pair) for pair in columns]
+    return np.concatenate([*parts, np.reshape(data._interval, (-1, 2))])
+
+
+def _censored_moments(
+    mixture: Mixture, noise: float, low: float, high: float
+) -> tuple[FloatArray, FloatArray]:
+    r"""First and second moment of min(max(v, L), U) less the mean of f, for each component.
+
+    With :math:`v \sim N(m, s^2)`, :math:`a = (L - m) / s` and :math:`b = (U - m) / s`
+
+    .. math:: \mathrm E\, y = m + (L - m) \Phi(a) + s \phi(a) + (U - m) \Phi(-b) - s \phi(b)
+    """
+    centre = mixture.moments[0][:, None]
+    means = mixture.means - centre
+    s = np.sqrt(mixture.variance + noise)[:, None]
+    first, second = means.copy(), means**2 + s**2
+    # From the moments without limits: what each limit takes, and what it gives.
+    for limit, side in ((low - centre, 1.0), (high - centre, -1.0)):
+        if np.isinf(limit).any():
+            continue
+        away = limit - means
+        z = side * away / s
+        mass, density = ndtr(z), side * s * _INV_SQRT_2PI * np.exp(-0.5 * z**2)
+        first += mass * away + density
+        second += mass * (limit**2 - means**2 - s**2) + density * (means + limit)
+    return first, second

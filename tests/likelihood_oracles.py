@@ -1,0 +1,83 @@
+"""Posteriors of a few values of f under any likelihood, by a trapezoid rule over f itself.
+
+Nothing here knows of rows or intervals: a likelihood is a function of f.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+FloatArray = NDArray[np.float64]
+
+# By the number of values: how far whitened f runs, and nodes of each axis.
+_REACH = {1: 8.5, 2: 8.5, 3: 7.0, 4: 6.0}
+_NODES = {1: 4001, 2: 401, 3: 83, 4: 37}
+
+
+class FunctionGrid(NamedTuple):
+    """Nodes of f, shape (d, N), their posterior masses, and the log evidence."""
+
+    f: FloatArray
+    mass: FloatArray
+    log_evidence: float
+
+    @property
+    def mean(self) -> FloatArray:
+        """Of f."""
+        return self.f @ self.mass
+
+    @property
+    def cov(self) -> FloatArray:
+        """Of f."""
+        off = self.f - self.mean[:, None]
+        return (off * self.mass) @ off.T
+
+    def average(self, values: FloatArray) -> FloatArray:
+        """Posterior mean of a function with these values at the nodes, shape (..., N)."""
+        return values @ self.mass
+
+
+def function_grid(
+    mean: ArrayLike,
+    cov: ArrayLike,
+    log_likelihood: Callable[[FloatArray], FloatArray],
+) -> FunctionGrid:
+    """f ~ N(mean, cov) given data; `log_likelihood` takes f of shape (N, d) and gives shape (N,).
+
+    The rule's error is below 1e-8 for one to three values, and below 1e-7 for four, where the
+    likelihood varies over half a deviation or more, which `test_likelihood_oracles` checks by
+    closed forms.
+    """
+    mean, cov = np.asarray(mean, dtype=float), np.asarray(cov, dtype=float)
+    reach = _REACH[mean.size]
+    axis = np.linspace(-reach, reach, _NODES[mean.size])
+    white = np.stack([g.ravel() for g in np.meshgrid(*[axis] * mean.size, indexing="ij")])
+    f = mean[:, None] + np.linalg.cholesky(cov) @ white
+    log_density = log_likelihood(f.T) - 0.5 * (white**2).sum(axis=0)
+    log_density += mean.size * (np.log(axis[1] - axis[0]) - 0.5 * np.log(2.0 * np.pi))
+    most = log_density.max()
+    density = np.exp(log_density - most)
+    total = density.sum()
+    return FunctionGrid(f, density / total, float(most + np.log(total)))
+
+
+def one_sign(
+    cov: ArrayLike, row: ArrayLike, variance: float, phase: float, truncation: float
+) -> Callable[[FloatArray], FloatArray]:
+    """What one pseudo-point adds to the log likelihood of f, whose prior mean is 0.
+
+    The log probability of its sign given f, over that before: `row` is its covariance with f and
+    `variance` its own.
+    """
+    gain = np.linalg.solve(np.asarray(cov, dtype=float), np.asarray(row, dtype=float))
+    sd = np.sqrt(variance)
+    left = np.sqrt(variance - np.asarray(row) @ gain)
+
+    def log_ratio(f: FloatArray) -> FloatArray:
+        signs = ndtr((truncation * sd + phase * (f @ gain)) / left)
+        return np.log(np.maximum(signs, 1e-300)) - np.log(ndtr(truncation))
+
+    return log_ratio

@@ -1,0 +1,267 @@
+"""Kernels' derivatives: against the same formulas differentiated by mpmath, in 40 digits."""
+
+from functools import partial
+
+import mpmath
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
+from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance
+from pymc_skewgp._observations.values import Derivative
+
+cov = pm.gp.cov
+LS, ALPHA = (0.7, 1.3), 1.5
+X = np.array([[0.3, -0.2], [1.1, 0.4], [10.0, 3.0]])
+# At zero distance, next to it, and away from it.
+XS = np.array([[0.3, -0.2], [0.3 + 1e-5, -0.2], [0.9, 0.1], [9.5, 3.2]])
+NOTHING = Derivative(0, 0)
+
+
+def square(x, t, dims=(0, 1)):
+    return sum(((x[i] - t[i]) / LS[i]) ** 2 for i in dims)
+
+
+def rbf(x, t, dims=(0, 1)):
+    return mpmath.exp(-square(x, t, dims) / 2)
+
+
+def matern(x, t, nu):
+    r = mpmath.sqrt(2 * nu * square(x, t))
+    series = {0.5: 1, 1.5: 1 + r, 2.5: 1 + r + r**2 / 3}[nu]
+    return series * mpmath.exp(-r)
+
+
+def linear(x, t):
+    return sum((x[i] - 0.3) * (t[i] - 0.3) for i in range(2))
+
+
+def stretch(x):
+    return 1 + x[0] ** 2
+
+
+KERNELS = {
+    "ExpQuad": (cov.ExpQuad(2, ls=LS), rbf),
+    "RatQuad": (
+        cov.RatQuad(2, alpha=ALPHA, ls=LS),
+        lambda x, t: (1 + square(x, t) / (2 * ALPHA)) ** (-ALPHA),
+    ),
+    "Matern52": (cov.Matern52(2, ls=LS), partial(matern, nu=mpmath.mpf("2.5"))),
+    "scaled, one feature": (
+        3.0**2 * cov.ExpQuad(2, ls=LS[1], active_dims=[1]),
+        lambda x, t: 9 * rbf(x, t, dims=(1,)),
+    ),
+    "sum and product": (
+        1.0 + 2.0 * cov.ExpQuad(2, ls=LS) * cov.Linear(2, c=0.3),
+        lambda x, t: 1 + 2 * rbf(x, t) * linear(x, t),
+    ),
+    "Polynomial": (
+        cov.Polynomial(2, c=0.3, d=3, offset=1.0),
+        lambda x, t: (linear(x, t) + 1) ** 3,
+    ),
+    "ScaledCov": (
+        cov.ScaledCov(2, cov.ExpQuad(2, ls=LS), lambda x: 1 + x[:, 0] ** 2),
+        lambda x, t: stretch(x) * rbf(x, t) * stretch(t),
+    ),
+    "power": (cov.ExpQuad(2, ls=LS) ** 2, lambda x, t: rbf(x, t) ** 2),
+    "Periodic": (
+        cov.Periodic(2, period=2.0, ls=LS),
+        lambda x, t: mpmath.exp(
+            -sum((mpmath.sin(mpmath.pi * (x[i] - t[i]) / 2) / LS[i]) ** 2 for i in range(2)) / 2
+        ),
+    ),
+    "Cosine": (
+        cov.Cosine(2, ls=LS[0], active_dims=[0]),
+        lambda x, t: mpmath.cos(2 * mpmath.pi * (x[0] - t[0]) / LS[0]),
+    ),
+    "NeuralNetwork": (
+        sg.cov.NeuralNetwork(2, ls=LS, bias=0.5),
+        lambda x, t: (2 / mpmath.pi) * mpmath.asin(2 * a(x, t) / mpmath.sqrt(norm(x) * norm(t))),
+    ),
+}
+PAIRS = [
+    (Derivative(0, 1), NOTHING),
+    (Derivative(0, 1), Derivative(0, 1)),
+    (Derivative(0, 1), Derivative(1, 1)),
+    (Derivative(1, 2), Derivative(0, 1)),
+    (Derivative(1, 2), Derivative(1, 2)),
+]
+
+
+def a(x, t):
+    return mpmath.mpf("0.25") + sum(x[i] * t[i] / LS[i] ** 2 for i in range(2))
+
+
+def norm(x):
+    return 1 + 2 * a(x, x)
+
+
+def matern52_derivative(x, t, left, right):
+    """By hand where mpmath's differences would straddle the kink: at and next to d = 0."""
+    d = [(x[i] - t[i]) / LS[i] for i in range(2)]
+    r = mpmath.sqrt(5 * (d[0] ** 2 + d[1] ** 2))
+    # h(s) = (1 + r + r^2 / 3) e^-r and its derivatives in s = r^2 / 5.
+    h = [
+        (1 + r + r**2 / 3) * mpmath.exp(-r),
+        -mpmath.mpf(5) / 6 * (1 + r) * mpmath.exp(-r),
+        mpmath.mpf(25) / 12 * mpmath.exp(-r),
+    ]
+    if r > 0:
+        h.append(-mpmath.mpf(125) / 24 * mpmath.exp(-r) / r)
+        h.append(mpmath.mpf(625) / 48 * mpmath.exp(-r) * (1 / r**2 + 1 / r**3))
+    else:
+        h += [0, 0]  # their factors are 0
+    sign = (-1) ** right.order
+    match (left, right):
+        case (Derivative(0, 1), Derivative(0, 0)):
+            return 2 * d[0] * h[1] / LS[0]
+        case (Derivative(0, 1), Derivative(0, 1)):
+            return sign * (4 * d[0] ** 2 * h[2] + 2 * h[1]) / LS[0] ** 2
+        case (Derivative(0, 1), Derivative(1, 1)):
+            return sign * 4 * d[0] * d[1] * h[2] / LS[0] / LS[1]
+        case (Derivative(1, 2), Derivative(0, 1)):
+            inner = 8 * d[1] ** 2 * d[0] * h[3] + 4 * d[0] * h[2]
+            return sign * inner / LS[0] / LS[1] ** 2
+        case _:
+            inner = 16 * d[1] ** 4 * h[4] + 48 * d[1] ** 2 * h[3] + 12 * h[2]
+            return sign * inner / LS[1] ** 4
+
+
+def exact(function, left, right):
+    def entry(x, t):
+        def along(u, v):
+            moved, other = list(x), list(t)
+            moved[left.feature] = x[left.feature] + u
+            other[right.feature] = t[right.feature] + v
+            return function(moved, other)
+
+        return mpmath.diff(along, (0, 0), (left.order, right.order))
+
+    with mpmath.workdps(40):
+        rows = [[mpmath.mpf(float(v)) for v in row] for row in X]
+        columns = [[mpmath.mpf(float(v)) for v in row] for row in XS]
+        return np.array([[float(entry(x, t)) for t in columns] for x in rows])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_against_high_precision(name, pair):
+    """Relative to the largest entry: 1e-12 in closed form; cancellation in PyMC's expansion of
+    squared distances of inputs of size 10 leaves 1e-14 (10 / ls)^2, times the order's factor, where
+    PyTensor differentiates its graph.
+    """
+    kernel, function = KERNELS[name]
+    found = ArrayCovariance(kernel).derivative(X, XS, *pair)
+    if name == "Matern52":
+        with mpmath.workdps(40):
+            rows, columns = ([[mpmath.mpf(float(v)) for v in r] for r in m] for m in (X, XS))
+            expected = np.array(
+                [[float(matern52_derivative(x, t, *pair)) for t in columns] for x in rows]
+            )
+    else:
+        expected = exact(function, *pair)
+    scale = max(np.abs(expected).max(), 1.0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * scale)
+
+
+@pytest.mark.parametrize(("nu", "kernel"), [(1.5, cov.Matern32), (2.5, cov.Matern52)])
+def test_matern_by_finite_differences(nu, kernel):
+    """The hand-made formulas themselves: first derivatives by differences in 40 digits."""
+    left, right = Derivative(0, 1), Derivative(0, 1)
+    found = ArrayCovariance(kernel(2, ls=LS)).derivative(X, XS[2:], left, right)
+    with mpmath.workdps(40):
+        h, k = mpmath.mpf("1e-8"), partial(matern, nu=nu)
+        for i, x in enumerate(X):
+            for j, t in enumerate(XS[2:]):
+                up, down = ([x[0] + s * h, x[1]] for s in (1, -1))
+                right_up, right_down = ([t[0] + s * h, t[1]] for s in (1, -1))
+                gap = k(up, right_up) - k(up, right_down) - k(down, right_up) + k(down, right_down)
+                assert found[i, j] == pytest.approx(float(gap / (4 * h**2)), rel=1e-9, abs=1e-12)
+    # At zero distance: 3 / ls^2 for nu = 3/2, 5/3 / ls^2 for nu = 5/2.
+    at_zero = ArrayCovariance(kernel(2, ls=LS)).derivative(X, X, left, right).diagonal()
+    expected = {1.5: 3.0, 2.5: 5.0 / 3.0}[nu] / LS[0] ** 2
+    np.testing.assert_allclose(at_zero, expected, rtol=1e-13)
+
+
+def test_hyperparameters_take_their_values():
+    with pm.Model():
+        ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
+    pair = (Derivative(0, 1), Derivative(1, 2))
+    point = {"ls": 0.7, "eta": 2.0}
+    found = ArrayCovariance(eta**2 * cov.Matern52(2, ls=ls), point).derivative(X, XS, *pair)
+    expected = 4.0 * ArrayCovariance(cov.Matern52(2, ls=0.7)).derivative(X, XS, *pair)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_gradient_in_the_lengthscale():
+    """What learning will need: against a difference of the closed form 3 / ls^4."""
+    ls = pt.dscalar("ls")
+    x = pt.constant(X[:, :1])
+    second = Derivative(0, 2)
+    for kernel, constant in ((cov.ExpQuad(1, ls=ls), 3.0), (cov.Matern52(1, ls=ls), 25.0)):
+        variance = derivative_covariance(kernel, x, x, second, second)[0, 0]
+        slope = pytensor.function([ls], pytensor.grad(variance, ls), mode="FAST_COMPILE")
+        assert slope(0.7) == pytest.approx(-4 * constant / 0.7**5, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pair", "message"),
+    [
+        (
+            cov.Matern32(1, ls=1.0),
+            (2, 2),
+            "Matern32 has functions that are .* once only, and not 2",
+        ),
+        (cov.Matern32(1, ls=1.0), (0, 2), "Matern32"),
+        (cov.Exponential(1, ls=1.0), (1, 0), "Exponential .* at no point.*use ExpQuad"),
+        (cov.Matern12(1, ls=1.0), (1, 1), "Matern12"),
+        (2.0 * cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(0.1), (1, 0), "WhiteNoise is noise"),
+        (cov.ScaledCov(1, cov.Matern52(1, ls=1.0), pt.exp), (1, 1), "Matern52 inside of ScaledCov"),
+        (cov.Coregion(1, B=np.eye(2)), (1, 1), "Coregion is a function of labels"),
+        (cov.Cosine(2, ls=1.0), (1, 1), "Cosine of several features"),
+    ],
+)
+def test_what_has_no_derivative_is_refused(kernel, pair, message):
+    left, right = (Derivative(0, order) for order in pair)
+    x = np.ones((2, getattr(kernel, "input_dim", 1)))
+    with pytest.raises(sg.NotDifferentiableError, match=message):
+        ArrayCovariance(kernel).derivative(x, x, left, right)
+
+
+class Laplacian(cov.Covariance):
+    def full(self, X, Xs=None):
+        X, Xs = self._slice(X, X if Xs is None else Xs)
+        return pt.exp(-pt.abs(X - Xs.T))
+
+
+class Smooth(Laplacian):
+    def full(self, X, Xs=None):
+        X, Xs = self._slice(X, X if Xs is None else Xs)
+        return pt.exp(-0.5 * (X - Xs.T) ** 2)
+
+
+def test_kernels_of_ones_own():
+    pair = (Derivative(0, 2), Derivative(0, 2))
+    found = ArrayCovariance(Smooth(1)).derivative(X[:, :1], XS[:, :1], *pair)
+    expected = ArrayCovariance(cov.ExpQuad(1, ls=1.0)).derivative(X[:, :1], XS[:, :1], *pair)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    with pytest.raises(sg.NotDifferentiableError, match="Laplacian has a root or an absolute"):
+        ArrayCovariance(Laplacian(1)).derivative(X[:, :1], XS[:, :1], *pair)
+
+
+def test_means():
+    mean = ArrayMean(pm.gp.mean.Linear([2.0, 3.0], 1.0))
+    np.testing.assert_array_equal(mean.derivative(X, Derivative(1, 1)), [3.0, 3.0, 3.0])
+    np.testing.assert_array_equal(mean.derivative(X, Derivative(1, 2)), 0.0)
+    constant = ArrayMean(pm.gp.mean.Constant(2.0))
+    np.testing.assert_array_equal(constant.derivative(X, Derivative(0, 1)), 0.0)
+
+    class Sine(pm.gp.mean.Mean):
+        def __call__(self, X):
+            return pt.sin(X[:, 0])
+
+    np.testing.assert_allclose(ArrayMean(Sine()).derivative(X, Derivative(0, 2)), -np.sin(X[:, 0]))
