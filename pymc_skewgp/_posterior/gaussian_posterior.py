@@ -20,7 +20,12 @@ from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import covariance_of, log_prob_of_signs, mean_of
+from pymc_skewgp._posterior.prior_values import (
+    covariance_of,
+    log_prob_of_signs,
+    mean_of,
+    units_of,
+)
 from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray
 
@@ -146,12 +151,15 @@ def _conditioned(
     k, parts = n_functions(sets), [data.values for data in sets]
     wanted = [*parts, Values(new, k)]
     points = Values(prior.pseudo_points, k)
+    everything = [points, *wanted] if points.size else wanted
+    matrix = covariance_of(prior, "X", everything)
     given = process_given(
-        covariance_of(prior, "X", [points, *wanted] if points.size else wanted),
+        matrix,
         mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),
         rows_of(sets, prior)[0],
+        units_of(matrix.diagonal(), everything),
     )
     return given, points.size
 

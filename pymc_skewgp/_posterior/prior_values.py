@@ -42,6 +42,24 @@ def covariance_of(
     return matrix
 
 
+def units_of(variances: FloatArray, parts: Sequence[Values]) -> FloatArray | None:
+    """What to measure values with these variances in; None where they are of one function.
+
+    Derivatives have other units than f, and round-off in one must not be counted in another's.
+    """
+    if {part.derivative for part in parts} == {None} and {p.n_functions for p in parts} == {1}:
+        return None
+    kinds = [
+        (part.derivative, function)
+        for part in parts
+        for function in np.tile(np.arange(part.n_functions), part.X.shape[0])
+    ]
+    largest: dict[object, float] = {}
+    for kind, variance in zip(kinds, variances, strict=True):
+        largest[kind] = max(largest.get(kind, 0.0), float(variance))
+    return np.sqrt([largest[kind] or 1.0 for kind in kinds])
+
+
 def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
     """Variances, shape (n,), or covariances of the K functions at each input, shape (n, K, K)."""
     if part.derivative is None:

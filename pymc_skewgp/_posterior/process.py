@@ -16,6 +16,7 @@ def process_given(
     phase: FloatArray,
     truncation: FloatArray,
     observations: Observations,
+    units: FloatArray | None = None,
 ) -> Conditioning:
     """Condition on the signs at the pseudo-points and on observations.
 
@@ -29,6 +30,8 @@ def process_given(
     phase, truncation : ndarray, shape (s,)
     observations : Observations
         Rows of f at the data.
+    units : ndarray, shape (s + n + t,), optional
+        See `FactoredCovariance`.
 
     Returns
     -------
@@ -44,7 +47,7 @@ def process_given(
         See `refuse_contradictory_points`.
     """
     s = phase.size
-    cov = FactoredCovariance.of_kernel(matrix)
+    cov = FactoredCovariance.of_kernel(matrix, units)
     if not s:
         return Conditioning(mean, cov, observations)
     sd = np.sqrt(matrix.diagonal()[:s])

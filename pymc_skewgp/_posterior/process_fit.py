@@ -20,6 +20,7 @@ from pymc_skewgp._posterior.prior_values import (
     covariance_of,
     log_prob_of_signs,
     mean_of,
+    units_of,
     variances_of,
 )
 from pymc_skewgp._posterior.process import process_given
@@ -70,12 +71,14 @@ class ProcessFit:
     def conditioning(self) -> Conditioning:
         """Of f at the pseudo-points and at the data."""
         prior, k = self._prior, self.n_functions
+        matrix = covariance_of(prior, "X", self._everything)
         return process_given(
-            covariance_of(prior, "X", self._everything),
+            matrix,
             mean_of(prior, "X", self._parts),
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
             self._observations,
+            units_of(matrix.diagonal(), self._everything),
         )
 
     @cached_property
