@@ -4,12 +4,13 @@ The functions have one kernel and mean, and are independent but for a coregional
 :math:`\mathrm{cov}\{f_k(x), f_l(t)\} = B_{kl}\, k(x, t)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.values import (
     Derivative,
     Values,
@@ -42,22 +43,17 @@ def covariance_of(
     return matrix
 
 
-def units_of(variances: FloatArray, parts: Sequence[Values]) -> FloatArray | None:
-    """What to measure values with these variances in; None where they are of one function.
+def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArray | None:
+    """What to measure values with these variances in, by groups; None where there is only one.
 
     Derivatives have other units than f, and round-off in one must not be counted in another's.
     """
-    if {part.derivative for part in parts} == {None} and {p.n_functions for p in parts} == {1}:
+    if len(groups) == 1:
         return None
-    kinds = [
-        (part.derivative, function)
-        for part in parts
-        for function in np.tile(np.arange(part.n_functions), part.X.shape[0])
-    ]
-    largest: dict[object, float] = {}
-    for kind, variance in zip(kinds, variances, strict=True):
-        largest[kind] = max(largest.get(kind, 0.0), float(variance))
-    return np.sqrt([largest[kind] or 1.0 for kind in kinds])
+    units = np.ones(variances.size)
+    for rows in groups.values():
+        units[rows] = np.sqrt(variances[rows].max()) or 1.0
+    return units
 
 
 def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
@@ -103,7 +99,7 @@ def between_functions(prior: Prior, n_functions: int) -> FloatArray:
 
 
 def kernel_of(
-    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None
+    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
 ) -> FloatArray:
     """Covariance of one function at all the inputs, or of its derivatives there."""
     X, rows = stacked_inputs(a), derivative_groups(a)

@@ -16,16 +16,18 @@ from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import (
     covariance_of,
     log_prob_of_signs,
     mean_of,
-    units_of,
     variances_of,
 )
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.process import factored_process_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
+
+_PAIRS = 256  # of points, whose covariances are read off the diagonal of a matrix
 
 
 class ProcessFit:
@@ -71,14 +73,12 @@ class ProcessFit:
     def conditioning(self) -> Conditioning:
         """Of f at the pseudo-points and at the data."""
         prior, k = self._prior, self.n_functions
-        matrix = covariance_of(prior, "X", self._everything)
-        return process_given(
-            matrix,
+        return factored_process_given(
+            factored_covariance_of(prior, "X", self._everything),
             mean_of(prior, "X", self._parts),
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
             self._observations,
-            units_of(matrix.diagonal(), self._everything),
         )
 
     @cached_property
@@ -136,19 +136,35 @@ class ProcessFit:
         variance = variances_of(prior, "Xnew", at)
         return given.regression_at(mean_of(prior, "Xnew", [at]), variance, cross, joint=joint)
 
+    def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
+        """Of the first function at pairs of points, rows of `a` and `b` by turns."""
+        given, prior = self.conditioning, self._prior
+        at = Values(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
+        covariance = np.zeros((a.shape[0], 2, 2))
+        covariance[:, [0, 1], [0, 1]] = variances_of(prior, "Xnew", at).reshape(-1, 2)
+        for start in range(0, a.shape[0], _PAIRS):
+            block = slice(start, start + _PAIRS)
+            between = covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
+            covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        return given.regression_at(mean_of(prior, "Xnew", [at]), covariance, cross)
+
+    def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray:
+        """Of f at t new points given u, shape (t K, t K)."""
+        assert regression.taken is not None
+        at = [Values(new, self.n_functions)]
+        return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
+
     def draw_at(
         self,
-        new: FloatArray,
         regression: Regression,
+        covariance: FloatArray,
         shape: tuple[int, int],
         rng: np.random.Generator,
     ) -> FloatArray:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        assert regression.taken is not None
-        at = [Values(new, self.n_functions)]
-        residual = covariance_of(self._prior, "Xnew", at) - regression.taken
-        factor = linalg.low_rank_factor(linalg.symmetric(residual))
+        factor = linalg.low_rank_factor(covariance)
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
         return f.T.reshape(*shape, -1)

@@ -44,9 +44,10 @@ def _sampled(problem: Problem, method: str) -> Approximation:
     )
     attrs = dict(tree["sample_stats"].attrs)
     evidence = attrs.get("log_marginal_likelihood", np.nan)
+    f = np.asarray(tree["posterior"].dataset["f"].values)
     return from_draws(
         problem,
-        np.asarray(tree["posterior"].dataset["f"].values),
+        f.reshape(problem.chains, problem.draws, -1),  # several functions: all in a row
         attrs=attrs,
         evidence=evidence,
         evidence_se=attrs.get("log_marginal_likelihood_se", np.nan),

@@ -11,6 +11,8 @@ from xarray import DataTree
 from pymc_skewgp._diagnostics.marginals import Marginals
 from pymc_skewgp._model.gp.at_point import CovarianceAtPoint, MeanAtPoint
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.datatree import as_datatree
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -22,7 +24,7 @@ _PSEUDO = ("pseudo_points", "phase", "truncation")
 
 @dataclass(frozen=True)
 class Problem:
-    """Labels, a prior, and how hard to work.
+    """Data, a prior, and how hard to work.
 
     Attributes
     ----------
@@ -33,14 +35,16 @@ class Problem:
     prior : Prior
         The same on arrays.
     X, new : ndarray, shape (n, d) and (t, d)
-        Inputs with labels, and those to predict at.
-    labels : ndarray of int, shape (n,)
-        0 and 1.
+        Inputs with data, and those to predict at.
+    labels : ndarray
+        The data: 0 and 1, shape (n,), or what `likelihood` asks for.
     draws, chains, tune : int
         For each chain; of methods that draw.
     seed : int
     options : dict
         More arguments for the method.
+    likelihood : Likelihood, default BernoulliProbit()
+        Its parameters are numbers.
     """
 
     gp: SkewGP
@@ -54,6 +58,7 @@ class Problem:
     tune: int = 1000
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+    likelihood: Likelihood = field(default_factory=BernoulliProbit)
 
     @cached_property
     def posterior(self) -> SkewGPPosterior:
@@ -67,6 +72,7 @@ class Problem:
             self.labels,
             cov_func=prior.cov_func,
             mean_func=prior.mean_func,
+            likelihood=self.likelihood,
             random_seed=self.seed,
             **pseudo,
         )
