@@ -116,7 +116,7 @@ def test_data_with_two_limits(pseudo):
     y, sigma = np.array([0.8, 0.3]), 0.3
     data = {
         "y": (column(0.0, 1.0), y, Gaussian(sigma)),
-        "bent": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
+        "curved": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
     }
     gp = GP
     if pseudo:
@@ -212,7 +212,7 @@ def test_the_units_of_a_feature_do_not_matter(unit):
     def fitted(c):
         data = {
             "y": (column(*(c * x)), y, Gaussian(0.1)),
-            "bent": (column(*(c * virtual)), None, Constraint.convex()),
+            "curved": (column(*(c * virtual)), None, Constraint.convex()),
             "down": (column(0.0), None, Constraint.decreasing()),
         }
         posterior = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.4 * c)).posterior(data)
