@@ -298,6 +298,36 @@ def test_more_hyperparameters_than_few_go_to_nuts_too():
         assert "hyperparameters=[ls]" in repr(ConjugateStep([f]))
 
 
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, set()),
+        ({"target_accept": 0.9}, {"tau"}),
+        ({"nuts": {"max_treedepth": 3}}, {"tau"}),
+        ({"conjugate": {"collapse": False}}, {"tau"}),
+    ],
+)
+def test_options_for_nuts_leave_it_the_hyperparameters(options, left, monkeypatch):
+    """And no variable is left to a step method that got no options."""
+    found = {}
+
+    def instantiate(model, selected_steps, **kwargs):
+        for step, chosen in selected_steps.items():
+            found[step] = [model.values_to_rvs[x].name for x in chosen]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pymc.sampling.mcmc.instantiate_steppers", instantiate)
+    with pytest.raises(KeyboardInterrupt):
+        sample(grouped(), 2, nuts_sampler="pymc", **options)
+    assert set(found.get(pm.NUTS, [])) == left
+    with pm.Model() as model:
+        BernoulliProbit("y", prior(X[:8]) + pm.Normal("b"), observed=Y[:8])
+    found.clear()
+    with pytest.raises(KeyboardInterrupt):
+        sample(model, 2, nuts_sampler="pymc", **options)
+    assert found.get(pm.NUTS, []) == ([] if options.keys() <= {"conjugate"} else ["b"])
+
+
 def test_models_without_a_function_are_left_alone():
     with pm.Model() as model:
         b = pm.Normal("b")
