@@ -85,7 +85,7 @@ def test_rows_have_the_density_of_the_data(pattern: Pattern):
     """By PyMC's own log density of what is observed, at two points."""
     model = pattern.build()
     latent = analyse(model, model["f"])
-    at_point = LatentAtPoint(model, latent)
+    at_point = LatentAtPoint(model, latent, {"mode": "FAST_COMPILE"})
     logp = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")
     constant = sum(
         float(y.log_constant.eval()) for y in latent.observed if y.log_constant is not None
