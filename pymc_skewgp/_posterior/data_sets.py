@@ -119,6 +119,27 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
 
 
+def updated_sets(
+    sets: tuple[DataSet, ...], Xnew: ArrayLike | None, ynew: ArrayLike, name: str | None
+) -> tuple[DataSet, ...]:
+    """The same with new data in the one called `name`, or in the only one."""
+    names = [data.name for data in sets]
+    wanted = names[0] if name is None and len(names) == 1 else name
+    if wanted not in names:
+        raise ValueError(f"name must say which data the new ones belong to: {names}; got {name!r}.")
+    at = names.index(wanted)
+    old = sets[at]
+    new = np.zeros((0, old.X.shape[1]))
+    if Xnew is not None:
+        new = as_inputs("Xnew", Xnew, old.X.shape[1])
+    try:
+        y = old.likelihood.joined(old.y, old.X.shape[0], ynew, new.shape[0])
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"in the new data: {error}") from error
+    grown = old._replace(X=np.vstack([old.X, new]), y=y)
+    return (*sets[:at], grown, *sets[at + 1 :])
+
+
 def as_likelihood(likelihood: Any) -> Likelihood:
     """`likelihood`, by default binary probit; TypeError for what is none."""
     if likelihood is None:

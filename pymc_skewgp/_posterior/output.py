@@ -37,6 +37,7 @@ def sample_tree(
     }
     groups["sample_stats"]["log_weight"] = log_weight
     dims: dict[str, list[str]] = {}
+    one_each: dict[str, list[str]] = {}  # of log likelihoods
     coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
     start = 0
     for data in sets:
@@ -59,11 +60,14 @@ def sample_tree(
             groups["observed_data"][data.named(name)] = values
             dims[data.named(name)] = [data.named(likelihood.y_dim)]
         observed = data.named(likelihood.y_dim)
-        dims[y_name] = [observed]
+        dims[y_name] = [observed, *(data.named(inner) for inner in likelihood.y_inner_dims)]
+        one_each[y_name] = [observed]
         coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= _own_coords(data)
     present = {name: group for name, group in groups.items() if group}
-    return as_datatree(present, dims=dims, coords=coords, attrs=attrs)
+    return as_datatree(
+        present, dims=dims, coords=coords, attrs=attrs, dims_of={"log_likelihood": one_each}
+    )
 
 
 def predictions_tree(
@@ -90,6 +94,7 @@ def predictions_tree(
         dims["f_quantile"] = ["quantile", *point]
     coords: dict[str, Any] = {
         "pred_id": np.arange(t),
+        "pred_id_other": np.arange(t),
         "quantile": probs,
         "feature": np.arange(X.shape[1]),
     }
@@ -99,17 +104,18 @@ def predictions_tree(
         groups["predictions"] = {"f": f}
     for data in sets:
         likelihood, own_k = data.likelihood, data.values.n_functions
-        found = dict(likelihood.predictive_summary(marginals.first_functions(own_k)))
+        mixture = marginals.first_functions(own_k)
+        found = dict(likelihood.predictive_summary(mixture))
         if f is not None:
             drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-            found |= likelihood.joint_summary(drawn)
+            found |= likelihood.joint_summary(drawn, mixture)
             draws = likelihood.predictive_draws(drawn, rng)
             groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
         else:
             draws = {}
         summary |= {data.named(name): x for name, x in found.items()}
         for name in (*found, *draws):
-            further = likelihood.predicted_dims.get(name, ())
+            further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
             dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]
         coords |= _own_coords(data)
     return as_datatree(
@@ -127,8 +133,8 @@ def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
 
 
 def _own_dim(data: DataSet, dim: str) -> str:
-    """What a dimension is called: functions are the same for all the data, categories are not."""
-    return dim if dim == data.likelihood.function_dim else data.named(dim)
+    """What a dimension is called: functions and points are the same for all the data."""
+    return dim if dim in (data.likelihood.function_dim, "pred_id_other") else data.named(dim)
 
 
 def _own_coords(data: DataSet) -> dict[str, Any]:

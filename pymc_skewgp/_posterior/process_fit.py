@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.observations import Observations
@@ -17,15 +16,18 @@ from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import (
     covariance_of,
+    log_prob_of_signs,
     mean_of,
-    pseudo_point_correlation,
     variances_of,
 )
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.process import factored_process_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
+
+_PAIRS = 256  # of points, whose covariances are read off the diagonal of a matrix
 
 
 class ProcessFit:
@@ -71,8 +73,8 @@ class ProcessFit:
     def conditioning(self) -> Conditioning:
         """Of f at the pseudo-points and at the data."""
         prior, k = self._prior, self.n_functions
-        return process_given(
-            covariance_of(prior, "X", self._everything),
+        return factored_process_given(
+            factored_covariance_of(prior, "X", self._everything),
             mean_of(prior, "X", self._parts),
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
@@ -101,12 +103,7 @@ class ProcessFit:
 
     def prior_log_prob(self, n_draws: int) -> Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
-        prior, k = self._prior, self.n_functions
-        if prior.coregion is not None:
-            both, truncation = pseudo_point_correlation(prior, k), np.repeat(prior.truncation, k)
-            return log_prob_rectangle(both, -np.inf, truncation, n_draws, None, 0)
-        one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
-        return one._replace(value=k * one.value, std_error=k * one.std_error)
+        return log_prob_of_signs(self._prior, self.n_functions, n_draws)
 
     def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
         """Weighted draws of u."""
@@ -139,19 +136,35 @@ class ProcessFit:
         variance = variances_of(prior, "Xnew", at)
         return given.regression_at(mean_of(prior, "Xnew", [at]), variance, cross, joint=joint)
 
+    def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
+        """Of the first function at pairs of points, rows of `a` and `b` by turns."""
+        given, prior = self.conditioning, self._prior
+        at = Values(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
+        covariance = np.zeros((a.shape[0], 2, 2))
+        covariance[:, [0, 1], [0, 1]] = variances_of(prior, "Xnew", at).reshape(-1, 2)
+        for start in range(0, a.shape[0], _PAIRS):
+            block = slice(start, start + _PAIRS)
+            between = covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
+            covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        return given.regression_at(mean_of(prior, "Xnew", [at]), covariance, cross)
+
+    def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray:
+        """Of f at t new points given u, shape (t K, t K)."""
+        assert regression.taken is not None
+        at = [Values(new, self.n_functions)]
+        return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
+
     def draw_at(
         self,
-        new: FloatArray,
         regression: Regression,
+        covariance: FloatArray,
         shape: tuple[int, int],
         rng: np.random.Generator,
     ) -> FloatArray:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        assert regression.taken is not None
-        at = [Values(new, self.n_functions)]
-        residual = covariance_of(self._prior, "Xnew", at) - regression.taken
-        factor = linalg.low_rank_factor(linalg.symmetric(residual))
+        factor = linalg.low_rank_factor(covariance)
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
         return f.T.reshape(*shape, -1)
