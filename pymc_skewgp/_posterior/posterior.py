@@ -166,7 +166,7 @@ class SkewGPPosterior(Forecasts):
             points,
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
-            as_coregion(coregion, n_functions(self._sets)),
+            as_coregion(coregion, n_functions(sets)),
         )
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
