@@ -35,6 +35,9 @@ _LEFT_DRAW = -3.0
 # Relative width under which a draw's position in its interval is better had from the series of the
 # tilted uniform (error width^2) than from ndtri (error eps/width).
 _NARROW_DRAW = 1e-6
+# For nearer limits, farther apart, a difference of tails has an error below 1e-14 of it: a fifth of
+# the time.
+_TAIL_PLAIN, _NARROW_PLAIN = 5.0, 0.05
 # Gauss-Legendre nodes for ~1e-15 where the log of the density varies by less than 1.
 _FEW_NODES = 9
 _CHUNK = 16384  # elements whose nodes still fit the cache
@@ -160,7 +163,11 @@ def draw_truncated(
     if np.all(a == -np.inf):
         z, log_mass = _draw_above(1.0 - u, u, -b)
         return -z, log_mass if a.ndim == 0 else log_mass + np.zeros(a.shape)
-    return _draw_between(u, a, b, width), log_ndtr_interval(a, b, width)
+    p, q, flip = reflect(a, b)
+    gap = q - p if width is None else np.asarray(width, dtype=np.float64)
+    if p.max(initial=-np.inf) < _TAIL_PLAIN and gap.min(initial=np.inf) > _NARROW_PLAIN:
+        return _draw_plain(u, p, q, flip)
+    return _draw_between(u, p, q, flip, gap), log_ndtr_interval(a, b, width)
 
 
 def reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -236,11 +243,26 @@ def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray
     return z, log_mass
 
 
+def _draw_plain(
+    u: FloatArray, p: FloatArray, q: FloatArray, flip: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Draws between mirrored limits, and the log mass, which a difference of tails gives."""
+    low, high = survival(p), survival(q)
+    mass = low - high
+    v = np.where(flip, u, 1.0 - u)
+    z = np.asarray(-ndtri(np.maximum(high + v * mass, 1e-300)))
+    left = z < _LEFT_DRAW
+    if left.any():
+        lower = survival(-p) + np.where(flip, 1.0 - u, u) * mass
+        z[left] = ndtri(np.maximum(lower[left], 1e-300))
+    z = np.minimum(np.maximum(z, np.nextafter(p, np.inf)), np.nextafter(q, -np.inf))
+    return np.where(flip, -z, z), np.asarray(np.log(mass))
+
+
 def _draw_between(
-    u: FloatArray, a: FloatArray, b: FloatArray, width: ArrayLike | None
+    u: FloatArray, p: FloatArray, q: FloatArray, flip: BoolArray, gap: FloatArray
 ) -> FloatArray:
-    p, q, flip = reflect(a, b)
-    gap = q - p if width is None else np.asarray(width, dtype=np.float64)
+    """The same draws between any limits, mirrored, of this distance."""
     u, p, q, flip, gap = np.broadcast_arrays(u, p, q, flip, gap)
     u, v = np.where(flip, 1.0 - u, u), np.where(flip, u, 1.0 - u)
     above = v * survival(p) + u * survival(q)
