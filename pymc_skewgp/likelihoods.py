@@ -13,6 +13,7 @@ from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.ordered_probit import OrderedProbit
 from pymc_skewgp._observations.preference import Preference
 from pymc_skewgp._observations.ranking import Ranking
+from pymc_skewgp._observations.selection import Selection
 
 __all__ = [
     "BernoulliProbit",
@@ -25,4 +26,5 @@ __all__ = [
     "OrderedProbit",
     "Preference",
     "Ranking",
+    "Selection",
 ]

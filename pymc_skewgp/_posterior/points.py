@@ -85,7 +85,7 @@ def given_points(
     if not chosen.any():
         return GivenPoints(mean, cov, observations, 0.0)
     points = observations if chosen.all() else observations.rows(chosen)
-    intervals = _with_own_noise(observations, points)
+    intervals = with_own_noise(observations, points)
     residual = points.value - points.of(mean) - points.a
     row_factor = points.of(cov.factor)
     few = row_factor.shape[1] < LOW_RANK_SHARE * points.n_rows
@@ -124,7 +124,7 @@ def row_matrix(cov: FactoredCovariance, rows: Observations, row_factor: FloatArr
     return rows.of(np.ascontiguousarray(rows.of(cov.dense()).T))
 
 
-def _with_own_noise(observations: Observations, points: Observations) -> Observations:
+def with_own_noise(observations: Observations, points: Observations) -> Observations:
     r"""The intervals, with noise that is independent of the points'.
 
     With :math:`R = S_{IP} S_{PP}^{-1}`, :math:`e_I = R e_P + e'` and :math:`e_P = y - A_P f - a_P`:

@@ -20,12 +20,18 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, rows_of, updated_sets
+from pymc_skewgp._posterior.data_sets import (
+    DataSet,
+    as_data_sets,
+    n_functions,
+    rows_of,
+    updated_sets,
+)
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
 from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.output import sample_tree
-from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
+from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
 from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
@@ -83,6 +89,9 @@ class SkewGPPosterior(Forecasts):
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
+    coregion : array_like, shape (K, K), optional
+        B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
+        x')`. Default the identity.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -137,6 +146,7 @@ class SkewGPPosterior(Forecasts):
         pseudo_points: ArrayLike | None = None,
         phase: ArrayLike | None = None,
         truncation: ArrayLike = 0.0,
+        coregion: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
@@ -156,6 +166,7 @@ class SkewGPPosterior(Forecasts):
             points,
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
+            as_coregion(coregion, n_functions(sets)),
         )
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once

@@ -1,4 +1,4 @@
-"""The prior covariance of values of several functions, factorised once for all functions."""
+"""The prior covariance of values of several functions, by one factor for all functions."""
 
 from collections.abc import Sequence
 

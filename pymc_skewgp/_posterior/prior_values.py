@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._observations.values import (
     Derivative,
     Values,
@@ -62,11 +64,17 @@ def mean_of(prior: Prior, name: str, a: Sequence[Values]) -> FloatArray:
     return mean_of_values
 
 
-def pseudo_point_correlation(prior: Prior, n_functions: int) -> FloatArray:
-    """Gamma of `Prior.latent_cov` for all functions: the first pseudo-point of each, the second."""
+def log_prob_of_signs(prior: Prior, n_functions: int, n_draws: int) -> Estimate:
+    """Log probability of the signs of all functions at the pseudo-points, before any data."""
+    if prior.coregion is None:
+        one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
+        return one._replace(value=n_functions * one.value, std_error=n_functions * one.std_error)
+    # The first pseudo-point of each function, then the second, as in `Values`.
     between = between_functions(prior, n_functions)
     sd = np.sqrt(between.diagonal())
-    return np.asarray(np.kron(prior.latent_cov, between / sd / sd[:, None]), dtype=float)
+    correlation = np.asarray(np.kron(prior.latent_cov, between / sd / sd[:, None]), dtype=float)
+    truncation = np.repeat(prior.truncation, n_functions)
+    return log_prob_rectangle(correlation, -np.inf, truncation, n_draws, None, 0)
 
 
 def between_functions(prior: Prior, n_functions: int) -> FloatArray:

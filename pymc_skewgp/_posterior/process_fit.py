@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.observations import Observations
@@ -20,8 +19,8 @@ from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import (
     covariance_of,
+    log_prob_of_signs,
     mean_of,
-    pseudo_point_correlation,
     variances_of,
 )
 from pymc_skewgp._posterior.process import factored_process_given
@@ -104,12 +103,7 @@ class ProcessFit:
 
     def prior_log_prob(self, n_draws: int) -> Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
-        prior, k = self._prior, self.n_functions
-        if prior.coregion is not None:
-            both, truncation = pseudo_point_correlation(prior, k), np.repeat(prior.truncation, k)
-            return log_prob_rectangle(both, -np.inf, truncation, n_draws, None, 0)
-        one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
-        return one._replace(value=k * one.value, std_error=k * one.std_error)
+        return log_prob_of_signs(self._prior, self.n_functions, n_draws)
 
     def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
         """Weighted draws of u."""

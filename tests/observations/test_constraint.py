@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
-from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian
+from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian, Selection
 
 ETA, LS = 1.3, 0.8
 GP = sg.SkewGP(cov_func=ETA**2 * pm.gp.cov.ExpQuad(1, ls=LS))
@@ -213,6 +213,21 @@ def test_in_one_feature_of_two():
     cross = (x[0, 1] - t[0, 1]) / ls[1] ** 2 * k
     cov = np.array([[ETA**2 + 1.0, cross], [cross, ETA**2 / ls[1] ** 2]])
     found = gp.posterior(data).log_marginal_likelihood.value
+    assert found == pytest.approx(np.log(orthant(cov)), abs=EXACT)
+
+
+def test_the_first_of_two_functions():
+    """An outcome that increases and covaries with its selection: an orthant of (f1', f2 + e)."""
+    B = np.array([[2.0, 0.9], [0.9, 1.2]])
+    data = [
+        (column(0.0), [np.nan], Selection(0.5, 0.3)),
+        (column(0.5), None, Constraint.increasing()),
+    ]
+    k = joint_cov([0.5, 0.0], [1, 0]) / ETA**2
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+    found = gp.posterior(data, coregion=B).log_marginal_likelihood.value
+    cross = -B[0, 1] * k[0, 1]
+    cov = np.array([[B[0, 0] * k[0, 0], cross], [cross, B[1, 1] + 1.0]])
     assert found == pytest.approx(np.log(orthant(cov)), abs=EXACT)
 
 

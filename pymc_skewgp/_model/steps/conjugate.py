@@ -10,8 +10,9 @@ from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 
 from pymc_skewgp._mcmc.independence import IndependenceMove
+from pymc_skewgp._model.steps.block_move import Kernel
 from pymc_skewgp._model.steps.competence import can_be_sampled_exactly
-from pymc_skewgp._model.steps.sun_step import Kernel, SUNStep
+from pymc_skewgp._model.steps.sun_step import SUNStep
 from pymc_skewgp._validation import as_count
 
 
@@ -116,6 +117,12 @@ class ConjugateStep(SUNStep):
         "relative_ess": (np.float64, []),
         "refreshed": (bool, []),
     }
+    default_blocked = True
+    _without_rows: ClassVar[dict[str, Any]] = {
+        "accept": 1.0,
+        "log_weight": 0.0,
+        "relative_ess": 1.0,
+    }
     _state_class = ConjugateStepState
     _progress = ("accept", "Accepted", "0.2f")
 
@@ -129,7 +136,7 @@ class ConjugateStep(SUNStep):
         rng: Any = None,
         initial_point: Any = None,
         compile_kwargs: dict[str, Any] | None = None,
-        blocked: bool = False,
+        blocked: bool = True,
     ) -> None:
         self.n_proposals, self.collapse = as_count("n_proposals", n_proposals), bool(collapse)
         make_move = partial(IndependenceMove, n_proposals=self.n_proposals)
