@@ -95,7 +95,7 @@ def problem(name, sigma, seed):
     return Problem(X, duels, test, kernel(d)(X), sigma)
 
 
-# --- methods: draws of f, shape (N_DRAWS, 2 N_DUELS) -----------------------------------------------
+# --- methods: draws of f, shape (N_DRAWS, 2 N_DUELS) ---------------------------------------------
 
 
 def exact(p, seed):

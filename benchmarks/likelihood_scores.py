@@ -67,7 +67,7 @@ def cross_validated(X, y, methods):
 
 
 def ordinal(data, peer_python=None):
-    """Five data sets, five folds (at most 800 training rows): accuracy, absolute error, log loss."""
+    """Five data sets, five folds, 800 training rows at most: accuracy, absolute error, log loss."""
 
     def ours(Z, y, new):
         return sg.SkewGPOrdinalClassifier(random_state=SEED).fit(Z, y).predict_proba(new)

@@ -1,8 +1,8 @@
 """Censored linear regression: the grid of Anceschi et al. (2023), exact against NUTS.
 
 N. Anceschi, A. Fasano, D. Durante & G. Zanella (2023), Bayesian conjugacy in probit, tobit,
-multinomial probit and extensions, doi:10.1080/01621459.2023.2169150: n = 200, p from 10 to 1200, 15,
-50 and 85 % censored, prior variance 250 / p, noise 1.
+multinomial probit and extensions, doi:10.1080/01621459.2023.2169150: n = 200, p from 10 to 1200,
+15, 50 and 85 % censored, prior variance 250 / p, noise 1.
 """
 
 import logging

@@ -20,8 +20,9 @@ from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import covariance_of, log_prob_of_signs, mean_of
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.prior_factor import factored_covariance_of
+from pymc_skewgp._posterior.prior_values import log_prob_of_signs, mean_of
+from pymc_skewgp._posterior.process import factored_process_given
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
@@ -146,8 +147,9 @@ def _conditioned(
     k, parts = n_functions(sets), [data.values for data in sets]
     wanted = [*parts, Values(new, k)]
     points = Values(prior.pseudo_points, k)
-    given = process_given(
-        covariance_of(prior, "X", [points, *wanted] if points.size else wanted),
+    everything = [points, *wanted] if points.size else wanted
+    given = factored_process_given(
+        factored_covariance_of(prior, "X", everything),
         mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),

@@ -132,8 +132,9 @@ def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
 
 
 def _own_dim(data: DataSet, dim: str) -> str:
-    """What a dimension is called: functions and points are the same for all the data."""
-    return dim if dim in (data.likelihood.function_dim, "pred_id_other") else data.named(dim)
+    """What a dimension is called: functions are the same for all the data, categories are not."""
+    shared = (data.likelihood.function_dim, "pred_id_other")
+    return dim if dim in shared else data.named(dim)
 
 
 def _own_coords(data: DataSet) -> dict[str, Any]:

@@ -205,7 +205,10 @@ class SkewGPPosterior(Forecasts):
 
     @cached_property
     def latent(self) -> TruncatedDraws:
-        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data."""
+        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data.
+
+        Hundreds of intervals of one value of f, such as trials, are one column: their mean.
+        """
         return self._fit.latent(self._n_draws, self._random_seed)
 
     @cached_property
@@ -265,8 +268,9 @@ class SkewGPPosterior(Forecasts):
         rng, thin = as_generator(random_seed), as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
-            latent, chosen = self._fit.equal_draws((chains, draws), method, rng, thin)
-            f = self._fit.draw(latent, chosen, rng)
+            fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
+            latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
+            f = fit.draw(latent, chosen, rng)
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]

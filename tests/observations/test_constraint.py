@@ -116,7 +116,7 @@ def test_data_with_two_limits(pseudo):
     y, sigma = np.array([0.8, 0.3]), 0.3
     data = {
         "y": (column(0.0, 1.0), y, Gaussian(sigma)),
-        "bent": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
+        "curved": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
     }
     gp = GP
     if pseudo:
@@ -201,6 +201,25 @@ def test_no_draw_breaks_a_limit_by_more_than_the_nugget(kernel, constraint):
     assert values.max() < constraint.upper + most
     # They are not all at the limit: it is the posterior that was drawn.
     assert values.std(axis=(0, 1)).min() > 100 * most
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_the_units_of_a_feature_do_not_matter(unit):
+    """Second derivatives have 16 decades of variance between these: round-off of 1e-6 at most."""
+    x, y = np.linspace(0, 1, 12), 2 * (np.linspace(0, 1, 12) - 0.4) ** 2
+    virtual = np.linspace(0, 1, 15)
+
+    def fitted(c):
+        data = {
+            "y": (column(*(c * x)), y, Gaussian(0.1)),
+            "curved": (column(*(c * virtual)), None, Constraint.convex()),
+            "down": (column(0.0), None, Constraint.decreasing()),
+        }
+        posterior = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.4 * c)).posterior(data)
+        moments = posterior.marginals(c * column(0.3, 1.2)).moments
+        return [posterior.log_marginal_likelihood.value, *moments.mean, *moments.sd]
+
+    np.testing.assert_allclose(fitted(unit), fitted(1.0), rtol=1e-4, atol=1e-5)
 
 
 def test_in_one_feature_of_two():

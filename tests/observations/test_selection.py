@@ -204,6 +204,24 @@ def test_signs_of_both_functions_at_a_pseudo_point():
     assert found.value == pytest.approx(expected, abs=4 * found.std_error + 1e-9)
 
 
+def test_the_units_of_the_outcome_do_not_matter():
+    """In units of which there are a million: the density of two outcomes changes by their log."""
+    x, y, million = (0.0, 0.5, 1.2), np.array([0.4, NAN, -0.2]), 1e6
+    scale = np.array([million, 1.0])
+    posterior = sg.SkewGP(cov_func=KERNEL).posterior(
+        column(*x),
+        million * y,
+        likelihood=Selection(million * SIGMA, RHO),
+        coregion=scale[:, None] * B * scale,
+    )
+    expected = fitted(x, y)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(
+        expected.log_marginal_likelihood.value - 2 * np.log(million), abs=1e-6
+    )
+    found, wanted = (p.marginals(column(0.3)).moments.mean for p in (posterior, expected))
+    assert_allclose(found / scale, wanted, rtol=1e-6)
+
+
 def test_coregion_of_low_rank():
     """One function twice: the selection is the outcome; B = w w'."""
     w = np.array([1.5, 0.5])
