@@ -311,6 +311,7 @@ class SkewGPPosterior(Forecasts):
             pseudo_points=prior.pseudo_points if prior.n_pseudo_points else None,
             phase=prior.phase if prior.n_pseudo_points else None,
             truncation=prior.truncation if prior.n_pseudo_points else 0.0,
+            coregion=prior.coregion,
             n_draws=self._n_draws,
             random_seed=self._random_seed,
         )

@@ -230,6 +230,12 @@ def test_coregion_of_low_rank():
     assert_allclose(f[..., 0] / 1.5, f[..., 1] / 0.5, atol=1e-5)
 
 
+def test_an_update_keeps_the_coregion():
+    found = fitted((0.0,), [0.4]).update(column(0.5), [NAN]).log_marginal_likelihood.value
+    expected = fitted((0.0, 0.5), [0.4, NAN]).log_marginal_likelihood.value
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
 def test_names():
     posterior = fitted((0.0, 1.0), [0.4, NAN])
     dt = posterior.sample(20, 2, random_seed=1)
