@@ -20,8 +20,9 @@ from pymc_skewgp._validation import FloatArray
 def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> FactoredCovariance:
     """Covariance of the values `parts`, which the caller knows as `name`, with its factor.
 
-    The K functions have one kernel k, and covariance B among each other: k is factorised at the n
-    inputs, in n^3 operations, and B in K^3, not the matrix of the n K values.
+    The K functions have one kernel, so that its matrix at the n inputs is factorised, in n^3
+    operations, and not that of the n K values: with k = F F' and B = R R' between the functions,
+    value (i, a) has the factor's row R_a x F_i.
     """
     kernel = kernel_of(prior, name, parts)
     cov = FactoredCovariance.of_kernel(
@@ -30,8 +31,8 @@ def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> 
     k = max(part.n_functions for part in parts)
     if k == 1 and prior.coregion is None:
         return cov
-    between = between_functions(prior, k)
     at, function = input_index(parts), function_index(parts)
+    between = between_functions(prior, k)
     matrix = cov.dense()[np.ix_(at, at)]
     matrix *= between[np.ix_(function, function)]
     half = _factor(between)[function]
