@@ -58,7 +58,7 @@ from pymc_skewgp._plots import (
     plot_sun_density,
 )
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
-from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__
 
@@ -81,6 +81,7 @@ __all__ = [
     "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
+    "LatentPosterior",
     "LinESS",
     "LowEffectiveSampleWarning",
     "MarginalProbit",

@@ -6,15 +6,25 @@ Each is a small frozen object for ``gp.posterior(X, y, likelihood=...)``.
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.binomial_probit import BinomialProbit
 from pymc_skewgp._observations.censored_gaussian import CensoredGaussian
+from pymc_skewgp._observations.choice import Choice
 from pymc_skewgp._observations.constraint import Constraint
 from pymc_skewgp._observations.gaussian import Gaussian
+from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.ordered_probit import OrderedProbit
+from pymc_skewgp._observations.preference import Preference
+from pymc_skewgp._observations.ranking import Ranking
+from pymc_skewgp._observations.selection import Selection
 
 __all__ = [
     "BernoulliProbit",
     "BinomialProbit",
     "CensoredGaussian",
+    "Choice",
     "Constraint",
     "Gaussian",
+    "MultinomialProbit",
     "OrderedProbit",
+    "Preference",
+    "Ranking",
+    "Selection",
 ]

@@ -8,7 +8,6 @@ import cloudpickle
 import numpy as np
 from numpy.typing import ArrayLike
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from scipy.special import ndtr
 from xarray import DataTree
 
 from pymc_skewgp._diagnostics.approximations import METHODS, Approximation, Problem
@@ -19,18 +18,25 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._sun.draws import independent_sun_draws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
+_ANY_LIKELIHOOD = ("exact", "lin_ess")
 _CHUNK = 20  # simulations that one worker does before it reports
 
 
 def sbc(
     gp: SkewGP,
     X: ArrayLike,
+    y: ArrayLike | None = None,
     *,
+    likelihood: Any = None,
+    simulate: Callable[[FloatArray, np.random.Generator], ArrayLike] | None = None,
     method: str | Callable[[Problem], Approximation] = "exact",
     n_simulations: int = 500,
     draws: int = 99,
@@ -43,10 +49,10 @@ def sbc(
 ) -> DataTree:
     r"""Calibrate by simulation: whether the truth is a draw like any other.
 
-    Again and again a function f is drawn from the prior, labels from
-    :math:`P(y_i = 1) = \Phi(f(x_i))`, and the posterior of f given the labels is found by `method`.
-    If that is right, the place of the true :math:`f(x_i)` in its posterior is uniform on (0, 1)
-    (Talts et al. 2018).
+    Again and again a function f is drawn from the prior, data from :math:`p(y \mid f)`, by default
+    labels from :math:`P(y_i = 1) = \Phi(f(x_i))`, and the posterior of f given the data is found by
+    `method`. If that is right, the place of the true :math:`f(x_i)` in its posterior is uniform on
+    (0, 1) (Talts et al. 2018), and so is the place of any number that f and y decide.
 
     Parameters
     ----------
@@ -54,6 +60,16 @@ def sbc(
         The prior. Pseudo-points go with "exact", "lin_ess" and "ep"; other methods refuse them.
     X : array_like, shape (n, d)
         Inputs.
+    y : array_like, optional
+        Data of the form that is simulated, as `SkewGP.posterior` takes them: new data are drawn at
+        their rows. They say, for instance, which items of X are compared with each other; else
+        their values do not matter. Default zeros, one for each row of X.
+    likelihood : optional
+        Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``.
+    simulate : callable, optional
+        ``simulate(f, rng)`` draws one data set given the true f, shape (n,), or (n, K) where the
+        likelihood is about K functions. Default by the likelihood itself. Data that it says
+        otherwise of show what a wrong likelihood does.
     method : str or callable, default "exact"
         One of those of `compare_approximations`, or a function from a `Problem` to an
         `Approximation`.
@@ -80,22 +96,31 @@ def sbc(
     Returns
     -------
     DataTree
-        Group ``prior_sbc`` with ``f`` (chain, draw, obs_id): for each simulation and point the
-        share of draws below the truth (between the two shares next to it at random), or the
-        approximation's distribution function there. ``az.plot_ecdf_pit(dt, group="prior_sbc")``
-        and `coverage` take it. Group ``constant_data``: ``X``.
+        Group ``prior_sbc`` with ``f`` (chain, draw, obs_id; and function, where there are several):
+        for each simulation and point the share of draws below the truth (between the two shares
+        next to it at random), or the approximation's distribution function there. The same for
+        ``f_mean``, the mean of f over the points, and for ``log_likelihood``,
+        :math:`\log p(y \mid f)` (chain, draw), both by draws: errors in the marginals of f may
+        cancel from one data set to the next, as those of a method that gives back the prior do,
+        and the log likelihood shows them (Modrak et al. 2023).
+        ``az.plot_ecdf_pit(dt, group="prior_sbc")`` and `coverage` take it. Group
+        ``constant_data``: ``X``.
 
     Raises
     ------
     ValueError
-        For an unknown method, and as `SkewGPPosterior`.
+        For an unknown method, or one that knows only binary labels where there are others, for data
+        that are not of the likelihood's form, and as `SkewGPPosterior`.
     TypeError
-        When `gp` is not a SkewGP.
+        When `gp` is not a SkewGP, `simulate` not callable.
 
     References
     ----------
     .. [1] S. Talts, M. Betancourt, D. Simpson, A. Vehtari & A. Gelman (2018), Validating Bayesian
        inference algorithms with simulation-based calibration, arXiv:1804.06788.
+    .. [2] M. Modrak, A. H. Moon, S. Kim, P. Burkner, N. Huurre, K. Faltejskova, A. Gelman & A.
+       Vehtari (2023), Simulation-based calibration checking for Bayesian computation: the choice
+       of test quantities shapes sensitivity, doi:10.1214/23-BA1404.
 
     Examples
     --------
@@ -106,13 +131,22 @@ def sbc(
     >>> ranks = sg.sbc(gp, np.linspace(-1, 1, 4)[:, None], n_simulations=20, progressbar=False)
     >>> dict(ranks["prior_sbc"].sizes)
     {'chain': 1, 'draw': 20, 'obs_id': 4}
+
+    Under another likelihood:
+
+    >>> ratings = sg.likelihoods.Gaussian(0.5)
+    >>> ranks = sg.sbc(gp, [[0.0], [1.0]], likelihood=ratings, n_simulations=20, progressbar=False)
+    >>> sorted(ranks["prior_sbc"])
+    ['f', 'f_mean', 'log_likelihood']
     """
     if not isinstance(gp, SkewGP):
         raise TypeError(f"gp must be a SkewGP, got {type(gp).__name__}.")
     if not callable(method) and method not in list(METHODS):  # a list of names is no key
         raise ValueError(f"method has to be one of {list(METHODS)}, got {method!r}.")
+    if simulate is not None and not callable(simulate):
+        raise TypeError(f"simulate must be a function of f and rng, got {simulate!r}.")
     inputs = as_inputs("X", X)
-    n, count = inputs.shape[0], as_count("n_simulations", n_simulations)
+    count = as_count("n_simulations", n_simulations)
     common: dict[str, Any] = {
         "draws": as_count("draws", draws),
         "chains": 1,
@@ -120,37 +154,28 @@ def sbc(
         "options": dict(options or {}),
     }
     values = as_point(point)
-    prior = gp.posterior(inputs, np.zeros(n, dtype=int), point=values).prior
+    prior, form = _prior_and_form(gp, inputs, y, likelihood, values)
+    _refuse_unknown_likelihood(method, form.likelihood)
     root = np.random.SeedSequence([as_number(random_seed)])
     rng = np.random.default_rng(root.spawn(1)[0])
     none = np.zeros((0, inputs.shape[1]))
-    setting = _Setting(method, Problem(gp, values, prior, inputs, np.zeros(n), none, **common))
-    truth = draw_prior(prior, inputs, count, rng)
-    labels = (rng.random(truth.shape) < ndtr(truth)).astype(np.int64)
+    common["likelihood"] = form.likelihood
+    setting = _Setting(method, Problem(gp, values, prior, inputs, form.y, none, **common))
+    truth = _true_functions(prior, form, count, rng)
+    data = _simulated(form, truth, simulate, rng)
     seeds = root.spawn(count)
     chunks = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
-    work = [(setting, truth[c], labels[c], seeds[c]) for c in chunks]
+    work = [(setting, truth[c], data[c], seeds[c]) for c in chunks]
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    places: list[FloatArray] = []
+    places: list[dict[str, FloatArray]] = []
     with Progress(*columns, disable=not progressbar) as progress:
         task = progress.add_task("Simulating", total=count)
         for done in _run_all(work, n_jobs):
             places += done
-            progress.advance(task, sum(len(block) for block in done))
-    from arviz_base import from_dict
-
-    tree = from_dict(
-        {
-            "prior_sbc": {"f": np.concatenate(places)[None]},
-            "constant_data": {"X": inputs},
-        },
-        dims={"f": ["obs_id"], "X": ["obs_id", "feature"]},
-        coords={"obs_id": np.arange(n), "feature": np.arange(inputs.shape[1])},
-        check_conventions=False,
-    )
+            progress.advance(task, sum(len(block["f"]) for block in done))
     name = method if isinstance(method, str) else getattr(method, "__name__", repr(method))
-    tree["prior_sbc"].attrs.update({"method": name, "n_simulations": count, "draws": draws})
-    return tree
+    attrs = {"method": name, "n_simulations": count, "draws": draws}
+    return _as_tree(_together(places, np.concatenate), form, attrs)
 
 
 def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
@@ -161,6 +186,79 @@ def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generat
     )
     with no_warnings():  # of a jitter that the labels' noise drowns
         return independent_sun_draws(sun, n_draws, rng)
+
+
+def _prior_and_form(
+    gp: SkewGP, X: FloatArray, y: Any, likelihood: Any, point: Mapping[str, Any]
+) -> tuple[Prior, DataSet]:
+    """The prior, and data of the form that is simulated."""
+    form = np.zeros(X.shape[0]) if y is None else y
+    try:
+        posterior = gp.posterior(X, form, point=point, likelihood=likelihood)
+    except (TypeError, ValueError) as error:
+        if y is not None or likelihood is None:
+            raise
+        raise type(error)(
+            "without y the form of the data is taken from zeros, which this likelihood refuses: "
+            f"give y of the form that is simulated. {error}"
+        ) from error
+    return posterior.prior, as_data_sets(X, form, posterior.likelihood)[0]
+
+
+def _refuse_unknown_likelihood(method: Any, likelihood: Likelihood) -> None:
+    if isinstance(likelihood, BernoulliProbit) or callable(method) or method in _ANY_LIKELIHOOD:
+        return
+    raise ValueError(
+        f"method {method!r} knows binary labels only; under {likelihood!r} use one of "
+        f"{list(_ANY_LIKELIHOOD)}, or a function of your own."
+    )
+
+
+def _true_functions(
+    prior: Prior, form: DataSet, n_draws: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draws of f at the inputs, shape (n_draws, n); (n_draws, n, K) for K functions."""
+    k = form.values.n_functions
+    f = draw_prior(prior, form.X, n_draws * k, rng)
+    return f if k == 1 else f.reshape(n_draws, k, -1).swapaxes(1, 2)
+
+
+def _simulated(
+    form: DataSet,
+    truth: FloatArray,
+    simulate: Callable[[FloatArray, np.random.Generator], ArrayLike] | None,
+    rng: np.random.Generator,
+) -> list[Data]:
+    """One data set for each true function."""
+    likelihood = form.likelihood
+    if simulate is not None:
+        return [likelihood.as_data(simulate(f, rng), form.X.shape[0]) for f in truth]
+    return list(likelihood.replicate(form.y, truth, likelihood.log_likelihood(form.y, truth), rng))
+
+
+def _together(places: list[dict[str, FloatArray]], join: Any) -> dict[str, FloatArray]:
+    return {name: join([block[name] for block in places]) for name in places[0]}
+
+
+def _as_tree(found: dict[str, FloatArray], form: DataSet, attrs: dict[str, Any]) -> DataTree:
+    from arviz_base import from_dict
+
+    functions = [form.likelihood.function_dim] if found["f"].ndim == 3 else []
+    tree = from_dict(
+        {
+            "prior_sbc": {name: block[None] for name, block in found.items()},
+            "constant_data": {"X": form.X},
+        },
+        dims={"f": ["obs_id", *functions], "f_mean": functions, "X": ["obs_id", "feature"]},
+        coords={
+            "obs_id": np.arange(form.X.shape[0]),
+            "feature": np.arange(form.X.shape[1]),
+            **{name: np.arange(found["f"].shape[2]) for name in functions},
+        },
+        check_conventions=False,
+    )
+    tree["prior_sbc"].attrs.update(attrs)
+    return tree
 
 
 def _run_all(work: list[Any], n_jobs: int | None) -> Any:
@@ -183,7 +281,7 @@ def _run_all(work: list[Any], n_jobs: int | None) -> Any:
 
 
 class _Setting(NamedTuple):
-    """What all simulations share: the method, and the problem without its labels and seed."""
+    """What all simulations share: the method, and the problem without its data and seed."""
 
     method: str | Callable[[Problem], Approximation]
     problem: Problem
@@ -202,25 +300,42 @@ class _Parcel:
         self.arguments = cloudpickle.loads(state["arguments"])
 
 
-def _simulate_parcel(parcel: _Parcel) -> FloatArray:
+def _simulate_parcel(parcel: _Parcel) -> dict[str, FloatArray]:
     return _simulate(*parcel.arguments)
 
 
 def _simulate(
-    setting: _Setting, truth: FloatArray, labels: Any, seeds: list[np.random.SeedSequence]
-) -> FloatArray:
-    """Place of the truth in each posterior, shape (n_simulations, n)."""
+    setting: _Setting, truth: FloatArray, data: list[Data], seeds: list[np.random.SeedSequence]
+) -> dict[str, FloatArray]:
+    """Place of the truth in each posterior, (n_simulations, ...), by quantity."""
     method, problem = setting
     run = METHODS[method] if isinstance(method, str) else method
-    places = np.empty(truth.shape)
-    for i, seed in enumerate(seeds):
+    places = []
+    for f, y, seed in zip(truth, data, seeds, strict=True):
         number, tie = (int(x) for x in seed.generate_state(2))
         with no_warnings(), quiet_pymc():
-            marginals = run(replace(problem, labels=labels[i], seed=number)).marginals
-        places[i] = marginals.cdf_values(truth[i])
-        if isinstance(marginals, DrawnMarginals):
-            # Of L draws r are below: uniform between r / (L + 1) and (r + 1) / (L + 1).
-            n_draws = marginals.draws.shape[0] * marginals.draws.shape[1]
-            within = np.random.default_rng(tie).random(truth.shape[1])
-            places[i] = (places[i] * n_draws + within) / (n_draws + 1)
-    return places
+            found = run(replace(problem, labels=y, seed=number))
+        rng = np.random.default_rng(tie)
+        drawn = np.asarray(found.tree["posterior"].dataset["f"].values).reshape(-1, *f.shape)
+        place = found.marginals.cdf_values(f.ravel()).reshape(f.shape)
+        if isinstance(found.marginals, DrawnMarginals):
+            place = _within(place, len(drawn), rng)
+        at = {"f": place}
+        values = _quantities(problem.likelihood, drawn, y)
+        for name, value in _quantities(problem.likelihood, f, y).items():
+            at[name] = _within((values[name] < value).mean(axis=0), len(drawn), rng)
+        places.append(at)
+    return _together(places, np.stack)
+
+
+def _quantities(likelihood: Likelihood, f: FloatArray, y: Data) -> dict[str, FloatArray]:
+    """Numbers that f, shape (..., n) or (..., n, K), and the data decide together."""
+    points = -1 if likelihood.n_functions(y) == 1 else -2
+    log_likelihood = likelihood.log_likelihood(y, f).sum(axis=-1)
+    return {"f_mean": f.mean(axis=points), "log_likelihood": np.asarray(log_likelihood)}
+
+
+def _within(share: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    """Of L draws r are below: uniform between r / (L + 1) and (r + 1) / (L + 1)."""
+    within = rng.random(np.shape(share))
+    return np.asarray((share * n_draws + within) / (n_draws + 1))

@@ -1,12 +1,14 @@
-r"""A SUN vector f with interval observations, and the Gaussian u that both are written on.
+r"""A SUN vector f with observations, and the Gaussian u that both are written on.
 
-The rows of u are the latent variables x0 of the SUN, then one row for each observation,
-:math:`v = A f + a + e` less its prior mean; u ~ N(0, G) restricted to lower < u < upper. Both
+The rows of u are the latent variables x0 of the SUN, then one row for each interval,
+:math:`v = A f + a + e`, both less their mean given the points among the observations;
+u ~ N(0, G) restricted to lower < u < upper, G being their covariance given the points. Both
 conditionals of the pair (f, u) are known exactly:
 
-* f given u is Gaussian, mean linear in u;
-* u given f is a product: each observation's row is a truncated normal of its own, and x0 given f is
-  an s-variate truncated normal, whatever the observations.
+* f given u and the points is Gaussian, mean linear in u;
+* u given f is a product, whatever the points: each interval's row is a truncated normal of its own,
+  or each block of them that share noise a truncated normal vector, and x0 given f is an s-variate
+  truncated normal.
 
 Alternating between them is the data augmentation of Albert & Chib (1993) with the latent variables
 of the SUN as further data. On its own it mixes slowly; `conjugate` moves u in between.
@@ -23,19 +25,15 @@ from scipy.linalg.lapack import dpotrf
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
-from pymc_skewgp._gaussian.univariate import draw_truncated
-from pymc_skewgp._gaussian.weights import systematic_resample
+from pymc_skewgp._mcmc.noise import RowNoise, draw_one
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._posterior.points import with_own_noise
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 # Relative variance of x0 beyond what the latent covariance says. A pseudo-point that is also an
 # input leaves x0 without variance of its own given f; 1e-5 of a standard deviation is its blur.
 _BLUR = 1e-10
-_N_RESAMPLED = 1024
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -47,7 +45,6 @@ class ConjugateModel(NamedTuple):
     prior : SunParameters
         Of f, arrays.
     observations : Observations
-        Intervals whose noise is independent from row to row.
     """
 
     prior: SunParameters
@@ -77,7 +74,9 @@ class Augmentation:
     ----------
     model : ConjugateModel
     mean : ndarray, shape (s + m,)
-        What u lacks of (x0 + truncation, v), whose limits are 0 and those of the observations.
+        What u lacks of (x0 + truncation, v): its mean given the points.
+    limits : tuple of ndarray, shape (s + m,)
+        Lower and upper ones of (x0 + truncation, v).
     lower, upper : ndarray, shape (s + m,)
         Limits of u.
     cov : DenseCovariance
@@ -91,29 +90,31 @@ class Augmentation:
         At the first use of it, when `scale`, or the covariance that it makes with the latent one,
         is no covariance.
     ValueError
-        For rows that are points, and for noise that rows share or lack.
+        For intervals without noise.
     """
 
     def __init__(self, model: ConjugateModel) -> None:
         prior, observed = model
-        _refuse_other_rows(observed)
-        numbers = [*prior, observed.a, observed.S]
-        if observed.A is not None:
-            numbers.append(observed.A if isinstance(observed.A, np.ndarray) else observed.A.data)
-        limits = observed.lower, observed.upper
-        if not all(np.isfinite(x).all() for x in numbers) or np.isnan(limits).any():
-            raise FloatingPointError("the parameters hold NaN or infinite values.")
+        _refuse_nan(prior, observed)
         self.model = model
         self._n_latent = s = prior.truncation.size
         latent_cov = symmetric(prior.latent_cov)
         latent_cov[np.diag_indices_from(latent_cov)] *= 1.0 + _BLUR
         self._latent_cov = latent_cov
-        # Covariance of f with the rows of u.
-        self._row_cov = np.hstack([prior.cross_cov, observed.of(prior.scale).T])
-        self._noise_sd = np.sqrt(observed.S)
-        self.mean = np.concatenate([prior.truncation, observed.of(prior.mu) + observed.a])
-        self.lower = np.concatenate([np.zeros(s), observed.lower]) - self.mean
-        self.upper = np.concatenate([np.full(s, np.inf), observed.upper]) - self.mean
+        self._points = points = _points_of(prior, observed)
+        self._intervals = rows = observed if points is None else points.others(observed)
+        # Covariance of f with the rows of u, before points.
+        self._row_cov = np.hstack([prior.cross_cov, rows.of(prior.scale).T])
+        if not (rows.variances > 0).all():
+            raise ValueError("the variances S of the observations' noise must be positive.")
+        self._noise = RowNoise(rows.S)
+        self._centre = np.concatenate([prior.truncation, rows.of(prior.mu) + rows.a])
+        self.limits = (
+            np.concatenate([np.zeros(s), rows.lower]),
+            np.concatenate([np.full(s, np.inf), rows.upper]),
+        )
+        self.mean = self._centre if points is None else self._centre + self._half.T @ points.white
+        self.lower, self.upper = (x - self.mean for x in self.limits)
 
     @property
     def n_rows(self) -> int:
@@ -121,16 +122,29 @@ class Augmentation:
         return self.lower.size
 
     @cached_property
+    def _half(self) -> FloatArray:
+        """Covariance of the points with u, the points being whitened."""
+        points = self._points
+        assert points is not None
+        cross = points.rows.of(self._row_cov)
+        return solve_triangular(points.chol, cross, lower=True, check_finite=False)
+
+    @cached_property
     def cov(self) -> DenseCovariance:
         """G; not for models without rows."""
-        s, observed = self._n_latent, self.model.observations
+        s, rows = self._n_latent, self._intervals
         matrix = np.empty((self.n_rows, self.n_rows))
         matrix[:s, :s] = self._latent_cov
-        matrix[s:] = observed.of(self._row_cov)
+        matrix[s:] = rows.of(self._row_cov)
         matrix[:s, s:] = matrix[s:, :s].T
         block = matrix[s:, s:]
         block[:] = symmetric(block)
-        block[np.diag_indices_from(block)] += observed.S
+        if rows.S.ndim == 1:
+            block[np.diag_indices_from(block)] += rows.S
+        else:
+            block += rows.S
+        if self._points is not None:
+            matrix -= self._half.T @ self._half
         return DenseCovariance(matrix, "the covariance of the observations")
 
     @cached_property
@@ -162,12 +176,11 @@ class Augmentation:
         return bool(((u > self.lower) & (u < self.upper)).all())
 
     def log_density(self, u: FloatArray) -> float:
-        """Log of N(u; 0, G): the density of u before it is restricted."""
+        """Log density of the points and of u, N(u; 0, G) before it is restricted."""
+        log_points = 0.0 if self._points is None else self._points.log_density
         if not self.n_rows:
-            return 0.0
-        white = solve_triangular(self.cov.chol, u, lower=True, check_finite=False)
-        log_root_det = float(np.log(self.cov.chol.diagonal()).sum())
-        return -0.5 * float(white @ white) - log_root_det - 0.5 * u.size * _LOG_2PI
+            return log_points
+        return log_points + _log_normal(self.cov.chol, u)[0]
 
     def rows_given(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
         """Draw u given f.
@@ -182,21 +195,24 @@ class Augmentation:
         u : ndarray, shape (s + m,)
             Strictly within its limits.
         exact : bool
-            Whether the draw is exact. If not, x0 was picked from weighted draws, because rejection
-            found none: right only as the number of those grows.
+            Whether the draw is exact. If not, x0 or rows that share noise were picked from weighted
+            draws, because rejection found none: right only as the number of those grows.
         """
-        s, sd = self._n_latent, self._noise_sd
-        centre = self.model.observations.of(f - self.model.prior.mu)
-        low, high = (self.lower[s:] - centre) / sd, (self.upper[s:] - centre) / sd
-        noise, _ = draw_truncated(rng.random(centre.size), low, high)
+        s = self._n_latent
+        predictor = self._intervals.of(f) + self._intervals.a
+        lower, upper = (x[s:] - predictor for x in self.limits)
+        noise, exact_noise = self._noise.within(lower, upper, rng)
         latent, exact = self._latent_draw(f, rng)
-        u = np.concatenate([latent, centre + sd * noise])
+        u = np.concatenate([latent, predictor + noise]) - self.mean
         # Round-off may leave a row at its limit.
         u = np.maximum(u, np.nextafter(self.lower, np.inf))
-        return np.minimum(u, np.nextafter(self.upper, -np.inf)), exact
+        return np.minimum(u, np.nextafter(self.upper, -np.inf)), exact and exact_noise
 
     def function_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw f given u: a prior draw of both, corrected by what u says otherwise (Matheron).
+        """Draw f given u and the points: a prior draw of all, corrected by what they say otherwise.
+
+        This is Matheron's rule. Points and u together have the Cholesky factor
+        ``[[L, 0], [H', M]]``, with the points' own L, `_half` H and G = M M'.
 
         Parameters
         ----------
@@ -207,49 +223,111 @@ class Augmentation:
         -------
         ndarray, shape (k, p)
         """
-        s, mu = self._n_latent, self.model.prior.mu
+        s, mu, points = self._n_latent, self.model.prior.mu, self._points
         k = u.shape[0]
         white = rng.standard_normal((mu.size, k))
         f = self._chol @ white
+        gap = u.T + (self.mean - self._centre)[:, None]
+        if s:
+            regression, _, factor = self._latent_given
+            gap[:s] -= regression @ white + factor @ rng.standard_normal((s, k))
+        # The observations' noise is symmetric: its sign does not matter.
+        gap[s:] -= self._intervals.of(f)
+        gap[s:] += self._noise.free(k, rng)
+        at_points = None if points is None else points.gap(f, rng)
         if self.n_rows:
-            gap = u.T.copy()
-            if s:
-                regression, _, factor = self._latent_given
-                gap[:s] -= regression @ white + factor @ rng.standard_normal((s, k))
-            # The observations' noise is symmetric: its sign does not matter.
-            gap[s:] -= self.model.observations.of(f)
-            gap[s:] += self._noise_sd[:, None] * rng.standard_normal((self.n_rows - s, k))
+            if at_points is not None:
+                gap -= self._half.T @ at_points
             solved = cho_solve((self.cov.chol, True), gap, overwrite_b=True, check_finite=False)
+            if at_points is not None:
+                at_points -= self._half @ solved
             f += self._row_cov @ solved
+        if points is not None and at_points is not None:
+            f += points.pull(at_points)
         return mu + f.T
 
     def _latent_draw(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
-        s = self._n_latent
+        """x0 + truncation given f."""
+        s, prior = self._n_latent, self.model.prior
         if not s:
             return np.empty(0), True
         regression, cov, _ = self._latent_given
         white = solve_triangular(
-            self._chol, f - self.model.prior.mu, lower=True, check_finite=False, overwrite_b=True
+            self._chol, f - prior.mu, lower=True, check_finite=False, overwrite_b=True
         )
-        mean = regression @ white
-        lower, upper = self.lower[:s], self.upper[:s]
-        draw = draw_by_rejection(mean, cov, lower, upper, rng)
-        if draw is not None:
-            return draw, True
-        form = DenseCovariance(cov)
-        proposal = twist(form, fit_ep(form, lower - mean, upper), lower - mean, upper)
-        x, log_weights = proposal.draw(rng.random((proposal.n_dims, _N_RESAMPLED)))
-        return mean + x[:, systematic_resample(log_weights, 1, rng)[0]], False
+        mean = regression @ white + prior.truncation
+        lower, upper = self.limits
+        return draw_one(mean, cov, lower[:s], upper[:s], rng)
 
 
-def _refuse_other_rows(observed: Observations) -> None:
-    """Rows given f must be truncated normals, independent of each other."""
-    if observed.is_point.any():
-        raise ValueError("the observations hold points: condition the prior on them first.")
-    if observed.S.ndim != 1:
-        raise ValueError(
-            "the noise of the observations has a covariance S that is a matrix: the rows of u "
-            "given f are independent only for variances, shape (m,)."
-        )
-    if not (observed.S > 0).all():
-        raise ValueError("the variances S of the observations' noise must be positive.")
+class _Points(NamedTuple):
+    """Points given the prior of f: y less its mean, whitened, and what goes with it.
+
+    Attributes
+    ----------
+    rows : Observations
+    chol : ndarray
+        Factor L of their covariance.
+    white : ndarray
+        The residuals r, L^-1 r.
+    log_density : float
+        Log of N(r; 0, L L').
+    f_cov : ndarray, shape (p, n)
+        Covariance of f with them.
+    noise : RowNoise
+    """
+
+    rows: Observations
+    chol: FloatArray
+    white: FloatArray
+    log_density: float
+    f_cov: FloatArray
+    noise: RowNoise
+
+    def others(self, observed: Observations) -> Observations:
+        """The intervals, their noise independent of that of the points."""
+        return with_own_noise(observed, self.rows)
+
+    def gap(self, f: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Residuals less those of prior draws f, columns without their mean, whitened."""
+        simulated = self.rows.of(f) - self.noise.free(f.shape[1], rng)
+        half = solve_triangular(self.chol, simulated, lower=True, check_finite=False)
+        return self.white[:, None] - half
+
+    def pull(self, half: FloatArray) -> FloatArray:
+        """What whitened gaps move f by."""
+        solved = solve_triangular(self.chol, half, lower=True, trans="T", check_finite=False)
+        return self.f_cov @ solved
+
+
+def _points_of(prior: SunParameters, observed: Observations) -> _Points | None:
+    chosen = observed.is_point
+    if not chosen.any():
+        return None
+    rows = observed if chosen.all() else observed.rows(chosen)
+    f_cov = rows.of(prior.scale).T
+    matrix = symmetric(rows.of(f_cov))
+    if rows.S.ndim == 1:
+        matrix[np.diag_indices_from(matrix)] += rows.S
+    else:
+        matrix += rows.S
+    chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
+    log_density, white = _log_normal(chol, rows.value - rows.of(prior.mu) - rows.a)
+    return _Points(rows, chol, white, log_density, f_cov, RowNoise(rows.S))
+
+
+def _log_normal(chol: FloatArray, x: FloatArray) -> tuple[float, FloatArray]:
+    """Log of N(x; 0, L L'), and L^-1 x."""
+    white = solve_triangular(chol, x, lower=True, check_finite=False)
+    log_root_det = float(np.log(chol.diagonal()).sum())
+    return -0.5 * float(white @ white) - log_root_det - 0.5 * x.size * _LOG_2PI, white
+
+
+def _refuse_nan(prior: SunParameters, observed: Observations) -> None:
+    numbers = [*prior, observed.a, observed.S]
+    if observed.A is not None:
+        numbers.append(observed.A if isinstance(observed.A, np.ndarray) else observed.A.data)
+    intervals = ~observed.is_point
+    limits = observed.lower[intervals], observed.upper[intervals]
+    if not all(np.isfinite(x).all() for x in numbers) or np.isnan(limits).any():
+        raise FloatingPointError("the parameters hold NaN or infinite values.")

@@ -4,13 +4,19 @@ Given f a smooth kernel's hyperparameters are all but determined, and a chain th
 between theta given f and f given theta mixes slowly. Given u they are not: u carries the noise of
 the observations, and with f integrated out
 
-.. math:: p(\theta \mid r) \propto p(\theta)\, N(r - m_\theta; 0, G_\theta) / \Phi_s(\gamma_\theta;
-    \Gamma_\theta), \qquad m_\theta = (\gamma_\theta, A \mu_\theta + a)
+.. math:: p(\theta \mid r) \propto p(\theta)\, N(y; \theta)\, N(r - m_\theta; 0, G_\theta) /
+    \Phi_s(\gamma_\theta; \Gamma_\theta)
 
-where r, u without its mean taken off, stays as it is: :math:`x_0 + \gamma`, which is positive under
-every theta, and the noisy predictor v, whose interval theta does not move. Sampled one coordinate
-after another by slices (Neal 2003). The rows are to f what Murray & Adams (2010, arXiv:1006.0868)
-call surrogate data.
+with :math:`N(y; \theta)` the density of the points, :math:`m_\theta` and :math:`G_\theta` the
+moments of r given them, and r, u with its mean: :math:`x_0 + \gamma`, which is positive under every
+theta, and the noisy predictor v. They stay as they are where theta does not move the intervals.
+Where it does (cut-points, thresholds) each row of v keeps its place in its interval: to keep v
+itself would leave a cut-point no more room than between the nearest rows (Cowles 1996,
+doi:10.1007/BF00162520). The density is then one of the places, and has the product of the
+intervals' lengths as a factor.
+
+Sampled one coordinate after another by slices (Neal 2003). The rows are to f what Murray & Adams
+(2010, arXiv:1006.0868) call surrogate data.
 """
 
 from dataclasses import dataclass
@@ -91,7 +97,7 @@ class HyperparameterMove:
         state, u, target
             The new ones.
         """
-        rows = u + target.mean
+        rows = _Rows(u + target.mean, *target.limits)
         at = self._located(state.values, rows, target)
         if not np.isfinite(at.log_density):  # nothing to compare with: stay
             return state, u, target
@@ -109,10 +115,10 @@ class HyperparameterMove:
                 widths[i] = max(widths[i], _LEAST_WIDTH)
             at = new
         assert at.target is not None
-        return SliceState(at.values, widths, counts), rows - at.target.mean, at.target
+        return SliceState(at.values, widths, counts), at.u, at.target
 
     def _slice(
-        self, here: "_Located", i: int, width: float, rows: FloatArray, rng: np.random.Generator
+        self, here: "_Located", i: int, width: float, rows: "_Rows", rng: np.random.Generator
     ) -> "_Located":
         """Step out from a random bracket, then shrink it until a point of the slice is met."""
         level = here.log_density - rng.exponential()
@@ -139,29 +145,59 @@ class HyperparameterMove:
         return here
 
     def _located(
-        self, values: FloatArray, rows: FloatArray, target: Augmentation | None = None
+        self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
     ) -> "_Located":
         model, log_rest = self.density.at(values)
-        nowhere = _Located(values, -np.inf, None)
+        nowhere = _Located(values, -np.inf, np.empty(0), None)
         if not np.isfinite(log_rest):
             return nowhere
         try:
             if target is None:
                 target = Augmentation(model)
-            u = rows - target.mean
+            moved, log_jacobian = rows.within(*target.limits)
+            u = moved - target.mean
             if not target.holds(u):
                 return nowhere
-            log_density = log_rest + target.log_density(u)
+            log_density = log_rest + log_jacobian + target.log_density(u)
         except (NotPositiveDefiniteError, FloatingPointError):
             return nowhere
-        return _Located(values, log_density, target)
+        return _Located(values, log_density, u, target)
+
+
+class _Rows(NamedTuple):
+    """The rows x0 + truncation and v where a sweep starts, and their limits there."""
+
+    values: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    def within(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, float]:
+        """The rows at the same places in other intervals, and the log of the Jacobian.
+
+        From a finite limit to a finite one each row is stretched, from the only finite one it keeps
+        its distance.
+        """
+        if np.array_equal(lower, self.lower) and np.array_equal(upper, self.upper):
+            return self.values, 0.0
+        low, high = np.isfinite(lower), np.isfinite(upper)
+        same = np.array_equal(low, np.isfinite(self.lower))
+        if not same or not np.array_equal(high, np.isfinite(self.upper)) or (lower >= upper).any():
+            return np.full(lower.size, np.nan), 0.0
+        moved = self.values.copy()
+        for finite, old, new in ((low, self.lower, lower), (high & ~low, self.upper, upper)):
+            moved[finite] += new[finite] - old[finite]
+        two = low & high
+        width, before = (upper - lower)[two], (self.upper - self.lower)[two]
+        moved[two] = lower[two] + (self.values - self.lower)[two] * (width / before)
+        return moved, float(np.log(width / before).sum())
 
 
 class _Located(NamedTuple):
-    """Hyperparameters with their log density, up to a constant, and the target there."""
+    """Hyperparameters with their log density, up to a constant, u and the target there."""
 
     values: FloatArray
     log_density: float
+    u: FloatArray
     target: Augmentation | None
 
 

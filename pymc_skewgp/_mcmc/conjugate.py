@@ -1,4 +1,4 @@
-"""Markov chain on (f, u, theta): a SUN vector with interval observations, exact for any history.
+"""Markov chain on (f, u, theta): a SUN vector with observations, exact for any history.
 
 A model's state holds f, and its hyperparameters may have moved since f was drawn. A step that is
 right all the same: draw u given f (exact), move u by a kernel that leaves its truncated Gaussian
@@ -173,9 +173,13 @@ class ConjugateSampler:
         f, theta, target, exact = state.f, state.theta, prepared.target, True
         stats: dict[str, float] = {}
         u = np.empty(0)
+        known = state.u is not None and state.model is prepared.key
         for sweep in range(self._n_sweeps):
-            u, exact_draw = target.rows_given(f, rng)
-            exact &= exact_draw
+            if state.u is not None and known and not sweep:
+                u = state.u
+            else:
+                u, exact_draw = target.rows_given(f, rng)
+                exact &= exact_draw
             if prepared.move is not None:
                 walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
                 u = walk.u[0]
@@ -185,7 +189,8 @@ class ConjugateSampler:
                 if target is not prepared.target:
                     self._prepared = _Prepared(target.model, target)
             f = target.function_given(u[None], rng)[0]
-        return ConjugateState(f, u, target.model, theta), ConjugateInfo(True, exact, stats)
+        info = ConjugateInfo(not known, exact, stats)
+        return ConjugateState(f, u, target.model, theta), info
 
     def _continue(
         self,

@@ -25,6 +25,8 @@ class Likelihood(ABC):
 
     # Dimension of y: of the rows of X, unless the data are about several of them each.
     y_dim: str = "obs_id"
+    # Further dimensions of y, where an observation is not one number.
+    y_inner_dims: tuple[str, ...] = ()
     # Further dimensions of what is predicted, after that of the point, by variable.
     predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Dimension that tells functions apart, where there are several.
@@ -80,6 +82,13 @@ class Likelihood(ABC):
         """The same averaged over f, one number a point, with standard errors (``_se``)."""
         return {}
 
-    def joint_summary(self, f: FloatArray) -> dict[str, FloatArray]:
-        """What only joint draws of f at the new points tell, with standard errors (``_se``)."""
+    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+        """What the new points tell only together, with standard errors (``_se``).
+
+        `f` are joint draws there; `mixture` has their covariance given u, in ``joint``.
+        """
         return {}
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Checked data at `n` rows of X together with `new` ones, at so many rows more."""
+        return np.concatenate([y, self.as_data(new, n_new)])

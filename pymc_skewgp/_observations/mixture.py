@@ -40,6 +40,11 @@ class Mixture(Protocol):
         ...
 
     @property
+    def joint(self) -> FloatArray | None:
+        """Covariance of all values given the component, (t, t); None unless it was asked for."""
+        ...
+
+    @property
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation and skewness at each point, shape (t,) each."""
         ...

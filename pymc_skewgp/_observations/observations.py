@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import block_diag
 
+from pymc_skewgp._observations.noise import Noise, noise_part, stacked_noise
 from pymc_skewgp._validation import FloatArray
 
 # A design: a matrix, dense or sparse, a vector for a diagonal one, None for the identity.
@@ -31,8 +31,8 @@ class Observations:
         m <= p rows, for the first m values of f.
     a : ndarray, shape (m,)
         Offset.
-    S : ndarray, shape (m,) or (m, m)
-        Variances of the noise, or its covariance.
+    S : ndarray, shape (m,) or (m, m), or sparse array, shape (m, m)
+        Variances of the noise, or its covariance: sparse where it is one of many small blocks.
     lower, upper : ndarray, shape (m,)
         Limits of the intervals, infinities allowed; what they are at points has no meaning.
     value : ndarray, shape (m,)
@@ -44,7 +44,7 @@ class Observations:
 
     A: Design
     a: FloatArray
-    S: FloatArray
+    S: Noise
     lower: FloatArray
     upper: FloatArray
     value: FloatArray
@@ -63,7 +63,8 @@ class Observations:
     @property
     def variances(self) -> FloatArray:
         """Of the noise, shape (m,)."""
-        return self.S if self.S.ndim == 1 else self.S.diagonal()
+        found: FloatArray = self.S if self.S.ndim == 1 else self.S.diagonal()
+        return found
 
     def of(self, matrix: FloatArray) -> FloatArray:
         """A times an array with a row for each value of f."""
@@ -76,11 +77,10 @@ class Observations:
 
     def rows(self, chosen: NDArray[np.bool_]) -> "Observations":
         """Only the rows that are `chosen`, for the same f, and no constant."""
-        noise = self.S[chosen] if self.S.ndim == 1 else self.S[np.ix_(chosen, chosen)]
         return Observations(
             as_matrix(self.A, self.n_rows)[chosen],
             self.a[chosen],
-            noise,
+            noise_part(self.S, chosen),
             self.lower[chosen],
             self.upper[chosen],
             self.value[chosen],
@@ -93,10 +93,8 @@ def points(value: FloatArray, noise: FloatArray, A: Design = None) -> Observatio
     return Observations(A, np.zeros(value.size), noise, nowhere, nowhere, value)
 
 
-def intervals(
-    lower: FloatArray, upper: FloatArray, noise: FloatArray, A: Design = None
-) -> Observations:
-    """Rows that are intervals, with noise of these variances and no offset."""
+def intervals(lower: FloatArray, upper: FloatArray, noise: Noise, A: Design = None) -> Observations:
+    """Rows that are intervals, with noise of these variances or covariance, and no offset."""
     unknown = np.full(lower.size, np.nan)
     return Observations(A, np.zeros(lower.size), noise, lower, upper, unknown)
 
@@ -109,11 +107,10 @@ def stacked(parts: Sequence[Observations], sizes: Sequence[int] | None = None) -
     """
     if len(parts) == 1:
         return parts[0]
-    noise = [part.S for part in parts]
     return Observations(
         _stacked_design(parts, sizes),
         np.concatenate([part.a for part in parts]),
-        np.concatenate(noise) if all(S.ndim == 1 for S in noise) else _block_diagonal(noise),
+        stacked_noise([part.S for part in parts]),
         np.concatenate([part.lower for part in parts]),
         np.concatenate([part.upper for part in parts]),
         np.concatenate([part.value for part in parts]),
@@ -150,8 +147,3 @@ def _widened(A: Any, n_columns: int) -> Any:
     if not missing:
         return A
     return sparse.hstack([A, sparse.csr_array((A.shape[0], missing))], format="csr")
-
-
-def _block_diagonal(noise: Sequence[FloatArray]) -> FloatArray:
-    whole: FloatArray = block_diag(*[np.diag(S) if S.ndim == 1 else S for S in noise])
-    return whole

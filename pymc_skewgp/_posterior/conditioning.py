@@ -10,7 +10,7 @@ with m and K the moments given the points.
 """
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.noise import add_noise, noise_factor
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.points import given_points, row_matrix
 from pymc_skewgp._validation import FloatArray
@@ -74,6 +75,8 @@ class Conditioning:
         Of z given the points: z = mean + factor c, with standard normal c.
     log_density : float
         Log density of the points, 0 without any, and the constant of the observations.
+    centre : ndarray, shape (m,)
+        Mean of the intervals' rows, which u is measured from.
     lower, upper : ndarray, shape (m,)
         Limits of u, one for each interval.
     cov : Covariance
@@ -89,7 +92,7 @@ class Conditioning:
         self.log_density = given.log_density + observations.log_constant
         self._points = given.points
         self._intervals = rows = given.intervals
-        centre = rows.of(given.mean) + rows.a
+        self.centre = centre = rows.of(given.mean) + rows.a
         self.lower, self.upper = rows.lower - centre, rows.upper - centre
         self.row_factor = rows.of(self.factor)
         self.cov = _row_covariance(given.cov, rows, self.row_factor)
@@ -210,14 +213,18 @@ class Conditioning:
         own_variance = np.maximum(np.einsum("tkk->tk", left).ravel(), 0.0)
         return Regression(centre, own_variance, solved, taken, left)
 
+    @cached_property
+    def _noise_factor(self) -> Any:
+        return noise_factor(self._intervals.S)
+
     def _noise_draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         noise = self._intervals.S
         white = rng.standard_normal(shape)
         if noise.ndim == 1:
             white *= np.sqrt(noise)[:, None]
             return white
-        factor = linalg.low_rank_factor(noise)
-        return factor @ white[: factor.shape[1]]
+        factor = self._noise_factor
+        return np.asarray(factor @ white[: factor.shape[1]])
 
     def _coordinates_given(
         self, u: FloatArray, rng: np.random.Generator, chosen: IntArray | None
@@ -276,8 +283,5 @@ def _row_covariance(
     if rows.S.ndim == 1 and few:
         return LowRankCovariance(rows.S, row_factor)
     matrix = row_matrix(cov, rows, row_factor)
-    if rows.S.ndim == 1:
-        matrix[np.diag_indices_from(matrix)] += rows.S
-    else:
-        matrix += rows.S
+    add_noise(matrix, rows.S)
     return DenseCovariance(matrix, "the covariance of the observations")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.arguments import as_derivative, as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
@@ -119,6 +119,27 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
 
 
+def updated_sets(
+    sets: tuple[DataSet, ...], Xnew: ArrayLike | None, ynew: ArrayLike, name: str | None
+) -> tuple[DataSet, ...]:
+    """The same with new data in the one called `name`, or in the only one."""
+    names = [data.name for data in sets]
+    wanted = names[0] if name is None and len(names) == 1 else name
+    if wanted not in names:
+        raise ValueError(f"name must say which data the new ones belong to: {names}; got {name!r}.")
+    at = names.index(wanted)
+    old = sets[at]
+    new = np.zeros((0, old.X.shape[1]))
+    if Xnew is not None:
+        new = as_inputs("Xnew", Xnew, old.X.shape[1])
+    try:
+        y = old.likelihood.joined(old.y, old.X.shape[0], ynew, new.shape[0])
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"in the new data: {error}") from error
+    grown = old._replace(X=np.vstack([old.X, new]), y=y)
+    return (*sets[:at], grown, *sets[at + 1 :])
+
+
 def as_likelihood(likelihood: Any) -> Likelihood:
     """`likelihood`, by default binary probit; TypeError for what is none."""
     if likelihood is None:
@@ -134,12 +155,7 @@ def as_likelihood(likelihood: Any) -> Likelihood:
 
 def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
     inputs, known = as_inputs("X", X), as_likelihood(likelihood)
-    d = inputs.shape[1]
-    if known.derivative is not None and known.derivative.feature >= d:
-        raise ValueError(
-            f"the derivative is in feature {known.derivative.feature}, but X has {d} column(s), "
-            f"features 0 to {d - 1}."
-        )
+    as_derivative(known.derivative, inputs.shape[1])
     return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
 
 

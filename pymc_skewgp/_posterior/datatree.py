@@ -1,5 +1,7 @@
 """Draws and summaries as a DataTree with named dimensions."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from xarray import DataTree
@@ -15,6 +17,7 @@ def as_datatree(
     pred_dims: dict[str, list[str]] | None = None,
     coords: dict[str, Any],
     attrs: dict[str, Any],
+    dims_of: Mapping[str, dict[str, list[str]]] = MappingProxyType({}),
 ) -> DataTree:
     """Pack groups of arrays; those named ``*_summary`` have no chain and draw dimensions.
 
@@ -28,6 +31,8 @@ def as_datatree(
         Dimensions in the groups of predictions, where they differ from `dims`.
     attrs : dict
         Attributes of the groups that hold draws or summaries.
+    dims_of : mapping, optional
+        Groups whose variables have other dimensions than `dims` says, with these.
 
     Returns
     -------
@@ -36,7 +41,8 @@ def as_datatree(
     from arviz_base import from_dict  # heavy to import, and only needed with draws in hand
 
     summaries = {name: group for name, group in groups.items() if name.endswith("_summary")}
-    draws = {name: group for name, group in groups.items() if name not in summaries}
+    apart = {name: group for name, group in groups.items() if name in dims_of}
+    draws = {name: group for name, group in groups.items() if name not in {*summaries, *apart}}
     described = {name: attrs for name in ("posterior", "sample_stats", "predictions")}
     tree = from_dict(
         draws,
@@ -47,6 +53,9 @@ def as_datatree(
         check_conventions=False,  # more inputs or chains than draws are nothing to warn of
         attrs={name: value for name, value in described.items() if name in draws},
     )
+    for name, group in apart.items():
+        own = from_dict({name: group}, dims=dims_of[name], coords=coords, check_conventions=False)
+        tree[name] = own[name]
     if summaries:
         extra = from_dict(
             summaries,

@@ -12,7 +12,6 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.univariate_moments import truncated_moments
 from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -21,8 +20,9 @@ from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import covariance_of, mean_of
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.prior_factor import factored_covariance_of
+from pymc_skewgp._posterior.prior_values import log_prob_of_signs, mean_of
+from pymc_skewgp._posterior.process import factored_process_given
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
@@ -90,9 +90,8 @@ def ep_posterior(
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
     log_evidence = given.log_density + ep.log_prob
     if n_latent:
-        limits = -np.inf, prior.truncation
-        signs = log_prob_rectangle(prior.latent_cov, *limits, 1024, None, 0).value
-        log_evidence -= signs * n_latent / prior.n_pseudo_points
+        k = n_latent // prior.n_pseudo_points
+        log_evidence -= log_prob_of_signs(prior, k, 1024).value
     return _with_sites(given, n_latent, ep.tau, ep.weights, log_evidence)
 
 
@@ -148,8 +147,9 @@ def _conditioned(
     k, parts = n_functions(sets), [data.values for data in sets]
     wanted = [*parts, Values(new, k)]
     points = Values(prior.pseudo_points, k)
-    given = process_given(
-        covariance_of(prior, "X", [points, *wanted] if points.size else wanted),
+    everything = [points, *wanted] if points.size else wanted
+    given = factored_process_given(
+        factored_covariance_of(prior, "X", everything),
         mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),

@@ -52,6 +52,8 @@ class LatentMarginals:
     covariance : ndarray, shape (t / k, k, k), or None
         Of k functions at each input, given u, where there are more than one. Then the points are
         the values of all functions at the first input, at the second, and so on.
+    joint : ndarray, shape (t, t), or None
+        Covariance of all points given u, where it was asked for.
     """
 
     means: FloatArray
@@ -60,6 +62,7 @@ class LatentMarginals:
     replicate: IntArray | None = None
     exact: bool = False
     covariance: FloatArray | None = None
+    joint: FloatArray | None = None
 
     @property
     def size(self) -> int:
@@ -129,6 +132,7 @@ class LatentMarginals:
             means=self.means[chosen],
             variance=self.variance[chosen],
             covariance=None if wanted == 1 else self.covariance[:, :wanted, :wanted],
+            joint=None if self.joint is None else self.joint[np.ix_(chosen, chosen)],
         )
 
     def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
@@ -138,6 +142,7 @@ class LatentMarginals:
             means=np.vstack([self.means, other.means]),
             variance=np.concatenate([self.variance, other.variance]),
             covariance=None,
+            joint=None,
         )
 
     def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:

@@ -37,6 +37,7 @@ def sample_tree(
     }
     groups["sample_stats"]["log_weight"] = log_weight
     dims: dict[str, list[str]] = {}
+    one_each: dict[str, list[str]] = {}  # of log likelihoods
     coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
     start = 0
     for data in sets:
@@ -55,15 +56,17 @@ def sample_tree(
         log_likelihood = likelihood.log_likelihood(y, own)
         groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
         groups["log_likelihood"][y_name] = log_likelihood
+        observed = data.named(likelihood.y_dim)
+        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
         for name, values in likelihood.observed(y).items():
             groups["observed_data"][data.named(name)] = values
-            dims[data.named(name)] = [data.named(likelihood.y_dim)]
-        observed = data.named(likelihood.y_dim)
-        dims[y_name] = [observed]
+            dims[data.named(name)] = [observed, *inner]
+        dims[y_name], one_each[y_name] = [observed, *inner], [observed]
         coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= _own_coords(data)
     present = {name: group for name, group in groups.items() if group}
-    return as_datatree(present, dims=dims, coords=coords, attrs=attrs)
+    apart = {"log_likelihood": one_each} if one_each else {}
+    return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
 
 
 def predictions_tree(
@@ -90,6 +93,7 @@ def predictions_tree(
         dims["f_quantile"] = ["quantile", *point]
     coords: dict[str, Any] = {
         "pred_id": np.arange(t),
+        "pred_id_other": np.arange(t),
         "quantile": probs,
         "feature": np.arange(X.shape[1]),
     }
@@ -99,17 +103,18 @@ def predictions_tree(
         groups["predictions"] = {"f": f}
     for data in sets:
         likelihood, own_k = data.likelihood, data.values.n_functions
-        found = dict(likelihood.predictive_summary(marginals.first_functions(own_k)))
+        mixture = marginals.first_functions(own_k)
+        found = dict(likelihood.predictive_summary(mixture))
         if f is not None:
             drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-            found |= likelihood.joint_summary(drawn)
+            found |= likelihood.joint_summary(drawn, mixture)
             draws = likelihood.predictive_draws(drawn, rng)
             groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
         else:
             draws = {}
         summary |= {data.named(name): x for name, x in found.items()}
         for name in (*found, *draws):
-            further = likelihood.predicted_dims.get(name, ())
+            further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
             dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]
         coords |= _own_coords(data)
     return as_datatree(
@@ -128,7 +133,8 @@ def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
 
 def _own_dim(data: DataSet, dim: str) -> str:
     """What a dimension is called: functions are the same for all the data, categories are not."""
-    return dim if dim == data.likelihood.function_dim else data.named(dim)
+    shared = (data.likelihood.function_dim, "pred_id_other")
+    return dim if dim in shared else data.named(dim)
 
 
 def _own_coords(data: DataSet) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
+from pymc_skewgp._observations.noise import Noise, add_noise, shared_noise
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._validation import FloatArray
 
@@ -84,7 +85,7 @@ def given_points(
     if not chosen.any():
         return GivenPoints(mean, cov, observations, 0.0)
     points = observations if chosen.all() else observations.rows(chosen)
-    intervals = _with_own_noise(observations, points)
+    intervals = with_own_noise(observations, points)
     residual = points.value - points.of(mean) - points.a
     row_factor = points.of(cov.factor)
     few = row_factor.shape[1] < LOW_RANK_SHARE * points.n_rows
@@ -94,7 +95,7 @@ def given_points(
         coordinates = low_rank.mean(residual)
         return GivenPoints(
             mean + cov.factor @ coordinates,
-            FactoredCovariance(low_rank.spread(cov.factor)),
+            FactoredCovariance(low_rank.spread(cov.factor), units=cov.units),
             intervals,
             low_rank.log_density(residual),
             PointRegression(points, low_rank, low_rank.solve(residual)),
@@ -102,12 +103,9 @@ def given_points(
     gram = _Gram(row_matrix(cov, points, row_factor), points.S)
     half = gram.half(points.of(cov.dense()))
     matrix = linalg.symmetric(cov.dense() - half.T @ half)
-    # What round-off leaves is of the size of the variances before.
-    largest = max(float(matrix.diagonal().max()), 1e-300)
-    rtol = min(1e-13 * float(cov.diagonal().max()) / largest, 1.0)
     return GivenPoints(
         mean + half.T @ gram.half(residual),
-        FactoredCovariance(linalg.low_rank_factor(matrix, rtol), matrix),
+        cov.conditioned(matrix),
         intervals,
         gram.log_density(residual),
         PointRegression(points, gram, gram.solve(residual)),
@@ -123,7 +121,7 @@ def row_matrix(cov: FactoredCovariance, rows: Observations, row_factor: FloatArr
     return rows.of(np.ascontiguousarray(rows.of(cov.dense()).T))
 
 
-def _with_own_noise(observations: Observations, points: Observations) -> Observations:
+def with_own_noise(observations: Observations, points: Observations) -> Observations:
     r"""The intervals, with noise that is independent of the points'.
 
     With :math:`R = S_{IP} S_{PP}^{-1}`, :math:`e_I = R e_P + e'` and :math:`e_P = y - A_P f - a_P`:
@@ -131,32 +129,33 @@ def _with_own_noise(observations: Observations, points: Observations) -> Observa
     """
     others = ~observations.is_point
     intervals = observations.rows(others)
-    if observations.S.ndim == 1:
+    shared = shared_noise(observations.S, others, observations.is_point)
+    if shared is None:
         return intervals
-    shared = observations.S[np.ix_(others, observations.is_point)]
-    if not shared.any():
-        return intervals
-    chol, _ = linalg.cholesky("the covariance of the noise at points", points.S)
+    chol, _ = linalg.cholesky("the covariance of the noise at points", _as_dense(points.S))
     gain = cho_solve((chol, True), shared.T).T
     A = as_matrix(intervals.A, intervals.n_rows) - gain @ as_matrix(points.A, points.n_rows)
     return Observations(
         np.asarray(A),
         intervals.a + gain @ (points.value - points.a),
-        linalg.symmetric(intervals.S - gain @ shared.T),
+        linalg.symmetric(_as_dense(intervals.S) - gain @ shared.T),
         intervals.lower,
         intervals.upper,
         intervals.value,
     )
 
 
+def _as_dense(noise: Noise) -> FloatArray:
+    matrix = np.zeros((noise.shape[0],) * 2)
+    add_noise(matrix, noise)
+    return matrix
+
+
 class _Gram:
     """G factorised: n^3 / 3 operations for n points."""
 
-    def __init__(self, matrix: FloatArray, noise: FloatArray) -> None:
-        if noise.ndim == 1:
-            matrix[np.diag_indices_from(matrix)] += noise
-        else:
-            matrix += noise
+    def __init__(self, matrix: FloatArray, noise: Noise) -> None:
+        add_noise(matrix, noise)
         self._chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
 
     def half(self, x: FloatArray) -> FloatArray:

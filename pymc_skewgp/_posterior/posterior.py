@@ -7,6 +7,7 @@ the data and everywhere else.
 
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -15,19 +16,22 @@ from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
-from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.conditioning import Regression
-from pymc_skewgp._posterior.data_sets import as_data_sets, rows_of
+from pymc_skewgp._posterior.data_sets import (
+    DataSet,
+    as_data_sets,
+    n_functions,
+    rows_of,
+    updated_sets,
+)
 from pymc_skewgp._posterior.datatree import sampling_attributes
+from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
 from pymc_skewgp._posterior.latent import Method
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
-from pymc_skewgp._posterior.output import predictions_tree, sample_tree
-from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior
+from pymc_skewgp._posterior.output import sample_tree
+from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
 from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
@@ -36,16 +40,14 @@ from pymc_skewgp._validation import (
     Seed,
     as_count,
     as_generator,
-    as_real_array,
     as_vector,
 )
 
-_ETI_89 = (0.055, 0.5, 0.945)
 # X, y, likelihood
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior:
+class SkewGPPosterior(Forecasts):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
@@ -87,6 +89,9 @@ class SkewGPPosterior:
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
+    coregion : array_like, shape (K, K), optional
+        B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
+        x')`. Default the identity.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -141,11 +146,12 @@ class SkewGPPosterior:
         pseudo_points: ArrayLike | None = None,
         phase: ArrayLike | None = None,
         truncation: ArrayLike = 0.0,
+        coregion: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
-        self._sets = as_data_sets(X, y, likelihood)
-        n, d = sum(data.values.size for data in self._sets), self._sets[0].X.shape[1]
+        sets = as_data_sets(X, y, likelihood)
+        d = sets[0].X.shape[1]
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
         points = np.zeros((0, d))
@@ -160,15 +166,21 @@ class SkewGPPosterior:
             points,
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
+            as_coregion(coregion, n_functions(sets)),
         )
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
-        refuse_too_many_draws("n_draws", self._n_draws, s + n)
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
-        self._size = n
-        parts = [data.values for data in self._sets]
-        self._fit = ProcessFit(self._prior, parts, *rows_of(self._sets, self._prior))
+        self._observe(sets)
+
+    def _observe(self, sets: tuple[DataSet, ...]) -> None:
+        """Take data, of which nothing is computed yet."""
+        n = sum(data.values.size for data in sets)
+        refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
+        self._sets, self._size = sets, n
+        parts = [data.values for data in sets]
+        self._fit = ProcessFit(self._prior, parts, *rows_of(sets, self._prior))
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
@@ -193,7 +205,10 @@ class SkewGPPosterior:
 
     @cached_property
     def latent(self) -> TruncatedDraws:
-        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data."""
+        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data.
+
+        Hundreds of intervals of one value of f, such as trials, are one column: their mean.
+        """
         return self._fit.latent(self._n_draws, self._random_seed)
 
     @cached_property
@@ -249,119 +264,59 @@ class SkewGPPosterior:
             ``observed_data``, ``constant_data``.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        _refuse_too_many(draws, chains, self._size)
+        refuse_large(draws, chains, self._size)
         rng, thin = as_generator(random_seed), as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
-            latent, chosen = self._fit.equal_draws((chains, draws), method, rng, thin)
-            f = self._fit.draw(latent, chosen, rng)
+            fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
+            latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
+            f = fit.draw(latent, chosen, rng)
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
         return sample_tree(self._sets, f, log_weight, rng, attributes)
 
-    def predict(
-        self,
-        Xnew: ArrayLike,
-        *,
-        draws: int = 1000,
-        chains: int = 4,
-        quantiles: Sequence[float] = _ETI_89,
-        random_seed: Seed = None,
-    ) -> DataTree:
-        r"""Predict at new points by the mixture over u.
+    def update(
+        self, Xnew: ArrayLike | None, ynew: ArrayLike, *, name: str | None = None
+    ) -> "SkewGPPosterior":
+        """The posterior given more data, as a new object; this one stays as it is.
 
-        Given u, :math:`f_* \sim N(m_*(u), v_*)`; so moments and quantiles are those of a Gaussian
-        mixture, without noise from drawing f, and the probability of a label is
-        :math:`p(y_* = 1) = E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}`.
+        It is computed anew from all data, by the same likelihood.
 
         Parameters
         ----------
-        Xnew : array_like, shape (t, d) or (t,)
-            New inputs. Noise of the kernel is drawn afresh for each row, also at inputs of the
-            data.
-        draws, chains : int
-            Draws of f and of what the likelihood predicts. ``draws=0`` leaves
-            out the group ``predictions``, whose joint draws need the covariance of all new points.
-        quantiles : sequence of float, default (0.055, 0.5, 0.945)
-            Probabilities for ``f_quantile``; the default is the median and the 89 % interval. Empty
-            leaves it out, which saves most of the time for thousands of points.
-        random_seed : int, Generator, SeedSequence or None
-            Source of randomness of the draws; the summaries do not use it.
+        Xnew : array_like, shape (n_new, d) or (n_new,), or None
+            Inputs of the new data. None: no new rows, only comparisons of items that are known.
+        ynew : array_like
+            The new data, as the likelihood takes them. Comparisons number the items through: the
+            old ones first, then the rows of `Xnew`.
+        name : str, optional
+            Which data they belong to, where there are several kinds.
 
         Returns
         -------
-        DataTree
-            Group ``predictions``: draws ``f`` and, under a probit likelihood, ``p`` = Phi(f) and
-            labels ``y``, under a Gaussian one values ``y``, with dims (chain, draw, pred_id),
-            jointly over the new points. Group ``predictions_summary``: ``f_mean``, ``f_sd``,
-            ``f_skewness`` with Monte Carlo standard errors ``f_mean_se``, ``f_sd_se``,
-            ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with
-            ``p_mean_se``, or ``y_mean`` and ``y_sd``. Group ``predictions_constant_data``: ``X``.
-        """
-        new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
-        probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
-        draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
-        _refuse_too_many(draws, chains, new.shape[0] * self._fit.n_functions)
-        rng = as_generator(random_seed)
-        regression = self._fit.regression(new, joint=draws > 0)
-        marginals = self._marginals(regression)
-        f = self._fit.draw_at(new, regression, (chains, draws), rng) if draws else None
-        return predictions_tree(
-            self._sets, new, marginals, f, probs, rng, self._attributes(self.latent)
-        )
-
-    def probability(self, Xnew: ArrayLike) -> Probability:
-        r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.
-
-        .. math:: p(y_* = 1) = \mathrm E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}
-
-        Parameters
-        ----------
-        Xnew : array_like, shape (t, d) or (t,)
-            New inputs. For a new label at the rows of the data themselves, whose noise of the
-            kernel is theirs, ask ``marginals().probability()``.
-
-        Returns
-        -------
-        Probability
-            ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
+        SkewGPPosterior
 
         Raises
         ------
-        TypeError
-            Under a likelihood that has no labels.
-        """
-        if not isinstance(self.likelihood, BernoulliProbit):
-            raise TypeError(
-                f"probability is of a label 1; under {self.likelihood!r} use predict or marginals."
-            )
-        return self.marginals(Xnew).probability()
-
-    def marginals(self, Xnew: ArrayLike | None = None) -> LatentMarginals:
-        """Marginal distribution of f at each point: moments, quantiles, distribution function.
-
-        Parameters
-        ----------
-        Xnew : array_like, shape (t, d) or (t,), optional
-            New inputs, also where they are those of the data. Default the data: the function that
-            `sample` draws. The two differ for kernels with noise of each row.
-
-        Returns
-        -------
-        LatentMarginals
+        ValueError, TypeError
+            As for the first data; a likelihood with a number for each row does not know those of
+            new ones.
 
         Examples
         --------
         >>> import pymc as pm
         >>> from pymc_skewgp import SkewGP
-        >>> gp = SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
-        >>> at = gp.posterior([[0.0], [1.0]], [1, 1]).marginals([[0.5]])
-        >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
-        P(f(0.5) < 0) = 0.06
+        >>> gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        >>> posterior = gp.posterior([0.0, 1.0], [0, 1])
+        >>> posterior.update([2.0], [1]).sun.n_dims
+        3
         """
-        new = None if Xnew is None else as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
-        return self._marginals(self._fit.regression(new))
+        other = copy(self)
+        for computed in ("latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
+            vars(other).pop(computed, None)
+        other._observe(updated_sets(self._sets, Xnew, ynew, name))
+        return other
 
     @cached_property
     def _prior_log_prob(self) -> Estimate:
@@ -373,20 +328,9 @@ class SkewGPPosterior:
         evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
         return sampling_attributes(latent, evidence)
 
-    def _marginals(self, regression: Regression) -> LatentMarginals:
-        latent = self.latent
-        means = regression.solved.T @ latent.draws.T
-        means += regression.centre[:, None]
-        weights = normalized_weights(latent.log_weights)
-        exact = not latent.draws.shape[1]
-        return LatentMarginals(
-            means, regression.variance, weights, latent.replicate, exact, regression.covariance
-        )
 
-
-def _refuse_too_many(draws: int, chains: int, n_points: int) -> None:
-    name = f"draws={draws}, chains={chains}"
-    refuse_too_many_draws(name, draws * chains, n_points, FUNCTION_BUFFERS)
+# The class is the same for every prior and likelihood; this name says so.
+LatentPosterior = SkewGPPosterior
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

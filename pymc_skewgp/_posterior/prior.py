@@ -6,12 +6,19 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from pymc_skewgp._errors import NotDifferentiableError
+from pymc_skewgp._errors import NotDifferentiableError, NotPositiveDefiniteError
 from pymc_skewgp._observations.arguments import refuse_coincident
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._sun.contradiction import refuse_contradictory_points
-from pymc_skewgp._validation import FloatArray, as_real_array, refuse_extreme_variances
+from pymc_skewgp._validation import (
+    FloatArray,
+    as_covariance,
+    as_float_array,
+    as_real_array,
+    refuse_extreme_variances,
+)
 
 
 class CovarianceFunction(Protocol):
@@ -32,6 +39,8 @@ class CovarianceFunction(Protocol):
         ...
 
 
+# Of the eigenvalues of a correlation matrix of a few functions.
+_ROUND_OFF = 1e-12
 MeanFunction = Callable[[FloatArray], FloatArray]
 
 
@@ -138,6 +147,27 @@ class Prior:
                 "its hyperparameters and the scale of the inputs."
             )
         return value
+
+
+def as_coregion(value: ArrayLike | None, n_functions: int) -> FloatArray | None:
+    """B, the covariance of so many functions, checked; None for independent ones of variance 1."""
+    if value is None:
+        return None
+    matrix = as_float_array("coregion", value, 2)
+    if matrix.shape != (n_functions, n_functions):
+        raise ValueError(
+            f"coregion must have shape ({n_functions}, {n_functions}), as the data are about "
+            f"{n_functions} function(s); got {matrix.shape}."
+        )
+    matrix = as_covariance("coregion", matrix)
+    sd = np.sqrt(matrix.diagonal())
+    smallest = float(np.linalg.eigvalsh(matrix / sd / sd[:, None])[0])
+    if smallest < -_ROUND_OFF:
+        raise NotPositiveDefiniteError(
+            f"coregion is not positive semidefinite: as correlations its smallest eigenvalue is "
+            f"{smallest:.3g}. W W' + diag(kappa) with positive kappa is, for any W."
+        )
+    return matrix
 
 
 def _method(function: Any, name: str) -> Any:

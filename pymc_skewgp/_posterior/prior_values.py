@@ -4,10 +4,13 @@ The functions have one kernel and mean, and are independent but for a coregional
 :math:`\mathrm{cov}\{f_k(x), f_l(t)\} = B_{kl}\, k(x, t)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.values import (
     Derivative,
     Values,
@@ -29,15 +32,28 @@ def covariance_of(
 
     Without `b` they are one set of rows, with noise of the kernel of their own.
     """
-    kernel = _kernel(prior, name, a, b)
+    kernel = kernel_of(prior, name, a, b)
     others = a if b is None else b
     if prior.coregion is None and all(part.n_functions == 1 for part in (*a, *others)):
         return kernel
     left, right = function_index(a), function_index(others)
     matrix = kernel[np.ix_(input_index(a), input_index(others))]
     k = max(part.n_functions for part in (*a, *others))
-    matrix *= _between_functions(prior, k)[np.ix_(left, right)]
+    matrix *= between_functions(prior, k)[np.ix_(left, right)]
     return matrix
+
+
+def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArray | None:
+    """What to measure values with these variances in, by groups; None where there is only one.
+
+    Derivatives have other units than f, and round-off in one must not be counted in another's.
+    """
+    if len(groups) == 1:
+        return None
+    units = np.ones(variances.size)
+    for rows in groups.values():
+        units[rows] = np.sqrt(variances[rows].max()) or 1.0
+    return units
 
 
 def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
@@ -46,7 +62,7 @@ def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
         variances = prior.covariance(name, part.X, diag=True)
     else:
         variances = _derivative_variances(prior, name, part.X, part.derivative)
-    between = _between_functions(prior, part.n_functions)
+    between = between_functions(prior, part.n_functions)
     if part.n_functions == 1:
         return np.asarray(variances * between[0, 0])
     return np.asarray(variances[:, None, None] * between)
@@ -62,21 +78,29 @@ def mean_of(prior: Prior, name: str, a: Sequence[Values]) -> FloatArray:
     return mean_of_values
 
 
-def pseudo_point_correlation(prior: Prior, n_functions: int) -> FloatArray:
-    """Gamma of `Prior.latent_cov` for all functions: the first pseudo-point of each, the second."""
-    between = _between_functions(prior, n_functions)
+def log_prob_of_signs(prior: Prior, n_functions: int, n_draws: int) -> Estimate:
+    """Log probability of the signs of all functions at the pseudo-points, before any data."""
+    if prior.coregion is None:
+        one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
+        return one._replace(value=n_functions * one.value, std_error=n_functions * one.std_error)
+    # The first pseudo-point of each function, then the second, as in `Values`.
+    between = between_functions(prior, n_functions)
     sd = np.sqrt(between.diagonal())
-    return np.asarray(np.kron(prior.latent_cov, between / sd / sd[:, None]), dtype=float)
+    correlation = np.asarray(np.kron(prior.latent_cov, between / sd / sd[:, None]), dtype=float)
+    truncation = np.repeat(prior.truncation, n_functions)
+    return log_prob_rectangle(correlation, -np.inf, truncation, n_draws, None, 0)
 
 
-def _between_functions(prior: Prior, n_functions: int) -> FloatArray:
+def between_functions(prior: Prior, n_functions: int) -> FloatArray:
     """B, for the first functions."""
     if prior.coregion is None:
         return np.eye(n_functions)
     return prior.coregion[:n_functions, :n_functions]
 
 
-def _kernel(prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None) -> FloatArray:
+def kernel_of(
+    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
+) -> FloatArray:
     """Covariance of one function at all the inputs, or of its derivatives there."""
     X, rows = stacked_inputs(a), derivative_groups(a)
     Xs, columns = (X, rows) if b is None else (stacked_inputs(b), derivative_groups(b))

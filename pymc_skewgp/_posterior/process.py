@@ -17,12 +17,24 @@ def process_given(
     truncation: FloatArray,
     observations: Observations,
 ) -> Conditioning:
+    """`factored_process_given` from the prior covariance as a matrix."""
+    cov = FactoredCovariance.of_kernel(matrix)
+    return factored_process_given(cov, mean, phase, truncation, observations)
+
+
+def factored_process_given(
+    cov: FactoredCovariance,
+    mean: FloatArray,
+    phase: FloatArray,
+    truncation: FloatArray,
+    observations: Observations,
+) -> Conditioning:
     """Condition on the signs at the pseudo-points and on observations.
 
     Parameters
     ----------
-    matrix : ndarray, shape (s + n + t, s + n + t)
-        Prior covariance of f at the s pseudo-points, at the data, and at t more points where f is
+    cov : FactoredCovariance
+        Prior covariance of f at the s pseudo-points, at the n data, and at t more points where f is
         wanted but not observed.
     mean : ndarray, shape (n + t,)
         Prior mean of f, after the pseudo-points.
@@ -38,21 +50,17 @@ def process_given(
 
     Raises
     ------
-    NotPositiveDefiniteError
-        When `matrix` is not positive semidefinite.
     ContradictoryPseudoPointsError
         See `refuse_contradictory_points`.
     """
     s = phase.size
-    cov = FactoredCovariance.of_kernel(matrix)
     if not s:
         return Conditioning(mean, cov, observations)
-    sd = np.sqrt(matrix.diagonal()[:s])
+    own = cov.leading(s)
+    sd = np.sqrt(own.diagonal())
     rows = stacked([pseudo_point_rows(sd, phase, truncation), observations])
     # The signs at pseudo-points are those of f less its mean.
     given = Conditioning(np.concatenate([np.zeros(s), mean]), cov, rows)
     scale = phase / sd
-    refuse_contradictory_points(
-        scale[:, None] * matrix[:s, :s] * scale, truncation, given.cov.jitter
-    )
+    refuse_contradictory_points(scale[:, None] * own * scale, truncation, given.cov.jitter)
     return given

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from mcmc_models import label_rows
 from scipy import sparse
-from scipy.stats import kstest, truncnorm
+from scipy.stats import kstest, multivariate_normal, truncnorm
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._mcmc import augmentation
+from pymc_skewgp._mcmc import noise
 from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
@@ -57,7 +57,7 @@ def gaussian(given):
     cov = np.zeros((s + p + m, s + p + m))
     cov[:s, :s], cov[s : s + p, s : s + p] = prior.latent_cov, prior.scale
     cov[s : s + p, :s], cov[:s, s : s + p] = prior.cross_cov, prior.cross_cov.T
-    cov[s + p :, s + p :] = np.diag(observed.S)
+    cov[s + p :, s + p :] = np.diag(observed.S) if observed.S.ndim == 1 else observed.S
     rows = np.zeros((s + m, s + p + m))
     rows[:s, :s] = np.eye(s)
     rows[s:, s : s + p] = design_of(given)
@@ -154,6 +154,87 @@ def test_other_forms_of_the_identity_give_the_same(A):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
+SHARED = np.array([[1.0, 0.4, -0.2], [0.4, 0.5, 0.1], [-0.2, 0.1, 0.8]])
+SEEN = np.array([np.nan, 0.6, np.nan])
+KINDS = {
+    "points": {"value": SEEN},
+    "shared noise": {"S": SHARED},
+    "both": {"value": SEEN, "S": SHARED},
+    "points alone": {"value": np.array([0.2, 0.6, -1.0])},
+}
+
+
+def given_points(given):
+    """Moments of (x0 + truncation, v of intervals, f) given the points, from the definition."""
+    prior, observed = given
+    s, m = prior.truncation.size, observed.n_rows
+    cov, rows, functions = gaussian(given)
+    every = np.vstack([rows, functions])
+    cov = every @ cov @ every.T
+    mean = np.concatenate([prior.truncation, design_of(given) @ prior.mu + observed.a, prior.mu])
+    seen = np.concatenate([np.zeros(s, bool), observed.is_point, np.zeros(P, bool)])
+    residual = observed.value[observed.is_point] - mean[seen]
+    gain = np.linalg.solve(cov[np.ix_(seen, seen)], cov[np.ix_(seen, ~seen)]).T
+    log_density = multivariate_normal.logpdf(residual, cov=cov[np.ix_(seen, seen)]) if m else 0.0
+    left = cov[np.ix_(~seen, ~seen)] - gain @ cov[np.ix_(seen, ~seen)]
+    return mean[~seen] + gain @ residual, left, log_density
+
+
+@pytest.mark.parametrize("s", [0, S])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "shared noise"])
+def test_points_are_conditioned_on(kind, s):
+    """Mean and covariance of u, density of points and u, and f given u, against one big Gaussian.
+
+    1e-9: the blur of x0.
+    """
+    given = model(s, **KINDS[kind])
+    mean, cov, log_points = given_points(given)
+    target = Augmentation(given)
+    n = len(mean) - P
+    np.testing.assert_allclose(target.mean, mean[:n], atol=1e-9)
+    u = np.random.default_rng(1).normal(size=n)
+    expected = log_points
+    if n:
+        np.testing.assert_allclose(target.cov.matrix, cov[:n, :n], atol=1e-9)
+        expected += multivariate_normal.logpdf(u, cov=cov[:n, :n])
+    assert target.log_density(u) == pytest.approx(expected, abs=1e-7)
+    gain = np.linalg.solve(cov[:n, :n], cov[:n, n:]).T
+    centre, spread = mean[n:] + gain @ u, cov[n:, n:] - gain @ cov[:n, n:]
+    k = 40_000
+    f = target.function_given(np.tile(u, (k, 1)), np.random.default_rng(2))
+    white = np.linalg.solve(np.linalg.cholesky(spread), (f - centre).T)
+    assert np.abs(white.mean(axis=1)).max() < SIGMAS / np.sqrt(k)
+    assert np.abs(white @ white.T / k - np.eye(P)).max() < SIGMAS * np.sqrt(2 / k)
+
+
+@pytest.mark.parametrize("kind", ["shared noise", "both"])
+def test_rows_that_share_noise(kind):
+    """Given f: by rejection from their Gaussian, conditioned on the noise of points."""
+    given = model(0, **KINDS[kind])
+    observed = given.observations
+    target = Augmentation(given)
+    rng = np.random.default_rng(3)
+    probable = np.array([0.2, -0.3, 0.4])
+    f = np.linalg.lstsq(design_of(given), probable - observed.a)[0]
+    draws = [target.rows_given(f, rng) for _ in range(3000)]
+    assert all(exact for _, exact in draws)
+    rows = np.array([u for u, _ in draws]) + target.mean
+    eta = design_of(given) @ f + observed.a
+    e = rng.multivariate_normal(np.zeros(M), SHARED, size=400_000)
+    free = ~observed.is_point
+    if not free.all():
+        gain = SHARED[np.ix_(free, ~free)] / SHARED[1, 1]
+        left = SHARED[np.ix_(free, free)] - gain @ SHARED[np.ix_(~free, free)]
+        centre = gain[:, 0] * (observed.value[1] - eta[1])
+        e = rng.multivariate_normal(centre, left, size=400_000)
+    v = eta[free] + e
+    v = v[((v > observed.lower[free]) & (v < observed.upper[free])).all(axis=1)]
+    error = v.std(axis=0) * np.sqrt(1 / len(v) + 1 / len(rows))
+    assert (np.abs(rows.mean(axis=0) - v.mean(axis=0)) < SIGMAS * error).all()
+    difference = np.corrcoef(rows.T) - np.corrcoef(v.T)
+    assert np.abs(difference).max() < SIGMAS * np.sqrt(1 / len(v) + 1 / len(rows))
+
+
 def both(target, f):
     rng = np.random.default_rng(5)
     u, _ = target.rows_given(f, rng)
@@ -177,7 +258,7 @@ def test_a_pseudo_point_at_an_input_follows_f():
 
 
 def test_resampling_where_rejection_gives_up(monkeypatch):
-    monkeypatch.setattr(augmentation, "draw_by_rejection", lambda *_: None)
+    monkeypatch.setattr(noise, "draw_by_rejection", lambda *_: None)
     given = model(S, design=False)
     target = Augmentation(given)
     rng = np.random.default_rng(0)
@@ -211,12 +292,8 @@ def test_parameters_that_are_not_finite_are_refused(name):
 
 
 def test_other_rows_are_refused_by_name():
-    with pytest.raises(ValueError, match="covariance S that is a matrix"):
-        Augmentation(model(S=np.eye(M)))
     with pytest.raises(ValueError, match="S of the observations' noise must be positive"):
         Augmentation(model(S=np.zeros(M)))
-    with pytest.raises(ValueError, match="hold points: condition the prior on them first"):
-        Augmentation(model(value=np.array([np.nan, 1.0, np.nan])))
 
 
 def test_what_is_no_covariance_is_refused():

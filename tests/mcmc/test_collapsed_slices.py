@@ -14,11 +14,13 @@ from scipy.special import ndtr
 from scipy.stats import kstest, multivariate_normal, norm
 
 from pymc_skewgp._mcmc import collapsed_slices, conjugate
-from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
 from pymc_skewgp._mcmc.conjugate import ConjugateSampler
 from pymc_skewgp._mcmc.independence import IndependenceMove
 from pymc_skewgp._mcmc.linear_slices import LinESSMove
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._sun.parameters import SunParameters
 
 X = np.array([-1.6, -0.7, -0.1, 0.4, 1.1, 1.9])
 KNOTS, PHASE, TRUNCATION = np.array([-0.5, 0.6]), np.array([1.0, -1.0]), np.array([0.2, 0.6])
@@ -104,10 +106,10 @@ def test_joint_distribution_is_left_alone(kind, s):
         sampler = ConjugateSampler(lambda target: kind(target, 2), 2)
         state = conjugate.init(f, collapsed_slices.init(theta))
         model = parameters(theta, s, sign)
-        for _ in range(2):
+        for first in (True, False):
             state, info = sampler.step(state, model, rng, hyperparameters=move)
             model = state.model
-            assert info.refreshed
+            assert info.refreshed == first  # u is known while nobody else moves theta or f
         values = state.theta.values
         after.append(functionals(values, state.f, sign))
         ends.append(values)
@@ -203,20 +205,79 @@ def test_no_move_from_or_to_where_the_model_does_not_live():
     assert np.ptp(path[:, 1]) > 0.1
 
 
-def test_limits_that_hyperparameters_move():
-    """A threshold above which the first label's row must lie: it never passes that row."""
+class Ordinal:
+    """Three ordered classes: cut-points c and c + e^w, noise e^z, f a Gaussian process.
+
+    Class 1 is a point now and then: the row itself, seen.
+    """
+
+    def __init__(self, y, seen):
+        self.y, self.seen = y, seen
+
+    def at(self, theta):
+        log_prior = float(norm.logpdf(theta, CENTRE, SPREAD).sum())
+        return self.model(theta), log_prior
+
+    def model(self, theta):
+        cuts = np.array([-np.inf, theta[0], theta[0] + np.exp(theta[1]), np.inf])
+        n = X.size
+        none = np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0))
+        value = np.where(np.isnan(self.seen), np.nan, self.seen)
+        rows = Observations(
+            None, np.zeros(n), np.full(n, np.exp(2 * theta[2] - 1.0)), cuts[self.y],
+            cuts[self.y + 1], value,
+        )  # fmt: skip
+        return ConjugateModel(SunParameters(np.zeros(n), ORDINAL_COV, *none), rows)
+
+
+ORDINAL_COV = rbf(X, X, np.array([0.0, 0.7])) + 1e-4 * np.eye(X.size)
+
+
+def draw_ordinal(rng):
+    theta = rng.normal(CENTRE, SPREAD)
+    f = np.linalg.cholesky(ORDINAL_COV) @ rng.standard_normal(X.size)
+    v = f + np.exp(theta[2] - 0.5) * rng.standard_normal(X.size)
+    cuts = np.array([theta[0], theta[0] + np.exp(theta[1])])
+    # Which rows are seen must not depend on v.
+    return theta, f, np.searchsorted(cuts, v), np.where(np.arange(X.size) == 3, v, np.nan)
+
+
+def test_cut_points_and_noise_leave_the_joint_distribution_alone():
+    """Limits, noise and a point that theta moves: ranks of theta and paired functionals."""
+    rng, n = np.random.default_rng(20), 600
+    before, after, ends = [], [], []
+    for _ in range(n):
+        theta, f, y, seen = draw_ordinal(rng)
+        density = Ordinal(y, seen)
+        sampler = ConjugateSampler(lambda target: IndependenceMove(target, 2), 2)
+        state, model = conjugate.init(f, collapsed_slices.init(theta)), density.model(theta)
+        for _ in range(2):
+            move = HyperparameterMove(density)
+            state, _ = sampler.step(state, model, rng, hyperparameters=move)
+            model = state.model
+        sign = y - 1.0
+        before.append(functionals(theta, f, sign))
+        after.append(functionals(state.theta.values, state.f, sign))
+        ends.append(state.theta.values)
+    differences = np.array(after) - np.array(before)
+    z = differences.mean(axis=0) / (differences.std(axis=0) / np.sqrt(n))
+    assert np.abs(z).max() < 4.5, z.round(1)
+    ranks = norm.cdf(np.array(ends), CENTRE, SPREAD)
+    assert all(kstest(column, "uniform").pvalue > 1e-5 for column in ranks.T)
+    assert np.abs(differences[:, :3]).mean(axis=0).min() > 0.2
+
+
+def test_limits_that_become_infinite_are_no_place_to_go():
     density, target, u, theta = start(s=0)
-    positive = int(np.argmax(density.sign > 0))
 
-    def threshold(inner, v):
+    def vanishing(inner, v):
         model, log_rest = inner.at(theta)
-        lower = model.observations.lower.copy()
-        lower[positive] = v[0]
-        observed = replace(model.observations, lower=lower)
-        return model._replace(observations=observed), log_rest
+        if v[0] > 1.0:
+            free = np.full(X.size, np.inf)
+            model = model._replace(
+                observations=replace(model.observations, lower=-free, upper=free)
+            )
+        return model, log_rest
 
-    rows = u + target.mean
-    path, *_ = walk(Changed(density, threshold), target, u, np.array([0.0]), 200, tune=True)
-    assert path.max() < rows[positive]
-    # Uniform below it, as far as a slice of a flat density reaches.
-    assert path.max() > rows[positive] - 1.0
+    path, *_ = walk(Changed(density, vanishing), target, u, np.array([0.0]), 50, tune=True)
+    assert path.max() <= 1.0

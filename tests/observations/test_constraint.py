@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
-from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian
+from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian, Selection
 
 ETA, LS = 1.3, 0.8
 GP = sg.SkewGP(cov_func=ETA**2 * pm.gp.cov.ExpQuad(1, ls=LS))
@@ -116,7 +116,7 @@ def test_data_with_two_limits(pseudo):
     y, sigma = np.array([0.8, 0.3]), 0.3
     data = {
         "y": (column(0.0, 1.0), y, Gaussian(sigma)),
-        "bent": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
+        "curved": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
     }
     gp = GP
     if pseudo:
@@ -203,6 +203,25 @@ def test_no_draw_breaks_a_limit_by_more_than_the_nugget(kernel, constraint):
     assert values.std(axis=(0, 1)).min() > 100 * most
 
 
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_the_units_of_a_feature_do_not_matter(unit):
+    """Second derivatives have 16 decades of variance between these: round-off of 1e-6 at most."""
+    x, y = np.linspace(0, 1, 12), 2 * (np.linspace(0, 1, 12) - 0.4) ** 2
+    virtual = np.linspace(0, 1, 15)
+
+    def fitted(c):
+        data = {
+            "y": (column(*(c * x)), y, Gaussian(0.1)),
+            "curved": (column(*(c * virtual)), None, Constraint.convex()),
+            "down": (column(0.0), None, Constraint.decreasing()),
+        }
+        posterior = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.4 * c)).posterior(data)
+        moments = posterior.marginals(c * column(0.3, 1.2)).moments
+        return [posterior.log_marginal_likelihood.value, *moments.mean, *moments.sd]
+
+    np.testing.assert_allclose(fitted(unit), fitted(1.0), rtol=1e-4, atol=1e-5)
+
+
 def test_in_one_feature_of_two():
     """f' in feature 1 of an ARD kernel, with labels: one number by quadrature over (f, f')."""
     ls = np.array([0.8, 1.7])
@@ -213,6 +232,21 @@ def test_in_one_feature_of_two():
     cross = (x[0, 1] - t[0, 1]) / ls[1] ** 2 * k
     cov = np.array([[ETA**2 + 1.0, cross], [cross, ETA**2 / ls[1] ** 2]])
     found = gp.posterior(data).log_marginal_likelihood.value
+    assert found == pytest.approx(np.log(orthant(cov)), abs=EXACT)
+
+
+def test_the_first_of_two_functions():
+    """An outcome that increases and covaries with its selection: an orthant of (f1', f2 + e)."""
+    B = np.array([[2.0, 0.9], [0.9, 1.2]])
+    data = [
+        (column(0.0), [np.nan], Selection(0.5, 0.3)),
+        (column(0.5), None, Constraint.increasing()),
+    ]
+    k = joint_cov([0.5, 0.0], [1, 0]) / ETA**2
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+    found = gp.posterior(data, coregion=B).log_marginal_likelihood.value
+    cross = -B[0, 1] * k[0, 1]
+    cov = np.array([[B[0, 0] * k[0, 0], cross], [cross, B[1, 1] + 1.0]])
     assert found == pytest.approx(np.log(orthant(cov)), abs=EXACT)
 
 

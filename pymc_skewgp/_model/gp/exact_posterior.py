@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point
+from pytensor.graph.basic import Variable
+
+from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, compile_at
 from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
@@ -13,7 +15,15 @@ from pymc_skewgp._validation import Seed
 
 
 def posterior_of(
-    gp: Any, X: Any, y: Any, likelihood: Any, point: Point, *, n_draws: int, random_seed: Seed
+    gp: Any,
+    X: Any,
+    y: Any,
+    likelihood: Any,
+    point: Point,
+    *,
+    coregion: Any,
+    n_draws: int,
+    random_seed: Seed,
 ) -> SkewGPPosterior:
     """`SkewGP.posterior` at checked values of the hyperparameters."""
     kinds = {
@@ -28,6 +38,7 @@ def posterior_of(
         likelihood=likelihood,
         cov_func=ArrayCovariance(gp.cov_func, point),
         mean_func=ArrayMean(gp.mean_func, point),
+        coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
         n_draws=n_draws,
         random_seed=random_seed,
         **pseudo_points_at(gp, point),

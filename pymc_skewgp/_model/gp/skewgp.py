@@ -258,6 +258,7 @@ class SkewGP(Definition):
         *,
         likelihood: Likelihood | None = None,
         point: Point | None = None,
+        coregion: Any = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> SkewGPPosterior:
@@ -275,6 +276,9 @@ class SkewGP(Definition):
         likelihood : optional
             Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its parameters may be
             random variables, whose values `point` has.
+        coregion : array_like or tensor, shape (K, K), optional
+            B, for a likelihood of K functions: the covariance of functions k and l is B_kl times
+            the kernel. Default the identity.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
@@ -292,9 +296,8 @@ class SkewGP(Definition):
         TypeError
             When `point` is no mapping.
         """
-        return posterior_of(
-            self, X, y, likelihood, as_point(point), n_draws=n_draws, random_seed=random_seed
-        )
+        options = {"coregion": coregion, "n_draws": n_draws, "random_seed": random_seed}
+        return posterior_of(self, X, y, likelihood, as_point(point), **options)
 
     def sample_latent(
         self,

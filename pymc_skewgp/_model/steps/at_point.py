@@ -1,4 +1,4 @@
-"""A SkewGP variable of a model, and its observations, as numbers at a point."""
+"""A block of variables of a model, and its observations, as numbers at a point."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,23 +9,28 @@ import pytensor
 from numpy.typing import NDArray
 from pymc.pytensorf import compile
 from pytensor.graph.traversal import graph_inputs
+from scipy.linalg import block_diag
+from scipy.sparse import csr_array, vstack
 
 from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
+# Sparse products beat dense ones below this share of entries, in matrices that are not small.
+_SPARSE_SHARE, _LEAST_SPARSE = 0.1, 10_000
+
 
 class LatentAtPoint:
-    """Parameters of a unified skew-normal variable and of its observations, at a point.
+    """Parameters of a unified skew-normal vector and of its observations, at a point.
 
     Parameters
     ----------
     model : pymc.Model
     latent : BlockGraph
-        The variable.
+        The variables that make the vector.
     compile_kwargs : dict, optional
         Of ``pymc.pytensorf.compile``.
 
@@ -66,6 +71,10 @@ class LatentAtPoint:
         self._values: list[NDArray[Any]] | None = None
         self._last: ConjugateModel | None = None
 
+    def inputs(self, point: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """What of a point the parameters depend on."""
+        return [point[name] for name in self._inputs]
+
     def model(self, point: Mapping[str, NDArray[Any]]) -> ConjugateModel:
         """Parameters at a point; the very object of the last call while they have not changed.
 
@@ -83,7 +92,7 @@ class LatentAtPoint:
         ValueError
             Impossible data; the message names the variable.
         """
-        values = [point[name] for name in self._inputs]
+        values = self.inputs(point)
         if (
             self._last is None
             or self._values is None
@@ -131,18 +140,29 @@ class LatentAtPoint:
             check(name, data)
         if A is None and a.size != size:  # one entry of f for all observations
             A = np.ones((a.size, 1))
-        if A is not None and np.array_equal(A, np.eye(size)):
-            A = None
-        return Observations(A, a, noise, lower, upper, value)
+        return Observations(_design(A, size), a, noise, lower, upper, value)
+
+
+def _design(A: FloatArray | None, size: int) -> Any:
+    """The form of a design whose products take the fewest operations."""
+    if A is None or np.array_equal(A, np.eye(size)):
+        return None
+    sparse = A.size > _LEAST_SPARSE and np.count_nonzero(A) < _SPARSE_SHARE * A.size
+    return csr_array(A) if sparse else A
 
 
 def _joined(blocks: list[Observations], size: int) -> Observations:
     """Observations of the same f, one after the other."""
-    columns = zip(*((y.a, y.S, y.lower, y.upper, y.value) for y in blocks), strict=True)
-    return Observations(
-        np.vstack([np.eye(size) if y.A is None else y.A for y in blocks]),
-        *(np.concatenate(x) for x in columns),
-    )
+    columns = zip(*((y.a, y.lower, y.upper, y.value) for y in blocks), strict=True)
+    a, lower, upper, value = (np.concatenate(x) for x in columns)
+    if all(y.S.ndim == 1 for y in blocks):
+        noise = np.concatenate([y.S for y in blocks])
+    else:
+        noise = block_diag(*(np.diag(y.S) if y.S.ndim == 1 else y.S for y in blocks))
+    designs = [as_matrix(y.A, size) for y in blocks]
+    dense = all(isinstance(A, np.ndarray) for A in designs)
+    A = np.vstack(designs) if dense else vstack([csr_array(A) for A in designs], format="csr")
+    return Observations(A, a, noise, lower, upper, value)
 
 
 def _inputs_of(graph: Any) -> set[Any]:

@@ -12,8 +12,10 @@ import pymc as pm
 
 import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
+from pymc_skewgp._model.graph.blocks import Block, find_blocks
+from pymc_skewgp._model.graph.members import is_function
 from pymc_skewgp._model.graph.observed import NoObservationsError, find_observed
+from pymc_skewgp._model.steps.claims import is_claimed
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")
@@ -22,31 +24,66 @@ _PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, pymc_skewgp._e
 
 
 class Asked(NamedTuple):
-    """The model that a variable belongs to, and whether its sampling is to be quiet."""
+    """The model that a variable belongs to, and what its user asked of ``pm.sample``.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    quiet : bool
+    assigned : set of TensorVariable
+        Value variables for which the user gave steps.
+    options : dict
+        Arguments for step methods, by their names.
+    """
 
     model: pm.Model
     quiet: bool
+    assigned: set[Any]
+    options: dict[str, Any]
 
 
 def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     """Whether `ConjugateStep` samples a free random variable of the model that asks.
+
+    So it does with SkewGP variables, and, unless the user chose steps for these, with the Gaussian
+    variables of their blocks and with hyperparameters that nothing else depends on. Options for
+    NUTS leave it the hyperparameters.
 
     Warns
     -----
     NotConjugateWarning
         Once for each variable of a model, when it is a SkewGP that NUTS would sample as it is.
     """
-    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
-        return False
     asked = who_asks(rv)
     if asked is None:
         return False
+    if not is_function(rv):
+        return any(_goes_with(rv, block, asked) for block in find_blocks(asked.model))
     try:
         find_observed(asked.model, rv)
     except NotConjugateError as error:
         _say_why(rv.name, error, asked, has_grad)
         return False
     return True
+
+
+def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
+    """Whether a variable is moved by the step of a block that the user left to ``pm.sample``."""
+    functions = [x for x in block.members if is_function(x)]
+    if any(asked.model.rvs_to_values[x] in asked.assigned for x in functions):
+        return False
+    # Options for NUTS without a variable for NUTS would be an error.
+    nuts = "nuts" in asked.options
+    if rv in block.members:
+        return not nuts or _are_others(asked.model)
+    collapse = asked.options.get("conjugate", {}).get("collapse", True)
+    return collapse and not nuts and is_claimed(asked.model, block, rv)
+
+
+def _are_others(model: pm.Model) -> bool:
+    """Whether a model has variables that are in no block."""
+    members = [x for block in find_blocks(model) for x in block.members]
+    return any(rv not in members for rv in model.free_RVs)
 
 
 def _say_why(name: str, error: NotConjugateError, asked: Asked, has_grad: bool) -> None:
@@ -70,22 +107,25 @@ def who_asks(rv: Any) -> Asked | None:
 
     PyMC asks a step method for its competence with the variable alone, and a variable does not know
     its model. The model in context is it, as a rule; for ``pm.sample(model=...)`` outside of any
-    context it is the one that PyMC's `assign_step_methods` is at work on, up the stack. ``quiet``
-    is an argument of ``pm.sample``, farther up.
+    context it is the one that PyMC's `assign_step_methods` is at work on, up the stack, as are the
+    variables that have steps already. ``quiet`` and options are arguments of ``pm.sample``, farther
+    up.
     """
     candidates = [pm.Model.get_context(error_if_none=False)]
-    quiet = False
+    quiet, assigned, options = False, set(), {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "assign_step_methods":
             candidates.append(frame.f_locals.get("model"))
+            assigned = set(frame.f_locals.get("assigned_vars", ()))
         elif frame.f_code.co_name == "sample" and frame.f_globals.get("__name__", "") == (
             "pymc.sampling.mcmc"
         ):
             quiet = bool(frame.f_locals.get("quiet", False))
+            options = frame.f_locals.get("kwargs", {})
             break
         frame = frame.f_back
     for model in candidates:
         if isinstance(model, pm.Model) and rv in model.free_RVs:
-            return Asked(model, quiet)
+            return Asked(model, quiet, assigned, options)
     return None

@@ -1,4 +1,4 @@
-"""Hyperparameters of a SkewGP variable in a PyMC model, moved with the function integrated out."""
+"""Hyperparameters of a block in a PyMC model, moved with its variables integrated out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ Point = dict[str, NDArray[Any]]
 
 
 class Hyperparameters:
-    """Continuous free variables that a SkewGP variable's parameters depend on, as one vector.
+    """Continuous free variables that a block's prior and rows depend on, as one vector.
 
     Parameters
     ----------
     model : pymc.Model
     latent : BlockGraph
-        The SkewGP variable.
+        The block.
     at_point : LatentAtPoint
         Of the same.
     compile_kwargs : dict, optional
@@ -84,7 +84,7 @@ class Hyperparameters:
         return {**point, **parts}
 
     def model(self, point: Point) -> ConjugateModel:
-        """Parameters of the SkewGP variable."""
+        """Parameters of the block."""
         return self._latent.model(point)
 
     def log_rest(self, point: Point) -> float:

@@ -14,7 +14,8 @@ from pymc.step_methods.state import dataclass_state
 from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo
 from pymc_skewgp._mcmc.linear_slices import LinESSMove
-from pymc_skewgp._model.steps.sun_step import Kernel, SUNStep
+from pymc_skewgp._model.steps.block_move import Kernel, Point
+from pymc_skewgp._model.steps.sun_step import SUNStep
 from pymc_skewgp._validation import as_count
 
 _LEAST_ESS = 100  # effective draws a chain, as PyMC and ArviZ ask for
@@ -90,6 +91,7 @@ class LinESS(SUNStep):
     """
 
     name = "lin_ess"
+    default_blocked = False
     stats_dtypes_shapes: ClassVar[dict[str, tuple[Any, Any]]] = {
         "arc_length": (np.float64, []),
         "n_active": (np.float64, []),
@@ -129,10 +131,11 @@ class LinESS(SUNStep):
         super().setup_chain(rng, tune, draws)
         self._kept, self._n_kept = [], draws
 
-    def _stats(self, f: NDArray[Any], info: ConjugateInfo) -> dict[str, Any]:
-        stats = {**super()._stats(f, info), "warning": None}
+    def _stats(self, point: Point, infos: list[ConjugateInfo]) -> dict[str, Any]:
+        stats = {**super()._stats(point, infos), "warning": None}
         if self._left is not None and self._left < self._n_kept:  # after tuning
-            self._kept.append(f)
+            values = [np.ravel(point[value.name]) for value in self.vars]
+            self._kept.append(np.concatenate(values))
             if self._left == 0:
                 stats["warning"] = self._judge()
         return stats

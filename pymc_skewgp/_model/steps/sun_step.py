@@ -1,12 +1,10 @@
-"""What the step methods of a SkewGP variable have in common."""
+"""What the step methods of SkewGP variables have in common."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.exceptions import SamplingError
 from pymc.model.core import modelcontext
 from pymc.step_methods.compound import BlockedStep
@@ -14,43 +12,26 @@ from pymc.util import get_random_generator, get_value_vars_from_user_vars
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_skewgp._errors import InexactStepWarning, NotPositiveDefiniteError, warn
-from pymc_skewgp._mcmc import conjugate
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateSampler, ConjugateState
-from pymc_skewgp._mcmc.moves import Move
-from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
-
-Point = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """How a step moves its variable; see `ConjugateSampler`.
-
-    Attributes
-    ----------
-    make_move, n_steps, n_sweeps
-        As of `ConjugateSampler`.
-    collapse : bool, default False
-        Whether the step moves hyperparameters too, the variable integrated out.
-    """
-
-    make_move: Callable[[Augmentation], Move]
-    n_steps: int
-    n_sweeps: int = 1
-    collapse: bool = False
+from pymc_skewgp._errors import (
+    InexactStepWarning,
+    NotConjugateError,
+    NotPositiveDefiniteError,
+    warn,
+)
+from pymc_skewgp._mcmc.conjugate import ConjugateInfo
+from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
+from pymc_skewgp._model.graph.blocks import find_blocks, part_of
+from pymc_skewgp._model.graph.observed import distribution_name, find_observed
+from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
 
 
 class SUNStep(BlockedStep):
-    """A step on one SkewGP variable, given everything else.
+    """A step on SkewGP variables and what is jointly Gaussian with them, given everything else.
 
     Parameters
     ----------
-    vars : variable or list of one variable
-        Random variable or value variable.
+    vars : variable or list of variables
+        Random variables or value variables: members of blocks, and hyperparameters of these.
     kernel : Kernel
         How the rows behind f are moved.
     model, rng, initial_point, compile_kwargs
@@ -59,14 +40,15 @@ class SUNStep(BlockedStep):
     Raises
     ------
     NotConjugateError
-        When the variable has other children than observations with a known likelihood.
+        When a variable has other children than observations with a known likelihood.
     ValueError
-        For more than one variable, and for impossible data.
+        For impossible data.
     """
 
-    default_blocked = False
     # The sample statistic that progress shows, its heading and its format.
     _progress: ClassVar[tuple[str, str, str]]
+    # Statistics of a block whose observations are all points: there is no u to be moved.
+    _without_rows: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,
@@ -80,41 +62,33 @@ class SUNStep(BlockedStep):
     ) -> None:
         model = modelcontext(model)
         listed = vars if isinstance(vars, list | tuple) else [vars]
-        values = get_value_vars_from_user_vars(listed, model)
-        if len(values) != 1:
-            raise ValueError(
-                f"{type(self).__name__} moves one variable, got {[v.name for v in values]}: "
-                "make a step for each."
-            )
-        self.vars = values
+        self.vars = get_value_vars_from_user_vars(listed, model)
         self.rng = get_random_generator(rng)
-        self._name = values[0].name
-        rv = model.values_to_rvs[values[0]]
-        latent = analyse(model, rv, only=[rv])
-        if not kernel.collapse:
-            latent = latent._replace(hyperparameters=[])
-        self._latent = LatentAtPoint(model, latent, compile_kwargs)
-        self._hyperparameters = Hyperparameters(model, latent, self._latent, compile_kwargs)
-        self._moved = [model.values_to_rvs[value].name for value in latent.hyperparameters]
-        # The first call compiles: here, once, rather than in every process that chains run in.
-        self._latent.model(model.initial_point() if initial_point is None else initial_point)
-        self._sampler = ConjugateSampler(
-            kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=self._latent.fixed
-        )
-        self._state: ConjugateState | None = None
+        graphs = _chosen_blocks(model, self.vars, collapse=kernel.collapse)
+        self._blocks = [BlockMove(model, graph, kernel, compile_kwargs) for graph in graphs]
+        start = model.initial_point() if initial_point is None else initial_point
+        for block in self._blocks:
+            block.prepare(start)
         self._left: int | None = None
         self._n_draws, self._warned = 0, False
+
+    @property
+    def _name(self) -> str:
+        return ", ".join(block.name for block in self._blocks)
+
+    @property
+    def _moved(self) -> list[str]:
+        return list(dict.fromkeys(name for block in self._blocks for name in block.moved))
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: nothing of the one before is left, and data are read anew."""
         super().setup_chain(rng, tune, draws)
-        self._latent.forget()
-        self._sampler.forget()
-        self._state = None
+        for block in self._blocks:
+            block.forget()
         self._left, self._n_draws, self._warned = tune + draws, draws, False
 
     def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
-        """Draw the variable given all others, and move its hyperparameters where that is asked.
+        """Draw the variables given all others, block after block.
 
         Parameters
         ----------
@@ -134,57 +108,43 @@ class SUNStep(BlockedStep):
         Warns
         -----
         InexactStepWarning
-            Once in a chain, when the latent variables given f were picked by weight.
+            Once in a chain, when rows behind f were picked by weight.
         """
-        f, hyperparameters = point[self._name], None
-        state = self._state
-        if state is None:
-            state = conjugate.init(f)
-        elif not np.array_equal(f, state.f):
-            state = conjugate.init(f, state.theta)
-        if self._moved:
-            tune = self._left is not None and self._left > self._n_draws
-            hyperparameters = self._hyperparameters.move(point, tune=tune)
-            theta = self._hyperparameters.state(point, state.theta)
-            state = state._replace(theta=theta)
-        try:
-            state, info = self._sampler.step(
-                state,
-                self._latent.model(point),
-                self.rng,
-                most=self._left,
-                hyperparameters=hyperparameters,
-            )
-        except (NotPositiveDefiniteError, FloatingPointError) as error:
-            raise SamplingError(
-                f"{type(self).__name__} cannot move {self._name} at this point: {error}"
-            ) from error
-        self._state = state
-        self._warn_if_inexact(info)
+        tune = self._left is not None and self._left > self._n_draws
+        infos = []
+        for block in self._blocks:
+            try:
+                point, info = block.step(point, self.rng, tune=tune, most=self._left)
+            except (NotPositiveDefiniteError, FloatingPointError) as error:
+                raise SamplingError(
+                    f"{type(self).__name__} cannot move {block.name} at this point: {error}"
+                ) from error
+            infos.append(info)
+            self._warn_if_inexact(block.name, info)
         if self._left is not None:
             self._left -= 1
-        new = state.f.astype(f.dtype, copy=False)
-        if state.theta is not None:
-            point = self._hyperparameters.point(state.theta.values, point)
-        return {**point, self._name: new}, [self._stats(new, info)]
+        return point, [self._stats(point, infos)]
 
-    def _warn_if_inexact(self, info: ConjugateInfo) -> None:
+    def _warn_if_inexact(self, name: str, info: ConjugateInfo) -> None:
         """Once in a chain."""
         if info.exact or self._warned:
             return
         self._warned = True
         warn(
-            f"{type(self).__name__} picked the latent variables of {self._name} given it by "
-            "weight, because rejection found none in time: these steps are right only nearly. "
-            "Fewer pseudo-points, or farther from each other, make them exact.",
+            f"{type(self).__name__} picked rows behind {name} by weight, because rejection found "
+            "none in time: these steps are right only nearly. Fewer pseudo-points, or farther from "
+            "each other, and noise that fewer observations share, make them exact.",
             InexactStepWarning,
             stacklevel=3,
         )
 
-    def _stats(self, f: NDArray[Any], info: ConjugateInfo) -> dict[str, Any]:
-        """Statistics of a step."""
-        stats = {name: np.nan for name in self.stats_dtypes_shapes}
-        return {**stats, **info.stats, "refreshed": info.refreshed}
+    def _stats(self, point: Point, infos: list[ConjugateInfo]) -> dict[str, Any]:
+        """Statistics of a step: means over its blocks."""
+        stats: dict[str, Any] = {name: np.nan for name in self.stats_dtypes_shapes}
+        found = [info.stats or self._without_rows for info in infos]
+        for name in found[0]:
+            stats[name] = float(np.mean([x[name] for x in found]))
+        return {**stats, "refreshed": any(info.refreshed for info in infos)}
 
     @classmethod
     def _progressbar_config(
@@ -198,3 +158,28 @@ class SUNStep(BlockedStep):
     def _make_progressbar_update_functions(cls) -> tuple[Callable[[Any], dict[str, Any]], ...]:
         stat = cls._progress[0]
         return (lambda stats: {stat: stats[stat]},)
+
+
+def _chosen_blocks(model: pm.Model, values: list[Any], *, collapse: bool) -> list[BlockGraph]:
+    """Blocks of what a step is given, with the hyperparameters that it moves."""
+    rvs = [model.values_to_rvs[value] for value in values]
+    found = []
+    for block in find_blocks(model):
+        if any(rv in block.members for rv in rvs):
+            found.append(block_graph(model, part_of(model, block, rvs)))
+    names = {name for graph in found for name in graph.names}
+    known = {value for graph in found for value in graph.hyperparameters}
+    for rv, value in zip(rvs, values, strict=True):
+        if rv.name not in names and value not in known:
+            _refuse(model, rv)
+    if collapse:
+        return found
+    return [
+        graph._replace(hyperparameters=[x for x in graph.hyperparameters if x in values])
+        for graph in found
+    ]
+
+
+def _refuse(model: pm.Model, rv: Any) -> None:
+    find_observed(model, rv)
+    raise NotConjugateError(f"{rv.name} is a {distribution_name(rv)} variable of no block.")

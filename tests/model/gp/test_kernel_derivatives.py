@@ -1,4 +1,4 @@
-"""Kernels' derivatives: against the same formulas differentiated by mpmath, in 40 digits."""
+"""Kernels' derivatives: against the same formulas differentiated by mpmath, in 30 digits."""
 
 from functools import partial
 
@@ -16,9 +16,9 @@ from pymc_skewgp._observations.values import Derivative
 
 cov = pm.gp.cov
 LS, ALPHA = (0.7, 1.3), 1.5
-X = np.array([[0.3, -0.2], [1.1, 0.4], [10.0, 3.0]])
+X = np.array([[0.3, -0.2], [10.0, 3.0]])
 # At zero distance, next to it, and away from it.
-XS = np.array([[0.3, -0.2], [0.3 + 1e-5, -0.2], [0.9, 0.1], [9.5, 3.2]])
+XS = np.array([[0.3, -0.2], [0.3 + 1e-5, -0.2], [9.5, 3.2]])
 NOTHING = Derivative(0, 0)
 
 
@@ -90,6 +90,7 @@ PAIRS = [
     (Derivative(1, 2), Derivative(0, 1)),
     (Derivative(1, 2), Derivative(1, 2)),
 ]
+IN_CLOSED_FORM = ("ExpQuad", "RatQuad", "Matern52", "scaled, one feature", "sum and product")
 
 
 def a(x, t):
@@ -141,14 +142,23 @@ def exact(function, left, right):
 
         return mpmath.diff(along, (0, 0), (left.order, right.order))
 
-    with mpmath.workdps(40):
+    with mpmath.workdps(30):
         rows = [[mpmath.mpf(float(v)) for v in row] for row in X]
         columns = [[mpmath.mpf(float(v)) for v in row] for row in XS]
         return np.array([[float(entry(x, t)) for t in columns] for x in rows])
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=str)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        (name, pair)
+        for name in KERNELS
+        for pair in (PAIRS if name in IN_CLOSED_FORM else PAIRS[2::2])
+        # The graph of its fourth derivatives takes ten seconds to compile.
+        if name != "NeuralNetwork" or pair[1].order == 1
+    ],
+    ids=str,
+)
 def test_against_high_precision(name, pair):
     """Relative to the largest entry: 1e-12 in closed form; cancellation in PyMC's expansion of
     squared distances of inputs of size 10 leaves 1e-14 (10 / ls)^2, times the order's factor, where
@@ -157,7 +167,7 @@ def test_against_high_precision(name, pair):
     kernel, function = KERNELS[name]
     found = ArrayCovariance(kernel).derivative(X, XS, *pair)
     if name == "Matern52":
-        with mpmath.workdps(40):
+        with mpmath.workdps(30):
             rows, columns = ([[mpmath.mpf(float(v)) for v in r] for r in m] for m in (X, XS))
             expected = np.array(
                 [[float(matern52_derivative(x, t, *pair)) for t in columns] for x in rows]
@@ -170,10 +180,10 @@ def test_against_high_precision(name, pair):
 
 @pytest.mark.parametrize(("nu", "kernel"), [(1.5, cov.Matern32), (2.5, cov.Matern52)])
 def test_matern_by_finite_differences(nu, kernel):
-    """The hand-made formulas themselves: first derivatives by differences in 40 digits."""
+    """The hand-made formulas themselves: first derivatives by differences in 30 digits."""
     left, right = Derivative(0, 1), Derivative(0, 1)
     found = ArrayCovariance(kernel(2, ls=LS)).derivative(X, XS[2:], left, right)
-    with mpmath.workdps(40):
+    with mpmath.workdps(30):
         h, k = mpmath.mpf("1e-8"), partial(matern, nu=nu)
         for i, x in enumerate(X):
             for j, t in enumerate(XS[2:]):
@@ -255,7 +265,7 @@ def test_kernels_of_ones_own():
 
 def test_means():
     mean = ArrayMean(pm.gp.mean.Linear([2.0, 3.0], 1.0))
-    np.testing.assert_array_equal(mean.derivative(X, Derivative(1, 1)), [3.0, 3.0, 3.0])
+    np.testing.assert_array_equal(mean.derivative(X, Derivative(1, 1)), [3.0, 3.0])
     np.testing.assert_array_equal(mean.derivative(X, Derivative(1, 2)), 0.0)
     constant = ArrayMean(pm.gp.mean.Constant(2.0))
     np.testing.assert_array_equal(constant.derivative(X, Derivative(0, 1)), 0.0)

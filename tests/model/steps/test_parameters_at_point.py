@@ -93,7 +93,7 @@ def test_several_children_and_repeated_observations():
         BernoulliProbit("repeated", f, observed=data)
     found = evaluate(model)
     np.testing.assert_allclose(
-        found.observations.A,
+        found.observations.A.toarray(),
         np.vstack([np.eye(6), np.eye(6)[2:], np.eye(6), np.eye(6)]),
         atol=1e-14,
     )

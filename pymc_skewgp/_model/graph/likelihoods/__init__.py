@@ -5,6 +5,7 @@ from pymc_skewgp._model.graph.likelihoods.censored import CENSORED
 from pymc_skewgp._model.graph.likelihoods.choice import CHOICE
 from pymc_skewgp._model.graph.likelihoods.interval_normal import INTERVAL_NORMAL
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
+from pymc_skewgp._model.graph.likelihoods.lognormal import LOGNORMAL
 from pymc_skewgp._model.graph.likelihoods.mvnormal import MVNORMAL
 from pymc_skewgp._model.graph.likelihoods.normal import NORMAL
 from pymc_skewgp._model.graph.likelihoods.ordered_probit import ORDERED_PROBIT
@@ -16,6 +17,7 @@ LIKELIHOODS: tuple[Likelihood, ...] = (
     BINOMIAL,
     ORDERED_PROBIT,
     NORMAL,
+    LOGNORMAL,
     MVNORMAL,
     CENSORED,
     INTERVAL_NORMAL,

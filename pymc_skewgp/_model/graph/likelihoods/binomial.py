@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BinomialRV
 
 from pymc_skewgp._errors import NotConjugateError
@@ -53,8 +51,6 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     return RowGraphs(predictor, one_a_trial, *limits, log_constant=log_constant)
 
 
-def _check(name: str, values: NDArray[Any]) -> None:
-    refuse_other_than_counts(name, np.asarray(values))
-
-
-BINOMIAL = Likelihood("binomial probit", "pm.Binomial with p=pm.math.invprobit(...)", _rows, _check)
+BINOMIAL = Likelihood(
+    "binomial probit", "pm.Binomial with p=pm.math.invprobit(...)", _rows, refuse_other_than_counts
+)

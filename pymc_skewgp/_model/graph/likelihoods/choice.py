@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 
 from pymc_skewgp._model.distributions.choice_probit import ChoiceProbitRV
 from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
@@ -46,8 +45,4 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     return RowGraphs(predictor, rows, zero, pt.full_like(zero, np.inf), noise)
 
 
-def _check(name: str, values: NDArray[Any]) -> None:
-    refuse_other_than_counts(name, values)
-
-
-CHOICE = Likelihood("choice", "ChoiceProbit or MultinomialProbit", _rows, _check)
+CHOICE = Likelihood("choice", "ChoiceProbit or MultinomialProbit", _rows, refuse_other_than_counts)

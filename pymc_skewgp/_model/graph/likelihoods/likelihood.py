@@ -79,7 +79,9 @@ def spread(x: Any, shape: Any) -> Any:
 
 def required(x: Any, message: str, *conditions: Any) -> Any:
     """`x`; ValueError with `message`, when it is evaluated, unless all `conditions` hold."""
-    return CheckAndRaise(ValueError, message)(x, *(pt.all(c) for c in conditions))
+    # As one condition: PyTensor cannot vectorise several, which the design of rows may need.
+    together = pt.all(pt.stack([pt.all(c) for c in conditions]))
+    return CheckAndRaise(ValueError, message)(x, together)
 
 
 def is_random(*graphs: Any) -> bool:

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pytensor import scalar
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.basic import Join
@@ -45,24 +45,32 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         return None
     eta, cutpoints, sigma = found
     shape = data_shape(values)
-    n_cuts = cutpoints.shape[-1]
     category = pt.cast(values.ravel(), "int64")
     category = required(
         category,
         f"the observations of {rv.name} must be categories from 0 to the number of cut-points.",
         pt.ge(category, 0),
-        pt.le(category, n_cuts),
+        pt.le(category, cutpoints.shape[-1]),
     )
+    lower, upper = _limits(cutpoints, category, shape)
+    return RowGraphs(eta, shape, lower, upper, pt.sqr(spread(sigma, shape)))
+
+
+def _limits(cutpoints: Any, category: Any, shape: Any) -> tuple[Any, Any]:
+    """Cut-points on each side of a category, infinite ones at the ends."""
+    if cutpoints.type.ndim == 1:  # one set for all rows: fewer operations
+        edges = _with_ends(pt.cast(cutpoints, "float64"))
+        return edges[category], edges[category + 1]
+    n_cuts = cutpoints.shape[-1]
     cuts = pt.broadcast_to(cutpoints, pt.concatenate([shape, pt.stack([n_cuts])]))
-    cuts = pt.cast(cuts.reshape((-1, n_cuts)), "float64")
-    end = pt.full((cuts.shape[0], 1), pt.constant(float("inf"), dtype="float64"))
-    edges, row = pt.concatenate([-end, cuts, end], axis=1), pt.arange(cuts.shape[0])
-    noise = pt.sqr(spread(sigma, shape))
-    return RowGraphs(eta, shape, edges[row, category], edges[row, category + 1], noise)
+    edges = _with_ends(pt.cast(cuts.reshape((-1, n_cuts)), "float64"))
+    row = pt.arange(category.shape[0])
+    return edges[row, category], edges[row, category + 1]
 
 
-def _check(name: str, values: NDArray[Any]) -> None:
-    refuse_other_than_counts(name, values)
+def _with_ends(cuts: Any) -> Any:
+    end = pt.full_like(cuts[..., :1], np.inf)
+    return pt.concatenate([-end, cuts, end], axis=-1)
 
 
 def _arguments(p: Any) -> _Arguments | None:
@@ -112,4 +120,4 @@ def _is_standardised(node: Any) -> bool:
     return above is not None and is_elementwise(above, scalar.Sub)
 
 
-ORDERED_PROBIT = Likelihood("ordered probit", "pm.OrderedProbit", _rows, _check)
+ORDERED_PROBIT = Likelihood("ordered probit", "pm.OrderedProbit", _rows, refuse_other_than_counts)

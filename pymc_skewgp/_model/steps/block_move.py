@@ -1,0 +1,147 @@
+"""One block of a PyMC model, moved by a Markov chain on (f, u, hyperparameters)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+
+from pymc_skewgp._mcmc import conjugate
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateSampler, ConjugateState
+from pymc_skewgp._mcmc.moves import Move
+from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
+from pymc_skewgp._validation import FloatArray
+
+Point = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How a step moves its variables; see `ConjugateSampler`.
+
+    Attributes
+    ----------
+    make_move, n_steps, n_sweeps
+        As of `ConjugateSampler`.
+    collapse : bool, default False
+        Whether the step moves hyperparameters too, the variables integrated out.
+    """
+
+    make_move: Callable[[Augmentation], Move]
+    n_steps: int
+    n_sweeps: int = 1
+    collapse: bool = False
+
+
+class BlockMove:
+    """Moves the variables of one block, given everything else, and its hyperparameters.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    block : BlockGraph
+        Its `hyperparameters` are those to be moved.
+    kernel : Kernel
+    compile_kwargs : dict, optional
+        Of ``pymc.pytensorf.compile``.
+
+    Attributes
+    ----------
+    name : str
+        Of the members, for messages.
+    moved : list of str
+        Names of the hyperparameters.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        block: BlockGraph,
+        kernel: Kernel,
+        compile_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.name = ", ".join(block.names)
+        self._values = [value.name for value in block.values]
+        self._latent = LatentAtPoint(model, block, compile_kwargs)
+        self._hyperparameters = Hyperparameters(model, block, self._latent, compile_kwargs)
+        self.moved = [model.values_to_rvs[value].name for value in block.hyperparameters]
+        self._sampler = ConjugateSampler(
+            kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=self._latent.fixed
+        )
+        self._state: ConjugateState | None = None
+        self._seen: list[NDArray[Any]] = []
+
+    def prepare(self, point: Point) -> None:
+        """Evaluate once: the first call compiles, here rather than in every process of a chain."""
+        self._latent.model(point)
+
+    def forget(self) -> None:
+        """Begin a chain: nothing of the one before is left, and data are read anew."""
+        self._latent.forget()
+        self._sampler.forget()
+        self._state = None
+
+    def step(
+        self, point: Point, rng: np.random.Generator, *, tune: bool, most: int | None
+    ) -> tuple[Point, ConjugateInfo]:
+        """Draw the variables, and move the hyperparameters.
+
+        Parameters
+        ----------
+        point : dict
+            Values of the model's value variables.
+        rng : numpy.random.Generator
+        tune : bool
+            Whether to learn widths of slices.
+        most : int, optional
+            Steps to come, this one included.
+
+        Returns
+        -------
+        point : dict
+        info : ConjugateInfo
+        """
+        f, hyperparameters = self._vector(point), None
+        state, inputs = self._state, self._latent.inputs(point)
+        if state is None:
+            state = conjugate.init(f)
+        elif not np.array_equal(f, state.f):
+            state = conjugate.init(f, state.theta)
+        if self.moved:
+            hyperparameters = self._hyperparameters.move(point, tune=tune)
+            state = state._replace(theta=self._hyperparameters.state(point, state.theta))
+        if state.model is not None and all(map(np.array_equal, inputs, self._seen)):
+            model = state.model
+        else:
+            model = self._latent.model(point)
+        state, info = self._sampler.step(
+            state, model, rng, most=most, hyperparameters=hyperparameters
+        )
+        self._state = state
+        if state.theta is not None:
+            point = self._hyperparameters.point(state.theta.values, point)
+            inputs = self._latent.inputs(point)
+        # Copies: the caller may write the next point where this one is.
+        self._seen = [np.array(x) for x in inputs]
+        return self._with_values(state.f, point), info
+
+    def _vector(self, point: Point) -> FloatArray:
+        """Values of the members, one after the other."""
+        if len(self._values) == 1:
+            return np.ravel(point[self._values[0]])
+        return np.concatenate([np.ravel(point[name]) for name in self._values])
+
+    def _with_values(self, f: FloatArray, point: Point) -> Point:
+        """`point` with new values of the members."""
+        new, start = {}, 0
+        for name in self._values:
+            like = np.asarray(point[name])
+            part = f[start : start + like.size]
+            new[name] = part.reshape(like.shape).astype(like.dtype, copy=False)
+            start += like.size
+        return {**point, **new}

@@ -1,0 +1,287 @@
+"""Likelihoods recognised in a model's graph: near misses, impossible data, rows by hand."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.distributions.transforms import ordered
+from step_models import X, prior
+
+from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
+from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
+from pymc_skewgp._model.distributions.multinomial_probit import MultinomialProbit
+from pymc_skewgp._model.distributions.preference_probit import PreferenceProbit
+from pymc_skewgp._model.graph.analysis import analyse
+from pymc_skewgp._model.graph.likelihoods.probit_link import probit_predictor
+from pymc_skewgp._model.graph.observed import find_observed
+from pymc_skewgp._model.steps.at_point import LatentAtPoint
+
+pytestmark = pytest.mark.usefixtures("in_python")
+
+N = 6
+LEVELS = np.array([0, 2, 1, 1, 0, 2])
+VALUES = np.array([-0.3, 0.6, 0.4, 1.0, -0.8, 2.0])
+INF = np.inf
+
+
+def rows(build):
+    """Observations at the initial point, of a model in which `build` is called with f."""
+    with pm.Model() as model:
+        f = prior(X[:N])
+        build(f)
+    latent = LatentAtPoint(model, analyse(model, f))
+    return latent.model(model.initial_point()).observations
+
+
+def refused(build):
+    with pm.Model() as model:
+        f = prior(X[:N])
+        build(f)
+    with pytest.raises(NotConjugateError) as caught:
+        find_observed(model, f)
+    return caught.value
+
+
+class TestProbitLink:
+    eta = pt.dvector("eta")
+
+    @pytest.mark.parametrize(
+        "p",
+        [
+            pm.math.invprobit(eta),
+            pm.math.invprobit(2.0 * eta - 1.0)[::-1],
+            0.5 * pt.erfc(-eta / np.sqrt(2)),
+            pt.erfc(-0.3 * eta) * 0.5,
+            0.5 * (1 + pt.erf(eta / np.sqrt(2))),
+            (pt.erf(0.3 * eta) + 1) * 0.5,
+            1 - pm.math.invprobit(eta),
+            pm.math.exp(pm.logcdf(pm.Normal.dist(), eta)),
+            pm.math.exp(pm.logcdf(pm.Normal.dist(0.3, 2.0), eta)),
+            pm.math.invprobit(eta).reshape((2, 2)).T,
+        ],
+    )
+    def test_is_the_inverse_of_the_link(self, p):
+        predictor = probit_predictor(p)
+        assert predictor is not None
+        at = np.array([-1.0, 0.2, 0.7, 2.0])
+        found, expected = (x.eval({self.eta: at}) for x in (pm.math.invprobit(predictor), p))
+        # A root of two in single precision is 1e-8 off.
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+    @pytest.mark.parametrize(
+        "p",
+        [
+            eta,
+            pm.math.sigmoid(eta),
+            0.4 * pt.erfc(eta),
+            0.5 * (1.1 + pt.erf(eta)),
+            0.5 * (1 + pt.erfc(eta)),
+            0.5 * (1 - pt.erf(eta)),
+            0.5 * pt.exp(eta),
+            2 - pm.math.invprobit(eta),
+            0.1 + 0.8 * pm.math.invprobit(eta),
+            pm.math.exp(pm.logcdf(pm.Laplace.dist(0.0, 1.0), eta)),
+            pm.math.exp(pm.logp(pm.Normal.dist(), eta)),
+            pm.math.exp(eta / 2.0 - 1.0),
+        ],
+    )
+    def test_near_misses(self, p):
+        assert probit_predictor(p) is None
+
+
+class TestOrderedProbit:
+    @pytest.mark.parametrize("compute_p", [True, False])
+    @pytest.mark.parametrize("scale", [None, 2.0, "random"])
+    @pytest.mark.parametrize("cuts", ["constant", "random", "one", "for each"])
+    def test_arguments_are_found(self, compute_p, scale, cuts):
+        """However they are given; eta itself holds differences and quotients."""
+        levels = np.minimum(LEVELS, 1) if cuts == "one" else LEVELS
+
+        def build(f):
+            sigma = pm.HalfNormal("sigma", initval=1.5) if scale == "random" else scale
+            c = {
+                "constant": [-0.5, 0.7],
+                "random": pm.Normal("c", [-1.0, 1.0], shape=2, transform=ordered),
+                "one": [0.1],
+                "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
+            }[cuts]
+            more = {} if sigma is None else {"sigma": sigma}
+            eta = (f - f[0]) / 3.0 - 1.0
+            pm.OrderedProbit("y", eta, c, compute_p=compute_p, observed=levels, **more)
+
+        found = rows(build)
+        inner = {
+            "constant": np.tile([-0.5, 0.7], (N, 1)),
+            "random": np.tile([-1.0, 1.0], (N, 1)),
+            "one": np.full((N, 1), 0.1),
+            "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
+        }[cuts]
+        edges = np.hstack([np.full((N, 1), -INF), inner, np.full((N, 1), INF)])
+        np.testing.assert_allclose(found.lower, edges[np.arange(N), levels])
+        np.testing.assert_allclose(found.upper, edges[np.arange(N), levels + 1])
+        variance = {None: 1.0, 2.0: 4.0, "random": 2.25}[scale]
+        np.testing.assert_allclose(found.S, np.full(N, variance))
+        np.testing.assert_allclose(found.a, -1.0)
+        np.testing.assert_allclose(found.A, (np.eye(N) - np.eye(N)[0]) / 3.0)
+
+    def test_other_categorical_variables(self):
+        for p in (
+            lambda f: pm.math.softmax(pt.stack([f, -f], axis=1), axis=1),
+            lambda f: pm.OrderedLogistic.compute_p(f, [-0.5, 0.5]),
+            lambda f: pt.exp(pt.stack([pt.log(0.3) + f, f - 1.0], axis=1)),
+            lambda f: pm.OrderedProbit.compute_p(f, [-0.5, 0.5], 1.0)[:, ::-1],
+        ):
+            error = refused(lambda f, p=p: pm.Categorical("y", p(f), observed=LEVELS))
+            assert "y, which depends on f, is Categorical" in error.reason
+
+
+def test_rows_of_censored_values():
+    seen = np.array([0.0, 0.6, 0.4, 1.5, 0.0, 1.5])
+    found = rows(lambda f: pm.Censored("y", pm.Normal.dist(2 * f, 0.3), 0.0, 1.5, observed=seen))
+    np.testing.assert_array_equal(found.value, [np.nan, 0.6, 0.4, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(found.lower[[0, 3, 4, 5]], [-INF, 1.5, -INF, 1.5])
+    np.testing.assert_array_equal(found.upper[[0, 3, 4, 5]], [0.0, INF, 0.0, INF])
+    np.testing.assert_allclose(found.S, 0.09)
+
+
+def test_rows_of_intervals():
+    lower, upper = np.array([-INF, 0.5, 0.4, 0.0, -1, 1]), np.array([0.0, 1, 0.4, 0.5, 0, INF])
+    y = np.array([-4.0, 0.7, 0.4, 0.9, -1, 8])
+    found = rows(lambda f: IntervalNormal("y", f, 0.5, lower, upper, observed=y))
+    # Limits that are equal, and a value beyond its limits, are points.
+    np.testing.assert_array_equal(found.value, [np.nan, np.nan, 0.4, 0.9, np.nan, np.nan])
+    inside = np.isnan(found.value)
+    np.testing.assert_array_equal(found.lower[inside], lower[inside])
+    np.testing.assert_array_equal(found.upper[inside], upper[inside])
+
+
+def test_rows_of_duels():
+    pairs = np.array([[0, 1], [2, 3], [4, 0]])
+    found = rows(lambda f: PreferenceProbit("y", f, pairs, 0.5, 0.2, observed=[1, 0, -1]))
+    np.testing.assert_array_equal(found.lower, [0.2, -0.2, -INF])
+    np.testing.assert_array_equal(found.upper, [INF, 0.2, -0.2])
+    np.testing.assert_allclose(found.S, 0.5)
+    np.testing.assert_array_equal(found.A, np.eye(N)[pairs[:, 0]] - np.eye(N)[pairs[:, 1]])
+
+
+@pytest.mark.parametrize("sigma", [None, 0.5])
+def test_rows_of_choices(sigma):
+    sets, chosen = np.array([[0, 1, 2], [5, 3, 4]]), np.array([2, 0])
+
+    def build(f):
+        if sigma is None:
+            return MultinomialProbit("y", f[sets], observed=chosen)
+        return ChoiceProbit("y", f[sets], sigma, observed=chosen)
+
+    found = rows(build)
+    difference = lambda i, j: np.eye(N)[i] - np.eye(N)[j]  # noqa: E731
+    pairs = ((2, 0), (2, 1), (5, 3), (5, 4))
+    np.testing.assert_array_equal(found.A, [difference(*pair) for pair in pairs])
+    variance = 1.0 if sigma is None else sigma**2
+    np.testing.assert_allclose(found.S, variance * np.kron(np.eye(2), [[2, 1], [1, 2]]))
+    np.testing.assert_array_equal(found.lower, np.zeros(4))
+    np.testing.assert_array_equal(found.upper, np.full(4, INF))
+
+
+def test_rows_of_binomial_variables():
+    found = rows(
+        lambda f: pm.Binomial(
+            "y", n=[3, 0, 1, 2, 0, 1], p=pm.math.invprobit(-f), observed=[1, 0, 0, 2, 0, 1]
+        )
+    )
+    unit = np.array([0, 0, 0, 2, 3, 3, 5])
+    np.testing.assert_array_equal(found.A, -np.eye(N)[unit])
+    np.testing.assert_array_equal(found.lower, [0, -INF, -INF, -INF, 0, 0, 0])
+    np.testing.assert_array_equal(found.upper, [INF, 0, 0, 0, INF, INF, INF])
+    one = rows(lambda f: pm.Binomial("y", n=1, p=pm.math.invprobit(f), observed=LEVELS // 2))
+    assert one.A is None
+
+
+PAIRS = np.array([[0, 1], [2, 3]])
+IMPOSSIBLE = {
+    "levels": (
+        lambda f, y: pm.OrderedProbit("y", f, [-0.5, 0.5], observed=y),
+        [0, 1, 2, 3, 0, 1],
+        "y must be categories from 0 to the number of cut-points",
+    ),
+    "successes": (
+        lambda f, y: pm.Binomial("y", n=3, p=pm.math.invprobit(f), observed=y),
+        [0, 1, 2, 3, 4, 0],
+        "y must be numbers of successes from 0 to n",
+    ),
+    "negative": (
+        lambda f, y: pm.Binomial("y", n=3, p=pm.math.invprobit(f), observed=y),
+        [0, 1, 2, 3, -1, 0],
+        "y must be",
+    ),
+    "below a limit": (
+        lambda f, y: pm.Censored("y", pm.Normal.dist(f, 1.0), 0.0, None, observed=y),
+        [0.0, 1.0, -0.1, 0.0, 2.0, 0.0],
+        "y must lie between lower and upper of pm.Censored",
+    ),
+    "tie": (
+        lambda f, y: PreferenceProbit("y", f, PAIRS, observed=y),
+        [1, 0],
+        "y hold 0, a tie, which needs threshold > 0",
+    ),
+    "outcome": (
+        lambda f, y: PreferenceProbit("y", f, PAIRS, observed=y),
+        [1, 2],
+        "y must be 1 where the first item of a pair won",
+    ),
+    "alternative": (
+        lambda f, y: ChoiceProbit("y", f[PAIRS], observed=y),
+        [1, 2],
+        "y must be indices of alternatives, from 0 to their number less 1",
+    ),
+    "not positive": (
+        lambda f, y: pm.LogNormal("y", f, 1.0, observed=y),
+        [1.0, 1.0, 0.0, 2.0, 2.0, 1.0],
+        "y must be positive, got 0",
+    ),
+    "infinite": (
+        lambda f, y: pm.Normal("y", f, 1.0, observed=y),
+        [0.0, 1.0, INF, 0.0, 2.0, 0.0],
+        "y must be finite, found 1 NaN or infinite",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_data(name):
+    build, data, message = IMPOSSIBLE[name]
+    with pytest.raises(ValueError, match=message):
+        rows(lambda f: build(f, np.array(data)))
+
+
+def test_what_must_be_known():
+    def limits(f):
+        low = pm.Normal("low")
+        pm.Censored("y", pm.Normal.dist(f, 1.0), low, None, observed=VALUES)
+
+    error = refused(limits)
+    assert error.reason.startswith("the limits of y are random")
+    assert "Give pm.Censored numbers" in error.remedy
+
+    def trials(f):
+        n = pm.Poisson("n", 3.0, shape=N)
+        pm.Binomial("y", n=n, p=pm.math.invprobit(f), observed=np.ones(N))
+
+    assert refused(trials).reason == "the numbers of trials of y are random."
+
+
+def test_a_neighbour_that_is_not_known_leaves_the_block_alone():
+    """`b` stays out of the block: its other child is no likelihood of this package."""
+    with pm.Model() as model:
+        f, b = prior(X[:N]), pm.Normal("b")
+        pm.Normal("y", f + b, 1.0, observed=VALUES)
+        pm.Censored("z", pm.Normal.dist(b, 1.0), pm.Normal("low"), None, observed=VALUES)
+    assert analyse(model, f).names == ["f"]
+
+
+def test_other_distributions_within_censoring():
+    error = refused(
+        lambda f: pm.Censored("y", pm.Laplace.dist(f, 1.0), 0.0, None, observed=abs(VALUES))
+    )
+    assert "y, which depends on f, is Censored" in error.reason

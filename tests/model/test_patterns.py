@@ -1,0 +1,135 @@
+"""Models as users write them: which step they get, and the rows behind it.
+
+The cases are in `patterns`, and the same table is on the page docs/patterns.md.
+"""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+from patterns import DATA, PATTERNS, VARIABLES, Pattern
+from pymc.sampling.mcmc import assign_step_methods
+from scipy import stats
+from scipy.special import log_ndtr, ndtr
+
+from pymc_skewgp._errors import NotConjugateWarning
+from pymc_skewgp._gaussian.truncated import mvn_logcdf
+from pymc_skewgp._model.graph.analysis import analyse
+from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.conjugate import ConjugateStep
+
+pytestmark = pytest.mark.usefixtures("in_python")
+
+PAGE = Path(__file__).parents[2] / "docs" / "patterns.md"
+ALL = [pattern for patterns in PATTERNS.values() for pattern in patterns]
+EXACT = [pattern for pattern in ALL if pattern.block]
+by_code = pytest.mark.parametrize("pattern", ALL, ids=lambda p: p.code)
+exact_by_code = pytest.mark.parametrize("pattern", EXACT, ids=lambda p: p.code)
+
+
+def assigned(model):
+    """Names of the variables that `ConjugateStep` would get, and the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _, steps = assign_step_methods(model)
+    mine = [x for x in caught if issubclass(x.category, NotConjugateWarning)]
+    names = {model.values_to_rvs[value].name for value in steps.get(ConjugateStep, [])}
+    return names, [str(x.message) for x in mine]
+
+
+@by_code
+def test_step(pattern: Pattern):
+    model = pattern.build()
+    names, messages = assigned(model)
+    if pattern.why:
+        assert any("as it stands" in message and pattern.why in message for message in messages)
+    else:
+        assert not messages
+    assert names == {*pattern.block, *pattern.moved}
+    if pattern.block:
+        assert set(analyse(model, model["f"]).names) == set(pattern.block)
+
+
+def log_density_of_rows(observed, f):
+    """Log density of the points, and log probability of the intervals, given f.
+
+    Intervals whose noise is shared have the limits 0 and infinity in these patterns.
+    """
+    centre = observed.of(f) + observed.a
+    point = observed.is_point
+    S = observed.S if observed.S.ndim == 2 else np.diag(observed.S)
+    assert not S[np.ix_(point, ~point)].any()
+    total = 0.0
+    if point.any():
+        normal = stats.multivariate_normal(centre[point], S[np.ix_(point, point)])
+        total += normal.logpdf(observed.value[point])
+    rest = list(np.flatnonzero(~point))
+    while rest:
+        block = np.flatnonzero(S[rest[0]])
+        rest = [i for i in rest if i not in block]
+        lower, upper, mean = observed.lower[block], observed.upper[block], centre[block]
+        if block.size > 1:
+            assert (lower == 0).all()
+            assert np.isposinf(upper).all()
+            total += mvn_logcdf(mean, cov=S[np.ix_(block, block)]).value
+            continue
+        low, high = (x[0] / np.sqrt(S[block[0], block[0]]) for x in (lower - mean, upper - mean))
+        total += log_ndtr(-low) if high == np.inf else np.log(ndtr(high) - ndtr(low))
+    return total
+
+
+@exact_by_code
+def test_rows_have_the_density_of_the_data(pattern: Pattern):
+    """By PyMC's own log density of what is observed, at two points."""
+    model = pattern.build()
+    latent = analyse(model, model["f"])
+    at_point = LatentAtPoint(model, latent, {"mode": "FAST_COMPILE"})
+    logp = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")
+    constant = sum(
+        float(y.log_constant.eval()) for y in latent.observed if y.log_constant is not None
+    )
+    rng = np.random.default_rng(len(pattern.code))
+    for _ in range(2):
+        start = model.initial_point()
+        point = {k: v + 0.5 * rng.standard_normal(v.shape) for k, v in start.items()}
+        f = np.concatenate([point[value.name].ravel() for value in latent.values])
+        rows = log_density_of_rows(at_point.model(point).observations, f)
+        # PyMC takes a root of two in single precision here and there: 1e-8 a row.
+        assert rows + constant == pytest.approx(float(logp(point)), abs=1e-6)
+
+
+def test_new_data_make_new_rows():
+    with pm.Model() as model:
+        f = VARIABLES["f"]()
+        k = pm.Data("k", DATA["successes"])
+        n = pm.Data("n", DATA["trials"])
+        pm.Binomial("y", n=n, p=pm.math.invprobit(f), observed=k)
+    latent = LatentAtPoint(model, analyse(model, f))
+    point = model.initial_point()
+    assert latent.model(point).observations.n_rows == DATA["trials"].sum()
+    with model:
+        pm.set_data({"n": np.full(6, 3), "k": np.array([0, 1, 2, 3, 0, 1])})
+    latent.forget()
+    observed = latent.model(point).observations
+    assert observed.n_rows == 18
+    assert np.isposinf(observed.upper).sum() == 7
+    with model:
+        pm.set_data({"k": np.array([0, 1, 2, 4, 0, 1])})
+    latent.forget()
+    with pytest.raises(ValueError, match="y must be numbers of successes from 0 to n"):
+        latent.model(point)
+
+
+def test_the_page_has_the_table():
+    """Row by row; `python tests/patterns.py` prints it."""
+    text = PAGE.read_text()
+    place = 0
+    for heading, patterns in PATTERNS.items():
+        place = text.index(f"## {heading}\n", place)
+        for pattern in patterns:
+            assert pattern.row() in text[place:], pattern.row()
+            place = text.index(pattern.row(), place)
+    others = text.index("## What data look like")
+    assert text[:others].count("\n| `") == len(ALL)

@@ -1,0 +1,369 @@
+"""Duels, choices and rankings against quadrature, and where they coincide."""
+
+import warnings
+
+import arviz as az
+import comparison_oracles as oracle
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.stats import multivariate_normal
+
+import pymc_skewgp as sg
+from pymc_skewgp.likelihoods import BernoulliProbit, Choice, Gaussian, Preference, Ranking
+
+X = np.array([[0.0], [0.7], [2.0], [2.4]])
+SIGMA = 0.8
+TIE_WIDTH = 0.5
+
+
+def kernel(X, Xs=None, diag=False):
+    if diag:
+        return np.full(len(X), 1.5)
+    Xs = X if Xs is None else Xs
+    return 1.5 * np.exp(-0.5 * (X - Xs.T) ** 2)
+
+
+def duel(f, i, j):
+    return ndtr((f[:, i] - f[:, j]) / (np.sqrt(2) * SIGMA))
+
+
+def with_threshold(f, i, j):
+    scaled = (f[:, i] - f[:, j]) / (np.sqrt(2) * SIGMA)
+    limit = TIE_WIDTH / (np.sqrt(2) * SIGMA)
+    return ndtr(scaled - limit), ndtr(limit - scaled) - ndtr(-limit - scaled)
+
+
+def ahead(f, c, others):
+    return (f[:, [c]] - f[:, list(others)]) / SIGMA
+
+
+# likelihood, y, number of items, p(y | f)
+CASES = {
+    "duels": (
+        Preference(SIGMA),
+        [[0, 1], [2, 1], [0, 1]],
+        3,
+        lambda f: duel(f, 0, 1) ** 2 * duel(f, 2, 1),
+    ),
+    "ties": (
+        Preference(SIGMA, threshold=TIE_WIDTH),
+        [[0, 1, 1], [2, 1, 0], [1, 0, 0]],
+        3,
+        lambda f: (
+            with_threshold(f, 0, 1)[1] * with_threshold(f, 2, 1)[0] * with_threshold(f, 1, 0)[0]
+        ),
+    ),
+    "noise of items": (
+        # Two duels of one item: both depend on its noise, like a choice.
+        Preference(SIGMA, noise="item"),
+        [[1, 0], [1, 2]],
+        3,
+        lambda f: oracle.chosen(ahead(f, 1, (0, 2))),
+    ),
+    "choices": (
+        Choice(SIGMA),
+        [[1, 0, 2], [0, 2, -1], [2, 3, 1]],
+        4,
+        lambda f: (
+            oracle.chosen(ahead(f, 1, (0, 2))) * duel(f, 0, 2) * oracle.chosen(ahead(f, 2, (3, 1)))
+        ),
+    ),
+    "choice of four": (
+        Choice(SIGMA),
+        [[3, 0, 1, 2]],
+        4,
+        lambda f: oracle.chosen(ahead(f, 3, (0, 1, 2))),
+    ),
+    "rankings": (
+        Ranking(SIGMA),
+        [[2, 0, 1], [1, 2, -1]],
+        3,
+        lambda f: (
+            oracle.ranked((f[:, 2] - f[:, 0]) / SIGMA, (f[:, 0] - f[:, 1]) / SIGMA) * duel(f, 1, 2)
+        ),
+    ),
+}
+
+
+def expected(case, sign=None):
+    _, _, m, probability = CASES[case]
+    return oracle.latent_posterior(kernel(X[:m]) + 1e-12 * np.eye(m), probability, sign)
+
+
+def posterior_of(case, **kwargs):
+    likelihood, y, m, _ = CASES[case]
+    return sg.SkewGPPosterior(X[:m], y, likelihood=likelihood, cov_func=kernel, **kwargs)
+
+
+def assert_same(posterior, found):
+    evidence = posterior.log_marginal_likelihood
+    # Four standard errors, or what the grid leaves. Seeds are fixed.
+    assert abs(evidence.value - found.log_evidence) < max(4 * evidence.std_error, 1e-5)
+    marginals = posterior.marginals()
+    mean, sd, _ = marginals.moments
+    mean_se, sd_se, _ = marginals.moment_errors
+    assert (np.abs(mean - found.mean) < 4 * mean_se + 1e-6).all()
+    assert (np.abs(sd - np.sqrt(found.cov.diagonal())) < 4 * sd_se + 1e-6).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_evidence_and_moments(case):
+    posterior = posterior_of(case, n_draws=8192)
+    found = expected(case)
+    assert_same(posterior, found)
+    f = posterior.sample(4000, 1, random_seed=3)["posterior"]["f"].values[0]
+    # Covariances of 4000 draws: four standard errors of at most 1.5 (2 / 4000)^.5.
+    np.testing.assert_allclose(np.cov(f.T), found.cov, atol=0.14)
+
+
+@pytest.mark.parametrize("case", ["duels", "choices", "rankings"])
+def test_skew_prior(case):
+    m = CASES[case][2]
+    point = np.array([[-1.5]])  # not so near that its sign is a step on the grid
+    sign = oracle.Sign(1.5, kernel(X[:m], point)[:, 0])
+    posterior = posterior_of(case, n_draws=8192, pseudo_points=point)
+    assert_same(posterior, expected(case, sign))
+
+
+# With noise of items the probability of the data is no product.
+@pytest.mark.parametrize("case", [case for case in CASES if case != "noise of items"])
+def test_log_likelihood(case):
+    likelihood, y, m, probability = CASES[case]
+    f = np.random.default_rng(0).normal(size=(50, m)) * 1.2
+    data = likelihood.as_data(y, m)
+    found = likelihood.log_likelihood(data, f[None])
+    assert found.shape == (1, 50, len(y))
+    # The rule over the noise is exact to 1e-10; that of orders to 1e-5.
+    np.testing.assert_allclose(found[0].sum(axis=1), np.log(probability(f)), atol=2e-6)
+
+
+@pytest.mark.parametrize("k", [4, 6])
+def test_ranking_of_many(k):
+    f = np.random.default_rng(1).normal(size=(3, k)) * 0.8
+    found = Ranking(1.0).log_likelihood(np.arange(k)[None], f)[:, 0]
+    D = np.eye(k - 1, k) - np.eye(k - 1, k, 1)
+    want = [
+        multivariate_normal(np.zeros(k - 1), D @ D.T, abseps=1e-7, releps=1e-6, maxpts=10**6).cdf(
+            D @ row
+        )
+        for row in f
+    ]
+    # SciPy's own error.
+    np.testing.assert_allclose(found, np.log(want), atol=5e-3 if k == 6 else 5e-4)
+
+
+def test_improbable_outcomes_keep_their_digits():
+    choice = Choice(1.0).log_likelihood(np.array([[0, 1, 2]]), np.array([[-20.0, 10.0, 0.0]]))
+    z = np.linspace(-10.0, 60.0, 70_001)
+    terms = -0.5 * z**2 + log_ndtr(-30.0 + z) + log_ndtr(-20.0 + z)
+    want = logsumexp(terms) + np.log(1e-3 / np.sqrt(2 * np.pi))
+    assert choice[0] == pytest.approx(want, abs=1e-6)
+    ranking = Ranking(1.0).log_likelihood(np.array([[0, 1]]), np.array([[-20.0, 10.0]]))
+    assert ranking[0] == pytest.approx(log_ndtr(-30.0 / np.sqrt(2)), rel=1e-12)
+
+
+def test_two_items_are_a_duel():
+    y = np.array([[0, 1], [2, 1]])
+    values = [
+        sg.SkewGPPosterior(X, y, likelihood=k, cov_func=kernel).log_marginal_likelihood.value
+        for k in (Preference(SIGMA), Choice(SIGMA), Ranking(SIGMA))
+    ]
+    assert values[1] == pytest.approx(values[0], abs=1e-12)
+    assert values[2] == pytest.approx(values[0], abs=1e-12)
+
+
+def test_probabilities_of_choices_sum_to_one():
+    evidences = [
+        sg.SkewGPPosterior(
+            X, [np.roll(np.arange(4), i)], likelihood=Choice(SIGMA), cov_func=kernel, n_draws=8192
+        ).log_marginal_likelihood
+        for i in range(4)
+    ]
+    p = np.exp([e.value for e in evidences])
+    error = np.hypot.reduce(p * [e.std_error for e in evidences])
+    assert abs(p.sum() - 1.0) < 4 * error
+
+
+def test_all_orders_sum_to_one():
+    orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+    f = np.array([0.3, -0.5, 1.1])
+    p = np.exp(Ranking(0.7).log_likelihood(np.array(orders), f))
+    assert p.sum() == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_replicates_have_the_frequencies(case):
+    likelihood, y, m, _ = CASES[case]
+    data = likelihood.as_data(y, m)
+    f = np.random.default_rng(2).normal(size=m)
+    n = 20_000
+    drawn = np.broadcast_to(f, (1, n, m)).copy()
+    log_likelihood = likelihood.log_likelihood(data, drawn)
+    new = likelihood.replicate(data, drawn, log_likelihood, np.random.default_rng(3))
+    assert new.shape == (1, n, *data.shape)
+    first = slice(None)
+    if isinstance(likelihood, Choice):
+        first = slice(0, 1)  # the order of the others is of no matter
+    p = np.exp(log_likelihood[0, 0])
+    for i, row in enumerate(data):
+        agrees = (new[0, :, i, first] == row[first]).all(axis=-1)
+        if len(row) == 3 and isinstance(likelihood, Preference) and row[2]:
+            agrees = new[0, :, i, 2] == 1
+        elif len(row) == 3 and isinstance(likelihood, Preference):
+            agrees = (new[0, :, i] == row).all(axis=-1)
+        # Four standard errors: a false alarm in 16000.
+        assert abs(agrees.mean() - p[i]) < 4 * np.sqrt(p[i] * (1 - p[i]) / n)
+    kept = np.sort(new[0, 0, :, :2], axis=-1) if isinstance(likelihood, Preference) else None
+    if kept is not None:
+        np.testing.assert_array_equal(kept, np.sort(data[:, :2], axis=-1))
+
+
+def test_predictions_of_duels():
+    posterior = posterior_of("duels", n_draws=8192)
+    found = expected("duels")
+    f, w = found.f, found.weights
+    tree = posterior.predict(X[:3], draws=2000, random_seed=1)
+    new = tree["predictions_summary"]
+    assert new["p_beats"].dims == ("pred_id", "pred_id_other")
+    for i in range(3):
+        best = w @ ((f[:, i] > np.delete(f, i, axis=1).max(axis=1)) + 0.0)
+        # The grid's error in an area that is cut: some hundredths.
+        assert abs(new["p_best"].values[i] - best) < 4 * new["p_best_se"].values[i] + 0.06
+        for j in range(3):
+            want = w @ duel(f, i, j)
+            assert abs(new["p_beats"].values[i, j] - want) < (
+                4 * new["p_beats_se"].values[i, j] + 1e-6
+            )
+    assert float(new["p_best"].sum()) == pytest.approx(1.0)
+    pairs = posterior.preference_probability(X[[0, 1]], X[[1, 2]])
+    np.testing.assert_allclose(pairs.value, new["p_beats"].values[[0, 1], [1, 2]], atol=1e-9)
+    np.testing.assert_allclose(pairs.std_error, new["p_beats_se"].values[[0, 1], [1, 2]], rtol=1e-6)
+
+
+def test_predictions_of_choices():
+    found = expected("choices")
+    summary = posterior_of("choices").predict(X, draws=4000, random_seed=1)["predictions_summary"]
+    for i in range(4):
+        others = [j for j in range(4) if j != i]
+        want = found.weights @ oracle.chosen(ahead(found.f, i, others))
+        assert abs(summary["p_chosen"].values[i] - want) < 4 * summary["p_chosen_se"].values[i]
+    assert float(summary["p_chosen"].sum()) == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_output(case):
+    likelihood, y, _, _ = CASES[case]
+    tree = posterior_of(case).sample(200, 2, random_seed=1)
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", likelihood.y_dim)
+    assert tree["observed_data"]["y"].dims == (likelihood.y_dim, *likelihood.y_inner_dims)
+    assert tree["posterior_predictive"]["y"].shape == (2, 200, *np.shape(y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ: of data as few as these
+        assert np.isfinite(az.loo(tree).elpd)
+
+
+def test_mixed_with_labels_and_numbers():
+    kinds = {
+        "duels": (X[:2], [[0, 1]], Preference(SIGMA)),
+        "labels": (X[2:3], [1], BernoulliProbit()),
+        "values": (X[3:], [0.4], Gaussian(0.5)),
+    }
+    posterior = sg.SkewGPPosterior(kinds, cov_func=kernel, n_draws=8192)
+
+    def probability(f):
+        normal = np.exp(-0.5 * ((0.4 - f[:, 3]) / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi))
+        return duel(f, 0, 1) * ndtr(f[:, 2]) * normal
+
+    found = oracle.latent_posterior(kernel(X), probability)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(found.log_evidence, abs=1e-5)
+    tree = posterior.sample(50, 1, random_seed=1)
+    assert "comparison_duels" in tree["observed_data"]["y_duels"].dims
+    assert "p_best_duels" in posterior.predict(X, random_seed=1)["predictions_summary"]
+
+
+def test_choices_and_values_share_the_covariance_of_noise():
+    kinds = [(X[:3], [[1, 0, 2]], Choice(SIGMA)), (X[3:], [0.4], Gaussian(0.5))]
+    posterior = sg.SkewGPPosterior(kinds, cov_func=kernel)
+
+    def probability(f):
+        normal = np.exp(-0.5 * ((0.4 - f[:, 3]) / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi))
+        return oracle.chosen(ahead(f, 1, (0, 2))) * normal
+
+    found = oracle.latent_posterior(kernel(X), probability)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(found.log_evidence, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "message"),
+    [
+        (Preference(), [[0, 0]], "repeats one"),
+        (Preference(), [[0, 4]], "names item 4"),
+        (Preference(), [[0, -1]], "needs at least 2 items"),
+        (Preference(), [[0, -2]], "names item -2"),
+        (Preference(), [0, 1], "must have shape"),
+        (Preference(), [[0, 1, 2, 3]], "winner and loser"),
+        (Preference(), [[0.5, 1]], "whole numbers"),
+        (Preference(), [[0, np.nan]], "whole numbers"),
+        (Preference(), [["a", "b"]], "numeric"),
+        (Preference(), [[0, 1, 1]], "unless threshold"),
+        (Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
+        (Preference(0.0), [[0, 1], [1, 2], [2, 0]], "items 0, 1, 2 win .* in a circle"),
+        (Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
+        (Preference(-1.0), [[0, 1]], "sigma must"),
+        (Preference(threshold=-1.0), [[0, 1]], "threshold must not be negative"),
+        (Choice(), [[0, -1, -1]], "a choice needs at least 2"),
+        (Choice(), [[0, -1, 1]], "fill up the end"),
+        (Choice(), [[0, 1, 0]], "repeats one"),
+        (Choice(), [[0, 1], [0]], "rows of one length"),
+        (Ranking(), [[0, 1, 1]], "a ranking compares different items"),
+        (Ranking(), [[3, -1]], "a ranking needs at least 2"),
+        (Ranking(0.0), [[0, 1]], "sigma must be positive"),
+    ],
+)
+def test_bad_input(likelihood, y, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sg.SkewGPPosterior(X, y, likelihood=likelihood, cov_func=kernel)
+
+
+def test_duels_without_noise():
+    # Three duels between three items: an order, of probability known by the bivariate normal.
+    y = [[1, 0], [0, 2], [1, 2]]
+    K = kernel(X[:3])
+    D = np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, -1.0]])
+    want = multivariate_normal(np.zeros(2), D @ K @ D.T).cdf(np.zeros(2))
+    posterior = sg.SkewGPPosterior(
+        X[:3], y, likelihood=Preference(0.0), cov_func=kernel, n_draws=4096
+    )
+    evidence = posterior.log_marginal_likelihood
+    # The nugget moves limits by some 1e-4, and the log probability by as much times its slope.
+    assert abs(evidence.value - np.log(want)) < 4 * evidence.std_error + 3e-4
+    f = posterior.sample(1000, 1, random_seed=1)["posterior"]["f"].values[0]
+    broken = np.maximum(f[:, [0, 2, 2]] - f[:, [1, 0, 1]], 0.0)
+    assert broken.max() < 1e-3  # some nuggets' standard deviations
+
+
+def test_more_duels_than_items_with_noise_of_items():
+    # The noise of items is a kernel of its own: the same as duels without noise under the sum.
+    y = [[1, 0], [0, 2], [1, 2], [3, 1], [3, 2]]
+    item = sg.SkewGPPosterior(
+        X, y, likelihood=Preference(SIGMA, noise="item"), cov_func=kernel, n_draws=4096
+    ).log_marginal_likelihood
+
+    D = np.array([[-1.0, 1.0, 0.0, 0.0], [1.0, 0.0, -1.0, 0.0], [0.0, -1.0, 0.0, 1.0]])
+    K = kernel(X) + SIGMA**2 * np.eye(4)
+    want = multivariate_normal(np.zeros(3), D @ K @ D.T, abseps=1e-8, maxpts=10**6).cdf(np.zeros(3))
+    assert abs(item.value - np.log(want)) < 4 * item.std_error + 1e-3
+
+
+def test_bad_noise():
+    with pytest.raises(ValueError, match="fresh"):
+        Preference(noise="other")
+
+
+def test_preference_probability_needs_comparisons():
+    labels = sg.SkewGPPosterior(X, [0, 1, 0, 1], cov_func=kernel)
+    with pytest.raises(TypeError, match="comparisons"):
+        labels.preference_probability(X, X)
+    with pytest.raises(ValueError, match="equal shapes"):
+        posterior_of("duels").preference_probability(X, X[:2])

@@ -1,0 +1,243 @@
+"""Several classes under a probit link against quadrature, and where they coincide with others."""
+
+import warnings
+
+import arviz as az
+import comparison_oracles as oracle
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.stats import multivariate_normal
+
+import pymc_skewgp as sg
+from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian, MultinomialProbit
+
+X = np.array([[0.0], [0.8]])
+NEW = np.array([[0.5], [4.0]])
+VARIANCE = 2.0
+
+
+def kernel(X, Xs=None, diag=False):
+    if diag:
+        return np.full(len(X), VARIANCE)
+    Xs = X if Xs is None else Xs
+    return VARIANCE * np.exp(-0.5 * (X - Xs.T) ** 2)
+
+
+def ahead(f, c):
+    return f[:, [c]] - np.delete(f, c, axis=1)
+
+
+def posterior_of(X, y, likelihood, **kwargs):
+    return sg.SkewGPPosterior(X, y, likelihood=likelihood, cov_func=kernel, n_draws=8192, **kwargs)
+
+
+def assert_moments(posterior, found):
+    mean, sd, _ = posterior.marginals().moments
+    mean_se, sd_se, _ = posterior.marginals().moment_errors
+    # Four standard errors: with a fixed seed, a false alarm in 16000 a number.
+    assert (np.abs(mean - found.mean) < 4 * mean_se + 1e-6).all()
+    assert (np.abs(sd - np.sqrt(found.cov.diagonal())) < 4 * sd_se + 1e-6).all()
+
+
+def assert_evidence(posterior, value):
+    evidence = posterior.log_marginal_likelihood
+    assert abs(evidence.value - value) < max(4 * evidence.std_error, 1e-5)
+
+
+def assert_predictions(posterior, f, weights, probability):
+    """Of one label at X[0]: f elsewhere goes on from there, each function by itself."""
+    summary = posterior.predict(NEW, draws=0)["predictions_summary"]
+    p, error = summary["p_mean"].values, summary["p_mean_se"].values
+    for i, gain in enumerate(kernel(X[:1], NEW)[0] / VARIANCE):
+        left = VARIANCE * (1 - gain**2)
+        want = [
+            weights @ probability(ahead(gain * f, c), np.sqrt(1 + left)) for c in range(f.shape[1])
+        ]
+        assert (np.abs(p[i] - want) < 4 * error[i] + 1e-4).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("k", "step"), [(2, 0.4), (3, 0.4), (4, 0.65)])
+def test_one_label(k, step):
+    posterior = posterior_of(X[:1], [1], MultinomialProbit(k))
+    found = oracle.latent_posterior(
+        VARIANCE * np.eye(k), lambda f: oracle.chosen(ahead(f, 1)), step=step
+    )
+    assert found.log_evidence == pytest.approx(-np.log(k), abs=1e-8)  # classes are exchangeable
+    assert_evidence(posterior, found.log_evidence)
+    assert_moments(posterior, found)
+    f, w = found.f[found.weights > 1e-9], found.weights[found.weights > 1e-9]
+    assert_predictions(posterior, f, w, lambda a, sd: oracle.chosen(a / sd))
+    drawn = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"].values[0, :, 0]
+    np.testing.assert_allclose(np.cov(drawn.T), found.cov, atol=0.18)  # 4 x 2 (2 / 4000)^.5
+
+
+def test_two_labels_of_three_classes():
+    y = [0, 2]
+    posterior = posterior_of(X, y, MultinomialProbit(3))
+
+    # A function common to all classes is of no matter: two differences at two places.
+    def probability(d):
+        f = np.stack([d[:, [0, 1]], d[:, [2, 3]]], axis=1)
+        f = np.concatenate([f, np.zeros((len(d), 2, 1))], axis=2)
+        return oracle.chosen(ahead(f[:, 0], 0)) * oracle.chosen(ahead(f[:, 1], 2))
+
+    found = oracle.latent_posterior(np.kron(kernel(X), np.eye(2) + 1.0), probability, step=0.65)
+    assert_evidence(posterior, found.log_evidence)
+    f = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"]
+    assert f.dims == ("chain", "draw", "obs_id", "category")
+    differences = (f.values[0, :, :, :2] - f.values[0, :, :, 2:]).reshape(4000, 4)
+    np.testing.assert_allclose(differences.mean(axis=0), found.mean, atol=0.12)
+    np.testing.assert_allclose(np.cov(differences.T), found.cov, atol=0.35)  # 4 x 4 (2 / 4000)^.5
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_skew_prior(k):
+    point = np.array([[1.6]])
+    posterior = posterior_of(X[:1], [0], MultinomialProbit(k), pseudo_points=point)
+    gain = kernel(X[:1], point)[0, 0] / VARIANCE
+    left = np.sqrt(VARIANCE * (1 - gain**2))
+
+    def probability(f):
+        return 2.0**k * ndtr(gain * f / left).prod(axis=1) * oracle.chosen(ahead(f, 0))
+
+    found = oracle.latent_posterior(VARIANCE * np.eye(k), probability, step=0.4)
+    assert_evidence(posterior, found.log_evidence)
+    assert_moments(posterior, found)
+
+
+def test_two_classes_are_probit():
+    rng = np.random.default_rng(3)
+    inputs, y = rng.uniform(-2, 2, size=(8, 1)), rng.integers(2, size=8)
+    two = posterior_of(inputs, y, MultinomialProbit(2))
+    one = posterior_of(inputs, y, BernoulliProbit())
+    # (f_1 - f_0) / 2^.5 has the kernel of each, and noise of variance 1.
+    a, b = two.log_marginal_likelihood, one.log_marginal_likelihood
+    assert abs(a.value - b.value) < 4 * np.hypot(a.std_error, b.std_error) + 1e-9
+    p = two.predict(NEW, draws=0)["predictions_summary"]["p_mean"].values[:, 1]
+    np.testing.assert_allclose(p, one.probability(NEW).value, atol=2e-3)
+
+
+def test_common_noise_is_of_no_matter():
+    y = [0, 2]
+    plain = posterior_of(X, y, MultinomialProbit(3)).log_marginal_likelihood
+    common = posterior_of(
+        X, y, MultinomialProbit(noise_cov=np.eye(3) + 0.7)
+    ).log_marginal_likelihood
+    assert common.value == pytest.approx(plain.value, abs=1e-9)
+
+
+def test_correlated_noise():
+    cov = np.array([[1.0, 0.6, 0.1], [0.6, 1.5, -0.3], [0.1, -0.3, 0.7]])
+    likelihood = MultinomialProbit(noise_cov=cov)
+    posterior = posterior_of(X[:1], [1], likelihood)
+    contrast = np.array([[-1.0, 1.0, 0.0], [0.0, 1.0, -1.0]])
+    total = contrast @ (cov + VARIANCE * np.eye(3)) @ contrast.T
+    want = multivariate_normal(np.zeros(2), total).cdf(np.zeros(2))
+    assert posterior.log_marginal_likelihood.value == pytest.approx(np.log(want), abs=1e-6)
+    f = np.array([[0.3, -0.8, 0.5]])
+    want = multivariate_normal(np.zeros(2), contrast @ cov @ contrast.T).cdf(contrast @ f[0])
+    found = likelihood.log_likelihood(np.array([1]), f[None])[0, 0]
+    assert found == pytest.approx(np.log(want), abs=1e-6)
+    p = likelihood.predictive_draws(f[None], np.random.default_rng(0))["p"][0, 0]
+    assert p[1] == pytest.approx(want, abs=1e-6)
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    # Far in the tail, by the trapezoid rule over one of the two differences.
+    far = likelihood.log_likelihood(np.array([1]), np.array([[[9.0, -9.0, 9.0]]]))[0, 0]
+    spread = contrast @ cov @ contrast.T
+    sd = np.sqrt(spread.diagonal())
+    rho = spread[0, 1] / sd.prod()
+    x = np.arange(-18.0 / sd[0] - 30.0, -18.0 / sd[0], 1e-4) + 5e-5
+    inner = log_ndtr((-18.0 / sd[1] - rho * x) / np.sqrt(1 - rho**2))
+    want_far = logsumexp(-0.5 * x**2 + inner) + np.log(1e-4 / np.sqrt(2 * np.pi))
+    assert far == pytest.approx(want_far, abs=1e-4)
+    new = likelihood.replicate(
+        np.array([1]), np.tile(f, (1, 40_000, 1, 1)), np.zeros(0), np.random.default_rng(1)
+    )
+    # Four standard errors: a false alarm in 16000.
+    assert abs((new == 1).mean() - want) < 4 * np.sqrt(want * (1 - want) / 40_000)
+    again = posterior.predict(X[:1], draws=0)["predictions_summary"]["p_mean"].values[0]
+    drawn = posterior.predict(X[:1], draws=4000, random_seed=1)["predictions"]["p"].values
+    np.testing.assert_allclose(again, drawn.mean(axis=(0, 1, 2)), atol=0.02)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_log_likelihood_and_replicates(k):
+    rng = np.random.default_rng(4)
+    f = rng.normal(size=(6, 2, k)) * 1.5
+    y = np.array([1, 0])
+    likelihood = MultinomialProbit(k)
+    found = likelihood.log_likelihood(y, f)
+    want = np.stack([oracle.chosen(ahead(f[:, i], y[i])) for i in (0, 1)], axis=1)
+    np.testing.assert_allclose(found, np.log(want), atol=1e-7)
+    n = 20_000
+    new = likelihood.replicate(y, np.tile(f[:1], (n, 1, 1)), found, np.random.default_rng(5))
+    p = want[0]
+    # Four standard errors: a false alarm in 16000.
+    assert (np.abs((new == y).mean(axis=0) - p) < 4 * np.sqrt(p * (1 - p) / n)).all()
+
+
+def test_mixed_with_values_of_the_first_function():
+    kinds = [(X[:1], [2], MultinomialProbit(3)), (X[1:], [0.7], Gaussian(0.6))]
+    posterior = sg.SkewGPPosterior(kinds, cov_func=kernel, n_draws=8192)
+    cov = VARIANCE * np.eye(4)
+    cov[0, 3] = cov[3, 0] = kernel(X)[0, 1]
+
+    def probability(f):
+        normal = np.exp(-0.5 * ((0.7 - f[:, 3]) / 0.6) ** 2) / (0.6 * np.sqrt(2 * np.pi))
+        return normal * oracle.chosen(ahead(f[:, :3], 2))
+
+    found = oracle.latent_posterior(cov, probability, step=0.6)
+    assert_evidence(posterior, found.log_evidence)
+    summary = posterior.predict(NEW, random_seed=1)["predictions_summary"]
+    assert summary["p_mean_0"].dims == ("pred_id", "category")
+
+
+def test_output():
+    names = ["a", "b", "c", "d"]
+    posterior = posterior_of(X, [1, 3], MultinomialProbit(categories=names))
+    tree = posterior.sample(100, 2, random_seed=1)
+    assert tree["posterior"]["category"].values.tolist() == names
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ: of data as few as these
+        assert np.isfinite(az.loo(tree).elpd)
+    new = posterior.predict(NEW, draws=300, random_seed=1)
+    assert new["predictions"]["p"].dims == ("chain", "draw", "pred_id", "category")
+    assert new["predictions"]["y"].dims == ("chain", "draw", "pred_id")
+    drawn = new["predictions"]["p"].mean(("chain", "draw")).values
+    # 1200 draws of probabilities whose standard deviation is below .3.
+    np.testing.assert_allclose(drawn, new["predictions_summary"]["p_mean"].values, atol=0.035)
+    np.testing.assert_allclose(new["predictions"]["p"].sum("category"), 1.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "message"),
+    [
+        (MultinomialProbit(), [0, 2], "a class never occurs"),
+        (MultinomialProbit(), [1, 2], "a class never occurs"),
+        (MultinomialProbit(), [0, 0], "two classes or more"),
+        (MultinomialProbit(3), [0, 3], "from 0 to 2"),
+        (MultinomialProbit(3), [0, -1], "from 0 to 2"),
+        (MultinomialProbit(3), [0.5, 1], "whole numbers"),
+        (MultinomialProbit(3), ["a", "b"], "numeric"),
+        (MultinomialProbit(3), [0], "must have shape"),
+    ],
+)
+def test_bad_labels(likelihood, y, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        posterior_of(X, y, likelihood)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_classes": 1}, "at least 2"),
+        ({"n_classes": 3, "categories": ["a", "b"]}, "must be one"),
+        ({"noise_cov": np.eye(4)}, "at most three"),
+        ({"noise_cov": -np.eye(2)}, "positive definite"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MultinomialProbit(**arguments)

@@ -1,0 +1,289 @@
+"""Outcomes seen where selected, and functions that covary: quadrature over f, and closed forms."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from likelihood_oracles import function_grid
+from numpy.testing import assert_allclose
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import multivariate_normal, norm
+
+import pymc_skewgp as sg
+from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian, Selection
+
+B = np.array([[2.0, 0.9], [0.9, 1.2]])
+LS, SIGMA, RHO = 0.8, 0.7, -0.6
+KERNEL = pm.gp.cov.ExpQuad(1, ls=LS)
+NAN = np.nan
+
+
+def k(x):
+    x = np.asarray(x, dtype=float)
+    return np.exp(-0.5 * ((x[:, None] - x) / LS) ** 2)
+
+
+def column(*x):
+    return np.array(x, dtype=float)[:, None]
+
+
+def fitted(x, y, rho=RHO, coregion=B, gp=None, **options):
+    gp = gp or sg.SkewGP(cov_func=KERNEL)
+    return gp.posterior(
+        column(*x), y, likelihood=Selection(SIGMA, rho), coregion=coregion, **options
+    )
+
+
+def log_seen(y, outcome, selection):
+    """log p(y, selected | f): by the density of y times P(selected | y)."""
+    z = (y - outcome) / SIGMA
+    given = (selection + RHO * z) / np.sqrt(1 - RHO**2)
+    return norm.logpdf(y, outcome, SIGMA) + log_ndtr(given)
+
+
+CASES = {
+    # Values of f: (function, input) of each axis of the grid.
+    "seen": ((0.0,), [0.4], [(0, 0), (1, 0)]),
+    "seen, not": ((0.0, 0.5), [0.4, NAN], [(0, 0), (1, 0), (1, 1)]),
+    "not, seen, not": ((0.3, 0.0, 1.0), [NAN, -1.1, NAN], [(0, 1), (1, 1), (1, 0), (1, 2)]),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    x, y, axes = CASES[request.param]
+    function, at = np.array(axes).T
+    cov = B[np.ix_(function, function)] * k(x)[np.ix_(at, at)]
+
+    def log_likelihood(f):
+        value = {axis: f[:, i] for i, axis in enumerate(axes)}
+        total = 0.0
+        for i, yi in enumerate(y):
+            if np.isnan(yi):
+                total = total + log_ndtr(-value[1, i])
+            else:
+                total = total + log_seen(yi, value[0, i], value[1, i])
+        return total
+
+    return x, y, axes, function_grid(np.zeros(len(axes)), cov, log_likelihood)
+
+
+def test_evidence_and_moments(case):
+    """One interval is exact, two are (bivariate), three within 4 standard errors (6e-5 false).
+
+    Moments within 5 errors of 2^14 draws, whose ESS is above a half.
+    """
+    x, y, axes, grid = case
+    posterior = fitted(x, y, n_draws=2**14)
+    found = posterior.log_marginal_likelihood
+    # 41 nodes an axis are good for 1e-6 in four dimensions, more for 1e-8.
+    tolerance = 4 * found.std_error + (1e-5 if len(axes) == 4 else 1e-7)
+    assert found.value == pytest.approx(grid.log_evidence, abs=tolerance)
+    at = posterior.marginals(column(*x)).moments
+    index = [2 * i + function for function, i in axes]
+    sd = np.sqrt(grid.cov.diagonal())
+    error = 5 * np.sqrt(2 / 2**14)
+    assert np.all(np.abs(at.mean[index] - grid.mean) < error * sd)
+    assert np.all(np.abs(at.sd[index] - sd) < error * sd)
+
+
+def test_forecasts(case):
+    """At an input that is seen: each within 4 of its standard errors, and these below 0.01."""
+    x, y, axes, grid = case
+    i = int(np.flatnonzero(~np.isnan(y))[0])
+    outcome, selection = (grid.f[axes.index((function, i))] for function in (0, 1))
+    p, density = ndtr(selection), norm.pdf(selection)
+    expected = {
+        "y_mean": grid.average(outcome),
+        "p_selected": grid.average(p),
+        "y_mean_selected": grid.average(outcome * p + RHO * SIGMA * density) / grid.average(p),
+    }
+    posterior = fitted(x, y, n_draws=4096)
+    dt = posterior.predict(column(x[i]), draws=0)["predictions_summary"]
+    for name, value in expected.items():
+        error = dt[f"{name}_se"].item()
+        assert error < 0.01
+        assert dt[name].item() == pytest.approx(value, abs=4 * error + 1e-6)
+    spread = grid.average(outcome**2) - expected["y_mean"] ** 2
+    assert dt["y_sd"].item() == pytest.approx(np.sqrt(spread + SIGMA**2), abs=0.02)
+
+
+def test_draws_are_those_of_the_forecasts():
+    """40 000 draws of y and of who is selected: 5 Monte Carlo errors, once in a million each."""
+    posterior = fitted((0.0, 0.5), [0.4, NAN], n_draws=4096)
+    dt = posterior.predict(column(0.2), draws=10_000, random_seed=1)
+    y, selected = (dt["predictions"][name].values.ravel() for name in ("y", "selected"))
+    summary = dt["predictions_summary"]
+    error = 5 / np.sqrt(y.size)
+    assert abs(y.mean() - summary["y_mean"].item()) < 1.5 * error * y.std()
+    assert abs(y.std() - summary["y_sd"].item()) < 1.5 * error * y.std()
+    assert abs(selected.mean() - summary["p_selected"].item()) < error
+    among = y[selected].mean()
+    assert abs(among - summary["y_mean_selected"].item()) < 3 * error * y.std()
+
+
+def test_log_likelihood_is_that_of_the_joint_density():
+    """Against the joint law of (y, v2) with v2 integrated by quadrature."""
+    likelihood = Selection(SIGMA, RHO)
+    y, f = np.array([0.4, NAN]), np.array([[[0.2, -0.5], [1.0, 0.7]]])
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    v = 6 * (nodes + 1)  # 0 to 12
+    cov = [[SIGMA**2, RHO * SIGMA], [RHO * SIGMA, 1.0]]
+    joint = multivariate_normal([0.2, -0.5], cov).pdf(np.column_stack([np.full(200, 0.4), v]))
+    expected = [np.log(6 * weights @ joint), norm.logcdf(-0.7)]
+    assert_allclose(likelihood.log_likelihood(y, f), [expected], rtol=1e-10)
+
+
+def test_without_correlation_it_is_regression_and_probit():
+    x, y = (0.0, 0.7, 1.5, 2.0), np.array([0.4, NAN, 1.2, NAN])
+    joint = fitted(x, y, rho=0.0, coregion=np.diag([2.0, 1.2]), n_draws=4096)
+    seen = ~np.isnan(y)
+    alone = sg.SkewGP(cov_func=2.0 * KERNEL).posterior(
+        column(*x)[seen], y[seen], likelihood=Gaussian(SIGMA)
+    )
+    labels = sg.SkewGP(cov_func=1.2 * KERNEL).posterior(column(*x), seen, n_draws=4096)
+    found = joint.log_marginal_likelihood
+    parts = [p.log_marginal_likelihood for p in (alone, labels)]
+    error = np.hypot(found.std_error, parts[1].std_error)
+    assert found.value == pytest.approx(sum(p.value for p in parts), abs=4 * error + 1e-9)
+    new = column(0.3, 1.8)
+    both = joint.predict(new, draws=0)["predictions_summary"]
+    assert_allclose(both["y_mean"], alone.marginals(new).moments.mean, atol=1e-9)
+    found, expected = both["p_selected"], labels.probability(new)
+    assert np.all(
+        np.abs(found - expected.value) < 4 * np.hypot(both["p_selected_se"], expected.std_error)
+    )
+
+
+def test_is_that_of_a_kernel_with_a_column_of_outputs():
+    """pm.gp.cov.Coregion on the last column of X, as users of PyMC write it, with rho = 0."""
+    x, y = (0.0, 0.7, 1.5), np.array([0.4, NAN, 1.2])
+    found = fitted(x, y, rho=0.0, n_draws=4096).log_marginal_likelihood
+    both = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0]) * pm.gp.cov.Coregion(
+        2, B=B, active_dims=[1]
+    )
+    seen = ~np.isnan(y)
+    with_output = [np.column_stack([x, np.full(3, output)]) for output in (0.0, 1.0)]
+    data = [
+        (with_output[0][seen], y[seen], Gaussian(SIGMA)),
+        (with_output[1], seen, BernoulliProbit()),
+    ]
+    expected = sg.SkewGP(cov_func=both).posterior(data, n_draws=4096).log_marginal_likelihood
+    error = np.hypot(found.std_error, expected.std_error)
+    assert found.value == pytest.approx(expected.value, abs=4 * error + 1e-9)
+
+
+def test_several_outputs_by_a_column():
+    """Gaussian data of two outputs under PyMC's Coregion: the closed form, to round-off."""
+    x, output = np.array([0.0, 0.7, 1.5, 0.2]), np.array([0, 1, 0, 1])
+    y = np.array([0.4, -0.2, 1.1, 0.3])
+    both = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0]) * pm.gp.cov.Coregion(
+        2, B=B, active_dims=[1]
+    )
+    K = B[np.ix_(output, output)] * k(x)
+    posterior = sg.SkewGP(cov_func=both).posterior(
+        np.column_stack([x, output]), y, likelihood=Gaussian(SIGMA)
+    )
+    G = K + SIGMA**2 * np.eye(4)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(
+        multivariate_normal(np.zeros(4), G).logpdf(y), abs=1e-9
+    )
+    assert_allclose(posterior.marginals().moments.mean, K @ np.linalg.solve(G, y), atol=1e-9)
+
+
+def test_signs_of_both_functions_at_a_pseudo_point():
+    """P(f1(r) > 0, f2(r) > 0, not selected) over P(f1(r) > 0, f2(r) > 0): orthants."""
+    gp = sg.SkewGP(cov_func=KERNEL, pseudo_points=column(0.4))
+    posterior = fitted((0.0,), [NAN], gp=gp, n_draws=8192)
+    shared = k([0.0, 0.4])[0, 1]
+    cov = np.block([[B, -shared * B[:, 1:]], [-shared * B[1:], B[1:, 1:] + 1.0]])
+    sd = np.sqrt(cov.diagonal())
+    angle = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(3, 1)])
+    expected = np.log(0.125 + angle.sum() / 4 / np.pi) - np.log(0.25 + angle[0] / 2 / np.pi)
+    found = posterior.log_marginal_likelihood
+    assert found.std_error < 1e-3
+    assert found.value == pytest.approx(expected, abs=4 * found.std_error + 1e-9)
+
+
+def test_the_units_of_the_outcome_do_not_matter():
+    """In units of which there are a million: the density of two outcomes changes by their log."""
+    x, y, million = (0.0, 0.5, 1.2), np.array([0.4, NAN, -0.2]), 1e6
+    scale = np.array([million, 1.0])
+    posterior = sg.SkewGP(cov_func=KERNEL).posterior(
+        column(*x),
+        million * y,
+        likelihood=Selection(million * SIGMA, RHO),
+        coregion=scale[:, None] * B * scale,
+    )
+    expected = fitted(x, y)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(
+        expected.log_marginal_likelihood.value - 2 * np.log(million), abs=1e-6
+    )
+    found, wanted = (p.marginals(column(0.3)).moments.mean for p in (posterior, expected))
+    assert_allclose(found / scale, wanted, rtol=1e-6)
+
+
+def test_coregion_of_low_rank():
+    """One function twice: the selection is the outcome; B = w w'."""
+    w = np.array([1.5, 0.5])
+    posterior = fitted((0.0, 1.0), [0.4, NAN], coregion=np.outer(w, w))
+    f = posterior.sample(200, 2, random_seed=1)["posterior"]["f"].values
+    assert_allclose(f[..., 0] / 1.5, f[..., 1] / 0.5, atol=1e-5)
+
+
+def test_names():
+    posterior = fitted((0.0, 1.0), [0.4, NAN])
+    dt = posterior.sample(20, 2, random_seed=1)
+    assert dt["posterior"]["f"].dims == ("chain", "draw", "obs_id", "function")
+    assert list(dt["posterior"]["function"].values) == ["outcome", "selection"]
+    again = dt["posterior_predictive"]["y"].values
+    assert np.isnan(again).any()
+    assert np.isfinite(again).any()
+    assert np.isnan(dt["observed_data"]["y"].values).tolist() == [False, True]
+
+
+def test_parameters_may_be_random_variables():
+    with pm.Model():
+        sigma, rho = pm.HalfNormal("sigma"), pm.Uniform("rho", -1, 1)
+        scale = pm.HalfNormal("scale")
+        gp = sg.SkewGP(cov_func=KERNEL)
+    x, y = column(0.0, 0.5), [0.4, NAN]
+    found = gp.posterior(
+        x,
+        y,
+        likelihood=Selection(sigma, rho),
+        coregion=scale * B,
+        point={"sigma": SIGMA, "rho": RHO, "scale": 1.0},
+    )
+    expected = fitted((0.0, 0.5), y).log_marginal_likelihood.value
+    assert found.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("y", "sigma", "rho", "message"),
+    [
+        ([1.0], SIGMA, RHO, r"y must have shape \(2,\)"),
+        ([1.0, np.inf], SIGMA, RHO, "1 infinite value"),
+        ([1.0, NAN], 0.0, RHO, "sigma must be positive"),
+        ([1.0, NAN], SIGMA, 1.0, "strictly between -1 and 1"),
+        ([1.0, NAN], SIGMA, [0.1, 0.2], "one number"),
+        ([1.0, "a"], SIGMA, RHO, "numeric"),
+    ],
+)
+def test_bad_input(y, sigma, rho, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sg.SkewGP(cov_func=KERNEL).posterior(column(0.0, 1.0), y, likelihood=Selection(sigma, rho))
+
+
+@pytest.mark.parametrize(
+    ("coregion", "message"),
+    [
+        (np.eye(3), r"coregion must have shape \(2, 2\), as the data are about 2"),
+        ([[1.0, 2.0], [2.0, 1.0]], "not positive semidefinite"),
+        ([[1.0, 0.5], [0.1, 1.0]], "not symmetric"),
+        ([[1.0, 0.0], [0.0, 0.0]], "not positive definite"),
+        ([1.0, 2.0], "2 dimension"),
+    ],
+)
+def test_bad_coregion(coregion, message):
+    with pytest.raises(ValueError, match=message):
+        fitted((0.0,), [0.4], coregion=coregion)
