@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.repeats import RepeatedRows, repeated_rows
-from pymc_skewgp._observations.values import Values
+from pymc_skewgp._observations.values import Derivative, Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
@@ -23,6 +23,7 @@ from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import (
     covariance_of,
+    function_units,
     log_prob_of_signs,
     mean_of,
     variances_of,
@@ -144,13 +145,15 @@ class ProcessFit:
         f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
         return f.reshape(*chosen.shape, -1)
 
-    def regression(self, new: FloatArray | None, *, joint: bool = False) -> Regression:
+    def regression(
+        self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
+    ) -> Regression:
         """At new points; for None at the data, which are not new points at their inputs."""
         given, prior = self.conditioning, self._prior  # first: what is wrong at the data is named
         if new is None:
             group = self.n_functions if len(self._parts) == 1 else 1
             return given.regression(skip=self.n_latent, joint=joint, group=group)
-        at = Values(new, self.n_functions)
+        at = Values(new, self.n_functions, derivative)
         cross = covariance_of(prior, "Xnew", self._everything, [at])
         variance = variances_of(prior, "Xnew", at)
         return given.regression_at(mean_of(prior, "Xnew", [at]), variance, cross, joint=joint)
@@ -183,7 +186,12 @@ class ProcessFit:
     ) -> FloatArray:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        factor = linalg.low_rank_factor(covariance)
+        units = function_units(self._prior, covariance.shape[0])
+        if units is None:
+            factor = linalg.low_rank_factor(covariance)
+        else:
+            measured = covariance / units / units[:, None]
+            factor = units[:, None] * linalg.low_rank_factor(measured)
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
         return f.T.reshape(*shape, -1)
