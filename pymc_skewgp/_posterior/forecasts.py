@@ -92,7 +92,8 @@ class Forecasts(ABC):
             ``f_skewness`` with Monte Carlo standard errors ``f_mean_se``, ``f_sd_se``,
             ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with
             ``p_mean_se``, or ``y_mean`` and ``y_sd``, or what else the likelihood predicts: its
-            page says what. Where it is about several functions, f has a dimension more. Group ``predictions_constant_data``: ``X``.
+            page says what. Where it is about several functions, f has a dimension more. Group
+            ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
