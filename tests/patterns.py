@@ -44,6 +44,7 @@ DATA: dict[str, Any] = {
     "outcomes_with_ties": np.array([1, 0, -1, 0]),
     "chosen": np.array([2, 0, 1]),
     "classes": np.array([0, 2, 1, 1, 0, 2]),
+    "replicates": np.array([[0.1, -0.3], [0.5, 0.7], [0.0, 0.4], [1.2, 0.9], [-0.5, -1.0], [2, 1]]),
     "masked": np.ma.masked_array([0, 1, 1, 0, 1, 0], mask=[0, 0, 1, 0, 0, 0]),
 }
 
@@ -115,9 +116,7 @@ class Pattern:
     def outcome(self) -> str:
         """What `pm.sample` does, in words."""
         if not self.block:
-            return (
-                f"NUTS, with a warning: {self.why}" if self.why else "NUTS, which samples it well"
-            )
+            return f"NUTS, with a warning: {self.why}" if self.why else "NUTS"
         jointly = " jointly and" if len(self.block) > 1 else ""
         text = f"draws {_listed(self.block)}{jointly} exactly"
         if self.moved:
@@ -142,6 +141,10 @@ PATTERNS: dict[str, list[Pattern]] = {
         Pattern('pm.Bernoulli("y", p=0.5 * (1 + pt.erf(f / np.sqrt(2))), observed=labels)'),
         Pattern(
             'p = pm.math.exp(pm.logcdf(pm.Normal.dist(), f))\npm.Bernoulli("y", p, observed=labels)'
+        ),
+        Pattern(
+            'p = pm.Deterministic("p", pm.math.invprobit(f))\n'
+            'pm.Bernoulli("y", p=p, observed=labels)'
         ),
         Pattern('pm.Bernoulli("y", p=1 - pm.math.invprobit(f), observed=labels)'),
         Pattern('pm.Binomial("y", n=trials, p=pm.math.invprobit(f), observed=successes)'),
@@ -170,6 +173,7 @@ PATTERNS: dict[str, list[Pattern]] = {
         Pattern('pm.Normal("y", f, 0.3, observed=values)'),
         Pattern('pm.Normal("y", f, sigma, observed=values)', moved=("sigma",)),
         Pattern('pm.Normal("y", f, sd, observed=values)'),
+        Pattern('pm.Normal("y", f[:, None], 0.3, observed=replicates)'),
         Pattern('pm.Normal("y", f, sigma / np.sqrt(weights), observed=values)', moved=("sigma",)),
         Pattern('pm.LogNormal("y", f, sigma, observed=positive)', moved=("sigma",)),
         Pattern('pm.MvNormal("y", f, cov=S, observed=values)'),
@@ -237,6 +241,7 @@ PATTERNS: dict[str, list[Pattern]] = {
             'pm.Normal("y", f, sigma, observed=values)\n'
             'model = pm.do(pm.modelcontext(None), {"sigma": 0.5})'
         ),
+        Pattern('sg.BernoulliProbit("y", f[~masked.mask], observed=masked.compressed())'),
         _refused(
             'sg.BernoulliProbit("y", f, observed=masked)',
             "y, which depends on f, has masked values",
@@ -290,6 +295,11 @@ PATTERNS: dict[str, list[Pattern]] = {
         _refused(
             'pm.Gamma("r", 2.0, pm.math.exp(f[0]))\nsg.BernoulliProbit("y", f, observed=labels)',
             "r, which depends on f, is not observed",
+        ),
+        Pattern(
+            'eta = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, 0.7)).prior("eta", X)\n'
+            'sg.BernoulliProbit("y", eta, observed=labels)',
+            block=(),
         ),
         Pattern(
             'eta = gp.prior("eta", X, reparameterize=True)\n'

@@ -14,7 +14,12 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from xarray import DataTree
 
 from pymc_skewgp._deprecation import warn_renamed
-from pymc_skewgp._diagnostics.approximations import METHODS, SKEW_PRIOR_METHODS, Problem
+from pymc_skewgp._diagnostics.approximations import (
+    METHODS,
+    ROW_METHODS,
+    SKEW_PRIOR_METHODS,
+    Problem,
+)
 from pymc_skewgp._diagnostics.measures import Standard, as_summary, as_table, measured
 from pymc_skewgp._diagnostics.quiet_pymc import quiet_pymc
 from pymc_skewgp._diagnostics.seeds import as_number
@@ -22,6 +27,11 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs, as_labels
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.data_sets import as_likelihood
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 if TYPE_CHECKING:
@@ -94,6 +104,7 @@ def compare_approximations(
     X: ArrayLike,
     y: ArrayLike,
     *,
+    likelihood: Likelihood | None = None,
     point: Mapping[str, Any] | None = None,
     Xnew: ArrayLike | None = None,
     ynew: ArrayLike | None = None,
@@ -105,11 +116,12 @@ def compare_approximations(
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> Comparison:
-    r"""Run each approximation on one classification problem and measure it by the exact posterior.
+    r"""Run each approximation on one data set and measure it by the exact posterior.
 
-    The model: f from the prior `gp`, :math:`P(y_i = 1) = \Phi(f(x_i))`, hyperparameters as they
-    are given. The reference is the exact posterior as a mixture over 2048 weighted draws of u,
-    apart from the draws of the method "exact".
+    The model: f from the prior `gp`, data by `likelihood`, by default labels with
+    :math:`P(y_i = 1) = \Phi(f(x_i))`, hyperparameters as they are given. The reference is the
+    exact posterior as a mixture over 2048 weighted draws of u, apart from the draws of the method
+    "exact".
 
     Parameters
     ----------
@@ -118,7 +130,10 @@ def compare_approximations(
     X : array_like, shape (n, d)
         Inputs.
     y : array_like, shape (n,)
-        Labels, 0 and 1.
+        Labels, 0 and 1, or what `likelihood` asks for.
+    likelihood : optional
+        Of ``pymc_skewgp.likelihoods``, of one function. Default ``BernoulliProbit()``. Under others
+        there are the methods "exact", "lin_ess", "ep" and "laplace", and no scores.
     point : mapping, optional
         Values, by name, of random variables among the hyperparameters; for instance ``fit.point``
         of `find_hyperparameters`.
@@ -153,7 +168,8 @@ def compare_approximations(
         * ``wasserstein``, ``_se``, ``_noise``: mean 1-Wasserstein distance of its marginals of f to
           the exact ones, in exact standard deviations;
         * ``skewness_error``, ``_se``, ``_noise``: mean absolute error of the skewness of f;
-        * ``p_error``, ``_se``, ``_noise``: mean absolute error of the predictive probability;
+        * ``p_error``, ``_se``, ``_noise``: mean absolute error of the predictive probability: of a
+          label, or of every category or limit that the likelihood knows;
         * ``information`` (bits beyond the base rate) and ``brier``, of `ynew`;
         * ``ess_per_second``: smallest bulk effective sample size of f at the data over the seconds
           of drawing, tuning included and compilation left out; of samplers only;
@@ -192,15 +208,15 @@ def compare_approximations(
     """
     if not isinstance(gp, SkewGP):
         raise TypeError(f"gp must be a SkewGP, got {type(gp).__name__}.")
-    default = SKEW_PRIOR_METHODS if gp.n_pseudo_points else METHODS
-    names = list(default) if methods is None else _known("methods", methods)
-    if not names:
-        raise ValueError(f"methods is empty; there are {list(METHODS)}.")
+    known = as_likelihood(likelihood)
+    names = _methods(methods, gp, known)
     options = {} if options is None else options
     _known("options", options)
     inputs = as_inputs("X", X)
-    labels = as_labels(y, inputs.shape[0])
+    data = as_labels(y, inputs.shape[0]) if isinstance(known, BernoulliProbit) else y
     new, test = _new_points(Xnew, ynew, inputs.shape[1])
+    if test is not None and data is y:
+        raise ValueError(f"scores are of labels: under {known!r} leave ynew out.")
     counts: dict[str, Any] = {
         "draws": as_count("draws", draws, 4),
         "tune": as_count("tune", tune, 0),
@@ -210,16 +226,17 @@ def compare_approximations(
     point = as_point(point)
     exact = gp.posterior(
         inputs,
-        labels,
+        data,
+        likelihood=known,
         point=point,
         n_draws=_REFERENCE_DRAWS,
         random_seed=np.random.SeedSequence([seed, 2]),  # [seed] alone is what methods are given
     )
-    marginals = exact.marginals()
-    if new.shape[0]:
-        marginals = marginals.with_points(exact.marginals(new))
-    standard = Standard(marginals, labels, test)
-    problem = Problem(gp, point, exact.prior, inputs, labels, new, **counts, seed=seed)
+    # Its parameters numbers, also where they are random variables of a model.
+    known = as_likelihood(exact.likelihood)
+    standard = Standard(_reference(exact, new), data, test, known)
+    counts |= {"seed": seed, "likelihood": known}
+    problem = Problem(gp, point, exact.prior, inputs, data, new, **counts)
     rows: dict[str, dict[str, Any]] = {}
     trees: dict[str, DataTree] = {}
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
@@ -246,6 +263,27 @@ def _run(name: str, problem: Problem, standard: Standard) -> tuple[dict[str, Any
     except Exception as error:
         seconds = time.perf_counter() - started
         return {"seconds": seconds, "failure": f"{type(error).__name__}: {error}"}, None
+
+
+def _reference(exact: SkewGPPosterior, new: FloatArray) -> LatentMarginals:
+    """Marginals of the one function at the data and at new points."""
+    marginals = exact.marginals()
+    if marginals.covariance is not None:
+        raise ValueError(f"{exact.likelihood!r} has several functions: one can be compared.")
+    return marginals.with_points(exact.marginals(new)) if new.shape[0] else marginals
+
+
+def _methods(methods: Any, gp: SkewGP, likelihood: Likelihood) -> list[str]:
+    """Those asked for, or all that take the prior and the likelihood."""
+    if methods is not None:
+        names = _known("methods", methods)
+    else:
+        names = list(SKEW_PRIOR_METHODS if gp.n_pseudo_points else METHODS)
+        if not isinstance(likelihood, BernoulliProbit):
+            names = [name for name in names if name in ROW_METHODS]
+    if not names:
+        raise ValueError(f"methods is empty; there are {list(METHODS)}.")
+    return names
 
 
 def _new_points(

@@ -92,7 +92,12 @@ def skewness_error(approximation: Marginals, exact: Marginals) -> Distance:
 
 
 def probability_error(found: Probability, exact: Probability) -> Distance:
-    """Mean absolute difference of probabilities; as they share draws, errors are not averaged."""
+    """Mean absolute difference of probabilities; as they share draws, errors are not averaged.
+
+    NaN where there are none.
+    """
+    if not found.value.size:
+        return Distance(np.nan, np.nan, np.nan)
     error = np.hypot(found.std_error, exact.std_error)
     noise = float(_MEAN_ABSOLUTE * found.std_error.mean())
     return Distance(float(np.abs(found.value - exact.value).mean()), float(error.mean()), noise)

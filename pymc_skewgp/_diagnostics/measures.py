@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._diagnostics.approximations import Approximation
+from pymc_skewgp._diagnostics.approximations.problem import predicted_probability
 from pymc_skewgp._diagnostics.coverage import PROBS, mean_coverage
 from pymc_skewgp._diagnostics.distances import (
     Distance,
@@ -16,6 +17,8 @@ from pymc_skewgp._diagnostics.distances import (
 )
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._diagnostics.scores import brier_score, information_score
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
@@ -35,15 +38,17 @@ class Standard(NamedTuple):
     ----------
     marginals : LatentMarginals
         Exact ones, at the data and then at the new points.
-    labels : ndarray of int, shape (n,)
-        Of the data.
+    labels : ndarray
+        y of the data.
     test : ndarray, shape (t,), or None
         Labels at the new points.
+    likelihood : Likelihood
     """
 
     marginals: LatentMarginals
     labels: Any
     test: FloatArray | None
+    likelihood: Likelihood = BernoulliProbit()
 
 
 def measured(found: Approximation, exact: Standard) -> dict[str, float]:
@@ -53,7 +58,8 @@ def measured(found: Approximation, exact: Standard) -> dict[str, float]:
     for name, value, se in zip(_LEVELS, covered, error, strict=True):
         row |= {name: value, f"{name}_se": se}
     p = found.probability
-    p_exact = Probability(*(part[-p.value.size :] for part in exact.marginals.probability()))
+    whole = predicted_probability(exact.likelihood, exact.marginals)
+    p_exact = Probability(*(part[-p.value.shape[0] :] for part in whole))
     distances = (
         wasserstein(found.marginals, exact.marginals),
         skewness_error(found.marginals, exact.marginals),
@@ -66,7 +72,7 @@ def measured(found: Approximation, exact: Standard) -> dict[str, float]:
         row["information"] = information_score(exact.test, p.value, float(exact.labels.mean()))
         row["brier"] = brier_score(exact.test, p.value)
     if found.drawing and isinstance(found.marginals, DrawnMarginals):
-        n = exact.labels.size
+        n = found.tree["posterior"]["f"].shape[-1]
         row["ess_per_second"] = float(found.marginals.ess[:n].min()) / found.drawing
     return row
 

@@ -118,7 +118,7 @@ def draws_by(
     result = sampler.sample(n_draws, rng, goal="draws", rtol=rtol)
     _warn_of_few(result, sampler.settings.largest_se)
     estimate, exact = result.log_prob, None
-    if sampler.size <= 2:
+    if sampler.is_rectangle and sampler.size <= 2:
         exact = exact_log_prob(sampler.cov.dense(), sampler.lower, sampler.upper)
     if exact is not None:
         estimate = estimate._replace(value=exact, std_error=0.0)

@@ -1,21 +1,19 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
-from pymc.gp.cov import BaseCovariance
 from scipy.special import ndtri
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pymc_skewgp._learn.binary_fit import BinaryFit, Options, fit_binary
-from pymc_skewgp._learn.named_kernels import KERNELS, KernelFunction
+from pymc_skewgp._learn.estimator import ProcessEstimator
+from pymc_skewgp._learn.named_kernels import KernelFunction
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._validation import FloatArray
 
@@ -23,7 +21,7 @@ _ROWS_AT_ONCE = 1000
 _LEAST_PROBABILITY = 1e-300
 
 
-class SkewGPClassifier(ClassifierMixin, BaseEstimator):
+class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
 
     .. math:: P(y = 1 \mid x) = \mathrm E\, \Phi\{f(x)\}, \qquad f \sim \mathrm{SkewGP} \mid X, y,
@@ -168,7 +166,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         inputs, labels = validate_data(self, X, y, dtype="numeric")
         inputs = inputs.astype(np.float64)
         check_classification_targets(labels)
-        options = self._options(inputs.shape[0])
+        search = self._settings(inputs.shape[0])
+        options = Options(self.kernel, self.ard, self.n_pseudo_points, search)
         classes, codes = np.unique(labels, return_inverse=True)
         n_classes = classes.size
         if n_classes < 2:
@@ -176,7 +175,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
                 f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class "
                 f"(only class {classes[0]} is present)"
             )
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        seed = self._seed(self.random_state)
         positives = [1] if n_classes == 2 else list(range(n_classes))
         process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
         before = self._before(classes, process) or [None] * len(positives)
@@ -263,7 +262,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
             them have a dimension ``class``, each class against the rest.
         """
         X = self._checked(X)
-        seed = check_random_state(random_state).randint(2**31 - 1)
+        seed = self._seed(random_state)
         return self._by_class(
             [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
         )
@@ -285,7 +284,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
             than two.
         """
         check_is_fitted(self)
-        seed = check_random_state(random_state).randint(2**31 - 1)
+        seed = self._seed(random_state)
         return self._by_class(
             [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
         )
@@ -314,11 +313,6 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
                 p[rows, k] = posterior.probability(X[rows]).value
         return p
 
-    def _checked(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        checked = validate_data(self, X, dtype="numeric", reset=False)
-        return np.asarray(checked, dtype=np.float64)
-
     def _before(
         self, classes: NDArray[Any], process: dict[str, Any]
     ) -> list[dict[str, NDArray[Any]] | None]:
@@ -335,35 +329,3 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         reports = self.hyperparameters_
         listed = reports if isinstance(reports, list) else [reports]
         return [None if report is None else report.point for report in listed]
-
-    def _options(self, n: int) -> Options:
-        if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
-            raise TypeError(
-                f"kernel must be a name or a function, got the object {self.kernel!r}: pass a "
-                "function of the number of features, as in lambda d: pm.gp.cov.ExpQuad(d, ls=1.0). "
-                "Kernels of scikit-learn are not taken."
-            )
-        if not (callable(self.kernel) or self.kernel in KERNELS):
-            raise ValueError(
-                f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
-                f"features, got {self.kernel!r}."
-            )
-        for name in ("n_pseudo_points", "n_restarts"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 0:
-                raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
-        size = self.batch_size
-        if size == "auto":
-            size = self._search.batch_size_for(n)
-        elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
-            raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
-        if size is not None and size >= n:
-            size = None
-        # A composite likelihood is off by more than expectation propagation is.
-        search = replace(
-            self._search,
-            method="twisted" if size is None else "ep",
-            batch_size=size,
-            n_restarts=self.n_restarts,
-        )
-        return Options(self.kernel, self.ard, self.n_pseudo_points, search)

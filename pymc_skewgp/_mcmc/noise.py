@@ -41,11 +41,11 @@ class RowNoise:
 
     @cached_property
     def _blocks(self) -> list[NDArray[np.intp]]:
-        return [] if self._S.ndim == 1 else _blocks_by_size(self._S)
+        return [] if self._S.ndim == 1 or not self._S.size else _blocks_by_size(self._S)
 
     def free(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draws as columns, shape (m, n)."""
-        if self._S.ndim == 1:
+        if self._S.ndim == 1 or not self._S.size:
             return self._sd[:, None] * rng.standard_normal((self._sd.size, n))
         return np.asarray(self._factor @ rng.standard_normal((self._factor.shape[1], n)))
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import (
     FloatArray,
+    as_count,
     as_matrix,
     as_real_array,
     as_vector,
@@ -16,6 +18,8 @@ from pymc_skewgp._validation import (
     refuse_other_kinds,
 )
 
+# Beyond it the covariance of a derivative is one of sixth derivatives of the kernel.
+_HIGHEST_ORDER = 2
 # Correlation at which two pseudo-points are one: beyond it their difference is round-off.
 _COINCIDENT = 1.0 - 1e-9
 
@@ -143,3 +147,21 @@ def refuse_coincident(cov: FloatArray, phase: FloatArray, truncation: FloatArray
         f"pseudo_points {i} and {j} coincide (correlation 1 within 1e-9), so their latent "
         "covariance is singular: remove one of them."
     )
+
+
+def as_derivative(value: Any, n_features: int | None = None) -> Derivative | None:
+    """`value` as (feature, order) of a derivative, with a feature that there is; None for None."""
+    if value is None:
+        return None
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"derivative must be (feature, order), as in (0, 1); got {value!r}.")
+    feature = as_count("the feature of derivative", value[0], 0)
+    order = as_count("the order of derivative", value[1])
+    if order > _HIGHEST_ORDER:
+        raise ValueError(f"derivatives may be of order 1 or 2, got {order}.")
+    if n_features is not None and feature >= n_features:
+        raise ValueError(
+            f"the derivative is in feature {feature}, but X has {n_features} column(s), features 0 "
+            f"to {n_features - 1}."
+        )
+    return Derivative(feature, order)

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_skewgp._observations.arguments import as_derivative
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._observations.values import Derivative
-from pymc_skewgp._validation import FloatArray, as_bounds, as_count, as_positive
+from pymc_skewgp._validation import FloatArray, as_bounds, as_positive
 
 # Standard deviations of the noise within a nugget: beyond is 1e-15 of it.
 _SDS_WITHIN = 8.0
-_HIGHEST_ORDER = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Constraint(Likelihood):
 
     def __post_init__(self) -> None:
         as_positive("nugget", self.nugget)
-        object.__setattr__(self, "derivative", _as_derivative(self.derivative))
+        object.__setattr__(self, "derivative", as_derivative(self.derivative))
         for name in ("lower", "upper"):
             value = getattr(self, name)
             if np.ndim(value) and not hasattr(value, "owner"):  # no graph: numbers, a copy
@@ -121,7 +121,7 @@ class Constraint(Likelihood):
 
     def as_data(self, y: ArrayLike | None, n: int) -> Data:
         """Nothing, with the limits checked."""
-        if y is not None:
+        if y is not None and np.size(y):  # what this method returns it takes
             raise ValueError(
                 "a Constraint says what f is at X, and has no y: give None, and limits as "
                 "Constraint(lower, upper)."
@@ -149,15 +149,3 @@ class Constraint(Likelihood):
     ) -> Data:
         """Nothing."""
         return np.empty((*f.shape[:-1], 0))
-
-
-def _as_derivative(value: Any) -> Derivative | None:
-    if value is None:
-        return None
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise TypeError(f"derivative must be (feature, order), as in (0, 1); got {value!r}.")
-    feature = as_count("the feature of derivative", value[0], 0)
-    order = as_count("the order of derivative", value[1])
-    if order > _HIGHEST_ORDER:
-        raise ValueError(f"derivatives may be of order 1 or 2, got {order}.")
-    return Derivative(feature, order)

@@ -1,8 +1,8 @@
 """Labels of several classes under a probit link: exchangeable functions, the largest wins."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,7 +86,10 @@ class MultinomialProbit(Likelihood):
     noise_cov: Any = None
 
     function_dim = "category"
-    predicted_dims = {"p": ("category",), "p_mean": ("category",)}  # noqa: RUF012
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "p": ("category",),
+        "p_mean": ("category",),
+    }
 
     def __post_init__(self) -> None:
         counts = {}

@@ -1,8 +1,8 @@
 """Comparisons of two items: which of them is better, or that neither is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -95,7 +95,7 @@ class Preference(Likelihood):
 
     y_dim = "comparison"
     y_inner_dims = ("role",)
-    predicted_dims = {"p_beats": ("pred_id_other",)}  # noqa: RUF012
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
 
     def __post_init__(self) -> None:
         if self.noise not in ("fresh", "item"):

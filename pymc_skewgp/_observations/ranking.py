@@ -1,8 +1,8 @@
 """Rankings of several items, from the best to the worst."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,7 +73,7 @@ class Ranking(Likelihood):
 
     y_dim = "ranking"
     y_inner_dims = ("rank",)
-    predicted_dims = {"p_beats": ("pred_id_other",)}  # noqa: RUF012
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the best first."""

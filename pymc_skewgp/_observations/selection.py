@@ -114,10 +114,17 @@ class Selection(Likelihood):
         m = n + seen.size
         columns = np.concatenate([2 * np.arange(n) + SELECTION, 2 * seen + OUTCOME])
         A = sparse.csr_array((np.ones(m), (np.arange(m), columns)), shape=(m, 2 * n))
-        sigma = float(self.sigma)
-        noise = np.diag(np.repeat([1.0, sigma**2], [n, seen.size]))
-        noise[seen, n + np.arange(seen.size)] = noise[n + np.arange(seen.size), seen] = (
-            float(self.rho) * sigma
+        sigma, rows = float(self.sigma), n + np.arange(seen.size)
+        shared = np.full(seen.size, float(self.rho) * sigma)
+        noise = sparse.csr_array(
+            (
+                np.concatenate([np.repeat([1.0, sigma**2], [n, seen.size]), shared, shared]),
+                (
+                    np.concatenate([np.arange(m), seen, rows]),
+                    np.concatenate([np.arange(m), rows, seen]),
+                ),
+            ),
+            shape=(m, m),
         )
         selected = ~np.isnan(y)
         nowhere = np.full(seen.size, np.nan)

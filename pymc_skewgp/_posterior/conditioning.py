@@ -75,6 +75,8 @@ class Conditioning:
         Of z given the points: z = mean + factor c, with standard normal c.
     log_density : float
         Log density of the points, 0 without any, and the constant of the observations.
+    centre : ndarray, shape (m,)
+        Mean of the intervals' rows, which u is measured from.
     lower, upper : ndarray, shape (m,)
         Limits of u, one for each interval.
     cov : Covariance
@@ -90,7 +92,7 @@ class Conditioning:
         self.log_density = given.log_density + observations.log_constant
         self._points = given.points
         self._intervals = rows = given.intervals
-        centre = rows.of(given.mean) + rows.a
+        self.centre = centre = rows.of(given.mean) + rows.a
         self.lower, self.upper = rows.lower - centre, rows.upper - centre
         self.row_factor = rows.of(self.factor)
         self.cov = _row_covariance(given.cov, rows, self.row_factor)

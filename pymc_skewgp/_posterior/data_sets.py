@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.arguments import as_derivative, as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
@@ -155,12 +155,7 @@ def as_likelihood(likelihood: Any) -> Likelihood:
 
 def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
     inputs, known = as_inputs("X", X), as_likelihood(likelihood)
-    d = inputs.shape[1]
-    if known.derivative is not None and known.derivative.feature >= d:
-        raise ValueError(
-            f"the derivative is in feature {known.derivative.feature}, but X has {d} column(s), "
-            f"features 0 to {d - 1}."
-        )
+    as_derivative(known.derivative, inputs.shape[1])
     return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
 
 

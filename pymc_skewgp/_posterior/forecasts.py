@@ -11,7 +11,7 @@ from xarray import DataTree
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
-from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.arguments import as_derivative, as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.best_item import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -183,7 +183,9 @@ class Forecasts(ABC):
         noise, threshold = kinds[0].duel
         return pair_probability(self._marginals(regression), noise, threshold)
 
-    def marginals(self, Xnew: ArrayLike | None = None) -> LatentMarginals:
+    def marginals(
+        self, Xnew: ArrayLike | None = None, *, derivative: tuple[int, int] | None = None
+    ) -> LatentMarginals:
         """Marginal distribution of f at each point: moments, quantiles, distribution function.
 
         Parameters
@@ -191,10 +193,18 @@ class Forecasts(ABC):
         Xnew : array_like, shape (t, d) or (t,), optional
             New inputs, also where they are those of the data. Default the data: the function that
             `sample` draws. The two differ for kernels with noise of each row.
+        derivative : tuple of two int, optional
+            (feature, order): not of f, but of its first or second derivative in that column of
+            `Xnew`, which then is needed. Default None.
 
         Returns
         -------
         LatentMarginals
+
+        Raises
+        ------
+        NotDifferentiableError
+            For derivatives that functions of the kernel do not have.
 
         Examples
         --------
@@ -205,8 +215,13 @@ class Forecasts(ABC):
         >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
         P(f(0.5) < 0) = 0.06
         """
-        new = None if Xnew is None else as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
-        return self._marginals(self._fit.regression(new))
+        d = self._sets[0].X.shape[1]
+        new, slope = None if Xnew is None else as_inputs("Xnew", Xnew, d), None
+        if derivative is not None:
+            slope = as_derivative(derivative, d)
+            if new is None:
+                raise ValueError("marginals of a derivative are at new points: give Xnew.")
+        return self._marginals(self._fit.regression(new, derivative=slope))
 
     def _marginals(
         self, regression: Regression, joint: FloatArray | None = None

@@ -20,8 +20,9 @@ from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import covariance_of, log_prob_of_signs, mean_of
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.prior_factor import factored_covariance_of
+from pymc_skewgp._posterior.prior_values import log_prob_of_signs, mean_of
+from pymc_skewgp._posterior.process import factored_process_given
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
@@ -132,7 +133,13 @@ def laplace_posterior(
             "Laplace's approximation needs a Gaussian prior: it has pseudo_points, and their "
             "sign cannot be had from a mode and a curvature."
         )
-    given, _ = _conditioned(prior, as_data_sets(X, y, likelihood), new)
+    sets = as_data_sets(X, y, likelihood)
+    if any(data.likelihood.relative_noise for data in sets):
+        raise ValueError(
+            "Laplace's approximation needs noise on every row, and a Constraint has only a nugget: "
+            "use EP."
+        )
+    given, _ = _conditioned(prior, sets, new)
     if not given.n_rows:
         return _regression(given)
     found = _mode(given.cov, _own_noise(given.noise), given.lower, given.upper)
@@ -146,8 +153,9 @@ def _conditioned(
     k, parts = n_functions(sets), [data.values for data in sets]
     wanted = [*parts, Values(new, k)]
     points = Values(prior.pseudo_points, k)
-    given = process_given(
-        covariance_of(prior, "X", [points, *wanted] if points.size else wanted),
+    everything = [points, *wanted] if points.size else wanted
+    given = factored_process_given(
+        factored_covariance_of(prior, "X", everything),
         mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),

@@ -56,18 +56,17 @@ def sample_tree(
         log_likelihood = likelihood.log_likelihood(y, own)
         groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
         groups["log_likelihood"][y_name] = log_likelihood
+        observed = data.named(likelihood.y_dim)
+        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
         for name, values in likelihood.observed(y).items():
             groups["observed_data"][data.named(name)] = values
-            dims[data.named(name)] = [data.named(likelihood.y_dim)]
-        observed = data.named(likelihood.y_dim)
-        dims[y_name] = [observed, *(data.named(inner) for inner in likelihood.y_inner_dims)]
-        one_each[y_name] = [observed]
+            dims[data.named(name)] = [observed, *inner]
+        dims[y_name], one_each[y_name] = [observed, *inner], [observed]
         coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= _own_coords(data)
     present = {name: group for name, group in groups.items() if group}
-    return as_datatree(
-        present, dims=dims, coords=coords, attrs=attrs, dims_of={"log_likelihood": one_each}
-    )
+    apart = {"log_likelihood": one_each} if one_each else {}
+    return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
 
 
 def predictions_tree(
@@ -133,8 +132,9 @@ def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
 
 
 def _own_dim(data: DataSet, dim: str) -> str:
-    """What a dimension is called: functions and points are the same for all the data."""
-    return dim if dim in (data.likelihood.function_dim, "pred_id_other") else data.named(dim)
+    """What a dimension is called: functions are the same for all the data, categories are not."""
+    shared = (data.likelihood.function_dim, "pred_id_other")
+    return dim if dim in shared else data.named(dim)
 
 
 def _own_coords(data: DataSet) -> dict[str, Any]:

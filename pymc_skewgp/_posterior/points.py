@@ -95,7 +95,7 @@ def given_points(
         coordinates = low_rank.mean(residual)
         return GivenPoints(
             mean + cov.factor @ coordinates,
-            FactoredCovariance(low_rank.spread(cov.factor)),
+            FactoredCovariance(low_rank.spread(cov.factor), units=cov.units),
             intervals,
             low_rank.log_density(residual),
             PointRegression(points, low_rank, low_rank.solve(residual)),
@@ -103,12 +103,9 @@ def given_points(
     gram = _Gram(row_matrix(cov, points, row_factor), points.S)
     half = gram.half(points.of(cov.dense()))
     matrix = linalg.symmetric(cov.dense() - half.T @ half)
-    # What round-off leaves is of the size of the variances before.
-    largest = max(float(matrix.diagonal().max()), 1e-300)
-    rtol = min(1e-13 * float(cov.diagonal().max()) / largest, 1.0)
     return GivenPoints(
         mean + half.T @ gram.half(residual),
-        FactoredCovariance(linalg.low_rank_factor(matrix, rtol), matrix),
+        cov.conditioned(matrix),
         intervals,
         gram.log_density(residual),
         PointRegression(points, gram, gram.solve(residual)),

@@ -7,6 +7,7 @@ the data and everywhere else.
 
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,13 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.data_sets import as_data_sets, n_functions, rows_of, updated_sets
+from pymc_skewgp._posterior.data_sets import (
+    DataSet,
+    as_data_sets,
+    n_functions,
+    rows_of,
+    updated_sets,
+)
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
 from pymc_skewgp._posterior.latent import Method
@@ -143,8 +150,8 @@ class SkewGPPosterior(Forecasts):
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
-        self._sets = as_data_sets(X, y, likelihood)
-        n, d = sum(data.values.size for data in self._sets), self._sets[0].X.shape[1]
+        sets = as_data_sets(X, y, likelihood)
+        d = sets[0].X.shape[1]
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
         points = np.zeros((0, d))
@@ -159,16 +166,21 @@ class SkewGPPosterior(Forecasts):
             points,
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
-            as_coregion(coregion, n_functions(self._sets)),
+            as_coregion(coregion, n_functions(sets)),
         )
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
-        refuse_too_many_draws("n_draws", self._n_draws, s + n)
         _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
-        self._size = n
-        parts = [data.values for data in self._sets]
-        self._fit = ProcessFit(self._prior, parts, *rows_of(self._sets, self._prior))
+        self._observe(sets)
+
+    def _observe(self, sets: tuple[DataSet, ...]) -> None:
+        """Take data, of which nothing is computed yet."""
+        n = sum(data.values.size for data in sets)
+        refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
+        self._sets, self._size = sets, n
+        parts = [data.values for data in sets]
+        self._fit = ProcessFit(self._prior, parts, *rows_of(sets, self._prior))
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
@@ -193,7 +205,10 @@ class SkewGPPosterior(Forecasts):
 
     @cached_property
     def latent(self) -> TruncatedDraws:
-        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data."""
+        """Weighted draws of u, columns: pseudo-points first, then the intervals of the data.
+
+        Hundreds of intervals of one value of f, such as trials, are one column: their mean.
+        """
         return self._fit.latent(self._n_draws, self._random_seed)
 
     @cached_property
@@ -253,8 +268,9 @@ class SkewGPPosterior(Forecasts):
         rng, thin = as_generator(random_seed), as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
-            latent, chosen = self._fit.equal_draws((chains, draws), method, rng, thin)
-            f = self._fit.draw(latent, chosen, rng)
+            fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
+            latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
+            f = fit.draw(latent, chosen, rng)
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
@@ -296,24 +312,11 @@ class SkewGPPosterior(Forecasts):
         >>> posterior.update([2.0], [1]).sun.n_dims
         3
         """
-        sets = {
-            data.name: (data.X, data.y, data.likelihood)
-            for data in updated_sets(self._sets, Xnew, ynew, name)
-        }
-        X, y, likelihood = sets.get("", (sets, None, None))
-        prior = self._prior
-        return SkewGPPosterior(
-            X,
-            y,
-            likelihood=likelihood,
-            cov_func=prior.cov_func,
-            mean_func=prior.mean_func,
-            pseudo_points=prior.pseudo_points if prior.n_pseudo_points else None,
-            phase=prior.phase if prior.n_pseudo_points else None,
-            truncation=prior.truncation if prior.n_pseudo_points else 0.0,
-            n_draws=self._n_draws,
-            random_seed=self._random_seed,
-        )
+        other = copy(self)
+        for computed in ("latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
+            vars(other).pop(computed, None)
+        other._observe(updated_sets(self._sets, Xnew, ynew, name))
+        return other
 
     @cached_property
     def _prior_log_prob(self) -> Estimate:

@@ -1,34 +1,50 @@
 """The prior covariance of values of several functions, by one factor for all functions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
-from pymc_skewgp._observations.values import Values, function_index, input_index
+from pymc_skewgp._observations.values import (
+    Values,
+    derivative_groups,
+    function_index,
+    input_index,
+)
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import covariance_of
+from pymc_skewgp._posterior.prior_values import between_functions, kernel_of, units_of
+from pymc_skewgp._validation import FloatArray
 
 
 def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> FactoredCovariance:
     """Covariance of the values `parts`, which the caller knows as `name`, with its factor.
 
-    The K functions have one kernel k, and covariance B among each other: k is factorised at the n
-    inputs, in n^3 operations, and B in K^3, not the matrix of the n K values.
+    The K functions have one kernel, so that its matrix at the n inputs is factorised, in n^3
+    operations, and not that of the n K values: with k = F F' and B = R R' between the functions,
+    value (i, a) has the factor's row R_a x F_i.
     """
-    base = replace(prior, coregion=None)
+    kernel = kernel_of(prior, name, parts)
     cov = FactoredCovariance.of_kernel(
-        covariance_of(base, name, [replace(part, n_functions=1) for part in parts])
+        kernel, units_of(kernel.diagonal(), derivative_groups(parts))
     )
     k = max(part.n_functions for part in parts)
     if k == 1 and prior.coregion is None:
         return cov
-    between = np.eye(k) if prior.coregion is None else prior.coregion[:k, :k]
+    between = between_functions(prior, k)
     at, function = input_index(parts), function_index(parts)
     matrix = cov.dense()[np.ix_(at, at)]
     matrix *= between[np.ix_(function, function)]
-    half = linalg.low_rank_factor(between)[function]
+    half = _factor(between)[function]
     factor = half[:, :, None] * cov.factor[at][:, None, :]
-    return FactoredCovariance(factor.reshape(factor.shape[0], -1), matrix)
+    units = cov.units
+    if units is not None or prior.coregion is not None:
+        units = np.ones(at.size) if units is None else units[at]
+        units = units * np.sqrt(between.diagonal())[function]
+    return FactoredCovariance(factor.reshape(factor.shape[0], -1), matrix, units)
+
+
+def _factor(between: FloatArray) -> FloatArray:
+    """Of B, each function in its own units."""
+    sd = np.sqrt(between.diagonal())
+    return sd[:, None] * linalg.low_rank_factor(between / sd / sd[:, None])

@@ -4,12 +4,13 @@ The functions have one kernel and mean, and are independent but for a coregional
 :math:`\mathrm{cov}\{f_k(x), f_l(t)\} = B_{kl}\, k(x, t)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.values import (
     Derivative,
     Values,
@@ -40,6 +41,27 @@ def covariance_of(
     k = max(part.n_functions for part in (*a, *others))
     matrix *= between_functions(prior, k)[np.ix_(left, right)]
     return matrix
+
+
+def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArray | None:
+    """What to measure values with these variances in, by groups; None where there is only one.
+
+    Derivatives have other units than f, and round-off in one must not be counted in another's.
+    """
+    if len(groups) == 1:
+        return None
+    units = np.ones(variances.size)
+    for rows in groups.values():
+        units[rows] = np.sqrt(variances[rows].max()) or 1.0
+    return units
+
+
+def function_units(prior: Prior, size: int) -> FloatArray | None:
+    """The same for so many values of all the functions: their standard deviations in B."""
+    if prior.coregion is None:
+        return None
+    sd = np.sqrt(prior.coregion.diagonal())
+    return np.tile(sd, size // sd.size)
 
 
 def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
@@ -85,7 +107,7 @@ def between_functions(prior: Prior, n_functions: int) -> FloatArray:
 
 
 def kernel_of(
-    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None
+    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
 ) -> FloatArray:
     """Covariance of one function at all the inputs, or of its derivatives there."""
     X, rows = stacked_inputs(a), derivative_groups(a)

@@ -1,17 +1,21 @@
 """A process conditioned on data, its sampler fitted once: what every answer is computed from."""
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.proposals.coordinates import RowKinds
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.samplers.repeated import RepeatedRowsSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.values import Values
+from pymc_skewgp._observations.repeats import RepeatedRows, repeated_rows
+from pymc_skewgp._observations.values import Derivative, Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
@@ -19,6 +23,7 @@ from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import (
     covariance_of,
+    function_units,
     log_prob_of_signs,
     mean_of,
     variances_of,
@@ -63,6 +68,7 @@ class ProcessFit:
     ) -> None:
         self._constrained = constrained[~observations.is_point]
         self._prior, self._parts, self._observations = prior, tuple(parts), observations
+        self._repeated = None if self._constrained.any() else repeated_rows(observations)
         self.n_functions = max(part.n_functions for part in parts)
         self.n_latent = prior.n_pseudo_points * self.n_functions
         self._everything = list(self._parts)
@@ -71,25 +77,39 @@ class ProcessFit:
 
     @cached_property
     def conditioning(self) -> Conditioning:
-        """Of f at the pseudo-points and at the data."""
+        """Of f at the pseudo-points and at the data; u has means of rows that repeat."""
+        rows = self._observations if self._repeated is None else self._repeated.rows
         prior, k = self._prior, self.n_functions
         return factored_process_given(
             factored_covariance_of(prior, "X", self._everything),
             mean_of(prior, "X", self._parts),
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
-            self._observations,
+            rows,
         )
 
     @cached_property
     def sampler(self) -> RectangleSampler:
         """EP and proposals, which the evidence and all draws share."""
         given = self.conditioning
+        if self._repeated is not None:
+            return RepeatedRowsSampler(given.cov, _kinds(given, self.n_latent, self._repeated))
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self.n_latent
             refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])
         return sampler
+
+    @cached_property
+    def of_single_rows(self) -> "ProcessFit":
+        """The same with a row of u for each interval, also where intervals repeat."""
+        if self._repeated is None:
+            return self
+        single = copy(self)
+        for name in ("conditioning", "sampler"):
+            single.__dict__.pop(name, None)
+        single._repeated = None
+        return single
 
     @property
     def fitted(self) -> bool:
@@ -125,13 +145,15 @@ class ProcessFit:
         f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
         return f.reshape(*chosen.shape, -1)
 
-    def regression(self, new: FloatArray | None, *, joint: bool = False) -> Regression:
+    def regression(
+        self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
+    ) -> Regression:
         """At new points; for None at the data, which are not new points at their inputs."""
         given, prior = self.conditioning, self._prior  # first: what is wrong at the data is named
         if new is None:
             group = self.n_functions if len(self._parts) == 1 else 1
             return given.regression(skip=self.n_latent, joint=joint, group=group)
-        at = Values(new, self.n_functions)
+        at = Values(new, self.n_functions, derivative)
         cross = covariance_of(prior, "Xnew", self._everything, [at])
         variance = variances_of(prior, "Xnew", at)
         return given.regression_at(mean_of(prior, "Xnew", [at]), variance, cross, joint=joint)
@@ -164,7 +186,12 @@ class ProcessFit:
     ) -> FloatArray:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        factor = linalg.low_rank_factor(covariance)
+        units = function_units(self._prior, covariance.shape[0])
+        if units is None:
+            factor = linalg.low_rank_factor(covariance)
+        else:
+            measured = covariance / units / units[:, None]
+            factor = units[:, None] * linalg.low_rank_factor(measured)
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
         return f.T.reshape(*shape, -1)
@@ -177,7 +204,7 @@ class ProcessFit:
         ValueError
             For observations with two finite limits.
         """
-        given, s = self.conditioning, self.n_latent
+        given, s = self.of_single_rows.conditioning, self.n_latent
         above = np.isposinf(given.upper)
         if not (above | np.isneginf(given.lower)).all():
             raise ValueError(
@@ -193,3 +220,17 @@ class ProcessFit:
             np.where(above, -given.lower, given.upper),
             side[:, None] * given.cov.dense() * side,
         )
+
+
+def _kinds(given: Conditioning, n_latent: int, repeated: RepeatedRows) -> RowKinds:
+    """Rows behind u: signs at pseudo-points, then the kinds of repeated rows."""
+    first, group = np.arange(n_latent), n_latent + repeated.group
+    row, centre = np.concatenate([first, group]), given.centre[group]
+    return RowKinds(
+        given.row_factor[row],
+        np.concatenate([np.zeros(n_latent), repeated.noise]),
+        np.concatenate([given.lower[:n_latent], repeated.lower - centre]),
+        np.concatenate([given.upper[:n_latent], repeated.upper - centre]),
+        np.concatenate([np.ones(n_latent), repeated.counts]),
+        row,
+    )

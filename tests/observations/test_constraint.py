@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
+from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian, Selection
 
 ETA, LS = 1.3, 0.8
@@ -116,7 +117,7 @@ def test_data_with_two_limits(pseudo):
     y, sigma = np.array([0.8, 0.3]), 0.3
     data = {
         "y": (column(0.0, 1.0), y, Gaussian(sigma)),
-        "bent": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
+        "curved": (column(0.9), None, Constraint(-1.0, 2.0, derivative=(0, 2))),
     }
     gp = GP
     if pseudo:
@@ -203,6 +204,25 @@ def test_no_draw_breaks_a_limit_by_more_than_the_nugget(kernel, constraint):
     assert values.std(axis=(0, 1)).min() > 100 * most
 
 
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_the_units_of_a_feature_do_not_matter(unit):
+    """Second derivatives have 16 decades of variance between these: round-off of 1e-6 at most."""
+    x, y = np.linspace(0, 1, 12), 2 * (np.linspace(0, 1, 12) - 0.4) ** 2
+    virtual = np.linspace(0, 1, 15)
+
+    def fitted(c):
+        data = {
+            "y": (column(*(c * x)), y, Gaussian(0.1)),
+            "curved": (column(*(c * virtual)), None, Constraint.convex()),
+            "down": (column(0.0), None, Constraint.decreasing()),
+        }
+        posterior = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.4 * c)).posterior(data)
+        moments = posterior.marginals(c * column(0.3, 1.2)).moments
+        return [posterior.log_marginal_likelihood.value, *moments.mean, *moments.sd]
+
+    np.testing.assert_allclose(fitted(unit), fitted(1.0), rtol=1e-4, atol=1e-5)
+
+
 def test_in_one_feature_of_two():
     """f' in feature 1 of an ARD kernel, with labels: one number by quadrature over (f, f')."""
     ls = np.array([0.8, 1.7])
@@ -214,6 +234,20 @@ def test_in_one_feature_of_two():
     cov = np.array([[ETA**2 + 1.0, cross], [cross, ETA**2 / ls[1] ** 2]])
     found = gp.posterior(data).log_marginal_likelihood.value
     assert found == pytest.approx(np.log(orthant(cov)), abs=EXACT)
+
+
+def test_one_output_of_two_by_a_column():
+    """Under PyMC's Coregion: output 1 increases, output 0 has a label; an orthant."""
+    B = np.array([[2.0, 0.9], [0.9, 1.2]])
+    kernel = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0])
+    gp = sg.SkewGP(cov_func=kernel * pm.gp.cov.Coregion(2, B=B, active_dims=[1]))
+    x, t = np.array([[0.0, 0.0]]), np.array([[0.5, 1.0]])
+    found = gp.posterior([(x, [1], BernoulliProbit()), (t, None, Constraint.increasing(0))])
+    k = joint_cov([0.5, 0.0], [1, 0]) / ETA**2
+    cross = B[0, 1] * k[0, 1]
+    cov = np.array([[B[1, 1] * k[0, 0], cross], [cross, B[0, 0] + 1.0]])
+    expected = np.log(orthant(cov))
+    assert found.log_marginal_likelihood.value == pytest.approx(expected, abs=EXACT)
 
 
 def test_the_first_of_two_functions():
@@ -257,6 +291,33 @@ def test_what_is_returned():
     assert "y_shape" not in posterior.predict(column(0.5), draws=5)["predictions"].data_vars
     alone = GP.posterior(column(0.5), likelihood=Constraint.increasing()).sample(20, 2)
     assert set(alone.children) == {"posterior", "sample_stats", "constant_data"}
+
+
+def test_an_update_of_data_or_of_virtual_points():
+    data = {
+        "dose": (column(0.0, 1.0), [0.1, 0.4], Gaussian(0.1)),
+        "shape": (column(0.5), None, Constraint.increasing()),
+    }
+    posterior = GP.posterior(data).update(column(2.0), [0.3], name="dose")
+    posterior = posterior.update(column(1.5), None, name="shape")
+    data["dose"] = (column(0.0, 1.0, 2.0), [0.1, 0.4, 0.3], Gaussian(0.1))
+    data["shape"] = (column(0.5, 1.5), None, Constraint.increasing())
+    expected = GP.posterior(data).log_marginal_likelihood.value
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
+
+
+def test_approximations():
+    """EP takes constraints; Laplace's mode would be at the limits."""
+    data = [
+        (column(0.0, 1.0), [0.8, 0.3], Gaussian(0.3)),
+        (column(0.6), None, Constraint.increasing()),
+    ]
+    posterior = GP.posterior(data)
+    found = ep_posterior(posterior.prior, data, None, column(0.5)).log_evidence
+    # One interval: EP is exact.
+    assert found == pytest.approx(posterior.log_marginal_likelihood.value, abs=1e-6)
+    with pytest.raises(ValueError, match="has only a nugget: use EP"):
+        laplace_posterior(posterior.prior, data, None, column(0.5))
 
 
 def test_a_function_of_arrays_has_bounds_but_no_derivatives():

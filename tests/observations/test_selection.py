@@ -204,12 +204,40 @@ def test_signs_of_both_functions_at_a_pseudo_point():
     assert found.value == pytest.approx(expected, abs=4 * found.std_error + 1e-9)
 
 
+def test_the_units_of_the_outcome_do_not_matter():
+    """In units of which there are a million: the density of two outcomes changes by their log."""
+    x, y, million = (0.0, 0.5, 1.2), np.array([0.4, NAN, -0.2]), 1e6
+    scale = np.array([million, 1.0])
+    posterior = sg.SkewGP(cov_func=KERNEL).posterior(
+        column(*x),
+        million * y,
+        likelihood=Selection(million * SIGMA, RHO),
+        coregion=scale[:, None] * B * scale,
+    )
+    expected = fitted(x, y)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(
+        expected.log_marginal_likelihood.value - 2 * np.log(million), abs=1e-6
+    )
+    found, wanted = (p.marginals(column(0.3)).moments.mean for p in (posterior, expected))
+    assert_allclose(found / scale, wanted, rtol=1e-6)
+    # Joint draws too: the selection keeps its spread beside the outcome's.
+    drawn = posterior.predict(column(0.3), draws=4000, chains=1, random_seed=1)["predictions"]["f"]
+    sd = expected.marginals(column(0.3)).moments.sd
+    assert_allclose(drawn.values[0].std(axis=0)[0] / scale, sd, rtol=5 / np.sqrt(4000))
+
+
 def test_coregion_of_low_rank():
     """One function twice: the selection is the outcome; B = w w'."""
     w = np.array([1.5, 0.5])
     posterior = fitted((0.0, 1.0), [0.4, NAN], coregion=np.outer(w, w))
     f = posterior.sample(200, 2, random_seed=1)["posterior"]["f"].values
     assert_allclose(f[..., 0] / 1.5, f[..., 1] / 0.5, atol=1e-5)
+
+
+def test_an_update_keeps_the_coregion():
+    found = fitted((0.0,), [0.4]).update(column(0.5), [NAN]).log_marginal_likelihood.value
+    expected = fitted((0.0, 0.5), [0.4, NAN]).log_marginal_likelihood.value
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_names():

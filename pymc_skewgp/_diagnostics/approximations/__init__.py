@@ -31,4 +31,7 @@ METHODS: dict[str, Callable[[Problem], Approximation]] = {
 # Those that take a prior with pseudo-points.
 SKEW_PRIOR_METHODS = ("exact", "lin_ess", "ep")
 
-__all__ = ["METHODS", "SKEW_PRIOR_METHODS", "Approximation", "Problem"]
+# Those that take any likelihood of one function.
+ROW_METHODS = ("exact", "lin_ess", "ep", "laplace")
+
+__all__ = ["METHODS", "ROW_METHODS", "SKEW_PRIOR_METHODS", "Approximation", "Problem"]

@@ -3,17 +3,21 @@
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr
 
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
-from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem, function_tree
+from pymc_skewgp._diagnostics.approximations.problem import (
+    Approximation,
+    Problem,
+    function_tree,
+    predicted_probability,
+)
 from pymc_skewgp._gaussian.truncated import truncated_mvn
-from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.gaussian_posterior import (
     GaussianPosterior,
     ep_posterior,
     laplace_posterior,
 )
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 
 
 def exact(problem: Problem) -> Approximation:
@@ -57,15 +61,15 @@ def _sampled(problem: Problem, method: str) -> Approximation:
 
 def ep(problem: Problem) -> Approximation:
     """Expectation propagation."""
-    found = ep_posterior(problem.prior, problem.X, problem.labels, problem.new, **problem.options)
+    data = problem.X, problem.labels, problem.new, problem.likelihood
+    found = ep_posterior(problem.prior, *data, **problem.options)
     return _gaussian(problem, found)
 
 
 def laplace(problem: Problem) -> Approximation:
     """Laplace's approximation at the mode of f."""
-    found = laplace_posterior(
-        problem.prior, problem.X, problem.labels, problem.new, **problem.options
-    )
+    data = problem.X, problem.labels, problem.new, problem.likelihood
+    found = laplace_posterior(problem.prior, *data, **problem.options)
     return _gaussian(problem, found)
 
 
@@ -77,10 +81,15 @@ def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
     start = n if problem.new.shape[0] else 0
     marginals = found.marginals()
     variance = marginals.variance[start:]
-    p = Probability(ndtr(found.mean[start:] / np.sqrt(1.0 + variance)), np.zeros(variance.size))
+    at = LatentMarginals(found.mean[start:, None], variance, np.ones(1), exact=True)
     return Approximation(
         marginals,
-        p,
-        function_tree(f[..., :n], f[..., n:], {"log_marginal_likelihood": found.log_evidence}),
+        predicted_probability(problem.likelihood, at),
+        function_tree(
+            f[..., :n],
+            f[..., n:],
+            {"log_marginal_likelihood": found.log_evidence},
+            problem.likelihood,
+        ),
         evidence=found.log_evidence,
     )

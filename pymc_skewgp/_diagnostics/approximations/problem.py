@@ -15,6 +15,7 @@ from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.datatree import as_datatree
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
@@ -94,14 +95,15 @@ class Problem:
 
 
 class Approximation(NamedTuple):
-    """What a method says of f and of labels.
+    """What a method says of f and of new data.
 
     Attributes
     ----------
     marginals : Marginals
         Of f at the data and then at the new points.
     probability : Probability
-        P(y = 1) at the new points; without any, at the data.
+        P(y = 1), or what probabilities the likelihood predicts, shape (t,) or (t, k), at the new
+        points; without any, at the data.
     tree : DataTree
         Draws: ``posterior`` with f at the data, and with new points ``predictions`` with f and p
         there.
@@ -121,11 +123,29 @@ class Approximation(NamedTuple):
     drawing: float | None = None
 
 
-def function_tree(f: FloatArray, new: FloatArray, attrs: dict[str, Any]) -> DataTree:
+def predicted_probability(likelihood: Likelihood, at: LatentMarginals) -> Probability:
+    """The probabilities that a likelihood predicts at each point, (t,) or (t, k); k may be 0."""
+    found = likelihood.predictive_summary(at)
+    names = [name for name in found if name.startswith("p_") and f"{name}_se" in found]
+    if len(names) == 1:
+        return Probability(found[names[0]], found[f"{names[0]}_se"])
+    nothing = np.zeros((at.size, 0))
+    value, error = (
+        np.column_stack([nothing, *(found[f"{name}{suffix}"] for name in names)])
+        for suffix in ("", "_se")
+    )
+    return Probability(value, error)
+
+
+def function_tree(
+    f: FloatArray, new: FloatArray, attrs: dict[str, Any], likelihood: Likelihood
+) -> DataTree:
     """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t)."""
     groups = {"posterior": {"f": f}}
     if new.shape[-1]:
-        groups["predictions"] = {"f": new, "p": ndtr(new)}
+        groups["predictions"] = {"f": new}
+        if isinstance(likelihood, BernoulliProbit):
+            groups["predictions"]["p"] = ndtr(new)
     return as_datatree(
         groups,
         dims={"f": ["obs_id"]},

@@ -19,13 +19,20 @@ class FactoredCovariance:
         F, with F F' the covariance.
     matrix : ndarray, shape (q, q), optional
         F F', where the caller has it.
+    units : ndarray, shape (q,), optional
+        What each value is to be measured in where round-off counts. Default the same for all.
     """
 
-    def __init__(self, factor: FloatArray, matrix: FloatArray | None = None) -> None:
-        self.factor, self._matrix = factor, matrix
+    def __init__(
+        self,
+        factor: FloatArray,
+        matrix: FloatArray | None = None,
+        units: FloatArray | None = None,
+    ) -> None:
+        self.factor, self._matrix, self.units = factor, matrix, units
 
     @classmethod
-    def of_kernel(cls, matrix: FloatArray) -> "FactoredCovariance":
+    def of_kernel(cls, matrix: FloatArray, units: FloatArray | None = None) -> "FactoredCovariance":
         """From a kernel's matrix, factorised at its numerical rank.
 
         Raises
@@ -34,9 +41,20 @@ class FactoredCovariance:
             When the matrix is not positive semidefinite.
         """
         matrix = linalg.symmetric(matrix)
-        factor = linalg.low_rank_factor(matrix)
-        _refuse_indefinite(matrix, factor)
-        return cls(factor, matrix)
+        measured = matrix if units is None else matrix / units / units[:, None]
+        factor = linalg.low_rank_factor(measured)
+        _refuse_indefinite(measured, factor)
+        return cls(factor if units is None else units[:, None] * factor, matrix, units)
+
+    def conditioned(self, matrix: FloatArray) -> "FactoredCovariance":
+        """The covariance `matrix` that is left of this one, to round-off of this one's size."""
+        before, measured = self.diagonal(), matrix
+        if self.units is not None:
+            before, measured = before / self.units**2, matrix / self.units / self.units[:, None]
+        largest = max(float(measured.diagonal().max()), 1e-300)
+        factor = linalg.low_rank_factor(measured, min(1e-13 * float(before.max()) / largest, 1.0))
+        whole = factor if self.units is None else self.units[:, None] * factor
+        return FactoredCovariance(whole, matrix, self.units)
 
     @property
     def rank(self) -> int:

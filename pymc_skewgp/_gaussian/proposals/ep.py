@@ -78,6 +78,7 @@ def fit_ep(
     tol: float = 1e-3,
     max_sweeps: int = 200,
     start: EPResult | None = None,
+    count: FloatArray | None = None,
 ) -> EPResult:
     r"""Parallel EP, damped and accelerated.
 
@@ -103,6 +104,8 @@ def fit_ep(
         Sweeps after which to stop all the same.
     start : EPResult, optional
         Of a similar problem, whose sites to begin with: a half or a third of the sweeps.
+    count : ndarray, shape (n,), optional
+        Rows that each row stands for, where `cov` is a `RepeatedCovariance`.
 
     Returns
     -------
@@ -169,7 +172,10 @@ def fit_ep(
             EPConvergenceWarning,
             stacklevel=2,
         )
-    log_prob = float(_log_scales(cavities, tau, nu)[bounded].sum()) + product.log_constant
+    log_scales = _log_scales(cavities, tau, nu)
+    if count is not None:
+        log_scales = count * log_scales
+    log_prob = float(log_scales[bounded].sum()) + product.log_constant
     return EPResult(
         tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual
     )

@@ -35,7 +35,7 @@ from pymc_skewgp._gaussian.proposals.runs import (
     run_once,
     temper_in_batches,
 )
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -54,6 +54,8 @@ class RectangleSampler:
         Thresholds of the escalation policy.
     """
 
+    is_rectangle = True  # one interval a row
+
     def __init__(
         self,
         cov: Covariance,
@@ -63,7 +65,7 @@ class RectangleSampler:
     ) -> None:
         self.cov, self.settings = cov, settings
         self.lower, self.upper = row_limits(lower, upper, cov.size)
-        self._wider: dict[Goal, tuple[TwistedProposal, Estimate]] = {}
+        self._wider: dict[Goal, tuple[Proposal, Estimate]] = {}
 
     @property
     def size(self) -> int:
@@ -81,7 +83,7 @@ class RectangleSampler:
         return fit_ep(self.cov, self.lower, self.upper, tol=self.settings.ep_tolerance)
 
     @cached_property
-    def first(self) -> TwistedProposal:
+    def first(self) -> Proposal:
         """The first rung's proposal."""
         return self._twist(self.settings.first)
 
@@ -147,16 +149,16 @@ class RectangleSampler:
         slope = ep_gradient(self.cov, self.ep, self.lower, self.upper).cov.diagonal()
         return float(2.0 * abs(self.cov.jitter * (slope @ self.cov.diagonal())))
 
-    def _twist(self, rung: Rung) -> TwistedProposal:
+    def _twist(self, rung: Rung) -> Proposal:
         return rung.twist(self.cov, self.ep, self.lower, self.upper)
 
-    def _pick_wider(self, goal: Goal) -> tuple[TwistedProposal, Estimate]:
+    def _pick_wider(self, goal: Goal) -> tuple[Proposal, Estimate]:
         """The wider proposal whose pilot run does best, and that run, which is not used again."""
         if goal not in self._wider:
             settings = self.settings
             rng = np.random.default_rng(settings.pilot_seed)
 
-            def pilot(rung: Rung) -> tuple[tuple[TwistedProposal, Estimate], float]:
+            def pilot(rung: Rung) -> tuple[tuple[Proposal, Estimate], float]:
                 proposal = self._twist(rung)
                 estimate = run_once(proposal, settings.pilot_draws, rng).log_prob
                 return (proposal, estimate), pilot_score(estimate, goal)

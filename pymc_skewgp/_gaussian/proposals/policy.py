@@ -14,6 +14,7 @@ import numpy as np
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.points import random_points
 from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist
 from pymc_skewgp._gaussian.weights import UNRELIABLE_K, Estimate, IntArray, scaled_weights
 from pymc_skewgp._validation import FloatArray
@@ -251,9 +252,7 @@ def first_accepted[T](rungs: Iterable[Rung], run: Callable[[Rung], tuple[T, floa
     return best
 
 
-def pilot_log_weights(
-    proposal: TwistedProposal, n_draws: int, rng: np.random.Generator
-) -> FloatArray:
+def pilot_log_weights(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Log weights of a run whose draws nobody sees, with plain random points."""
     points = random_points(proposal.n_dims, n_draws, rng)
     return proposal.draw(points, overwrite_points=True)[1]

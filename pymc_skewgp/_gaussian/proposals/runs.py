@@ -12,9 +12,7 @@ import numpy as np
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.points import mirrored_points, uniform_points
 from pymc_skewgp._gaussian.proposals.policy import SamplerSettings
-from pymc_skewgp._gaussian.proposals.tempering import temper
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
-from pymc_skewgp._gaussian.proposals.unseen import unseen_share
+from pymc_skewgp._gaussian.proposals.tempering import Proposal, temper
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
@@ -63,7 +61,7 @@ class SamplingResult:
     replicate: IntArray
 
 
-def _points(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
+def _points(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Points for `n_draws` draws or a few more, in replicates of equal, even size.
 
     Without a leading direction half of each replicate mirrors the other half: what EP's Gaussian
@@ -90,7 +88,7 @@ def n_points(n_draws: int, n_rows: int) -> int:
     return max(n_draws, _EVEN_DRAWS) if even else n_draws
 
 
-def run_once(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) -> Run:
+def run_once(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> Run:
     """A run of `n_draws`, or a few more, in 16 replicates.
 
     Raises
@@ -109,10 +107,10 @@ def run_once(proposal: TwistedProposal, n_draws: int, rng: np.random.Generator) 
     return Run(u, log_weights, estimate)
 
 
-def _estimate(proposal: TwistedProposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
+def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
     """Log of the mean weight; its error allows for what all replicates may have missed."""
     estimate = replicate_estimate(log_weights, n_replicates)
-    unseen = unseen_share(proposal, log_weights.size)
+    unseen = proposal.unseen_share(log_weights.size)
     return estimate._replace(std_error=float(np.hypot(estimate.std_error, unseen)))
 
 
@@ -126,7 +124,7 @@ def kept(run: Run, n_draws: int, log_prob: Estimate, method: str) -> SamplingRes
 
 def more_batches(
     run: Run,
-    proposal: TwistedProposal,
+    proposal: Proposal,
     rng: np.random.Generator,
     wanted: float,
     max_doubled: int,
@@ -143,7 +141,7 @@ def more_batches(
 
 
 def temper_in_batches(
-    proposal: TwistedProposal,
+    proposal: Proposal,
     n_draws: int,
     rng: np.random.Generator,
     wanted: float,

@@ -6,12 +6,12 @@ Carlo sampler (Del Moral, Doucet & Jasra 2006) follows it, with moves that leave
 and meet only w^b, whose log varies by a few nats whatever the dimension.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.weights import (
     log_mean_exp,
     pareto_k,
@@ -29,6 +29,30 @@ _FREE_STAGES = 30
 _FORGOTTEN = 0.2  # moves go on until this share of the start is left ...
 _MAX_MOVES = 8  # ... or so many were made
 _ACCEPTANCE = 0.35  # near the best for random-walk moves on a few effective dimensions
+
+
+class Proposal(Protocol):
+    """A map from uniform points to draws with weights: of rows, or of what they depend on."""
+
+    @property
+    def n_dims(self) -> int:
+        """Uniforms needed for one draw."""
+        ...
+
+    @property
+    def first(self) -> TabulatedDensity | None:
+        """What a leading direction is drawn from."""
+        ...
+
+    def draw(
+        self, points: FloatArray, *, overwrite_points: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Draws as columns, and their log weights, whose mean weight is the probability."""
+        ...
+
+    def unseen_share(self, n_draws: int) -> float:
+        """Relative error of the probability from tails that `n_draws` draws hardly meet."""
+        ...
 
 
 class TemperedDraws(NamedTuple):
@@ -57,13 +81,13 @@ class TemperedDraws(NamedTuple):
 
 
 def temper(
-    proposal: TwistedProposal, points: FloatArray, n_replicates: int, rng: np.random.Generator
+    proposal: Proposal, points: FloatArray, n_replicates: int, rng: np.random.Generator
 ) -> TemperedDraws:
     """Run `n_replicates` sequential Monte Carlo samplers side by side.
 
     Parameters
     ----------
-    proposal : TwistedProposal
+    proposal : Proposal
         Where the bridge starts.
     points : ndarray, shape (n_dims, n_draws)
         Uniform starting points, as many for each replicate.

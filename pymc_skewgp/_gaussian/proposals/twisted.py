@@ -26,6 +26,7 @@ from pymc_skewgp._gaussian.proposals.leading import (
 )
 from pymc_skewgp._gaussian.proposals.site_ratio import log_site_ratio
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
+from pymc_skewgp._gaussian.proposals.unseen import unseen_share
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
@@ -135,6 +136,10 @@ class TwistedProposal:
                 log_weights += log_mass
                 log_weights += (square[k] * centre - linear[k]) * centre
         return u, log_weights
+
+    def unseen_share(self, n_draws: int) -> float:
+        """Relative error of the probability from tails that `n_draws` draws hardly meet."""
+        return unseen_share(self, n_draws)
 
     def log_weights_of(self, u: FloatArray) -> FloatArray:
         """Log weights of given points: target density over proposal density, as `draw` returns.

@@ -6,11 +6,15 @@ under the proposal, and where that Gaussian's tail of probability 1 / n_draws be
 a known function of it.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.proposals.site_ratio import log_site_ratio
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+
+if TYPE_CHECKING:
+    from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
 
 # Gauss-Legendre rule for a tail, over so many deviations: beyond them nothing is left of it.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -22,7 +26,7 @@ _HARD, _CORNER = 0.02, 0.5
 _IDLE = 0.05  # share of its variance that the site of a limit takes, below which it hardly matters
 
 
-def unseen_share(proposal: TwistedProposal, n_draws: int) -> float:
+def unseen_share(proposal: "TwistedProposal", n_draws: int) -> float:
     r"""Relative error of the probability from tails that `n_draws` draws hardly meet.
 
     For each coordinate, with the weight :math:`w(c)` of its own step as a function of its centre

@@ -17,7 +17,7 @@ from pymc_skewgp._gaussian.proposals.policy import (
     pilot_log_weights,
     steps_to_forget,
 )
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._gaussian.rectangle import draws_by
 from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
 from pymc_skewgp._gaussian.univariate import draw_truncated
@@ -100,7 +100,7 @@ def independent_draws(
 
 
 def _chain_ends(
-    proposal: TwistedProposal, n_chains: int, steps: int, rng: np.random.Generator
+    proposal: Proposal, n_chains: int, steps: int, rng: np.random.Generator
 ) -> FloatArray:
     """Last states (n_chains, n) of chains of independence Metropolis started at a proposal each."""
     state, log_weight = proposal.draw(random_points(proposal.n_dims, n_chains, rng))

@@ -123,7 +123,10 @@ def _join(
             if uses_values(spread, candidate, []) or why_not_affine(mean, joint) is not None:
                 return None
             continue
-        y = recognised(model, child)
+        try:
+            y = recognised(model, child)
+        except NotConjugateError:  # of a kind that is known, but for its limits or trials
+            return None
         if y is None or outside_predictor(y.rows, candidate):
             return None
         if why_not_affine(y.rows.predictor, joint) is not None:

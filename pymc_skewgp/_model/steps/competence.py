@@ -24,7 +24,7 @@ _PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, pymc_skewgp._e
 
 
 class Asked(NamedTuple):
-    """The model that a variable belongs to, whether its sampling is to be quiet, and steps so far.
+    """The model that a variable belongs to, and what its user asked of ``pm.sample``.
 
     Attributes
     ----------
@@ -32,18 +32,22 @@ class Asked(NamedTuple):
     quiet : bool
     assigned : set of TensorVariable
         Value variables for which the user gave steps.
+    options : dict
+        Arguments for step methods, by their names.
     """
 
     model: pm.Model
     quiet: bool
     assigned: set[Any]
+    options: dict[str, Any]
 
 
 def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     """Whether `ConjugateStep` samples a free random variable of the model that asks.
 
     So it does with SkewGP variables, and, unless the user chose steps for these, with the Gaussian
-    variables of their blocks and with hyperparameters that nothing else depends on.
+    variables of their blocks and with hyperparameters that nothing else depends on. Options for
+    NUTS leave it the hyperparameters.
 
     Warns
     -----
@@ -68,7 +72,18 @@ def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
     functions = [x for x in block.members if is_function(x)]
     if any(asked.model.rvs_to_values[x] in asked.assigned for x in functions):
         return False
-    return rv in block.members or is_claimed(asked.model, block, rv)
+    # Options for NUTS without a variable for NUTS would be an error.
+    nuts = "nuts" in asked.options
+    if rv in block.members:
+        return not nuts or _are_others(asked.model)
+    collapse = asked.options.get("conjugate", {}).get("collapse", True)
+    return collapse and not nuts and is_claimed(asked.model, block, rv)
+
+
+def _are_others(model: pm.Model) -> bool:
+    """Whether a model has variables that are in no block."""
+    members = [x for block in find_blocks(model) for x in block.members]
+    return any(rv not in members for rv in model.free_RVs)
 
 
 def _say_why(name: str, error: NotConjugateError, asked: Asked, has_grad: bool) -> None:
@@ -93,10 +108,11 @@ def who_asks(rv: Any) -> Asked | None:
     PyMC asks a step method for its competence with the variable alone, and a variable does not know
     its model. The model in context is it, as a rule; for ``pm.sample(model=...)`` outside of any
     context it is the one that PyMC's `assign_step_methods` is at work on, up the stack, as are the
-    variables that have steps already. ``quiet`` is an argument of ``pm.sample``, farther up.
+    variables that have steps already. ``quiet`` and options are arguments of ``pm.sample``, farther
+    up.
     """
     candidates = [pm.Model.get_context(error_if_none=False)]
-    quiet, assigned = False, set()
+    quiet, assigned, options = False, set(), {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "assign_step_methods":
@@ -106,9 +122,10 @@ def who_asks(rv: Any) -> Asked | None:
             "pymc.sampling.mcmc"
         ):
             quiet = bool(frame.f_locals.get("quiet", False))
+            options = frame.f_locals.get("kwargs", {})
             break
         frame = frame.f_back
     for model in candidates:
         if isinstance(model, pm.Model) and rv in model.free_RVs:
-            return Asked(model, quiet, assigned)
+            return Asked(model, quiet, assigned, options)
     return None

@@ -1,4 +1,4 @@
-"""`ConjugateStep`: near-independent draws of a SkewGP under probit observations."""
+"""`ConjugateStep`: near-independent draws of SkewGPs and what is jointly Gaussian with them."""
 
 from dataclasses import field
 from functools import partial
@@ -25,22 +25,38 @@ class ConjugateStepState(StepMethodState):
 
 
 class ConjugateStep(SUNStep):
-    r"""Exact conjugate step for a latent function f of `SkewGP.prior` under probit observations.
+    r"""Exact conjugate step for latent functions of `SkewGP.prior` and what is Gaussian with them.
 
-    Given everything else, f has a unified skew-normal distribution: f given u is Gaussian, with
-    u a truncated Gaussian of one row for each latent dimension and each observation. A step draws
-    u given f exactly, moves u by independence Metropolis, and draws f given u. The proposal is the
+    Latent functions, Gaussian random effects and coefficients of a linear mean that enter the
+    predictors of the observations affinely are, given everything else, one unified skew-normal
+    vector f: a *block*. The step draws it as one, and the components are the variables of the
+    trace. Given u, a truncated Gaussian of one row for each latent dimension and each interval
+    among the observations, f is Gaussian; points among them (normal data, uncensored values) are
+    conditioned on exactly. A step moves u by independence Metropolis and draws f given u; where
+    something else has moved f or what it depends on, u is first drawn given f. The proposal is the
     sequential sampler twisted by expectation propagation at the current hyperparameters, so close
     to the target that 90 to 99 % are accepted as a rule. While nothing but f changes, u is kept
     and draws are made in blocks: tens of microseconds each.
 
     ``pm.sample`` picks it by itself for a `UnifiedSkewNormal` variable (as ``SkewGP.prior`` makes)
-    all of whose children are observed `BernoulliProbit` variables, or ``pm.Bernoulli`` ones with
-    ``p=pm.math.invprobit(eta)``, with eta affine in f. Hyperparameters go to NUTS in the same run.
-    But f all but determines those of a smooth kernel, and a chain that only alternates mixes
-    slowly: between u and f the step moves hyperparameters itself, with f integrated out, by slice
-    sampling of :math:`p(\theta) N(u; 0, G_\theta) / \Phi_s(\gamma; \Gamma_\theta)`. There u is
-    what Murray & Adams call surrogate data, and the noisy predictor behind it stays as it is.
+    all of whose children are observed with a likelihood of rows: `BernoulliProbit`,
+    ``pm.Bernoulli`` or ``pm.Binomial`` with ``p=pm.math.invprobit(eta)``, ``pm.OrderedProbit``,
+    ``pm.Normal``, ``pm.MvNormal``, ``pm.Censored(pm.Normal.dist(...))``, `IntervalNormal`,
+    `PreferenceProbit`, `ChoiceProbit`, `MultinomialProbit`, with predictors affine in f. With it
+    go
+
+    * all ``pm.Normal``, ``pm.MvNormal`` and ``pm.ZeroSumNormal`` variables that nothing else than
+      such predictors, or the means of other variables of the block, depends on;
+    * up to eight hyperparameters of kernels, noise, cut-points and the like on which nothing else
+      depends. If there are more, if other variables depend on them, or if ``pm.sample`` is given
+      options for NUTS (``target_accept``, ``nuts``), NUTS samples them given f, and the step moves
+      them all the same.
+
+    Hyperparameters move with f integrated out, because f all but determines those of a smooth
+    kernel: by slice sampling of :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
+    \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call
+    surrogate data, and the noisy predictor behind it stays as it is; where cut-points move, it
+    keeps its place between them.
 
     Where f has other children (another likelihood, a potential, masked labels), a line of PyMC's
     log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
@@ -49,16 +65,17 @@ class ConjugateStep(SUNStep):
 
     Parameters
     ----------
-    vars : variable or list of one variable
-        f.
+    vars : variable or list of variables
+        Functions, Gaussian variables of their blocks, hyperparameters. Those of a block that are
+        not listed are left to other steps, and are given for this one.
     n_proposals : int, default 16
         Proposals between two draws of f when hyperparameters have moved: their cost hardly grows
         with their number. With fixed hyperparameters as many of them as the acceptance rate asks
         for, one as a rule.
     collapse : bool, default True
-        Whether to move hyperparameters too, f integrated out: continuous variables that the mean,
-        kernel or pseudo-points of f depend on, at most eight entries a step. ``repr(step)`` names
-        them.
+        Whether to move hyperparameters too that are not in `vars`: continuous variables that the
+        prior or the rows of the block depend on, at most eight entries a step. ``repr(step)`` names
+        them. ``pm.sample(conjugate={"collapse": False})`` leaves them to NUTS.
     model : pymc.Model, optional
         Default the model in context.
     rng, initial_point, compile_kwargs, blocked
@@ -73,15 +90,16 @@ class ConjugateStep(SUNStep):
     Warns
     -----
     InexactStepWarning
-        Where the pseudo-points' part of u was picked by weight, because rejection found no exact
-        draw: dozens of pseudo-points that are close to each other.
+        Where a part of u was picked by weight, because rejection found no exact draw: dozens of
+        pseudo-points that are close to each other, or of observations that share noise.
 
     Notes
     -----
     Sample statistics: ``accept``, share of the proposals accepted; ``log_weight``, log of target
     over proposal density at the state, less that of the mean: a large value is a state that the
     chain is slow to leave; ``relative_ess``, effective sample size of the proposals over their
-    number; ``refreshed``, whether u was drawn from f because hyperparameters had changed.
+    number; ``refreshed``, whether u was drawn from f because others had changed what it depends
+    on. Where there are several blocks these are means over them.
 
     Options reach a step that ``pm.sample`` made as ``pm.sample(conjugate={"n_proposals": 4})``.
 
@@ -91,7 +109,9 @@ class ConjugateStep(SUNStep):
        arXiv:2005.12987.
     .. [2] J. H. Albert & S. Chib (1993), Bayesian analysis of binary and polychotomous response
        data, doi:10.1080/01621459.1993.10476321.
-    .. [3] I. Murray & R. P. Adams (2010), Slice sampling covariance hyperparameters of latent
+    .. [3] M. K. Cowles (1996), Accelerating Monte Carlo Markov chain convergence for
+       cumulative-link generalized linear models, doi:10.1007/BF00162520.
+    .. [4] I. Murray & R. P. Adams (2010), Slice sampling covariance hyperparameters of latent
        Gaussian models, arXiv:1006.0868.
 
     Examples
@@ -106,6 +126,19 @@ class ConjugateStep(SUNStep):
     ...     idata = pm.sample(100, chains=1, progressbar=False, quiet=True, random_seed=1)
     >>> bool(idata.sample_stats["accept"].mean() > 0.8)
     True
+
+    An additive model with effects of groups, drawn as one:
+
+    >>> with pm.Model():
+    ...     gp1 = SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[0]))
+    ...     gp2 = SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[1]))
+    ...     x = np.column_stack([X[:, 0], X[::-1, 0] ** 2])
+    ...     b = pm.Normal("b", 0.0, 1.0, shape=2)
+    ...     eta = gp1.prior("f1", x) + gp2.prior("f2", x) + b[np.array([0, 0, 1, 1, 1])]
+    ...     y = BernoulliProbit("y", eta, observed=[0, 0, 1, 1, 1])
+    ...     idata = pm.sample(100, chains=1, progressbar=False, quiet=True, random_seed=1)
+    >>> sorted(idata.posterior.data_vars)
+    ['b', 'f1', 'f2']
     """
 
     name = "conjugate"

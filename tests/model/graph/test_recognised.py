@@ -271,6 +271,15 @@ def test_what_must_be_known():
     assert refused(trials).reason == "the numbers of trials of y are random."
 
 
+def test_a_neighbour_that_is_not_known_leaves_the_block_alone():
+    """`b` stays out of the block: its other child is no likelihood of this package."""
+    with pm.Model() as model:
+        f, b = prior(X[:N]), pm.Normal("b")
+        pm.Normal("y", f + b, 1.0, observed=VALUES)
+        pm.Censored("z", pm.Normal.dist(b, 1.0), pm.Normal("low"), None, observed=VALUES)
+    assert analyse(model, f).names == ["f"]
+
+
 def test_other_distributions_within_censoring():
     error = refused(
         lambda f: pm.Censored("y", pm.Laplace.dist(f, 1.0), 0.0, None, observed=abs(VALUES))
