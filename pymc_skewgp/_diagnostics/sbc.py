@@ -192,6 +192,8 @@ def _prior_and_form(
     gp: SkewGP, X: FloatArray, y: Any, likelihood: Any, point: Mapping[str, Any]
 ) -> tuple[Prior, DataSet]:
     """The prior, and data of the form that is simulated."""
+    if isinstance(likelihood, Likelihood) and not likelihood.has_data:
+        raise ValueError(f"{likelihood!r} has no data to simulate: it is a statement about f.")
     form = np.zeros(X.shape[0]) if y is None else y
     try:
         posterior = gp.posterior(X, form, point=point, likelihood=likelihood)
@@ -244,6 +246,7 @@ def _as_tree(found: dict[str, FloatArray], form: DataSet, attrs: dict[str, Any])
     from arviz_base import from_dict
 
     functions = [form.likelihood.function_dim] if found["f"].ndim == 3 else []
+    known = form.likelihood.coords(form.y)
     tree = from_dict(
         {
             "prior_sbc": {name: block[None] for name, block in found.items()},
@@ -253,7 +256,7 @@ def _as_tree(found: dict[str, FloatArray], form: DataSet, attrs: dict[str, Any])
         coords={
             "obs_id": np.arange(form.X.shape[0]),
             "feature": np.arange(form.X.shape[1]),
-            **{name: np.arange(found["f"].shape[2]) for name in functions},
+            **{name: known.get(name, np.arange(found["f"].shape[2])) for name in functions},
         },
         check_conventions=False,
     )

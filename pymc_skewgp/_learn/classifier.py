@@ -101,10 +101,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off.
 
-    The named kernels have flat priors (but with ``multi_class="exact"``): their hyperparameters maximise the marginal likelihood, and
-    on labels that are perfectly separable the variance has no maximum (the search ends at a
-    thousand times its start). Pseudo-points have a prior that keeps them apart, the volume of their
-    correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
+    But for ``multi_class="exact"`` the named kernels have flat priors: their hyperparameters
+    maximise the marginal likelihood, and on labels that are perfectly separable the variance has no
+    maximum (the search ends at a thousand times its start). Pseudo-points have a prior that keeps
+    them apart, the volume of their correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
     bounds of the search or a search that has not converged: see ``hyperparameters_.flat``,
     ``at_bound`` and ``converged``. A kernel with priors is a function of the number of features::
 

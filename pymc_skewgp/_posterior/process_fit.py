@@ -23,6 +23,7 @@ from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import (
     covariance_of,
+    function_units,
     log_prob_of_signs,
     mean_of,
     variances_of,
@@ -185,7 +186,12 @@ class ProcessFit:
     ) -> FloatArray:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        factor = linalg.low_rank_factor(covariance)
+        units = function_units(self._prior, covariance.shape[0])
+        if units is None:
+            factor = linalg.low_rank_factor(covariance)
+        else:
+            measured = covariance / units / units[:, None]
+            factor = units[:, None] * linalg.low_rank_factor(measured)
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
         return f.T.reshape(*shape, -1)

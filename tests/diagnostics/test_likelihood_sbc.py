@@ -70,6 +70,61 @@ def bounds(f, rng):
     return np.column_stack([low, high])
 
 
+PAIRS = np.array([DESIGN.choice(N, 2, replace=False) for _ in range(30)])
+SETS = np.array([DESIGN.choice(N, 4, replace=False) for _ in range(14)])
+SETS[::3, 3] = -1  # smaller ones
+
+
+def utilities(f, items, rng):
+    """With noise, in each observation anew; of nobody the smallest there is."""
+    found = f[items] + 0.6 * rng.standard_normal(items.shape)
+    return np.where(items < 0, -np.inf, found)
+
+
+def duels(f, rng):
+    """Winners first; the third column says whether neither was ahead by .5."""
+    first, second = utilities(f, PAIRS, rng).T
+    ordered = np.where((first > second)[:, None], PAIRS, PAIRS[:, ::-1])
+    return np.column_stack([ordered, np.abs(first - second) < 0.5])
+
+
+def duels_of_fixed_items(f, rng):
+    """Each item has one utility, in all its duels."""
+    found = f + 0.6 * rng.standard_normal(N)
+    return np.where((found[PAIRS[:, 0]] > found[PAIRS[:, 1]])[:, None], PAIRS, PAIRS[:, ::-1])
+
+
+def rankings(f, rng, factor=1.0):
+    order = np.argsort(-utilities(factor * f, SETS, rng), axis=1)
+    return np.take_along_axis(SETS, order, axis=1)
+
+
+def choices(f, rng):
+    """The chosen one first, the others in their old order."""
+    rows = []
+    for items, best in zip(SETS, utilities(f, SETS, rng).argmax(axis=1), strict=True):
+        rows.append([items[best], *np.delete(items, best)])
+    return np.array(rows)
+
+
+def classes(f, rng):
+    return (f + rng.standard_normal(f.shape)).argmax(axis=1)
+
+
+NOISES = np.array([[1.0, 0.4, 0.0], [0.4, 0.8, -0.3], [0.0, -0.3, 1.5]])
+
+
+def classes_of_correlated_noise(f, rng):
+    return (f + rng.multivariate_normal(np.zeros(3), NOISES, N)).argmax(axis=1)
+
+
+def selected(f, rng):
+    """An outcome is seen where the second function is positive; their noises are correlated."""
+    e = rng.standard_normal((2, N))
+    outcome = f[:, 0] + 0.5 * e[0]
+    return np.where(f[:, 1] + 0.6 * e[0] + 0.8 * e[1] > 0, outcome, np.nan)
+
+
 CASES = {
     "BernoulliProbit": Case(likelihoods.BernoulliProbit(), labels),
     "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
@@ -77,6 +132,21 @@ CASES = {
     "BinomialProbit": Case(likelihoods.BinomialProbit(TRIALS), successes),
     "CensoredGaussian": Case(likelihoods.CensoredGaussian(0.5, lower=-0.8, upper=1.5), censored),
     "CensoredGaussian: bounds": Case(likelihoods.CensoredGaussian(0.5), bounds, np.zeros((N, 2))),
+    "Preference: ties": Case(
+        likelihoods.Preference(0.6, threshold=0.5), duels, np.pad(PAIRS, ((0, 0), (0, 1)))
+    ),
+    "Preference: noise of items": Case(
+        likelihoods.Preference(0.6, noise="item"),
+        duels_of_fixed_items,
+        np.sort(PAIRS, axis=1),  # no winners in a circle
+    ),
+    "Choice": Case(likelihoods.Choice(0.6), choices, SETS),
+    "Ranking": Case(likelihoods.Ranking(0.6), rankings, SETS),
+    "MultinomialProbit": Case(likelihoods.MultinomialProbit(3), classes),
+    "MultinomialProbit: correlated noise": Case(
+        likelihoods.MultinomialProbit(noise_cov=NOISES), classes_of_correlated_noise
+    ),
+    "Selection": Case(likelihoods.Selection(0.5, 0.6), selected),
 }
 
 
@@ -115,6 +185,9 @@ def test_places_are_uniform(name, s):
 
 
 WRONG = {
+    "Ranking: less noise": CASES["Ranking"]._replace(
+        simulate=lambda f, rng: rankings(f, rng, factor=4.0)
+    ),
     "OrderedProbit: more noise": CASES["OrderedProbit"]._replace(
         simulate=lambda f, rng: categories(f, rng, factor=2.5)
     ),
@@ -182,6 +255,44 @@ class TestArguments:
             "log_likelihood": ("chain", "draw"),
         }
         assert sg.coverage(self.run(), var="log_likelihood")["mean"].dims == ("prob",)
+
+    def test_several_functions(self):
+        """Named as the likelihood names them; data of all of them."""
+        kinds = likelihoods.MultinomialProbit(categories=["a", "b", "c"])
+        seen = []
+
+        def watch(problem):
+            seen.append(problem)
+            return METHODS["exact"](problem)
+
+        found = self.run(likelihood=kinds, method=watch)["prior_sbc"]
+        assert found["f"].dims == ("chain", "draw", "obs_id", "category")
+        assert found["f_mean"].dims == ("chain", "draw", "category")
+        assert found["log_likelihood"].dims == ("chain", "draw")
+        assert found["category"].values.tolist() == ["a", "b", "c"]
+        assert set(np.unique([problem.labels for problem in seen])) == {0, 1, 2}
+
+    def test_items_that_are_compared(self):
+        """The pairs of `y`, with other winners."""
+        seen = []
+
+        def watch(problem):
+            seen.append(problem.labels)
+            return METHODS["exact"](problem)
+
+        found = self.run(PAIRS, likelihood=likelihoods.Preference(0.5), method=watch)["prior_sbc"]
+        assert found["f"].shape == (1, 3, N)
+        for labels in seen:
+            np.testing.assert_array_equal(np.sort(labels, axis=1), np.sort(PAIRS, axis=1))
+        assert not np.array_equal(seen[0], seen[1])
+
+    def test_data_that_zeros_do_not_stand_for(self):
+        with pytest.raises(ValueError, match=r"form that is simulated\. y must have"):
+            self.run(likelihood=likelihoods.Ranking())
+
+    def test_statements_without_data(self):
+        with pytest.raises(ValueError, match=r"Constraint.* has no data to simulate"):
+            self.run(likelihood=likelihoods.Constraint.bounds(lower=0.0))
 
     def test_simulate_is_a_function(self):
         with pytest.raises(TypeError, match="simulate must be a function of f and rng, got 3"):

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from arviz_stats.base import array_stats
 from pymc.distributions.transforms import ordered
+from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_skewgp as sg
 
@@ -28,6 +30,8 @@ FIRST, SECOND = np.array([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
 TRIALS = np.array([1, 2, 3, 1, 4, 0])
 LOG_SIGMA, LOG_THRESHOLD = (np.log(0.6), 0.3), (np.log(0.7), 0.4)
 LIMITS = (-0.5, 1.5)
+GROUP, LOG_TAU = np.array([0, 1, 0, 1, 1, 0]), (np.log(0.8), 0.4)
+SETS = np.array([[0, 1, 2], [3, 4, 5], [0, 2, 4], [1, 3, 5], [5, 0, 3]])
 CUTS, CUTS_SD = np.array([-0.8, 0.7]), 0.4
 
 
@@ -111,6 +115,52 @@ def simulate_preference(f, theta, rng):
     return np.where(np.abs(difference) < threshold, 0, np.sign(difference)).astype(int)
 
 
+def second_function():
+    return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0)).prior("g", X[:, None])
+
+
+def draw_second_function(n, rng):
+    cov = np.exp(-0.5 * ((X[:, None] - X) / 2.0) ** 2) + 1e-8 * np.eye(N)
+    return rng.multivariate_normal(np.zeros(N), cov, n)
+
+
+def observe_sum(f, data):
+    """Two functions and random effects of two groups."""
+    effects = pm.Normal("effects", 0.0, pm.LogNormal("tau", *LOG_TAU), shape=2)
+    eta = f + second_function() + effects[GROUP]
+    pm.Normal("y", eta, 1.0, observed=data)
+
+
+def draw_sum(n, rng):
+    tau = rng.normal(*LOG_TAU, n)
+    effects = np.exp(tau)[:, None] * rng.standard_normal((n, 2))
+    return {"tau_log__": tau, "effects": effects, "g": draw_second_function(n, rng)}
+
+
+def simulate_sum(f, theta, rng):
+    return f + theta["g"] + theta["effects"][..., GROUP] + noise(f, rng)
+
+
+def observe_choices(f, data):
+    sg.ChoiceProbit("y", f[SETS], sigma=sigma(), observed=data)
+
+
+def simulate_choices(f, theta, rng):
+    found = f[..., SETS]
+    noisy = found + np.exp(theta["sigma_log__"])[..., None, None] * noise(found, rng)
+    return noisy.argmax(axis=-1)
+
+
+def observe_classes(f, data):
+    eta = pt.stack([f, second_function(), pt.zeros(N)], axis=1)
+    sg.MultinomialProbit("y", eta, observed=data)
+
+
+def simulate_classes(f, theta, rng):
+    eta = np.stack([f, theta["g"], np.zeros_like(f)], axis=-1)
+    return (eta + noise(eta, rng)).argmax(axis=-1)
+
+
 CASES = {
     "probit": Case(
         lambda f, data: sg.BernoulliProbit("y", f, observed=data), simulate_labels, np.zeros(N, int)
@@ -148,6 +198,20 @@ CASES = {
         np.zeros(N),
         log_sigma,
     ),
+    "choices": Case(
+        observe_choices,
+        simulate_choices,
+        np.zeros(len(SETS), int),
+        log_sigma,
+        lambda f: f[..., SETS[:, 0]],
+    ),
+    "classes": Case(
+        observe_classes,
+        simulate_classes,
+        np.zeros(N, int),
+        lambda n, rng: {"g": draw_second_function(n, rng)},
+    ),
+    "sum": Case(observe_sum, simulate_sum, np.zeros(N), draw_sum),
     "ordered": Case(observe_ordered, simulate_ordered, np.zeros(N, int), ordered_cuts),
 }
 
@@ -162,8 +226,8 @@ def build(case, s):
         )
         f = gp.prior("f", X[:, None])
         case.observe(f, pm.Data("data", case.data))
-        step = sg.ConjugateStep([f])
-    return model, step
+        chosen = assign_step_methods(model)[1][sg.ConjugateStep]
+        return model, sg.ConjugateStep(chosen)
 
 
 def draw_prior(case, s, n, rng):
@@ -251,6 +315,9 @@ def z_scores(case, s, n, seed=1):
         ("normal", 0),
         ("censored", 0),
         ("censored", 1),
+        ("choices", 0),
+        ("classes", 0),
+        ("sum", 0),
     ],
 )
 def test_the_step_leaves_the_joint_distribution_alone(name, s):
