@@ -104,9 +104,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     But for ``multi_class="exact"`` the named kernels have flat priors: their hyperparameters
     maximise the marginal likelihood, and on labels that are perfectly separable the variance has no
     maximum (the search ends at a thousand times its start). Pseudo-points have a prior that keeps
-    them apart, the volume of their correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
-    bounds of the search or a search that has not converged: see ``hyperparameters_.flat``,
-    ``at_bound`` and ``converged``. A kernel with priors is a function of the number of features::
+    them apart, the volume of their correlation matrix. `fit` does not warn of weakly identified
+    hyperparameters, optima at the bounds of the search or a search that has not converged: see
+    ``hyperparameters_.flat``, ``at_bound`` and ``converged``. A kernel with priors is a function of
+    the number of features::
 
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
