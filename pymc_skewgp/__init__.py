@@ -99,6 +99,7 @@ __all__ = [
     "SkewGPClassifier",
     "SkewGPOrdinalClassifier",
     "SkewGPPosterior",
+    "SkewGPPreference",
     "SkewGPRegressor",
     "SkewGPWarning",
     "StuckChainWarning",
@@ -132,6 +133,7 @@ __all__ = [
 _ESTIMATORS = {
     "SkewGPClassifier": "classifier",
     "SkewGPOrdinalClassifier": "ordinal",
+    "SkewGPPreference": "preference",
     "SkewGPRegressor": "regressor",
 }
 # Old names of warnings and errors.

@@ -1,8 +1,10 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +14,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pymc_skewgp._learn.binary_fit import BinaryFit, Options, fit_binary
-from pymc_skewgp._learn.estimator import ProcessEstimator
+from pymc_skewgp._learn.estimator import ROWS_AT_ONCE, ProcessEstimator, probabilities
 from pymc_skewgp._learn.named_kernels import KernelFunction
+from pymc_skewgp._learn.one_process import Definition, Kernel, fit_process
 from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._validation import FloatArray
 
-_ROWS_AT_ONCE = 1000
 _LEAST_PROBABILITY = 1e-300
 
 
@@ -28,7 +31,9 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     under a probit likelihood, averaged over near-independent draws of the posterior: no Laplace
     approximation. Hyperparameters maximise the marginal likelihood. With more than two classes each
-    is fitted against the rest, and the probabilities are normalised.
+    is fitted against the rest, and the probabilities are normalised; or, with
+    ``multi_class="exact"``, all are fitted together, the largest of K noisy functions being the
+    class (`likelihoods.MultinomialProbit`).
 
     Parameters
     ----------
@@ -59,6 +64,11 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     n_jobs : int or None, default None
         Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
+    multi_class : {"ovr", "exact"}, default "ovr"
+        More than two classes: each against the rest, with a kernel of its own; or one multinomial
+        probit model of K functions with one kernel. That takes as long as n (K - 1) labels of two
+        classes, with weak priors as in `SkewGPOrdinalClassifier`, and without pseudo-points and
+        `warm_start`.
 
     Attributes
     ----------
@@ -67,7 +77,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     feature_names_in_ : ndarray of str
         One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior, or list of them
-        Exact posterior; with more than two classes one for each against the rest.
+        Exact posterior; with more than two classes one for each against the rest, or of all
+        functions together.
     hyperparameters_ : HyperparameterFit or None, or list of them
         Hyperparameters, their standard errors, and whether the search converged; None where the
         kernel has nothing to learn.
@@ -90,12 +101,13 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off.
 
-    The named kernels have flat priors: their hyperparameters maximise the marginal likelihood, and
-    on labels that are perfectly separable the variance has no maximum (the search ends at a
-    thousand times its start). Pseudo-points have a prior that keeps them apart, the volume of their
-    correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
-    bounds of the search or a search that has not converged: see ``hyperparameters_.flat``,
-    ``at_bound`` and ``converged``. A kernel with priors is a function of the number of features::
+    But for ``multi_class="exact"`` the named kernels have flat priors: their hyperparameters
+    maximise the marginal likelihood, and on labels that are perfectly separable the variance has no
+    maximum (the search ends at a thousand times its start). Pseudo-points have a prior that keeps
+    them apart, the volume of their correlation matrix. `fit` does not warn of weakly identified
+    hyperparameters, optima at the bounds of the search or a search that has not converged: see
+    ``hyperparameters_.flat``, ``at_bound`` and ``converged``. A kernel with priors is a function of
+    the number of features::
 
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
@@ -138,6 +150,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
+        multi_class: Literal["ovr", "exact"] = "ovr",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -147,6 +160,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.multi_class = multi_class
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "SkewGPClassifier":
         """Learn hyperparameters and condition on the labels.
@@ -176,6 +190,11 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 f"(only class {classes[0]} is present)"
             )
         seed = self._seed(self.random_state)
+        if self.multi_class not in ("ovr", "exact"):
+            raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
+        self._together = self.multi_class == "exact" and n_classes > 2
+        if self._together:
+            return self._fit_together(inputs, classes, codes, seed)
         positives = [1] if n_classes == 2 else list(range(n_classes))
         process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
         before = self._before(classes, process) or [None] * len(positives)
@@ -191,6 +210,32 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.posterior_ = self._posteriors[0] if single else self._posteriors
         self.hyperparameters_ = reports[0] if single else reports
         self.log_marginal_likelihood_ = evidences[0] if single else evidences
+        return self
+
+    def _fit_together(
+        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int
+    ) -> "SkewGPClassifier":
+        """One process for all classes."""
+        if self.n_pseudo_points or self.warm_start:
+            raise ValueError(
+                'multi_class="exact" takes no pseudo-points and no warm_start: use "ovr" for them.'
+            )
+        others = classes.size - 1
+        settings = self._settings(X.shape[0] * others)
+        size = settings.batch_size
+        settings = replace(
+            settings,
+            batch_size=None if size is None else max(size // others, 2),
+            coarse_size=max(settings.coarse_size // others, 2),
+            coarse_above=settings.coarse_above // others,
+        )
+        likelihood = MultinomialProbit(categories=classes.tolist())
+        kernel = Kernel(self.kernel, self.ard)
+        definition = Definition(pm.gp.mean.Zero(), likelihood, {})
+        found = fit_process(X, codes, kernel, lambda: definition, settings, seed)
+        self.classes_, self._posteriors = classes, [found.posterior]
+        self.posterior_, self.hyperparameters_ = found
+        self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
         return self
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
@@ -259,7 +304,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         DataTree
             As `SkewGPPosterior.predict` returns it: ``predictions`` with ``f``, ``p`` and ``y``
             (chain, draw, pred_id), and ``predictions_summary``. With more than two classes all of
-            them have a dimension ``class``, each class against the rest.
+            them have a dimension ``class``, each class against the rest; with
+            ``multi_class="exact"`` `f` and `p` have a dimension ``category``.
         """
         X = self._checked(X)
         seed = self._seed(random_state)
@@ -306,9 +352,11 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     def _positive(self, X: ArrayLike) -> FloatArray:
         """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
         X = self._checked(X)
+        if self._together:
+            return probabilities(self._posteriors[0], X)
         p = np.empty((X.shape[0], len(self._posteriors)))
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, X.shape[0], ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
             for k, posterior in enumerate(self._posteriors):
                 p[rows, k] = posterior.probability(X[rows]).value
         return p

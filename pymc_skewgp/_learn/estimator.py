@@ -19,7 +19,7 @@ from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
-_ROWS_AT_ONCE = 1000
+ROWS_AT_ONCE = 1000
 
 
 class ProcessEstimator(BaseEstimator):
@@ -121,10 +121,22 @@ class OneProcessEstimator(ProcessEstimator):
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
         """Variables of the forecast at new points."""
-        X = self._checked(X)
-        parts = []
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            new = X[start : start + _ROWS_AT_ONCE]
-            found = self.posterior_.predict(new, draws=0)["predictions_summary"]
-            parts.append([found[name].to_numpy() for name in names])
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return forecast(self.posterior_, self._checked(X), *names)
+
+
+def forecast(posterior: SkewGPPosterior, X: FloatArray, *names: str) -> list[FloatArray]:
+    """Variables of ``predictions_summary`` at the rows of `X`."""
+    parts = []
+    for start in range(0, X.shape[0], ROWS_AT_ONCE):
+        new = X[start : start + ROWS_AT_ONCE]
+        found = posterior.predict(new, draws=0)["predictions_summary"]
+        parts.append([found[name].to_numpy() for name in names])
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def probabilities(posterior: SkewGPPosterior, X: FloatArray) -> FloatArray:
+    """Of classes, shape (t, K), in the unit interval and adding up to 1 to the last digit."""
+    (p,) = forecast(posterior, X, "p_mean")
+    p = np.clip(p, 0.0, 1.0)
+    p /= p.sum(axis=1, keepdims=True)
+    return p

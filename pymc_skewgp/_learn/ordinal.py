@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from pymc_skewgp._learn.estimator import OneProcessEstimator
+from pymc_skewgp._learn.estimator import OneProcessEstimator, probabilities
 from pymc_skewgp._learn.named_kernels import KernelFunction
 from pymc_skewgp._learn.one_process import Definition, Kernel, fit_process
 from pymc_skewgp._observations.ordered_probit import OrderedProbit
@@ -166,10 +166,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         ndarray, shape (t, K)
             Columns in the order of ``classes_``; they add up to 1.
         """
-        (p,) = self._summary(X, "p_mean")
-        p = np.clip(p, 0.0, 1.0)
-        p /= p.sum(axis=1, keepdims=True)
-        return p
+        X = self._checked(X)
+        return probabilities(self.posterior_, X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.

@@ -99,8 +99,8 @@ def learning_problem(
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     found = process_objective(data, settings.batch_size, rng, start)
     objective, part = found.objective, None
-    if found.parts is not None and found.parts.strata is not None:
-        strata = found.parts.strata
+    strata = None if found.parts is None else found.parts.strata
+    if found.parts is not None and strata is not None:
         rows = _coarse_rows(strata, settings, rng)
         if rows is not None:
             part = Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
@@ -121,23 +121,25 @@ def process_objective(
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
     kinds = [
-        known_data(as_input_graph("X", as_inputs("X", inputs), gp.n_columns), values, known)
-        for inputs, values, known in kinds_of(X, y, likelihood).values()
+        known_data(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known)
+        for X, y, known in kinds_of(X, y, likelihood).values()
     ]
     arrays = tuple(array for kind in kinds for array in kind.arrays)
     only = kinds[0] if len(kinds) == 1 else None
     batches: list[Arrays] = [arrays]
     if batch_size is not None:
-        if only is None or only.strata is None:
+        strata = None if only is None else only.strata
+        if only is None or strata is None:
             raise ValueError(
                 "batch_size is for data of one kind with one observation for each row of X and "
                 "noise of its own: leave it out."
             )
-        found = random_batches(only.strata, as_count("batch_size", batch_size), rng)
-        batches = [only.part(rows) for rows in found]
+        parts = random_batches(strata, as_count("batch_size", batch_size), rng)
+        batches = [only.part(chosen) for chosen in parts]
     model = gp.model.root  # a nested model's variables are the root's as well
-    collapsed = collapse_process(model, gp, [kind.rows for kind in kinds])
-    symbols = [symbol for kind in kinds for symbol in kind.inputs]
+    inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
+    collapsed = collapse_process(model, gp, list(rows))
+    symbols = [symbol for own in inputs for symbol in own]
     objective, origin = compile_objective(model, collapsed, symbols, batches, start)
     return ProcessObjective(objective, origin, arrays, only)
 

@@ -40,7 +40,6 @@ def matern(x, eta, ls):
 INF = np.inf
 NAN = np.nan
 CUTS = np.array([-0.4, 0.7])
-DUELS = np.array([[1.0, -1.0, 0.0], [0.0, -1.0, 1.0]])
 # Likelihood, data, what is learnt besides the kernel (eta 1.3, ls 0.8), rows A, S, limits, values.
 CASES = {
     "gaussian": (
@@ -74,6 +73,14 @@ CASES = {
         (np.eye(3)[[0, 1, 1, 2]], np.ones(4), [0, 0, -INF, -INF], [INF, INF, 0, 0], [NAN] * 4),
     ),
 }
+
+
+CASES["duels"] = (
+    lambda: sg.likelihoods.Preference(0.5),
+    [[0, 1], [2, 0]],
+    [],
+    ([[1.0, -1.0, 0.0], [-1.0, 0.0, 1.0]], np.full(2, 0.5), [0, 0], [INF, INF], [NAN] * 2),
+)
 
 
 @pytest.mark.parametrize("which", CASES)
@@ -168,6 +175,38 @@ def test_a_skew_prior_under_values():
     total = np.mean([np.exp(part.by_ep(point).log_evidence) for part in parts])
     # Rectangles of one row are exact, in EP too.
     assert total == pytest.approx(truth, rel=1e-7)
+
+
+def test_several_functions():
+    """Two classes are probit for the difference of two functions, with noise of variance 2."""
+    y = np.array([1, 0, 1])
+    objective = of_process(lambda: sg.likelihoods.MultinomialProbit(), X, y)
+    sign = np.where(y == 1, 1.0, -1.0)
+    truth = grid_posterior(
+        np.zeros(3),
+        2.0 * matern(X, 1.3, 0.8),
+        np.diag(sign),
+        np.zeros(3),
+        np.full(3, 2.0),
+        np.zeros(3),
+        np.full(3, INF),
+        np.full(3, NAN),
+        nodes=81,
+    ).log_evidence
+    found = objective.by_twisting(Point(np.log([1.3, 0.8])), 4096, 0)
+    # Quasi-random error in three rows.
+    assert found.log_evidence == pytest.approx(truth, abs=1e-4)
+
+
+def test_parts_of_data_under_several_functions():
+    y = np.arange(20) % 3
+    with pm.Model():
+        gp = sg.SkewGP(cov_func=kernel())
+    data = TrainingData(gp, MANY, y, sg.likelihoods.MultinomialProbit())
+    found = process_objective(data, 10, np.random.default_rng(0), None)
+    assert [batch[0].shape for batch in found.objective.batches] == [(10, 1)] * 2
+    assert [batch[1].shape for batch in found.objective.batches] == [(20,)] * 2
+    assert np.isfinite(found.objective.by_ep(Point(np.zeros(2))).total)
 
 
 def test_data_of_several_kinds():

@@ -33,9 +33,10 @@ def objective_of(model, gp=None, batches=((X, Y),), start=None):
     if gp is None:
         return compile_objective(model, collapse_model(model), start=start)
     kinds = [known_data(x, y, None) for x, y in batches]
-    collapsed = collapse_process(model, gp, [kinds[0].rows])
+    inputs, rows = kinds[0].rows()
+    collapsed = collapse_process(model, gp, [rows])
     arrays = [kind.arrays for kind in kinds]
-    return compile_objective(model, collapsed, kinds[0].inputs, arrays, start)
+    return compile_objective(model, collapsed, inputs, arrays, start)
 
 
 def process(start=None, **arguments):
@@ -205,7 +206,7 @@ def test_a_potential_of_the_process_counts_and_others_do_not():
         pm.Potential("own", -1.0 * model["ls"])
         pm.Potential("foreign", model["ls"] * other)
         gp = sg.SkewGP(cov_func=kernel)
-    collapsed = collapse_process(model, gp, [known_data(X, Y, None).rows])
+    collapsed = collapse_process(model, gp, [known_data(X, Y, None).rows()[1]])
     assert [v.name for v in collapsed.rest] == ["ls", "eta", "own"]
 
 

@@ -5,6 +5,7 @@ likelihood, its noise or its cut-points, enters the graph.
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.basic import Variable
 
 from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._validation import FloatArray
@@ -50,28 +52,76 @@ class RowsOfData(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KnownData:
-    """Checked data, their rows as arrays, and the graphs that these arrays go into.
+    """Checked data under a likelihood.
 
     Attributes
     ----------
-    arrays : tuple of ndarray
-        Values of `inputs`.
-    inputs : list of TensorVariable
-    rows : RowsOfData
-        Graphs of `inputs` and of random parameters.
-    strata : ndarray, shape (n,), or None
-        What parts of the data should have equal shares of; None where they cannot be parted,
-        because a row of the data is not a row of X.
+    X : ndarray, shape (n, d)
+    y : ndarray
+    likelihood : Likelihood
+        With numbers in place of random parameters.
+    random : dict
+        These parameters by name, graphs.
     """
 
-    arrays: Arrays
-    inputs: list[Any]
-    rows: RowsOfData
-    strata: NDArray[Any] | None
+    X: FloatArray
+    y: Data
+    likelihood: Likelihood
+    random: dict[str, Any]
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """What `inputs` of the rows are, for all the data."""
+        return self.part(np.arange(self.X.shape[0]))
+
+    @property
+    def strata(self) -> NDArray[Any] | None:
+        """What parts of the data should have equal shares of, shape (n,).
+
+        None where they have no parts: an observation is not one row of X, or parameters of the
+        likelihood are one a row.
+        """
+        values = [getattr(self.likelihood, field.name) for field in _fields(self.likelihood)]
+        values += self.random.values()
+        n = self.X.shape[0]
+        by_row = any(np.ndim(x) == 1 and len(x) == n for x in values if isinstance(x, np.ndarray))
+        by_row |= any(getattr(x, "ndim", 0) for name, x in self.random.items() if name == "sigma")
+        if self.likelihood.y_dim != "obs_id" or len(self.y) != n or by_row:
+            return None
+        if self.y.ndim == 1 and self.y.dtype.kind in "iub":
+            return self.y
+        return self.likelihood.observations(self.y, n).is_point
 
     def part(self, chosen: NDArray[Any]) -> Arrays:
-        """`arrays` of some of the data."""
-        return tuple(x[chosen] if x.ndim else x for x in self.arrays)
+        """The same for some of the data."""
+        whole = chosen.size == self.X.shape[0]
+        y = self.y if whole else self.y[chosen]
+        found = self.likelihood.observations(y, chosen.size)
+        n_values = chosen.size * self.likelihood.n_functions(y)
+        arrays = [
+            self.X[chosen],
+            found.lower - found.a,
+            found.upper - found.a,
+            found.value - found.a,
+            _dense(found.S),
+            np.asarray(found.log_constant, dtype=np.float64),
+        ]
+        if found.A is not None:
+            arrays.append(_dense_design(found, n_values))
+        return (*arrays, y) if "cutpoints" in self.random else tuple(arrays)
+
+    def rows(self) -> tuple[list[Any], RowsOfData]:
+        """Graphs of the rows, and the inputs of these graphs."""
+        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.arrays]
+        inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
+        x, lower, upper, value, S, log_constant, *others = inputs
+        if "sigma" in self.random:
+            S = _times_variance(S, pt.cast(self.random["sigma"], "float64"))
+        if "cutpoints" in self.random:
+            lower, upper = _between(pt.cast(self.random["cutpoints"], "float64"), others.pop())
+        A = others[0] if others else None
+        k = self.likelihood.n_functions(self.y)
+        return inputs, RowsOfData(x, A, S, lower, upper, value, log_constant, k)
 
 
 def known_data(X: FloatArray, y: ArrayLike, likelihood: Any) -> KnownData:
@@ -80,45 +130,29 @@ def known_data(X: FloatArray, y: ArrayLike, likelihood: Any) -> KnownData:
     Raises
     ------
     TypeError, ValueError
-        What is no likelihood, data that do not fit, random parameters other than noise and
-        cut-points.
+        What is no likelihood, or none that hyperparameters are learnt under, data that do not fit,
+        random parameters other than noise and cut-points.
     """
     likelihood = as_likelihood(likelihood)
+    if likelihood.relative_noise or likelihood.derivative is not None:
+        raise ValueError(
+            f"hyperparameters are not learnt under {type(likelihood).__name__}: leave it out here, "
+            "and give it to SkewGP.posterior."
+        )
     random = {
         field.name: getattr(likelihood, field.name)
-        for field in fields(likelihood)
+        for field in _fields(likelihood)
         if isinstance(getattr(likelihood, field.name), Variable)
     }
     known = _with_numbers(likelihood, random)
     data = known.as_data(y, X.shape[0])
-    found = known.observations(data, X.shape[0])
-    k = known.n_functions(data)
-    noise = _dense(found.S)
-    matrices = [] if found.A is None else [_dense_design(found, X.shape[0] * k)]
-    arrays = [
-        X,
-        found.lower - found.a,
-        found.upper - found.a,
-        found.value - found.a,
-        noise,
-        np.asarray(found.log_constant, dtype=np.float64),
-        *matrices,
-    ]
-    inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in arrays]
-    inputs[0] = pt.matrix("X", shape=(None, X.shape[1]), dtype="float64")
-    x, lower, upper, value, S, log_constant, *designs = inputs
-    if "sigma" in random:
-        S = _times_variance(S, pt.cast(random["sigma"], "float64"))
-    if "cutpoints" in random:
-        codes = pt.lvector("category")
-        lower, upper = _between(pt.cast(random["cutpoints"], "float64"), codes)
-        inputs.append(codes)
-        arrays.append(data)
-    A = designs[0] if designs else None
-    rows = RowsOfData(x, A, S, lower, upper, value, log_constant, k)
-    apart = A is None and noise.ndim == 1 and k == 1 and np.ndim(getattr(known, "sigma", 0)) == 0
-    strata = _strata(data, found) if apart else None
-    return KnownData(tuple(arrays), inputs, rows, strata)
+    if isinstance(known, MultinomialProbit):  # a part of the data may lack a class
+        known = replace(known, n_classes=known.n_functions(data))
+    return KnownData(X, data, known, random)
+
+
+def _fields(likelihood: Any) -> Any:
+    return fields(likelihood)
 
 
 def _with_numbers(likelihood: Likelihood, random: dict[str, Any]) -> Likelihood:
@@ -166,9 +200,3 @@ def _between(cutpoints: Any, codes: Any) -> tuple[Any, Any]:
     end = pt.constant(np.array([np.inf]))
     edges = pt.concatenate([-end, cutpoints, end])
     return edges[codes], edges[codes + 1]
-
-
-def _strata(data: Data, found: Observations) -> NDArray[Any]:
-    if data.ndim == 1 and data.dtype.kind in "iub":
-        return data
-    return found.is_point
