@@ -97,6 +97,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--peer-python", help="interpreter with mord and statsmodels")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     data = options.data
@@ -104,7 +105,7 @@ def main():
         "cost": cost,
         "duels": functools.partial(duels, options.out / "duels.csv"),
         "tobit": tobit,
-        "ordinal": functools.partial(ordinal, data),
+        "ordinal": functools.partial(ordinal, data, options.peer_python),
         "classes": functools.partial(classes, data),
         "choices": functools.partial(choices, data),
         "rankings": functools.partial(rankings, data),

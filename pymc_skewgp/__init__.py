@@ -1,5 +1,6 @@
 """Skew Gaussian processes for PyMC: exact skewed posteriors where approximations are symmetric."""
 
+from importlib import import_module
 from typing import Any
 
 from pymc_skewgp import cov, likelihoods
@@ -96,7 +97,10 @@ __all__ = [
     "Problem",
     "SkewGP",
     "SkewGPClassifier",
+    "SkewGPOrdinalClassifier",
     "SkewGPPosterior",
+    "SkewGPPreference",
+    "SkewGPRegressor",
     "SkewGPWarning",
     "StuckChainWarning",
     "TooManyDrawsError",
@@ -125,6 +129,13 @@ __all__ = [
 ]
 
 
+# Modules that need scikit-learn.
+_ESTIMATORS = {
+    "SkewGPClassifier": "classifier",
+    "SkewGPOrdinalClassifier": "ordinal",
+    "SkewGPPreference": "preference",
+    "SkewGPRegressor": "regressor",
+}
 # Old names of warnings and errors.
 _RENAMED = {"UnsettledOptimumWarning": "OptimumConvergenceWarning"}
 
@@ -134,17 +145,17 @@ def __getattr__(name: str) -> Any:
         warn_renamed(f"pymc_skewgp.{name}", f"pymc_skewgp.{_RENAMED[name]}")
         return globals()[_RENAMED[name]]
     # scikit-learn is not needed for anything else, and takes as long to import as all the rest.
-    if name != "SkewGPClassifier":
+    if name not in _ESTIMATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from pymc_skewgp._learn.classifier import SkewGPClassifier
+        module = import_module(f"pymc_skewgp._learn.{_ESTIMATORS[name]}")
     except ModuleNotFoundError as error:
         if error.name not in ("sklearn", "joblib"):
             raise
         raise ModuleNotFoundError(
-            "SkewGPClassifier needs scikit-learn: pip install scikit-learn", name=error.name
+            f"{name} needs scikit-learn: pip install scikit-learn", name=error.name
         ) from error
-    return SkewGPClassifier
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -291,6 +291,7 @@ PUBLIC = {
     "_diagnostics.comparison:compare_approximations": "a whole comparison in one call",
     "_diagnostics.sbc:sbc": "a whole calibration in one call",
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
+    "_learn.classifier:SkewGPClassifier.__init__": "an option of the estimator each",
     "_model.distributions.marginal_probit:MarginalProbit.dist": "five parameters, two forms of one",
     "_plots.slice_density:plot_slice_density": "what is drawn, each part with its switch",
     "_plots.latent_band:plot_latent_band": "what is drawn, each part with its switch",

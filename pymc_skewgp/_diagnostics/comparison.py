@@ -30,6 +30,8 @@ from pymc_skewgp._observations.arguments import as_inputs, as_labels
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.data_sets import as_likelihood
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 if TYPE_CHECKING:
@@ -207,16 +209,13 @@ def compare_approximations(
     if not isinstance(gp, SkewGP):
         raise TypeError(f"gp must be a SkewGP, got {type(gp).__name__}.")
     known = as_likelihood(likelihood)
-    names = _default_methods(gp, known) if methods is None else _known("methods", methods)
-    if not names:
-        raise ValueError(f"methods is empty; there are {list(METHODS)}.")
+    names = _methods(methods, gp, known)
     options = {} if options is None else options
     _known("options", options)
     inputs = as_inputs("X", X)
-    labels = isinstance(known, BernoulliProbit)
-    data: Any = as_labels(y, inputs.shape[0]) if labels else y
+    data = as_labels(y, inputs.shape[0]) if isinstance(known, BernoulliProbit) else y
     new, test = _new_points(Xnew, ynew, inputs.shape[1])
-    if test is not None and not labels:
+    if test is not None and data is y:
         raise ValueError(f"scores are of labels: under {known!r} leave ynew out.")
     counts: dict[str, Any] = {
         "draws": as_count("draws", draws, 4),
@@ -235,12 +234,7 @@ def compare_approximations(
     )
     # Its parameters numbers, also where they are random variables of a model.
     known = as_likelihood(exact.likelihood)
-    marginals = exact.marginals()
-    if marginals.covariance is not None:
-        raise ValueError(f"{known!r} has several functions: one can be compared.")
-    if new.shape[0]:
-        marginals = marginals.with_points(exact.marginals(new))
-    standard = Standard(marginals, data, test, known)
+    standard = Standard(_reference(exact, new), data, test, known)
     counts |= {"seed": seed, "likelihood": known}
     problem = Problem(gp, point, exact.prior, inputs, data, new, **counts)
     rows: dict[str, dict[str, Any]] = {}
@@ -271,11 +265,25 @@ def _run(name: str, problem: Problem, standard: Standard) -> tuple[dict[str, Any
         return {"seconds": seconds, "failure": f"{type(error).__name__}: {error}"}, None
 
 
-def _default_methods(gp: SkewGP, likelihood: Likelihood) -> list[str]:
-    names = SKEW_PRIOR_METHODS if gp.n_pseudo_points else tuple(METHODS)
-    if isinstance(likelihood, BernoulliProbit):
-        return list(names)
-    return [name for name in names if name in ROW_METHODS]
+def _reference(exact: SkewGPPosterior, new: FloatArray) -> LatentMarginals:
+    """Marginals of the one function at the data and at new points."""
+    marginals = exact.marginals()
+    if marginals.covariance is not None:
+        raise ValueError(f"{exact.likelihood!r} has several functions: one can be compared.")
+    return marginals.with_points(exact.marginals(new)) if new.shape[0] else marginals
+
+
+def _methods(methods: Any, gp: SkewGP, likelihood: Likelihood) -> list[str]:
+    """Those asked for, or all that take the prior and the likelihood."""
+    if methods is not None:
+        names = _known("methods", methods)
+    else:
+        names = list(SKEW_PRIOR_METHODS if gp.n_pseudo_points else METHODS)
+        if not isinstance(likelihood, BernoulliProbit):
+            names = [name for name in names if name in ROW_METHODS]
+    if not names:
+        raise ValueError(f"methods is empty; there are {list(METHODS)}.")
+    return names
 
 
 def _new_points(

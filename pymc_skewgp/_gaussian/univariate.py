@@ -35,6 +35,8 @@ _LEFT_DRAW = -3.0
 # Relative width under which a draw's position in its interval is better had from the series of the
 # tilted uniform (error width^2) than from ndtri (error eps/width).
 _NARROW_DRAW = 1e-6
+# A difference of survival probabilities has eps over this share of the first of them wrong.
+_LEAST_SHARE = 0.02
 # Gauss-Legendre nodes for ~1e-15 where the log of the density varies by less than 1.
 _FEW_NODES = 9
 _CHUNK = 16384  # elements whose nodes still fit the cache
@@ -160,7 +162,7 @@ def draw_truncated(
     if np.all(a == -np.inf):
         z, log_mass = _draw_above(1.0 - u, u, -b)
         return -z, log_mass if a.ndim == 0 else log_mass + np.zeros(a.shape)
-    return _draw_between(u, a, b, width), log_ndtr_interval(a, b, width)
+    return _draw_between(u, a, b, width)
 
 
 def reflect(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -238,29 +240,58 @@ def _draw_above(u: FloatArray, v: FloatArray, a: FloatArray) -> tuple[FloatArray
 
 def _draw_between(
     u: FloatArray, a: FloatArray, b: FloatArray, width: ArrayLike | None
-) -> FloatArray:
+) -> tuple[FloatArray, FloatArray]:
+    """Draws between finite bounds, or bounds of which some are finite; and the log mass."""
     p, q, flip = reflect(a, b)
     gap = q - p if width is None else np.asarray(width, dtype=np.float64)
-    u, p, q, flip, gap = np.broadcast_arrays(u, p, q, flip, gap)
-    u, v = np.where(flip, 1.0 - u, u), np.where(flip, u, 1.0 - u)
-    above = v * survival(p) + u * survival(q)
-    z = np.asarray(-ndtri(np.maximum(above, 1e-300)))
+    high, low = survival(p), survival(q)
+    v = 1.0 - u
+    u, v = np.where(flip, v, u), np.where(flip, u, v)
+    z = np.asarray(-ndtri(np.maximum(v * high + u * low, 1e-300)))
     narrow = gap * np.maximum(p, 1.0) < _NARROW_DRAW
     tail = ~narrow & (p > _TAIL_DRAW)
-    left = ~narrow & (z < _LEFT_DRAW)
+    left = ~np.broadcast_to(narrow, z.shape) & (z < _LEFT_DRAW)
+
+    def chosen(mask: BoolArray, *arrays: FloatArray) -> list[FloatArray]:
+        return [np.broadcast_to(x, z.shape)[mask] for x in arrays]
+
     if tail.any():
-        low = p[tail]
-        inside = -np.expm1(-_log_survival_drop(low, gap[tail]))
-        z[tail] = low + _excess(-np.log1p(-np.minimum(u[tail] * inside, 1.0 - 1e-16)), low)
+        mask = np.broadcast_to(tail, z.shape)
+        start, wide, share = chosen(mask, p, gap, u)
+        inside = -np.expm1(-_log_survival_drop(start, wide))
+        z[mask] = start + _excess(-np.log1p(-np.minimum(share * inside, 1.0 - 1e-16)), start)
     if narrow.any():
-        low, share, wide = p[narrow], u[narrow], gap[narrow]
-        tilt = wide * (low + 0.5 * wide)
-        z[narrow] = low + wide * share * (1.0 - 0.5 * tilt * (1.0 - share))
+        mask = np.broadcast_to(narrow, z.shape)
+        start, wide, share = chosen(mask, p, gap, u)
+        tilt = wide * (start + 0.5 * wide)
+        z[mask] = start + wide * share * (1.0 - 0.5 * tilt * (1.0 - share))
     if left.any():
-        lower = v[left] * survival(-p[left]) + u[left] * survival(-q[left])
+        start, end, share, other = chosen(left, p, q, u, v)
+        lower = other * survival(-start) + share * survival(-end)
         z[left] = ndtri(np.maximum(lower, 1e-300))
     z = np.minimum(np.maximum(z, np.nextafter(p, np.inf)), np.nextafter(q, -np.inf))
-    return np.where(flip, -z, z)
+    return np.where(flip, -z, z), _log_mass_between(a, b, width, p, high - low, high)
+
+
+def _log_mass_between(
+    a: FloatArray,
+    b: FloatArray,
+    width: ArrayLike | None,
+    p: FloatArray,
+    mass: FloatArray,
+    high: FloatArray,
+) -> FloatArray:
+    """Log of `mass`, a difference from `high`, and `log_ndtr_interval` where that lost digits."""
+    lost = ~(mass > _LEAST_SHARE * high) | (p > _TAIL_DRAW)
+    if not lost.any():
+        return np.asarray(np.log(mass))
+    with np.errstate(divide="ignore"):
+        log_mass = np.log(np.maximum(mass, 0.0))
+    lost, a, b = np.broadcast_arrays(lost, a, b)
+    known = None if width is None else np.broadcast_to(width, lost.shape)[lost]
+    log_mass = np.array(np.broadcast_to(log_mass, lost.shape))
+    log_mass[lost] = log_ndtr_interval(a[lost], b[lost], known)
+    return log_mass
 
 
 def _log_survival_drop(p: FloatArray, t: FloatArray) -> FloatArray:

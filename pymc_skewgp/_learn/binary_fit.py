@@ -89,7 +89,7 @@ def _with_pseudo_points(
     rng: np.random.Generator,
 ) -> tuple[SkewGP, LearningRun]:
     """The process with pseudo-points, and the search for them that goes on from `start`."""
-    _, X, y = data
+    X, y = data.X, data.y
     rows = spread_rows(X, options.n_pseudo_points, rng)
     gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
     points = {"pseudo_points": X[rows]}

@@ -1,36 +1,39 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
-from pymc.gp.cov import BaseCovariance
 from scipy.special import ndtri
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pymc_skewgp._learn.binary_fit import BinaryFit, Options, fit_binary
-from pymc_skewgp._learn.named_kernels import KERNELS, KernelFunction
+from pymc_skewgp._learn.estimator import ROWS_AT_ONCE, ProcessEstimator, probabilities
+from pymc_skewgp._learn.named_kernels import KernelFunction
+from pymc_skewgp._learn.one_process import Definition, Kernel, fit_process
 from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._validation import FloatArray
 
-_ROWS_AT_ONCE = 1000
 _LEAST_PROBABILITY = 1e-300
 
 
-class SkewGPClassifier(ClassifierMixin, BaseEstimator):
+class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
 
     .. math:: P(y = 1 \mid x) = \mathrm E\, \Phi\{f(x)\}, \qquad f \sim \mathrm{SkewGP} \mid X, y,
 
     under a probit likelihood, averaged over near-independent draws of the posterior: no Laplace
     approximation. Hyperparameters maximise the marginal likelihood. With more than two classes each
-    is fitted against the rest, and the probabilities are normalised.
+    is fitted against the rest, and the probabilities are normalised; or, with
+    ``multi_class="exact"``, all are fitted together, the largest of K noisy functions being the
+    class (`likelihoods.MultinomialProbit`).
 
     Parameters
     ----------
@@ -61,6 +64,11 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     n_jobs : int or None, default None
         Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
+    multi_class : {"ovr", "exact"}, default "ovr"
+        More than two classes: each against the rest, with a kernel of its own; or one multinomial
+        probit model of K functions with one kernel. That takes as long as n (K - 1) labels of two
+        classes, with weak priors as in `SkewGPOrdinalClassifier`, and without pseudo-points and
+        `warm_start`.
 
     Attributes
     ----------
@@ -69,7 +77,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior, or list of them
-        Exact posterior; with more than two classes one for each against the rest.
+        Exact posterior; with more than two classes one for each against the rest, or of all
+        functions together.
     hyperparameters_ : HyperparameterFit or None, or list of them
         Hyperparameters, their standard errors, and whether the search converged; None where the
         kernel has nothing to learn.
@@ -92,12 +101,13 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off.
 
-    The named kernels have flat priors: their hyperparameters maximise the marginal likelihood, and
-    on labels that are perfectly separable the variance has no maximum (the search ends at a
-    thousand times its start). Pseudo-points have a prior that keeps them apart, the volume of their
-    correlation matrix. `fit` does not warn of weakly identified hyperparameters, optima at the
-    bounds of the search or a search that has not converged: see ``hyperparameters_.flat``,
-    ``at_bound`` and ``converged``. A kernel with priors is a function of the number of features::
+    But for ``multi_class="exact"`` the named kernels have flat priors: their hyperparameters
+    maximise the marginal likelihood, and on labels that are perfectly separable the variance has no
+    maximum (the search ends at a thousand times its start). Pseudo-points have a prior that keeps
+    them apart, the volume of their correlation matrix. `fit` does not warn of weakly identified
+    hyperparameters, optima at the bounds of the search or a search that has not converged: see
+    ``hyperparameters_.flat``, ``at_bound`` and ``converged``. A kernel with priors is a function of
+    the number of features::
 
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
@@ -140,6 +150,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
+        multi_class: Literal["ovr", "exact"] = "ovr",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -149,6 +160,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.multi_class = multi_class
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "SkewGPClassifier":
         """Learn hyperparameters and condition on the labels.
@@ -168,7 +180,8 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         inputs, labels = validate_data(self, X, y, dtype="numeric")
         inputs = inputs.astype(np.float64)
         check_classification_targets(labels)
-        options = self._options(inputs.shape[0])
+        search = self._settings(inputs.shape[0])
+        options = Options(self.kernel, self.ard, self.n_pseudo_points, search)
         classes, codes = np.unique(labels, return_inverse=True)
         n_classes = classes.size
         if n_classes < 2:
@@ -176,7 +189,12 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
                 f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class "
                 f"(only class {classes[0]} is present)"
             )
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        seed = self._seed(self.random_state)
+        if self.multi_class not in ("ovr", "exact"):
+            raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
+        self._together = self.multi_class == "exact" and n_classes > 2
+        if self._together:
+            return self._fit_together(inputs, classes, codes, seed)
         positives = [1] if n_classes == 2 else list(range(n_classes))
         process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
         before = self._before(classes, process) or [None] * len(positives)
@@ -192,6 +210,32 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         self.posterior_ = self._posteriors[0] if single else self._posteriors
         self.hyperparameters_ = reports[0] if single else reports
         self.log_marginal_likelihood_ = evidences[0] if single else evidences
+        return self
+
+    def _fit_together(
+        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int
+    ) -> "SkewGPClassifier":
+        """One process for all classes."""
+        if self.n_pseudo_points or self.warm_start:
+            raise ValueError(
+                'multi_class="exact" takes no pseudo-points and no warm_start: use "ovr" for them.'
+            )
+        others = classes.size - 1
+        settings = self._settings(X.shape[0] * others)
+        size = settings.batch_size
+        settings = replace(
+            settings,
+            batch_size=None if size is None else max(size // others, 2),
+            coarse_size=max(settings.coarse_size // others, 2),
+            coarse_above=settings.coarse_above // others,
+        )
+        likelihood = MultinomialProbit(categories=classes.tolist())
+        kernel = Kernel(self.kernel, self.ard)
+        definition = Definition(pm.gp.mean.Zero(), likelihood, {})
+        found = fit_process(X, codes, kernel, lambda: definition, settings, seed)
+        self.classes_, self._posteriors = classes, [found.posterior]
+        self.posterior_, self.hyperparameters_ = found
+        self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
         return self
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
@@ -260,10 +304,11 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         DataTree
             As `SkewGPPosterior.predict` returns it: ``predictions`` with ``f``, ``p`` and ``y``
             (chain, draw, pred_id), and ``predictions_summary``. With more than two classes all of
-            them have a dimension ``class``, each class against the rest.
+            them have a dimension ``class``, each class against the rest; with
+            ``multi_class="exact"`` `f` and `p` have a dimension ``category``.
         """
         X = self._checked(X)
-        seed = check_random_state(random_state).randint(2**31 - 1)
+        seed = self._seed(random_state)
         return self._by_class(
             [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
         )
@@ -285,7 +330,7 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
             than two.
         """
         check_is_fitted(self)
-        seed = check_random_state(random_state).randint(2**31 - 1)
+        seed = self._seed(random_state)
         return self._by_class(
             [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
         )
@@ -307,17 +352,14 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
     def _positive(self, X: ArrayLike) -> FloatArray:
         """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
         X = self._checked(X)
+        if self._together:
+            return probabilities(self._posteriors[0], X)
         p = np.empty((X.shape[0], len(self._posteriors)))
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, X.shape[0], ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
             for k, posterior in enumerate(self._posteriors):
                 p[rows, k] = posterior.probability(X[rows]).value
         return p
-
-    def _checked(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        checked = validate_data(self, X, dtype="numeric", reset=False)
-        return np.asarray(checked, dtype=np.float64)
 
     def _before(
         self, classes: NDArray[Any], process: dict[str, Any]
@@ -335,35 +377,3 @@ class SkewGPClassifier(ClassifierMixin, BaseEstimator):
         reports = self.hyperparameters_
         listed = reports if isinstance(reports, list) else [reports]
         return [None if report is None else report.point for report in listed]
-
-    def _options(self, n: int) -> Options:
-        if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
-            raise TypeError(
-                f"kernel must be a name or a function, got the object {self.kernel!r}: pass a "
-                "function of the number of features, as in lambda d: pm.gp.cov.ExpQuad(d, ls=1.0). "
-                "Kernels of scikit-learn are not taken."
-            )
-        if not (callable(self.kernel) or self.kernel in KERNELS):
-            raise ValueError(
-                f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
-                f"features, got {self.kernel!r}."
-            )
-        for name in ("n_pseudo_points", "n_restarts"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 0:
-                raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
-        size = self.batch_size
-        if size == "auto":
-            size = self._search.batch_size_for(n)
-        elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
-            raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
-        if size is not None and size >= n:
-            size = None
-        # A composite likelihood is off by more than expectation propagation is.
-        search = replace(
-            self._search,
-            method="twisted" if size is None else "ep",
-            batch_size=size,
-            n_restarts=self.n_restarts,
-        )
-        return Options(self.kernel, self.ard, self.n_pseudo_points, search)

@@ -12,10 +12,10 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
-Batch = tuple[FloatArray, ...]
+Batch = tuple[NDArray[Any], ...]
 
 
 class CompiledTerms:

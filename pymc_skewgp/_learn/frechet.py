@@ -193,7 +193,7 @@ def maximize_frechet_bound(
         n_iterations = as_count("n_iterations", n_iterations)
         logged = log.run("spsa", bound)
         point, _ = spsa(logged, Point(found.origin), bounds, n_iterations, rng)
-    whole = objective.on([found.data])
+    whole = objective.on([found.arrays])
     return HyperparameterFit(
         point=objective.named(point),
         log_marginal_likelihood=whole.estimate(point, settings.evidence_draws, 0),

@@ -1,6 +1,6 @@
 """`find_hyperparameters`: the maximum of the collapsed marginal likelihood."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -18,14 +18,17 @@ from pymc_skewgp._learn.learning_run import LearningRun, learn
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._learn.settings import METHODS, Method, SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.posterior import DataOfOneKind
 from pymc_skewgp._validation import Seed, as_count, as_generator
 
 
 def find_hyperparameters(
     model: pm.Model | SkewGP,
-    X: ArrayLike | None = None,
+    X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
     y: ArrayLike | None = None,
     *,
+    likelihood: Likelihood | None = None,
     method: Method = "twisted",
     batch_size: int | None = None,
     start: Mapping[str, Any] | None = None,
@@ -39,26 +42,34 @@ def find_hyperparameters(
     r"""Hyperparameters that maximise the marginal likelihood times their prior.
 
     .. math:: \hat\theta = \arg\max_\theta \; \log p(y \mid \theta) + \log p(\theta), \qquad
-        p(y \mid \theta) = \Phi_{s+n}(\tilde\gamma_\theta; \tilde\Gamma_\theta)
-        / \Phi_s(\gamma_\theta; \Gamma_\theta)
+        p(y \mid \theta) = N(y_P; m_P, G_{PP}) \, P(l < u < h \mid y_P) / P(\text{signs})
 
-    The latent function is integrated out. Densities of priors are taken on the variables' own scale
-    (no Jacobians, as in ``pm.find_MAP``), so that ``pm.HalfFlat`` and ``pm.Flat`` make it the
-    maximum of the marginal likelihood alone (empirical Bayes, type II maximum likelihood).
+    The latent function is integrated out: P are rows where a value was seen, u the rows of which
+    limits are known, and the signs are those at pseudo-points. Under a probit likelihood this is
+    a ratio of two normal distribution functions. Densities of priors are taken on the variables'
+    own scale (no Jacobians, as in ``pm.find_MAP``), so that ``pm.HalfFlat`` and ``pm.Flat`` make it
+    the maximum of the marginal likelihood alone (empirical Bayes, type II maximum likelihood).
 
     Everything that is a random variable is learnt: kernel parameters of any ``pm.gp.cov``
-    expression, means, pseudo-points, truncation; binary variables, such as those behind a `phase`,
-    by trying every value. Numbers stay as they are.
+    expression, means, pseudo-points, truncation, noise and cut-points of the likelihood; binary
+    variables, such as those behind a `phase`, by trying every value. Numbers stay as they are. In a
+    model, Gaussian variables that enter predictors, such as random effects, are integrated out
+    with the functions (``pm.sample`` draws them all together): ``point`` has no values for them.
 
     Parameters
     ----------
     model : pymc.Model or SkewGP
         A model whose latent functions can be integrated out: with `SkewGP.marginal_likelihood`, or
-        with `SkewGP.prior` under probit observations. Or a SkewGP made inside a model, with `X`
-        and `y`.
+        with `SkewGP.prior` under observations that `ConjugateStep` knows (``pm.Normal``,
+        ``pm.Censored``, ``pm.OrderedProbit``, ``pm.Binomial`` and `BernoulliProbit` among them).
+        Or a SkewGP made inside a model, with `X` and `y`.
     X, y : array_like, shapes (n, d) and (n,)
-        Inputs and labels, for a SkewGP. Then only the priors, and potentials, of what the SkewGP
-        depends on are counted. To count other observations too, pass the model.
+        Inputs and data, for a SkewGP; data of several kinds as for `SkewGP.posterior`. Then only
+        the priors, and potentials, of what the SkewGP depends on are counted. To count other
+        observations too, pass the model.
+    likelihood : optional
+        Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. ``sigma`` and
+        ``cutpoints`` may be random variables, and are learnt then.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
@@ -94,7 +105,7 @@ def find_hyperparameters(
     Raises
     ------
     ValueError
-        A model without labels of that kind, nothing to learn, unknown names in `start`, more than
+        A model without data of that kind, nothing to learn, unknown names in `start`, more than
         three binary entries.
 
     Warns
@@ -141,7 +152,7 @@ def find_hyperparameters(
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(model, X, y)
+    data = TrainingData(model, X, y, likelihood)
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if not quiet:

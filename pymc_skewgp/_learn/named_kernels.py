@@ -1,4 +1,4 @@
-"""The kernels that `SkewGPClassifier` knows by name, with flat priors."""
+"""The kernels that estimators know by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,27 +18,38 @@ _STATIONARY = {
 }
 KERNELS = (*_STATIONARY, "nn")
 _FAR = 100.0  # standard deviations from 0
+_WIDE = 5.0  # of a weak prior's standard deviation, in units of what it is about
 
 
-def named_kernel(X: FloatArray, name: str, ard: bool) -> tuple[Any, dict[str, Any]]:
-    """eta^2 times the kernel, with flat priors, and starts at the scale of the inputs.
+def named_kernel(
+    X: FloatArray, name: str, ard: bool, scale: float | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """eta^2 times the kernel, and starts at the scale of the inputs.
 
-    To be called inside a ``pm.Model``.
+    To be called inside a ``pm.Model``. Priors are weak, in units of the starts of lengthscales and
+    of the `scale` of f; flat without one.
     """
     d = X.shape[1]
-    eta = pm.HalfFlat("eta")
-    ls = pm.HalfFlat("ls", shape=d) if ard else pm.HalfFlat("ls")
     if name == "nn":
-        bias = pm.HalfFlat("bias")
-        size = np.sqrt(np.mean(X**2, axis=0))
-        kernel = cov.NeuralNetwork(d, ls=ls, bias=bias)
-        start = {"eta": 2.0, "ls": lengthscale(size, ard) / 2.0, "bias": 1.0}
+        first = lengthscale(np.sqrt(np.mean(X**2, axis=0)), ard) / 2.0
     else:
-        kernel = _STATIONARY[name](d, ls=ls)
         spread = np.std(X, axis=0)
         # Round-off leaves a constant column a deviation that is tiny, not zero.
         spread[np.ptp(X, axis=0) == 0] = 0.0
-        start = {"eta": 2.0, "ls": lengthscale(spread, ard)}
+        first = lengthscale(spread, ard)
+    start = {"eta": 2.0 if scale is None else 2.0 * scale, "ls": first}
+    if scale is None:
+        eta = pm.HalfFlat("eta")
+        ls = pm.HalfFlat("ls", shape=d) if ard else pm.HalfFlat("ls")
+    else:
+        eta = pm.HalfNormal("eta", _WIDE * scale)
+        ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **({"shape": d} if ard else {}))
+    if name == "nn":
+        bias = pm.HalfFlat("bias") if scale is None else pm.HalfNormal("bias", _WIDE)
+        kernel = cov.NeuralNetwork(d, ls=ls, bias=bias)
+        start["bias"] = 1.0
+    else:
+        kernel = _STATIONARY[name](d, ls=ls)
         centre = X.mean(axis=0)
         if (np.abs(centre) > _FAR * spread).any():
             # Squared distances are differences of squares, which far from 0 have no digits left.

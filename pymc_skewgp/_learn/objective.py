@@ -18,10 +18,10 @@ from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
     EvidenceByEP,
     EvidenceGradient,
-    EvidenceTerms,
     evidence_by_twisting,
     evidence_estimate,
 )
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 

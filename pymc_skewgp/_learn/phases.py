@@ -57,8 +57,8 @@ def refuse_other_phases(objective: Objective, point: Point, exact: bool) -> None
     exact : bool
         Whether the variances are squares of phases alone. Else only zeros are refused.
     """
-    for *_, prior_cov in objective.terms_at(point):
-        squares = prior_cov.diagonal()
+    for terms in objective.terms_at(point):
+        squares = terms.prior_cov.diagonal()
         if not (squares > 0).all() or (exact and np.abs(squares - 1.0).max(initial=0.0) > 1e-3):
             raise ValueError(
                 f"with {', '.join(objective.coordinates.binary_names)} = {point.pattern} a phase "

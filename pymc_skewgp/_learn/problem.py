@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
+from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
-from pymc_skewgp._learn.compiled import Batch
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.phases import Places, pseudo_point_places
 from pymc_skewgp._learn.search import Part
@@ -17,18 +16,21 @@ from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._observations.arguments import as_inputs, as_labels
+from pymc_skewgp._model.graph.data_rows import Arrays, KnownData, known_data
+from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._posterior.data_sets import kinds_of
 from pymc_skewgp._validation import FloatArray, as_count
 
 Start = Mapping[str, Any] | None
 
 
 class TrainingData(NamedTuple):
-    """A model with its data in it; or a SkewGP, and its inputs and labels."""
+    """A model with its data in it; or a SkewGP, its inputs and data, and their likelihood."""
 
     model: Any
     X: Any = None
     y: Any = None
+    likelihood: Any = None
 
 
 class LearningProblem(NamedTuple):
@@ -38,7 +40,7 @@ class LearningProblem(NamedTuple):
     ----------
     objective : Objective
     part : Part or None
-        The objective on some of the labels, where there are many.
+        The objective on some of the data, where there are many.
     origin : ndarray, shape (k,)
         Where to start.
     places : list of lists
@@ -55,11 +57,22 @@ class LearningProblem(NamedTuple):
 
 
 class ProcessObjective(NamedTuple):
-    """The objective of a SkewGP, where to start, and its data: inputs and signs."""
+    """The objective of a SkewGP, where to start, and its data.
+
+    Attributes
+    ----------
+    objective : Objective
+    origin : ndarray, shape (k,)
+    arrays : tuple of ndarray
+        All the data, as the objective takes them.
+    parts : KnownData or None
+        They can be taken apart where it is not None.
+    """
 
     objective: Objective
     origin: FloatArray
-    data: Batch
+    arrays: Arrays
+    parts: KnownData | None
 
 
 def learning_problem(
@@ -72,11 +85,11 @@ def learning_problem(
     TypeError, ValueError
         For what is no model, data that are missing or do not belong, as `find_hyperparameters`.
     """
-    model, X, y = data
+    model = data.model
     if isinstance(model, pm.Model):
-        if X is not None or y is not None or settings.batch_size is not None:
+        if any(x is not None for x in data[1:]) or settings.batch_size is not None:
             raise ValueError(
-                "X, y and batch_size go with a SkewGP: a model has its data in it. Use "
+                "X, y, likelihood and batch_size go with a SkewGP: a model has its data in it. Use "
                 "find_hyperparameters(gp, X, y, ...)."
             )
         root = model.root
@@ -84,47 +97,60 @@ def learning_problem(
         return LearningProblem(objective, None, origin, [], False)
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
-    objective, origin, (inputs, labels) = process_objective(data, settings.batch_size, rng, start)
-    part = None
-    rows = _coarse_rows(labels, settings, rng)
-    if rows is not None:
-        part = Part(objective.on([(inputs[rows], labels[rows])]), rows.size / labels.size)
+    found = process_objective(data, settings.batch_size, rng, start)
+    objective, part = found.objective, None
+    strata = None if found.parts is None else found.parts.strata
+    if found.parts is not None and strata is not None:
+        rows = _coarse_rows(strata, settings, rng)
+        if rows is not None:
+            part = Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
     places = pseudo_point_places(objective.coordinates, model)
-    return LearningProblem(objective, part, origin, places, True)
+    return LearningProblem(objective, part, found.origin, places, True)
 
 
 def process_objective(
     data: TrainingData, batch_size: int | None, rng: np.random.Generator, start: Start
 ) -> ProcessObjective:
-    """The objective of a SkewGP: the evidence of all its labels, or the sum over random batches."""
-    gp, X, y = data
-    if X is None or y is None:
+    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches."""
+    gp, X, y, likelihood = data
+    if X is None or (y is None and not isinstance(X, Mapping | list)):
         raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
     if gp.model is None:
         raise ValueError(
             "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
-    inputs = as_input_graph("X", as_inputs("X", X), gp.n_columns)
-    labels = as_labels(y, inputs.shape[0]).astype(np.float64)
-    batches = [(inputs, labels)]
+    kinds = [
+        known_data(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known)
+        for X, y, known in kinds_of(X, y, likelihood).values()
+    ]
+    arrays = tuple(array for kind in kinds for array in kind.arrays)
+    only = kinds[0] if len(kinds) == 1 else None
+    batches: list[Arrays] = [arrays]
     if batch_size is not None:
-        parts = random_batches(labels, as_count("batch_size", batch_size), rng)
-        batches = [(inputs[part], labels[part]) for part in parts]
-    symbols = [pt.matrix("X"), pt.vector("labels")]
+        strata = None if only is None else only.strata
+        if only is None or strata is None:
+            raise ValueError(
+                "batch_size is for data of one kind with one observation for each row of X and "
+                "noise of its own: leave it out."
+            )
+        parts = random_batches(strata, as_count("batch_size", batch_size), rng)
+        batches = [only.part(chosen) for chosen in parts]
     model = gp.model.root  # a nested model's variables are the root's as well
-    collapsed = collapse_process(model, gp, *symbols)
+    inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
+    collapsed = collapse_process(model, gp, list(rows))
+    symbols = [symbol for own in inputs for symbol in own]
     objective, origin = compile_objective(model, collapsed, symbols, batches, start)
-    return ProcessObjective(objective, origin, (inputs, labels))
+    return ProcessObjective(objective, origin, arrays, only)
 
 
 def _coarse_rows(
-    labels: FloatArray, settings: SearchSettings, rng: np.random.Generator
+    strata: NDArray[Any], settings: SearchSettings, rng: np.random.Generator
 ) -> IntArray | None:
-    """Indices of some labels that stand for all at first; None where all are few enough."""
+    """Indices of some data that stand for all at first; None where all are few enough."""
     size = settings.coarse_size
     if settings.batch_size is not None:
         size = min(size, settings.batch_size)
-    if labels.size <= max(settings.coarse_above, size):
+    if strata.size <= max(settings.coarse_above, size):
         return None
-    return random_batches(labels, size, rng)[0]
+    return random_batches(strata, size, rng)[0]

@@ -121,7 +121,7 @@ class Constraint(Likelihood):
 
     def as_data(self, y: ArrayLike | None, n: int) -> Data:
         """Nothing, with the limits checked."""
-        if y is not None:
+        if y is not None and np.size(y):  # what this method returns it takes
             raise ValueError(
                 "a Constraint says what f is at X, and has no y: give None, and limits as "
                 "Constraint(lower, upper)."

@@ -1,18 +1,23 @@
-r"""The log evidence with its gradient: a ratio of the probabilities of two rectangles.
+r"""The log evidence with its gradient: a density of points, and probabilities of two rectangles.
 
-.. math:: \log p(y) = \log P(l < u < h) - \log P(l_0 < u_{1:s} < h_0), \qquad u \sim N(0, G)
+.. math:: \log p(y) = \log N(r; 0, G_{PP}) + \log P(l < u < h \mid r)
+    - \log P(l_0 < u_{1:s} < h_0), \qquad u \sim N(0, G)
 
-The rows of u are the pseudo-points of a Skew GP, then the observations. By expectation propagation
-for an optimiser on its way, by the twisted sampler where it arrives.
+The rows of u are the pseudo-points of a Skew GP, then the observations that are intervals. By
+expectation propagation for an optimiser on its way, by the twisted sampler where it arrives.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT, log_prob_and_gradient
+from pymc_skewgp._gaussian.log_prob_gradient import (
+    LARGEST_EFFECT,
+    LogProbGradient,
+    log_prob_and_gradient,
+)
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
@@ -20,6 +25,7 @@ from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
 from pymc_skewgp._sun.contradiction import round_off_effect
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -27,36 +33,12 @@ from pymc_skewgp._validation import FloatArray
 # An optimiser needs a gradient that is right to a few digits; the value is off by the square.
 EP_TOLERANCE = 1e-4
 _MAX_SWEEPS = 100
-# What may be left of the prior's variances besides its leading factor, in units of the labels'
+# What may be left of the prior's variances besides its leading factor, in units of the least
 # noise; it joins the noise, so that the variances stay as they are.
 _LEFT_OVER = 2e-6
 _COINCIDENT = 1.0 - 1e-6
 # Above this share of columns the dense form needs fewer operations.
 _LOW_RANK_SHARE = 0.4
-
-
-class EvidenceTerms(NamedTuple):
-    """Limits and covariances of the two rectangles, for arrays and for graphs of them alike.
-
-    Attributes
-    ----------
-    lower, upper : (s + n,)
-        Limits of u, less its mean. A label 1 is the interval (0, inf) of the noisy predictor, a
-        label 0 is (-inf, 0).
-    cov : (s + n, s + n)
-        G: s rows for the pseudo-points, then n observations with noise of variance 1 in it.
-    prior_lower, prior_upper : (s,)
-        Limits of the pseudo-points' rows alone; the upper ones are infinite.
-    prior_cov : (s, s)
-        Their covariance.
-    """
-
-    lower: Any
-    upper: Any
-    cov: Any
-    prior_lower: Any
-    prior_upper: Any
-    prior_cov: Any
 
 
 class EvidenceGradient(NamedTuple):
@@ -66,7 +48,8 @@ class EvidenceGradient(NamedTuple):
     ----------
     value : float
     wrt : EvidenceTerms
-        Derivatives in each of its entries; 0 for infinite limits.
+        Derivatives in each of its entries; 0 for infinite limits, and for `noise`, which is part
+        of the covariance.
     noise : float
         See `LogProbGradient`.
     """
@@ -91,30 +74,42 @@ class EvidenceByEP:
 
     def __call__(self, terms: EvidenceTerms) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
-        lower, upper = terms.lower, terms.upper
-        start = self._last if self._last is not None and self._last.tau.size == lower.size else None
         try:
-            with no_warnings(), np.errstate(all="ignore"), few_blas_threads(lower.size):
-                cov = _covariance(terms)
-                ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
-                gradient = ep_gradient(cov, ep, lower, upper)
+            with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
+                rows = Intervals(terms)
+                joint = self._rectangle(terms, rows)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return _nothing(terms)
-        if not (np.isfinite(ep.log_prob) and np.isfinite(gradient.cov).all()):
+        if not (np.isfinite(joint.value) and np.isfinite(joint.cov).all()):
             return _nothing(terms)
-        self._last = ep
-        return _ratio(terms, ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
+        return _evidence(terms, rows, joint)
+
+    def _rectangle(self, terms: EvidenceTerms, rows: Intervals) -> LogProbGradient:
+        lower, upper = rows.lower, rows.upper
+        if not lower.size:
+            return LogProbGradient(0.0, lower, upper, rows.cov)
+        start = self._last if self._last is not None and self._last.tau.size == lower.size else None
+        cov = _covariance(terms, rows)
+        ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+        gradient = ep_gradient(cov, ep, lower, upper)
+        if np.isfinite(ep.log_prob):
+            self._last = ep
+        return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
 
 
 def evidence_by_twisting(
     terms: EvidenceTerms, n_draws: int, random_seed: int = 0
 ) -> EvidenceGradient:
     """Log evidence by the twisted sampler at fixed points, and the gradient of this very number."""
+    try:
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
+            rows = Intervals(terms)
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return _nothing(terms)
     joint = log_prob_and_gradient(
-        terms.lower, terms.upper, terms.cov, n_draws=n_draws, random_seed=random_seed
+        rows.lower, rows.upper, rows.cov, n_draws=n_draws, random_seed=random_seed
     )
-    ratio = _ratio(terms, joint.value, joint.lower, joint.upper, joint.cov)
-    return ratio._replace(noise=joint.noise)
+    return _evidence(terms, rows, joint)
 
 
 def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) -> Estimate:
@@ -124,13 +119,15 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     """
     if not _round_off(terms) <= LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
-    joint = log_prob_rectangle(terms.cov, terms.lower, terms.upper, n_draws, None, random_seed)
+    rows = Intervals(terms)
+    joint = log_prob_rectangle(rows.cov, rows.lower, rows.upper, n_draws, None, random_seed)
+    known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
-        return joint
+        return joint._replace(value=joint.value + known)
     prior = log_prob_rectangle(
         terms.prior_cov, terms.prior_lower, terms.prior_upper, n_draws, None, random_seed
     )
-    total = add_estimates(0.0, joint, prior)
+    total = add_estimates(known, joint, prior)
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
@@ -139,56 +136,67 @@ def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
     return round_off_effect(terms.prior_cov, -terms.prior_lower, added).nats
 
 
-def _covariance(terms: EvidenceTerms) -> Covariance:
+def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
     """In the form that needs fewer operations: smooth kernels have few columns."""
-    s, matrix = terms.prior_lower.size, terms.cov
+    matrix, noise = rows.cov, rows.noise
     n = matrix.shape[0]
     if not np.isfinite(matrix).all():
         raise ArithmeticError("the covariance is not finite.")
-    noise = np.ones(n)
-    noise[:s] = 0.0
+    noisy = noise[noise > 0]
+    if not noisy.size:
+        return DenseCovariance(matrix)
+    left_over = _LEFT_OVER * float(noisy.min())
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.
-    if not _round_off(terms, _LEFT_OVER) <= LARGEST_EFFECT:
+    if not _round_off(terms, left_over) <= LARGEST_EFFECT:
         return DenseCovariance(matrix)
     # A part of the rows shows at an eighth of the cost that there are too many columns.
     half = slice(None, None, 2)
-    if _factor(matrix[half, half], noise[half]).shape[1] <= _LOW_RANK_SHARE * n:
-        factor = _factor(matrix, noise)
+    if _factor(matrix[half, half], noise[half], left_over).shape[1] <= _LOW_RANK_SHARE * n:
+        factor = _factor(matrix, noise, left_over)
         if factor.shape[1] <= _LOW_RANK_SHARE * n:
             left = matrix.diagonal() - np.einsum("ij,ij->i", factor, factor)
             # A row without noise that the factor holds altogether keeps what round-off may ask.
-            return LowRankCovariance(np.maximum(left, 1e-10), factor)
+            return LowRankCovariance(np.maximum(left, 1e-10 * float(noisy.min())), factor)
     return DenseCovariance(matrix)
 
 
-def _factor(matrix: FloatArray, noise: FloatArray) -> FloatArray:
+def _factor(matrix: FloatArray, noise: FloatArray, left_over: float) -> FloatArray:
     prior = matrix.copy()
     prior[np.diag_indices_from(prior)] -= noise
     if not (matrix.diagonal() > 0).all():
         raise ArithmeticError("a variance is not positive.")
     largest = float(prior.diagonal().max())
-    if largest <= _LEFT_OVER:  # nothing but noise
+    if largest <= left_over:  # nothing but noise
         return np.zeros((noise.size, 0))
-    return linalg.low_rank_factor(prior, _LEFT_OVER / largest)
+    return linalg.low_rank_factor(prior, left_over / largest)
 
 
-def _ratio(
-    terms: EvidenceTerms, joint: float, lower: FloatArray, upper: FloatArray, cov: FloatArray
-) -> EvidenceGradient:
-    """The joint probability, with its gradient, over that of the pseudo-points' rows."""
-    if not terms.prior_lower.size:
-        none = np.zeros(0)
-        wrt = EvidenceTerms(lower, upper, cov, none, none, np.zeros((0, 0)))
-        return EvidenceGradient(joint, wrt) if np.isfinite(joint) else _nothing(terms)
-    if _coincide(terms.prior_cov):
+def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> EvidenceGradient:
+    """Of the points and the rectangle given them, over the probability of the prior's signs."""
+    if not np.isfinite(joint.value):
         return _nothing(terms)
-    prior = log_prob_and_gradient(
-        terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws=1024
+    known = rows.log_density + float(terms.log_constant)
+    own = rows.pull_back(joint.lower, joint.upper, joint.cov)
+    s = terms.prior_lower.size
+    prior = LogProbGradient(0.0, np.zeros(0), np.zeros(0), np.zeros((0, 0)))
+    if s:
+        if _coincide(terms.prior_cov):
+            return _nothing(terms)
+        prior = log_prob_and_gradient(
+            terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws=1024
+        )
+    value = known + joint.value - prior.value
+    if not (np.isfinite(value) and np.isfinite(own.cov).all()):
+        return _nothing(terms)
+    wrt = EvidenceTerms(
+        *own,
+        np.zeros_like(terms.noise),
+        -prior.lower,
+        -prior.upper,
+        -prior.cov,
+        np.ones_like(terms.log_constant),
     )
-    if not (np.isfinite(joint) and np.isfinite(prior.value)):
-        return _nothing(terms)
-    wrt = EvidenceTerms(lower, upper, cov, -prior.lower, -prior.upper, -prior.cov)
-    return EvidenceGradient(joint - prior.value, wrt)
+    return EvidenceGradient(value, wrt, joint.noise)
 
 
 def _coincide(prior_cov: FloatArray) -> bool:

@@ -133,7 +133,13 @@ def laplace_posterior(
             "Laplace's approximation needs a Gaussian prior: it has pseudo_points, and their "
             "sign cannot be had from a mode and a curvature."
         )
-    given, _ = _conditioned(prior, as_data_sets(X, y, likelihood), new)
+    sets = as_data_sets(X, y, likelihood)
+    if any(data.likelihood.relative_noise for data in sets):
+        raise ValueError(
+            "Laplace's approximation needs noise on every row, and a Constraint has only a nugget: "
+            "use EP."
+        )
+    given, _ = _conditioned(prior, sets, new)
     if not given.n_rows:
         return _regression(given)
     found = _mode(given.cov, _own_noise(given.noise), given.lower, given.upper)

@@ -56,6 +56,14 @@ def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArra
     return units
 
 
+def function_units(prior: Prior, size: int) -> FloatArray | None:
+    """The same for so many values of all the functions: their standard deviations in B."""
+    if prior.coregion is None:
+        return None
+    sd = np.sqrt(prior.coregion.diagonal())
+    return np.tile(sd, size // sd.size)
+
+
 def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
     """Variances, shape (n,), or covariances of the K functions at each input, shape (n, K, K)."""
     if part.derivative is None:

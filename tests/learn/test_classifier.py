@@ -165,6 +165,48 @@ class TestManyClasses:
         np.testing.assert_allclose(spread.predict_proba(data), model.predict_proba(data), rtol=1e-6)
 
 
+@pytest.fixture(scope="module")
+def together(iris):
+    data, names, _ = iris
+    return fast(multi_class="exact").fit(data[::3], names[::3])
+
+
+class TestAllClassesTogether:
+    def test_probabilities_are_those_of_the_posterior(self, iris, together):
+        data, names, _ = iris
+        p = together.predict_proba(data[::10])
+        assert p.shape == (8, 3)
+        np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+        point = together.hyperparameters_.point
+        kernel = point["eta"] ** 2 * pm.gp.cov.ExpQuad(4, ls=point["ls"])
+        codes = np.unique(names[::3], return_inverse=True)[1]
+        likelihood = sg.likelihoods.MultinomialProbit()
+        direct = sg.SkewGP(cov_func=kernel).posterior(
+            data[::3], codes, likelihood=likelihood, n_draws=4096
+        )
+        new = direct.predict(data[::10], draws=0)["predictions_summary"]
+        # Means of 1024 and of 4096 draws, 24 numbers.
+        assert (np.abs(p - new["p_mean"]) < 5 * 2.5 * new["p_mean_se"] + 1e-6).all()
+        assert together.score(data, names) > 0.9
+
+    def test_two_classes_are_as_ever(self, fitted):
+        model = fast(multi_class="exact").fit(X, Y)  # by one search, as without it
+        np.testing.assert_array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
+
+    def test_draws_and_pickling(self, iris, together):
+        tree = together.sample_latent(iris[0][:2], draws=5, chains=1, random_state=0)
+        assert tree["predictions"]["p"].dims == ("chain", "draw", "pred_id", "category")
+        again = pickle.loads(pickle.dumps(together))
+        np.testing.assert_array_equal(again.predict(iris[0]), together.predict(iris[0]))
+
+    @pytest.mark.parametrize("options", [{"n_pseudo_points": 1}, {"warm_start": True}])
+    def test_refusals(self, iris, options):
+        with pytest.raises(ValueError, match="takes no pseudo-points and no warm_start"):
+            fast(multi_class="exact", **options).fit(*iris[:2])
+        with pytest.raises(ValueError, match="multi_class must be"):
+            fast(multi_class="all").fit(*iris[:2])
+
+
 class TestKernels:
     @pytest.mark.parametrize("kernel", ["matern32", "matern52", "nn"])
     @pytest.mark.parametrize("ard", [False, True])
@@ -345,9 +387,9 @@ class TestBatches:
         assert 0.5 * most < gain < most + 0.1
 
     def test_auto(self):
-        sizes = [SkewGPClassifier()._options(n).search.batch_size for n in (1500, 1501)]
+        sizes = [SkewGPClassifier()._settings(n).batch_size for n in (1500, 1501)]
         assert sizes == [None, 500]
-        assert SkewGPClassifier(batch_size=100)._options(100).search.batch_size is None
+        assert SkewGPClassifier(batch_size=100)._settings(100).batch_size is None
 
 
 class TestAmongScikitLearn:

@@ -357,7 +357,7 @@ class TestArguments:
     def test_data(self):
         with pytest.raises(ValueError, match="a SkewGP needs its data"):
             learn(flat_ou())
-        with pytest.raises(ValueError, match="X, y and batch_size go with a SkewGP"):
+        with pytest.raises(ValueError, match="X, y, likelihood and batch_size go"):
             learn(pm.Model(), X, Y)
         with pytest.raises(ValueError, match=r"y must have shape \(60,\)"):
             learn(flat_ou(), X, Y[:-1])

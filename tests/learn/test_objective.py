@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 from oracles import finite_difference, ou_probit_log_evidence
 from scipy import stats
@@ -14,12 +13,12 @@ from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.settings import StartSettings
 from pymc_skewgp._learn.starts import candidates
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
+from pymc_skewgp._model.graph.data_rows import known_data
 
 RNG = np.random.default_rng(3)
 N = 25
 X = np.sort(RNG.uniform(-3.0, 3.0, N))[:, None]
 Y = (np.sin(2 * X[:, 0]) + 0.7 * RNG.normal(size=N) > 0).astype(int)
-SIGN = 2.0 * Y - 1.0
 R = np.array([[-1.0], [1.5]])
 
 
@@ -29,13 +28,15 @@ def priors(kernel=pm.gp.cov.Matern12):
     return eta**2 * kernel(1, ls=ls)
 
 
-def objective_of(model, gp=None, batches=((X, SIGN),), start=None):
+def objective_of(model, gp=None, batches=((X, Y),), start=None):
     """The objective of a model, or of a SkewGP in it at the data, and the vector it starts from."""
     if gp is None:
         return compile_objective(model, collapse_model(model), start=start)
-    symbols = [pt.matrix("X"), pt.vector("sign")]
-    collapsed = collapse_process(model, gp, *symbols)
-    return compile_objective(model, collapsed, symbols, batches, start)
+    kinds = [known_data(x, y, None) for x, y in batches]
+    inputs, rows = kinds[0].rows()
+    collapsed = collapse_process(model, gp, [rows])
+    arrays = [kind.arrays for kind in kinds]
+    return compile_objective(model, collapsed, inputs, arrays, start)
 
 
 def process(start=None, **arguments):
@@ -88,7 +89,7 @@ def all_random():
             phase=2 * positive - 1,
             truncation=t,
         )
-    batches = [(X[:12], SIGN[:12]), (X[12:], SIGN[12:])]
+    batches = [(X[:12], Y[:12]), (X[12:], Y[12:])]
     return objective_of(model, gp, batches, {"r": R})[0]
 
 
@@ -132,7 +133,7 @@ class TestGradient:
     def test_on_other_data(self, all_random):
         point = Point(self.X0, (0, 1))
         left, right = (
-            all_random.on([(X[part], SIGN[part])]).by_ep(point).log_evidence
+            all_random.on([known_data(X[part], Y[part], None).arrays]).by_ep(point).log_evidence
             for part in (slice(0, 12), slice(12, None))
         )
         both = all_random.by_ep(point).log_evidence
@@ -205,8 +206,7 @@ def test_a_potential_of_the_process_counts_and_others_do_not():
         pm.Potential("own", -1.0 * model["ls"])
         pm.Potential("foreign", model["ls"] * other)
         gp = sg.SkewGP(cov_func=kernel)
-    symbols = [pt.matrix("X"), pt.vector("sign")]
-    collapsed = collapse_process(model, gp, *symbols)
+    collapsed = collapse_process(model, gp, [known_data(X, Y, None).rows()[1]])
     assert [v.name for v in collapsed.rest] == ["ls", "eta", "own"]
 
 

@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
+from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian, Selection
 
 ETA, LS = 1.3, 0.8
@@ -235,6 +236,20 @@ def test_in_one_feature_of_two():
     assert found == pytest.approx(np.log(orthant(cov)), abs=EXACT)
 
 
+def test_one_output_of_two_by_a_column():
+    """Under PyMC's Coregion: output 1 increases, output 0 has a label; an orthant."""
+    B = np.array([[2.0, 0.9], [0.9, 1.2]])
+    kernel = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0])
+    gp = sg.SkewGP(cov_func=kernel * pm.gp.cov.Coregion(2, B=B, active_dims=[1]))
+    x, t = np.array([[0.0, 0.0]]), np.array([[0.5, 1.0]])
+    found = gp.posterior([(x, [1], BernoulliProbit()), (t, None, Constraint.increasing(0))])
+    k = joint_cov([0.5, 0.0], [1, 0]) / ETA**2
+    cross = B[0, 1] * k[0, 1]
+    cov = np.array([[B[1, 1] * k[0, 0], cross], [cross, B[0, 0] + 1.0]])
+    expected = np.log(orthant(cov))
+    assert found.log_marginal_likelihood.value == pytest.approx(expected, abs=EXACT)
+
+
 def test_the_first_of_two_functions():
     """An outcome that increases and covaries with its selection: an orthant of (f1', f2 + e)."""
     B = np.array([[2.0, 0.9], [0.9, 1.2]])
@@ -276,6 +291,33 @@ def test_what_is_returned():
     assert "y_shape" not in posterior.predict(column(0.5), draws=5)["predictions"].data_vars
     alone = GP.posterior(column(0.5), likelihood=Constraint.increasing()).sample(20, 2)
     assert set(alone.children) == {"posterior", "sample_stats", "constant_data"}
+
+
+def test_an_update_of_data_or_of_virtual_points():
+    data = {
+        "dose": (column(0.0, 1.0), [0.1, 0.4], Gaussian(0.1)),
+        "shape": (column(0.5), None, Constraint.increasing()),
+    }
+    posterior = GP.posterior(data).update(column(2.0), [0.3], name="dose")
+    posterior = posterior.update(column(1.5), None, name="shape")
+    data["dose"] = (column(0.0, 1.0, 2.0), [0.1, 0.4, 0.3], Gaussian(0.1))
+    data["shape"] = (column(0.5, 1.5), None, Constraint.increasing())
+    expected = GP.posterior(data).log_marginal_likelihood.value
+    assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
+
+
+def test_approximations():
+    """EP takes constraints; Laplace's mode would be at the limits."""
+    data = [
+        (column(0.0, 1.0), [0.8, 0.3], Gaussian(0.3)),
+        (column(0.6), None, Constraint.increasing()),
+    ]
+    posterior = GP.posterior(data)
+    found = ep_posterior(posterior.prior, data, None, column(0.5)).log_evidence
+    # One interval: EP is exact.
+    assert found == pytest.approx(posterior.log_marginal_likelihood.value, abs=1e-6)
+    with pytest.raises(ValueError, match="has only a nugget: use EP"):
+        laplace_posterior(posterior.prior, data, None, column(0.5))
 
 
 def test_a_function_of_arrays_has_bounds_but_no_derivatives():

@@ -220,6 +220,10 @@ def test_the_units_of_the_outcome_do_not_matter():
     )
     found, wanted = (p.marginals(column(0.3)).moments.mean for p in (posterior, expected))
     assert_allclose(found / scale, wanted, rtol=1e-6)
+    # Joint draws too: the selection keeps its spread beside the outcome's.
+    drawn = posterior.predict(column(0.3), draws=4000, chains=1, random_seed=1)["predictions"]["f"]
+    sd = expected.marginals(column(0.3)).moments.sd
+    assert_allclose(drawn.values[0].std(axis=0)[0] / scale, sd, rtol=5 / np.sqrt(4000))
 
 
 def test_coregion_of_low_rank():
@@ -228,6 +232,12 @@ def test_coregion_of_low_rank():
     posterior = fitted((0.0, 1.0), [0.4, NAN], coregion=np.outer(w, w))
     f = posterior.sample(200, 2, random_seed=1)["posterior"]["f"].values
     assert_allclose(f[..., 0] / 1.5, f[..., 1] / 0.5, atol=1e-5)
+
+
+def test_an_update_keeps_the_coregion():
+    found = fitted((0.0,), [0.4]).update(column(0.5), [NAN]).log_marginal_likelihood.value
+    expected = fitted((0.0, 0.5), [0.4, NAN]).log_marginal_likelihood.value
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_names():

@@ -111,13 +111,24 @@ def joint_covariance(
     return cov + jitter * pt.eye(cov.shape[0]) if jitter else cov
 
 
-def process_at(gp: Any, blocks: list[Any], jitter: float) -> SunParameters:
-    """The unified skew-normal marginal of a SkewGP at the blocks of inputs together."""
+def process_at(gp: Any, blocks: list[Any], jitter: float, n_functions: int = 1) -> SunParameters:
+    """The unified skew-normal marginal of a SkewGP at the blocks of inputs together.
+
+    Of several functions that are independent of each other, where `n_functions` is more than 1:
+    their values at a row of inputs one after the other.
+    """
     jitter = as_positive("jitter", jitter, or_zero=True)
     cov = joint_covariance(gp.cov_func, gp.pseudo_points, blocks, jitter)
     mean = mean_at(gp.mean_func, blocks)
     _check_constants(gp, mean, cov, jitter)
-    return sun_of_process(mean, cov, gp.phase, gp.truncation, gp.n_pseudo_points)
+    if n_functions == 1:
+        return sun_of_process(mean, cov, gp.phase, gp.truncation, gp.n_pseudo_points)
+    phase, truncation = (
+        pt.repeat(pt.as_tensor_variable(x), n_functions) for x in (gp.phase, gp.truncation)
+    )
+    cov = pt.linalg.kron(cov, pt.eye(n_functions))
+    n_latent = gp.n_pseudo_points * n_functions
+    return sun_of_process(pt.repeat(mean, n_functions), cov, phase, truncation, n_latent)
 
 
 def mean_at(mean_func: Any, blocks: list[Any]) -> Any:

@@ -8,15 +8,16 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.process import process_at
-from pymc_skewgp._model.graph.analysis import analyse
+from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
+from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
+from pymc_skewgp._model.graph.data_rows import RowsOfData
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
-from pymc_skewgp._model.graph.members import latent_dimensions
+from pymc_skewgp._model.graph.members import is_function, latent_dimensions, mean_and_spread
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.ops.skew_normal import interval_limits, probit_limits
-from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._model.ops.skew_normal import interval_limits, label_intervals
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
 
@@ -26,7 +27,7 @@ class Collapsed(NamedTuple):
     Attributes
     ----------
     evidences : list of EvidenceTerms
-        One for each function, graphs of the model's value variables.
+        One for each block of functions, graphs of the model's value variables.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
     """
@@ -35,8 +36,21 @@ class Collapsed(NamedTuple):
     rest: list[Any]
 
 
+class _Rows(NamedTuple):
+    """Rows eta + e, eta being a unified skew-normal vector and e ~ N(0, S)."""
+
+    S: Any
+    lower: Any
+    upper: Any
+    value: Any
+    log_constant: Any
+
+
 def collapse_model(model: pm.Model) -> Collapsed:
     """Integrate out every latent function whose observations have a known likelihood.
+
+    With it go the Gaussian variables that are jointly Gaussian with it given the data, but for
+    those that the mean of a function depends on: these are its hyperparameters.
 
     Raises
     ------
@@ -49,27 +63,41 @@ def collapse_model(model: pm.Model) -> Collapsed:
             evidences.append(_of_marginal(model, rv))
             gone.add(rv.name)
     for rv in model.free_RVs:
-        if not isinstance(rv.owner.op, UnifiedSkewNormalRV) or rv.name in gone:
+        if not is_function(rv) or rv.name in gone:
             continue
         try:
-            evidences.append(_of_latent(model, rv, gone))
+            block = block_graph(model, _without_means(model, block_of(model, rv)))
+            evidences.append(_of_block(block))
+            gone.update([*block.names, *(y.name for y in block.observed)])
         except NotConjugateError as error:
             reasons.append(error.reason)
     if reasons or not evidences:
         raise ValueError(
-            "find_hyperparameters needs labels with the latent function integrated out: "
+            "find_hyperparameters needs data with the latent function integrated out: "
             + (" ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
-            + " Use SkewGP.marginal_likelihood, or SkewGP.prior under BernoulliProbit."
+            + " Use SkewGP.marginal_likelihood, or SkewGP.prior under a likelihood that the exact "
+            "step knows, such as BernoulliProbit."
         )
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
-    _refuse_shared_data(model, evidences, gone)
+    _refuse_products(model, evidences, gone)
     return Collapsed(evidences, rest)
 
 
-def collapse_process(model: pm.Model, gp: Any, X: Any, labels: Any) -> Collapsed:
-    """A SkewGP at inputs `X` under labels (positive or not), and the priors of what it needs."""
-    sun = process_at(gp, [X], 0.0)
-    terms = _terms(sun, probit_limits(sun, labels))
+def collapse_process(model: pm.Model, gp: Any, parts: list[RowsOfData]) -> Collapsed:
+    """A SkewGP under data of one kind or of several, and the priors of what it needs."""
+    n_functions = {part.n_functions for part in parts}
+    if len(n_functions) > 1:
+        raise ValueError(
+            f"data of several kinds must be about one number of functions, got {n_functions}."
+        )
+    sun = process_at(gp, [part.X for part in parts], 0.0, n_functions.pop())
+    if any(part.A is not None for part in parts):
+        sun = _predictor(sun, _block_diagonal([_design(part) for part in parts]))
+    columns = zip(*((x.lower, x.upper, x.value) for x in parts), strict=True)
+    lower, upper, value = (_joined(list(column)) for column in columns)
+    log_constant = sum(part.log_constant for part in parts)
+    rows = _Rows(_joint_noise([part.S for part in parts]), lower, upper, value, log_constant)
+    terms = _terms(sun, rows)
     used = set(ancestors(list(terms)))
     rest = [rv for rv in model.free_RVs if rv in used]
     others = set(model.basic_RVs).difference(rest)
@@ -83,28 +111,40 @@ def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
-    return _terms(sun, probit_limits(sun, _checked(rv.name, model.rvs_to_values[rv], PROBIT)))
+    labels = _checked(rv.name, model.rvs_to_values[rv], PROBIT)
+    lower, upper, noise = label_intervals(labels)
+    return _terms(sun, _Rows(noise, lower, upper, _nowhere(lower), _zero()))
 
 
-def _of_latent(model: pm.Model, rv: Any, gone: set[str]) -> EvidenceTerms:
-    latent = analyse(model, rv)
-    prior = latent.prior
-    offsets, designs, intervals = [], [], []
-    for y in latent.observed:
-        n, p = _checked(y.name, y.values, y.likelihood).size, prior.mu.shape[0]
+def _without_means(model: pm.Model, block: Block) -> Block:
+    """A block without its Gaussian variables that the means of its functions depend on."""
+    kept = {rv for rv in block.members if is_function(rv)}
+    means = [mean_and_spread(rv)[0] for rv in kept]
+    above = set(ancestors(means)).difference(kept)
+    return part_of(model, block, [rv for rv in block.members if rv not in above])
+
+
+def _of_block(block: BlockGraph) -> EvidenceTerms:
+    designs, offsets = [], []
+    for y in block.observed:
+        _checked(y.name, y.values, y.likelihood)
+        m, p = y.a.shape[0], block.prior.mu.shape[0]
         # Without a design eta is f itself, or its one entry for all rows.
-        same = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
+        same = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
         designs.append(same if y.A is None else y.A)
         offsets.append(y.a)
-        intervals.append((y.lower, y.upper, y.S))
-    A, a = pt.concatenate(designs), pt.concatenate(offsets)
-    predictor = prior._replace(
-        mu=a + A @ prior.mu, scale=A @ prior.scale @ A.T, cross_cov=A @ prior.cross_cov
-    )
-    limits = (pt.concatenate(x) for x in zip(*intervals, strict=True))
-    gone.update([*latent.names, *(y.name for y in latent.observed)])
-    sun = _sun(predictor, latent.n_latent)
-    return _terms(sun, interval_limits(sun, *limits))
+    sun = _predictor(_sun(block.prior, block.n_latent), _joined(designs), _joined(offsets))
+    rows = [_rows_of(y) for y in block.observed]
+    lower, upper, value = (_joined([getattr(x, name) for x in rows]) for name in _Rows._fields[1:4])
+    log_constant = sum(x.log_constant for x in rows)
+    S = _joint_noise([x.S for x in rows])
+    return _terms(sun, _Rows(S, lower, upper, value, log_constant))
+
+
+def _rows_of(y: ObservedRows) -> _Rows:
+    value = _nowhere(y.lower) if y.value is None else y.value
+    log_constant = _zero() if y.log_constant is None else y.log_constant
+    return _Rows(y.S, y.lower, y.upper, value, pt.cast(log_constant, "float64"))
 
 
 def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
@@ -112,15 +152,15 @@ def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
     return values
 
 
-def _refuse_shared_data(model: pm.Model, evidences: list[EvidenceTerms], gone: set[str]) -> None:
-    """Data that see two latent functions would count twice, given one and given the other."""
+def _refuse_products(model: pm.Model, evidences: list[EvidenceTerms], gone: set[str]) -> None:
+    """Data that see a product of functions would count twice, given one and given the other."""
     latent = {model.rvs_to_values[rv] for rv in model.free_RVs if rv.name in gone}
     graphs = model.replace_rvs_by_values([x for terms in evidences for x in terms])
     shared = sorted(value.name for value in latent.intersection(graph_inputs(graphs)))
     if shared:
         raise ValueError(
-            f"labels depend on {' and '.join(shared)} together, which cannot be integrated out one "
-            "by one: add the covariance functions, as in SkewGP(cov_func=cov1 + cov2)."
+            f"data depend on {' and '.join(shared)} together and not jointly affinely: neither can "
+            "be integrated out without the other. Sums of functions can, products cannot."
         )
 
 
@@ -130,6 +170,51 @@ def _sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
     return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
 
 
-def _terms(sun: SunParameters, limits: tuple[Any, Any, Any]) -> EvidenceTerms:
-    unbounded = pt.full_like(sun.truncation, float("inf"), dtype=sun.truncation.dtype)
-    return EvidenceTerms(*limits, -sun.truncation, unbounded, sun.latent_cov)
+def _predictor(sun: SunParameters, A: Any, a: Any = 0.0) -> SunParameters:
+    """A f + a."""
+    return sun._replace(mu=a + A @ sun.mu, scale=A @ sun.scale @ A.T, cross_cov=A @ sun.cross_cov)
+
+
+def _design(part: RowsOfData) -> Any:
+    return pt.eye(part.value.shape[0], dtype="float64") if part.A is None else part.A
+
+
+def _joint_noise(parts: list[Any]) -> Any:
+    """Variances where all rows have noise of their own, else the covariance of all."""
+    if all(S.type.ndim == 1 for S in parts):
+        return _joined(parts)
+    return _block_diagonal([S if S.type.ndim == 2 else pt.diag(S) for S in parts])
+
+
+def _block_diagonal(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else pt.linalg.block_diag(*parts)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else pt.concatenate(parts)
+
+
+def _nowhere(like: Any) -> Any:
+    """The value of rows that are intervals."""
+    return pt.full_like(like, pt.constant(float("nan"), dtype="float64"), dtype="float64")
+
+
+def _zero() -> Any:
+    return pt.constant(0.0, dtype="float64")
+
+
+def _terms(sun: SunParameters, rows: _Rows) -> EvidenceTerms:
+    lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
+    truncation = sun.truncation
+    own = rows.S if rows.S.type.ndim == 1 else pt.zeros_like(rows.S[:, 0])
+    return EvidenceTerms(
+        lower,
+        upper,
+        pt.concatenate([_nowhere(truncation), rows.value - sun.mu]),
+        cov,
+        pt.concatenate([pt.zeros_like(truncation, dtype="float64"), own]),
+        -truncation,
+        pt.full_like(truncation, float("inf"), dtype=truncation.dtype),
+        sun.latent_cov,
+        rows.log_constant,
+    )

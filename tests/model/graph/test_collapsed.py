@@ -26,7 +26,7 @@ def test_a_product_of_two_functions_is_refused():
         first = process(pm.Gamma("a", 2, 1)).prior("f1", X)
         second = process(pm.Gamma("b", 2, 1)).prior("f2", X)
         sg.BernoulliProbit("y", first * second, observed=Y)
-    with pytest.raises(ValueError, match="labels depend on f1 and f2 together"):
+    with pytest.raises(ValueError, match="data depend on f1 and f2 together"):
         collapse_model(model)
 
 

@@ -1,0 +1,142 @@
+"""What the estimators have in common: checked arguments, settings of the search, draws."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from pymc.gp.cov import BaseCovariance
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.fit_report import HyperparameterFit
+from pymc_skewgp._learn.named_kernels import KERNELS
+from pymc_skewgp._learn.one_process import FittedProcess
+from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._validation import FloatArray
+
+ROWS_AT_ONCE = 1000
+
+
+class ProcessEstimator(BaseEstimator):
+    """An estimator with a kernel whose hyperparameters are learnt."""
+
+    # Not a parameter: benchmarks and tests set others on an instance.
+    _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256)
+
+    def _checked(self, X: ArrayLike) -> FloatArray:
+        check_is_fitted(self)
+        checked = validate_data(self, X, dtype="numeric", reset=False)
+        return np.asarray(checked, dtype=np.float64)
+
+    def _seed(self, random_state: Any) -> int:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+
+    def _settings(self, n: int) -> SearchSettings:
+        """Of the search with `n` rows, from the parameters, which are checked."""
+        if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
+            raise TypeError(
+                f"kernel must be a name or a function, got the object {self.kernel!r}: pass a "
+                "function of the number of features, as in lambda d: pm.gp.cov.ExpQuad(d, ls=1.0). "
+                "Kernels of scikit-learn are not taken."
+            )
+        if not (callable(self.kernel) or self.kernel in KERNELS):
+            raise ValueError(
+                f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
+                f"features, got {self.kernel!r}."
+            )
+        for name in ("n_pseudo_points", "n_restarts"):
+            value = getattr(self, name, 0)
+            if not isinstance(value, int | np.integer) or value < 0:
+                raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
+        size: Any = getattr(self, "batch_size", None)
+        if size == "auto":
+            size = self._search.batch_size_for(n)
+        elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
+            raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
+        if size is not None and size >= n:
+            size = None
+        # A composite likelihood is off by more than expectation propagation is.
+        return replace(
+            self._search,
+            method="twisted" if size is None else "ep",
+            batch_size=size,
+            n_restarts=self.n_restarts,
+        )
+
+
+class OneProcessEstimator(ProcessEstimator):
+    """An estimator with one latent function."""
+
+    posterior_: SkewGPPosterior
+    hyperparameters_: HyperparameterFit | None
+    log_marginal_likelihood_: Estimate
+
+    def sample_latent(
+        self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> xr.DataTree:
+        """Draw the latent function at new points, jointly.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.predict` returns it.
+        """
+        X = self._checked(X)
+        seed = self._seed(random_state)
+        return self.posterior_.predict(X, draws=draws, chains=chains, random_seed=seed)
+
+    def to_datatree(
+        self, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> xr.DataTree:
+        """Posterior at the training data, for ArviZ.
+
+        Parameters
+        ----------
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.sample` returns it.
+        """
+        check_is_fitted(self)
+        seed = self._seed(random_state)
+        return self.posterior_.sample(draws=draws, chains=chains, random_seed=seed)
+
+    def _keep(self, found: FittedProcess) -> None:
+        self.posterior_, self.hyperparameters_ = found.posterior, found.fit
+        self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
+
+    def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
+        """Variables of the forecast at new points."""
+        return forecast(self.posterior_, self._checked(X), *names)
+
+
+def forecast(posterior: SkewGPPosterior, X: FloatArray, *names: str) -> list[FloatArray]:
+    """Variables of ``predictions_summary`` at the rows of `X`."""
+    parts = []
+    for start in range(0, X.shape[0], ROWS_AT_ONCE):
+        new = X[start : start + ROWS_AT_ONCE]
+        found = posterior.predict(new, draws=0)["predictions_summary"]
+        parts.append([found[name].to_numpy() for name in names])
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def probabilities(posterior: SkewGPPosterior, X: FloatArray) -> FloatArray:
+    """Of classes, shape (t, K), in the unit interval and adding up to 1 to the last digit."""
+    (p,) = forecast(posterior, X, "p_mean")
+    p = np.clip(p, 0.0, 1.0)
+    p /= p.sum(axis=1, keepdims=True)
+    return p

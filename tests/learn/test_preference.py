@@ -1,0 +1,86 @@
+"""SkewGPPreference: the posterior behind it, what it learns, its errors."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from sklearn.base import clone
+
+import pymc_skewgp as sg
+from pymc_skewgp import SkewGPPreference
+
+RNG = np.random.default_rng(1)
+ITEMS = RNG.uniform(-2.0, 2.0, (12, 1))
+UTILITY = -3.0 * (ITEMS[:, 0] - 0.5) ** 2
+PAIRS = np.array([RNG.choice(12, 2, replace=False) for _ in range(40)])
+NOISY = UTILITY[PAIRS] + RNG.normal(size=PAIRS.shape)
+DUELS = np.where((NOISY[:, 0] > NOISY[:, 1])[:, None], PAIRS, PAIRS[:, ::-1])
+NEW = np.linspace(-2.0, 2.0, 9)[:, None]
+
+
+def fast(**options):
+    return SkewGPPreference(**{"n_restarts": 0, "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fast().fit(ITEMS, DUELS)
+
+
+def test_forecasts_are_those_of_the_posterior(fitted):
+    point = fitted.hyperparameters_.point
+    gp = sg.SkewGP(cov_func=point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"]))
+    likelihood = sg.likelihoods.Preference()
+    direct = gp.posterior(ITEMS, DUELS, likelihood=likelihood, n_draws=4096)
+    new = direct.predict(NEW, draws=0)["predictions_summary"]
+    # Means of 1024 and of 4096 draws, nine numbers each.
+    error = 5 * 2.5 * new["f_mean_se"] + 1e-6
+    assert (np.abs(fitted.predict(NEW) - new["f_mean"]) < error).all()
+    expected = direct.preference_probability(NEW, NEW[::-1])
+    found = fitted.probability(NEW, NEW[::-1])
+    assert (np.abs(found.value - expected.value) < 5 * 2.5 * expected.std_error + 1e-6).all()
+    # One of two items wins.
+    back = fitted.probability(NEW[::-1], NEW)
+    np.testing.assert_allclose(found.value + back.value, 1.0, atol=1e-9)
+
+
+def test_it_learns(fitted):
+    assert fitted.score(ITEMS, DUELS) > 0.8
+    # The best item is found within half of the distance to the bounds.
+    assert abs(NEW[fitted.predict(NEW).argmax(), 0] - 0.5) < 0.75
+    fit = fitted.hyperparameters_
+    assert fit.converged
+    assert set(fit.std_error) == {"eta", "ls"}
+
+
+def test_ties():
+    tied = np.abs(NOISY[:, 0] - NOISY[:, 1]) < 1.0
+    model = fast(threshold=1.0).fit(ITEMS, np.column_stack([DUELS, tied]))
+    assert model.score(ITEMS, DUELS[~tied]) > 0.8
+
+
+def test_cloning_pickling_and_pandas(fitted):
+    assert clone(fitted).get_params() == fitted.get_params()
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(NEW), fitted.predict(NEW))
+    model = fast().fit(pd.DataFrame({"price": ITEMS[:, 0]}), pd.DataFrame(DUELS))
+    np.testing.assert_array_equal(model.feature_names_in_, ["price"])
+    tree = fitted.sample_latent(NEW, draws=5, chains=1, random_state=0)
+    assert tree["predictions"]["f"].shape == (1, 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("options", "duels", "message"),
+    [
+        ({}, [[0, 0]], "a comparison compares different items"),
+        ({}, [[0, 12]], "12"),
+        ({}, [[0, 1, 1]], "ties"),
+        ({"kernel": "cubic"}, DUELS, "kernel must be one of"),
+        ({"noise": "none"}, DUELS, "noise must be"),
+    ],
+)
+def test_bad_input(options, duels, message):
+    with pytest.raises(ValueError, match=message):
+        fast(**options).fit(ITEMS, duels)

@@ -1,0 +1,178 @@
+"""SkewGPRegressor: scikit-learn's regressor as a peer, censored values, its errors."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from scipy.stats import CensoredData
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pymc_skewgp as sg
+from pymc_skewgp import SkewGPRegressor
+
+RNG = np.random.default_rng(2)
+X = np.sort(RNG.uniform(0.0, 6.0, (40, 1)), axis=0)
+F = 3.0 * np.sin(X[:, 0]) + 10.0
+Y = F + 0.5 * RNG.normal(size=40)
+NEW = np.linspace(-0.5, 6.5, 15)[:, None]
+
+
+def fast(**options):
+    return SkewGPRegressor(**{"n_restarts": 0, "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fast().fit(X, Y)
+
+
+# The one that is left out needs an experimental mode of SciPy, set before its import.
+@pytest.mark.filterwarnings("ignore:.*array_api.*")
+@parametrize_with_checks([SkewGPRegressor()])
+def test_checks_of_scikit_learn(estimator, check, no_search):
+    check(estimator)
+
+
+class TestValues:
+    def peer(self, point):
+        """scikit-learn's regressor at the same hyperparameters, y less its level."""
+        kernel = ConstantKernel(point["eta"] ** 2) * RBF(point["ls"])
+        kernel += WhiteKernel(point["sigma"] ** 2)
+        return GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)
+
+    def test_forecasts_are_those_of_scikit_learn(self, fitted):
+        point = fitted.hyperparameters_.point
+        peer = self.peer(point).fit(X, Y - point["level"])
+        mean, sd = peer.predict(NEW, return_std=True)
+        found, found_sd = fitted.predict(NEW, return_std=True)
+        # Two Cholesky factorisations of one matrix, numbers of about 10.
+        np.testing.assert_allclose(found, mean + point["level"], atol=1e-8)
+        np.testing.assert_allclose(found_sd, sd, atol=1e-8)
+        evidence = fitted.log_marginal_likelihood_
+        assert evidence.std_error == 0.0
+        assert evidence.value == pytest.approx(peer.log_marginal_likelihood_value_, abs=1e-8)
+
+    def test_the_search_finds_what_scikit_learn_finds(self, fitted):
+        """Weak priors move the maximum by less than its standard error."""
+        kernel = ConstantKernel(9.0) * RBF(1.0) + WhiteKernel(0.25)
+        y = Y - fitted.hyperparameters_.point["level"]
+        peer = GaussianProcessRegressor(kernel, alpha=0.0).fit(X, y)
+        fit = fitted.hyperparameters_
+        assert fit.converged
+        best = np.exp(0.5 * peer.kernel_.theta)[[0, 2]], np.exp(peer.kernel_.theta)[1]
+        assert abs(fit.point["eta"] - best[0][0]) < fit.std_error["eta"]
+        assert abs(fit.point["sigma"] - best[0][1]) < fit.std_error["sigma"]
+        assert abs(fit.point["ls"] - best[1]) < fit.std_error["ls"]
+        assert fitted.log_marginal_likelihood_.value > peer.log_marginal_likelihood_value_ - 1.0
+
+    def test_it_learns(self, fitted):
+        assert fitted.score(X, Y) > 0.9
+        # Noise of 0.5, from 40 values: a standard error of 0.06.
+        assert abs(fitted.hyperparameters_.point["sigma"] - 0.5) < 0.2
+
+    def test_units_do_not_matter(self, fitted):
+        other = fast().fit(100.0 * X, 1e4 * Y)
+        # The search ends at a gain of 2e-4 nats.
+        np.testing.assert_allclose(other.predict(100.0 * NEW), 1e4 * fitted.predict(NEW), rtol=1e-2)
+
+    def test_data_trees(self, fitted):
+        tree = fitted.to_datatree(draws=20, chains=2, random_state=0)
+        assert tree["posterior"]["f"].shape == (2, 20, 40)
+        tree = fitted.sample_latent(NEW[:3], draws=20, chains=2, random_state=0)
+        assert tree["predictions"]["y"].shape == (2, 20, 3)
+
+
+LIMIT = 9.0
+
+
+@pytest.fixture(scope="module")
+def tobit():
+    return fast(censoring=(LIMIT, None)).fit(X, np.maximum(Y, LIMIT))
+
+
+class TestCensored:
+    def test_it_sees_below_the_limit(self, tobit):
+        latent = tobit.posterior_.predict(X, draws=0)["predictions_summary"]["f_mean"]
+        low = LIMIT - 1.0 > F
+        assert low.any()
+        assert (latent[low] < LIMIT).all()
+        assert (tobit.predict(X) >= LIMIT).all()
+        naive = fast().fit(X, np.maximum(Y, LIMIT))
+        truth = np.maximum(F, LIMIT)
+        errors = [np.abs(model.predict(X) - truth).mean() for model in (tobit, naive)]
+        assert errors[0] < errors[1]
+
+    def test_the_posterior_is_that_of_the_likelihood(self, tobit):
+        point = tobit.hyperparameters_.point
+        gp = sg.SkewGP(
+            mean_func=pm.gp.mean.Constant(point["level"]),
+            cov_func=point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"]),
+        )
+        likelihood = sg.likelihoods.CensoredGaussian(float(point["sigma"]), lower=LIMIT)
+        direct = gp.posterior(X, np.maximum(Y, LIMIT), likelihood=likelihood, n_draws=4096)
+        new = direct.predict(NEW, draws=0)["predictions_summary"]
+        # Means of 1024 and 4096 draws, 15 points.
+        error = 5 * 2.5 * new["y_mean_se"].to_numpy() + 1e-6
+        assert (np.abs(tobit.predict(NEW) - new["y_mean"]) < error).all()
+
+    def test_bounds_and_censored_data(self, tobit):
+        censored = LIMIT >= Y
+        bounds = np.column_stack([np.where(censored, -np.inf, Y), np.maximum(Y, LIMIT)])
+        order = np.argsort(censored, kind="stable")  # values that were seen first
+        data = CensoredData(Y[~censored], left=np.full(censored.sum(), LIMIT))
+        first, second = fast().fit(X[order], bounds[order]), fast().fit(X[order], data)
+        np.testing.assert_array_equal(first.predict(NEW), second.predict(NEW))
+        # The same likelihood, from other starts; forecasts are not censored.
+        evidences = [m.log_marginal_likelihood_.value for m in (first, tobit)]
+        assert evidences[0] == pytest.approx(evidences[1], abs=0.1)
+        assert first.predict(NEW).min() < LIMIT
+
+
+class TestAmongScikitLearn:
+    def test_pipelines_names_and_pandas(self):
+        frame = pd.DataFrame({"a": X[:, 0], "b": 0.0 * X[:, 0]})
+        model = make_pipeline(StandardScaler(), fast(ard=True)).set_output(transform="pandas")
+        model.fit(frame, pd.Series(Y))
+        np.testing.assert_array_equal(model[-1].feature_names_in_, ["a", "b"])
+        assert model.score(frame, Y) > 0.9
+
+    def test_cloning_and_pickling(self, fitted):
+        assert clone(fitted).get_params() == fitted.get_params()
+        again = pickle.loads(pickle.dumps(fitted))
+        np.testing.assert_array_equal(again.predict(NEW), fitted.predict(NEW))
+
+    def test_a_kernel_of_ones_own(self):
+        def kernel(d):
+            return 9.0 * pm.gp.cov.Matern52(d, ls=pm.Gamma("own", 2, 1))
+
+        model = fast(kernel=kernel).fit(X, Y)
+        assert set(model.hyperparameters_.point) == {"sigma", "shift", "level", "own"}
+
+    def test_batches(self):
+        model = fast(batch_size=10).fit(X, Y)
+        assert model.hyperparameters_.kind == "composite"
+        assert model.score(X, Y) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({"censoring": 3.0}, Y, "censoring must be None or a tuple"),
+        ({"censoring": (10.5, None)}, Y, "y must be within the limits"),
+        ({"censoring": (11.0, 9.0)}, Y, "lower must be below upper"),
+        ({"censoring": (9.0, None)}, np.column_stack([Y, Y]), "leave them out"),
+        ({}, np.column_stack([Y, Y - 1.0]), "swap them"),
+        ({"kernel": "cubic"}, Y, "kernel must be one of"),
+        ({"n_restarts": -1}, Y, "n_restarts must be an integer"),
+    ],
+)
+def test_bad_input(options, y, message):
+    with pytest.raises(ValueError, match=message):
+        fast(**options).fit(X, y)
