@@ -265,7 +265,9 @@ class TestArguments:
             seen.append(problem)
             return METHODS["exact"](problem)
 
-        found = self.run(likelihood=kinds, method=watch)["prior_sbc"]
+        tree = self.run(likelihood=kinds, method=watch)
+        assert sg.coverage(tree)["coverage"].dims == ("prob", "obs_id", "category")
+        found = tree["prior_sbc"]
         assert found["f"].dims == ("chain", "draw", "obs_id", "category")
         assert found["f_mean"].dims == ("chain", "draw", "category")
         assert found["log_likelihood"].dims == ("chain", "draw")
