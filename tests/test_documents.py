@@ -17,7 +17,7 @@ def test_readme_code_runs(capsys):
     assert len(blocks) >= 3
     names: dict = {}
     exec("\n".join(blocks), names)
-    plain, skew = (
+    plain, skew, *_ = (
         float(value) for value in re.findall(r"^([-\d.]+) \+- ", capsys.readouterr().out, re.M)
     )
     # The text says that the labels agree with the signs: that must raise the evidence.

@@ -37,7 +37,8 @@ def coverage(
       at every point for an approximation that is right.
     * ``coverage(sbc(...))``: the share of simulations in which the interval covered the *true
       function* that the data were simulated from. It is p on average for every method that is
-      right on average over the prior; errors that cancel from one data set to the next do not show.
+      right on average over the prior; errors that cancel from one data set to the next do not show
+      in f. They do with ``var="log_likelihood"``.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ def coverage(
     probs : sequence of float, default (0.5, 0.8, 0.89, 0.95)
         Nominal probabilities of the intervals.
     var, group : str
-        The latent variable where a DataTree holds draws, and its group.
+        The latent variable where a DataTree holds draws, and its group. Of the result of `sbc`
+        also its other quantities.
 
     Returns
     -------

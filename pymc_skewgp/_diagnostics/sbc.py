@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from xarray import DataTree
 
-from pymc_skewgp._diagnostics.approximations import METHODS, Approximation, Problem
+from pymc_skewgp._diagnostics.approximations import METHODS, ROW_METHODS, Approximation, Problem
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._diagnostics.quiet_pymc import quiet_pymc
 from pymc_skewgp._diagnostics.seeds import as_number
@@ -26,7 +26,7 @@ from pymc_skewgp._sun.draws import independent_sun_draws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
-_ANY_LIKELIHOOD = ("exact", "lin_ess")
+_SEVERAL_FUNCTIONS = ("exact", "lin_ess")
 _CHUNK = 20  # simulations that one worker does before it reports
 
 
@@ -109,7 +109,7 @@ def sbc(
     Raises
     ------
     ValueError
-        For an unknown method, or one that knows only binary labels where there are others, for data
+        For an unknown method, or one that does not know the likelihood, for data
         that are not of the likelihood's form, and as `SkewGPPosterior`.
     TypeError
         When `gp` is not a SkewGP, `simulate` not callable.
@@ -155,7 +155,7 @@ def sbc(
     }
     values = as_point(point)
     prior, form = _prior_and_form(gp, inputs, y, likelihood, values)
-    _refuse_unknown_likelihood(method, form.likelihood)
+    _refuse_unknown_likelihood(method, form)
     root = np.random.SeedSequence([as_number(random_seed)])
     rng = np.random.default_rng(root.spawn(1)[0])
     none = np.zeros((0, inputs.shape[1]))
@@ -207,13 +207,15 @@ def _prior_and_form(
     return posterior.prior, as_data_sets(X, form, posterior.likelihood)[0]
 
 
-def _refuse_unknown_likelihood(method: Any, likelihood: Likelihood) -> None:
-    if isinstance(likelihood, BernoulliProbit) or callable(method) or method in _ANY_LIKELIHOOD:
+def _refuse_unknown_likelihood(method: Any, form: DataSet) -> None:
+    if callable(method) or isinstance(form.likelihood, BernoulliProbit):
         return
-    raise ValueError(
-        f"method {method!r} knows binary labels only; under {likelihood!r} use one of "
-        f"{list(_ANY_LIKELIHOOD)}, or a function of your own."
-    )
+    known = ROW_METHODS if form.values.n_functions == 1 else _SEVERAL_FUNCTIONS
+    if method not in known:
+        raise ValueError(
+            f"method {method!r} does not know {form.likelihood!r}: use one of {list(known)}, or a "
+            "function of your own."
+        )
 
 
 def _true_functions(

@@ -78,7 +78,7 @@ class MultinomialProbit(Likelihood):
     >>> posterior = gp.posterior([0.0, 1.0, 2.0], [0, 1, 2], likelihood=kinds)
     >>> new = posterior.predict([0.0], draws=0)["predictions_summary"]
     >>> print(f"{new['p_mean'].sel(category='low').item():.2f}")
-    0.56
+    0.62
     """
 
     n_classes: int | None = None

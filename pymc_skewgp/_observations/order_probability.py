@@ -17,7 +17,7 @@ from pymc_skewgp._validation import FloatArray
 
 # Integral over one step from the values at six nodes around it: exact for polynomials of degree 5.
 _SIX_POINTS = np.array([11.0, -93.0, 802.0, 802.0, -93.0, 11.0]) / 1440.0
-_STEP, _REACH = 0.18, 6.5
+_STEP, _REACH = 0.25, 6.5
 _CERTAIN = 9.0  # sd: a gap beyond it is as good as infinite
 _LEAST = 1e-7  # probability below which differences of Owen's function have too few digits
 _CHUNK = 2**15  # numbers at a time, which a processor's cache has room for
@@ -35,7 +35,7 @@ def log_order_probability(values: FloatArray) -> FloatArray:
     Returns
     -------
     ndarray, shape (...)
-        To 1e-5 for probabilities above 1e-4. The error grows to some hundredths at exp(-30), where
+        To 1e-4 for probabilities above 1e-4. The error grows to some hundredths at exp(-30), where
         the noise has to be many standard deviations out.
     """
     flat = values.reshape(-1, values.shape[-1])

@@ -80,7 +80,8 @@ class Forecasts(ABC):
             Probabilities for ``f_quantile``; the default is the median and the 89 % interval. Empty
             leaves it out, which saves most of the time for thousands of points.
         random_seed : int, Generator, SeedSequence or None
-            Source of randomness of the draws; the summaries do not use it.
+            Source of randomness of the draws; the summaries do not use it, but for those of joint
+            draws, such as which item is best.
 
         Returns
         -------
@@ -90,7 +91,9 @@ class Forecasts(ABC):
             jointly over the new points. Group ``predictions_summary``: ``f_mean``, ``f_sd``,
             ``f_skewness`` with Monte Carlo standard errors ``f_mean_se``, ``f_sd_se``,
             ``f_skewness_se``; ``f_quantile`` (quantile, pred_id); and ``p_mean`` with
-            ``p_mean_se``, or ``y_mean`` and ``y_sd``. Group ``predictions_constant_data``: ``X``.
+            ``p_mean_se``, or ``y_mean`` and ``y_sd``, or what else the likelihood predicts: its
+            page says what. Where it is about several functions, f has a dimension more. Group
+            ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
         probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))

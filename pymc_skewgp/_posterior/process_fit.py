@@ -68,7 +68,7 @@ class ProcessFit:
     ) -> None:
         self._constrained = constrained[~observations.is_point]
         self._prior, self._parts, self._observations = prior, tuple(parts), observations
-        self._repeated = None if self._constrained.any() else repeated_rows(observations)
+        self._merges = not self._constrained.any()
         self.n_functions = max(part.n_functions for part in parts)
         self.n_latent = prior.n_pseudo_points * self.n_functions
         self._everything = list(self._parts)
@@ -78,7 +78,11 @@ class ProcessFit:
     @cached_property
     def conditioning(self) -> Conditioning:
         """Of f at the pseudo-points and at the data; u has means of rows that repeat."""
-        rows = self._observations if self._repeated is None else self._repeated.rows
+        if self._merged is not None:
+            return self._merged[0]
+        return self._given(self._observations)
+
+    def _given(self, rows: Observations) -> Conditioning:
         prior, k = self._prior, self.n_functions
         return factored_process_given(
             factored_covariance_of(prior, "X", self._everything),
@@ -91,9 +95,9 @@ class ProcessFit:
     @cached_property
     def sampler(self) -> RectangleSampler:
         """EP and proposals, which the evidence and all draws share."""
+        if self._merged is not None:
+            return self._merged[1]
         given = self.conditioning
-        if self._repeated is not None:
-            return RepeatedRowsSampler(given.cov, _kinds(given, self.n_latent, self._repeated))
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self.n_latent
@@ -101,14 +105,26 @@ class ProcessFit:
         return sampler
 
     @cached_property
+    def _merged(self) -> tuple[Conditioning, RepeatedRowsSampler] | None:
+        """With rows that repeat as their means; None where that would not save time."""
+        repeated = repeated_rows(self._observations) if self._merges else None
+        if repeated is None:
+            return None
+        given = self._given(repeated.rows)
+        sampler = RepeatedRowsSampler(given.cov, _kinds(given, self.n_latent, repeated))
+        # Where all trials of many places fail, say, rows one by one do better, if they are few.
+        many = self._constrained.size > sampler.settings.large
+        return (given, sampler) if many or sampler.near_target else None
+
+    @cached_property
     def of_single_rows(self) -> "ProcessFit":
         """The same with a row of u for each interval, also where intervals repeat."""
-        if self._repeated is None:
+        if self._merged is None:
             return self
         single = copy(self)
-        for name in ("conditioning", "sampler"):
+        for name in ("conditioning", "sampler", "_merged"):
             single.__dict__.pop(name, None)
-        single._repeated = None
+        single._merges = False
         return single
 
     @property

@@ -265,7 +265,9 @@ class TestArguments:
             seen.append(problem)
             return METHODS["exact"](problem)
 
-        found = self.run(likelihood=kinds, method=watch)["prior_sbc"]
+        tree = self.run(likelihood=kinds, method=watch)
+        assert sg.coverage(tree)["coverage"].dims == ("prob", "obs_id", "category")
+        found = tree["prior_sbc"]
         assert found["f"].dims == ("chain", "draw", "obs_id", "category")
         assert found["f_mean"].dims == ("chain", "draw", "category")
         assert found["log_likelihood"].dims == ("chain", "draw")
@@ -302,6 +304,24 @@ class TestArguments:
         with pytest.raises(ValueError, match=r"y must have shape \(25,\)"):
             self.run(simulate=lambda f, rng: f[:3], likelihood=likelihoods.Gaussian(1.0))
 
-    def test_methods_for_labels_only(self):
-        with pytest.raises(ValueError, match=r"'advi' knows binary labels only; under Gaussian"):
-            self.run(likelihood=likelihoods.Gaussian(1.0), method="advi")
+    @pytest.mark.parametrize(
+        ("likelihood", "method"),
+        [
+            (likelihoods.Gaussian(1.0), "advi"),
+            (likelihoods.MultinomialProbit(3), "ep"),
+        ],
+    )
+    def test_methods_that_do_not_know_the_likelihood(self, likelihood, method):
+        with pytest.raises(ValueError, match=f"method '{method}' does not know .*use one of"):
+            self.run(likelihood=likelihood, method=method)
+
+    @pytest.mark.parametrize("method", ["ep", "laplace"])
+    def test_a_gaussian_likelihood_is_exact_for_gaussian_methods(self, method):
+        """The same data for the same seed; places among 400 draws within 4.5 binomial errors."""
+        known = likelihoods.Gaussian(SIGMA)
+        found, drawn = (
+            self.run(likelihood=known, method=name, draws=400)["prior_sbc"]["f"].values
+            for name in (method, "exact")
+        )
+        error = np.sqrt(np.maximum(found * (1.0 - found), 1.0 / 400) / 400)
+        assert (np.abs(found - drawn) < 4.5 * error + 1.0 / 400).all()

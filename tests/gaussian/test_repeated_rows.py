@@ -118,6 +118,7 @@ def test_rows_without_noise():
     for seed in range(10):
         result = sampler.sample(1024, np.random.default_rng(seed), goal="draws")
         assert abs(result.log_prob.value - exact) < 4.5 * result.log_prob.std_error
+        assert result.log_prob.std_error < 0.01
     weights = np.exp(result.log_weights - result.log_weights.max())
     weights /= weights.sum()
     assert result.u[2].min() > -0.3

@@ -229,3 +229,21 @@ def test_draws_have_the_moments():
         # The midpoint rule on quantiles: an open end contributes log(n)/n = 5e-4 deviations.
         assert z.mean() == pytest.approx(float(mean), abs=1e-3 * float(variance) ** 0.5)
         assert z.var() == pytest.approx(float(variance), rel=5e-3)
+
+
+def test_limits_that_are_neither_near_nor_far():
+    """Draws by a difference of tails: its log mass to 1e-14, and draws that invert it.
+
+    A distribution function at a draw is off by the round-off of the draw, 2e-16 |z| times the
+    density at most, next to the mass of the limits.
+    """
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-5.0, 4.9, 2000)
+    b = a + 0.051 + rng.exponential(1.0, 2000)
+    u = rng.random(2000)
+    for low, high, share in ((a, b, u), (-b, -a, 1.0 - u)):
+        z, log_mass = draw_truncated(share, low, high)
+        np.testing.assert_allclose(log_mass, log_ndtr_interval(low, high), atol=1e-14, rtol=1e-14)
+        assert np.all((z > low) & (z < high))
+        below = np.exp(log_ndtr_interval(low, z) - log_mass)
+        np.testing.assert_allclose(below, share, atol=1e-12)

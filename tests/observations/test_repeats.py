@@ -70,6 +70,16 @@ def test_single_rows_are_still_there():
     assert np.all(np.abs(chains["posterior"]["f"].values - at.mean) < 6 * at.sd)
 
 
+def test_where_all_trials_fail_rows_are_drawn_one_by_one():
+    """30 places of 20 trials, no success: far from Gaussian in many directions."""
+    x = np.linspace(0.0, 30.0, 30)[:, None]
+    posterior = sg.SkewGPPosterior(
+        x, np.zeros(30, dtype=int), cov_func=kernel, likelihood=BinomialProbit(20)
+    )
+    assert posterior.latent.draws.shape[1] == 600
+    assert posterior.latent.relative_ess > 0.3
+
+
 def test_beside_other_data():
     """Merged or not: 180 trials are too few to merge, 260 are not."""
     new = np.array([[0.4]])

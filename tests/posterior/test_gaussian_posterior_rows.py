@@ -10,7 +10,13 @@ from scipy.stats import binom, multivariate_normal, norm
 import pymc_skewgp as sg
 from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp.likelihoods import BinomialProbit, CensoredGaussian, Gaussian, OrderedProbit
+from pymc_skewgp.likelihoods import (
+    BinomialProbit,
+    CensoredGaussian,
+    Gaussian,
+    OrderedProbit,
+    Preference,
+)
 
 KERNEL = rbf(2.0, 0.8)
 X = np.array([[0.0], [0.5], [1.3], [2.1], [3.0]])
@@ -155,6 +161,40 @@ def test_several_kinds_of_data():
     exact = sg.SkewGPPosterior(kinds, cov_func=KERNEL, mean_func=slope, n_draws=4096)
     assert found.log_evidence == pytest.approx(exact.log_marginal_likelihood.value, abs=0.02)
     np.testing.assert_allclose(found.mean[:5], exact.marginals().moments.mean, atol=0.03)
+
+
+DUELS = np.array([[0, 1], [2, 1], [2, 3], [4, 0]])
+
+
+def duels(y, f):
+    return norm.logcdf((f[..., y[:, 0]] - f[..., y[:, 1]]) / np.sqrt(2 * SIGMA**2))
+
+
+def test_ep_of_duels_is_nearly_right():
+    """Two duels of three items; both errors were found to be below .001."""
+    y = DUELS[:2]
+    found = ep_posterior(gp(), X[:3], y, NEW[:0], Preference(SIGMA))
+    exact = function_grid(slope(X[:3]), KERNEL(X[:3]), lambda f: duels(y, f).sum(axis=1))
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=0.002)
+    np.testing.assert_allclose(found.mean, exact.mean, atol=0.002)
+
+
+def test_laplace_of_duels_by_a_general_optimiser():
+    """Second derivatives of each duel in its difference, with h = 1e-3: errors of 1e-6 or so."""
+    found = laplace_posterior(gp(), X, DUELS, NEW, Preference(SIGMA))
+    everywhere = np.vstack([X, NEW])
+    K, m = KERNEL(everywhere), slope(everywhere)
+    prior = multivariate_normal(m[:5], K[:5, :5])
+    mode = minimize(lambda f: -duels(DUELS, f).sum() - prior.logpdf(f), m[:5], tol=1e-12).x
+    A = np.zeros((4, 5))
+    A[np.arange(4), DUELS[:, 0]], A[np.arange(4), DUELS[:, 1]] = 1.0, -1.0
+    h, eta, sd = 1e-3, A @ mode, np.sqrt(2.0) * SIGMA
+    up, here, down = (norm.logcdf((eta + side * h) / sd) for side in (1, 0, -1))
+    precision = np.linalg.inv(K[:5, :5]) + A.T @ np.diag(-(up - 2 * here + down) / h**2) @ A
+    there = type("", (), {"mean": mode, "cov": np.linalg.inv(precision), "log_evidence": 0.0})
+    wanted = continued(there, m, K, 5)
+    np.testing.assert_allclose(found.mean, wanted.mean, atol=2e-5)
+    np.testing.assert_allclose(found.cov, wanted.cov, atol=2e-5)
 
 
 def test_laplace_refuses_rows_that_share_noise():

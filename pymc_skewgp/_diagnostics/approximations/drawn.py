@@ -13,6 +13,7 @@ from pymc_skewgp._diagnostics.approximations.problem import (
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.function_given import continue_draws
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.pseudo_points_given import with_pseudo_points
@@ -52,6 +53,8 @@ def from_draws(
     if not problem.new.shape[0]:
         if isinstance(likelihood, BernoulliProbit):
             probability = DrawnMarginals(f).probability()
+        elif n > problem.X.shape[0]:  # several functions, whose probabilities none is asked for
+            probability = Probability(np.zeros((n, 0)), np.zeros((n, 0)))
         else:
             equal = np.full(n_chains * n_draws, 1.0 / (n_chains * n_draws))
             at = LatentMarginals(f.reshape(-1, n).T, np.zeros(n), equal, replicate)

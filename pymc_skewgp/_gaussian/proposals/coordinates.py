@@ -83,8 +83,15 @@ class CoordinateProposal:
         # Columns that whiten c: c = m + spread z has the covariance P.
         self._spread = solve_triangular(self._chol, np.eye(pull.size), lower=True).T
         self._cut = _Cut.of(kinds, ~noisy, self._mean, self._spread, ep_tolerance)
+        # What is drawn, as a Gaussian: with sites for the cuts.
+        self._chol_drawn, self._mean_drawn = self._chol, self._mean
         if self._cut is not None:
             self._spread = self._cut.spread
+            hard = kinds.factor[~noisy]
+            precision += hard.T @ (ep.tau[~noisy, None] * hard)
+            self._chol_drawn = cholesky(precision, lower=True)
+            pull += hard.T @ ep.nu[~noisy]
+            self._mean_drawn = cho_solve((self._chol_drawn, True), pull)
 
     @property
     def n_dims(self) -> int:
@@ -115,8 +122,8 @@ class CoordinateProposal:
         of its own Gaussian.
         """
         nodes, weights = np.polynomial.hermite_e.hermegauss(64)
-        centre = self._factor @ self._mean
-        half = solve_triangular(self._chol, self._factor.T, lower=True)
+        centre = self._factor @ self._mean_drawn
+        half = solve_triangular(self._chol_drawn, self._factor.T, lower=True)
         sd = np.sqrt(np.einsum("ij,ij->j", half, half))
         names, index = np.unique(self._group, return_inverse=True)
         # Where the draws end: what is beyond is in the rule of the whole line, and lost.

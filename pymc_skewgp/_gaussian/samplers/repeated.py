@@ -12,7 +12,7 @@ from pymc_skewgp._gaussian.proposals.coordinates import CoordinateProposal, RowK
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Goal, Rung, SamplerSettings
-from pymc_skewgp._gaussian.proposals.runs import SamplingResult
+from pymc_skewgp._gaussian.proposals.runs import SamplingResult, run_once
 from pymc_skewgp._gaussian.univariate import draw_truncated, survival
 from pymc_skewgp._validation import FloatArray
 
@@ -48,6 +48,14 @@ class RepeatedRowsSampler(RectangleSampler):
         cov = RepeatedCovariance(kinds.noise, kinds.factor, kinds.count)
         tol = self.settings.ep_tolerance
         return fit_ep(cov, kinds.lower, kinds.upper, tol=tol, count=kinds.count)
+
+    @cached_property
+    def near_target(self) -> bool:
+        """Whether the first proposal needs no wider one for draws, by a pilot run of its own."""
+        settings = self.settings
+        rng = np.random.default_rng(settings.pilot_seed)
+        pilot = run_once(self.first, settings.pilot_draws, rng).log_prob
+        return settings.accepts_first(pilot, "draws", self.size)
 
     def sample(
         self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None

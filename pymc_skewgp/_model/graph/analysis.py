@@ -147,11 +147,6 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     )
 
 
-def hyperparameters_of(model: pm.Model, block: Block) -> list[Any]:
-    """See `BlockGraph.hyperparameters`."""
-    return block_graph(model, block).hyperparameters
-
-
 def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> ObservedRows:
     """Rows of the members' value variables."""
     known = [graph for graph in y.rows if graph is not None]

@@ -5,16 +5,19 @@ and NUTS together, in a quarter of the time: given f NUTS can hardly move them.
 """
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc_skewgp._model.graph.analysis import hyperparameters_of
+from pymc_skewgp._model.graph.analysis import block_graph
 from pymc_skewgp._model.graph.blocks import Block
 from pymc_skewgp._model.graph.observed import children
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 _MOST = 8  # entries of all of them together: beyond, NUTS has its gradient
+
+_KNOWN: "WeakKeyDictionary[pm.Model, tuple[Any, list[Any]]]" = WeakKeyDictionary()
 
 
 def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
@@ -23,20 +26,25 @@ def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
     It is where nothing depends on it but the block, its observations and other such
     hyperparameters, and where these are few.
     """
-    found = [model.values_to_rvs[value] for value in hyperparameters_of(model, block)]
-    if rv not in found:
-        return False
+    # PyMC asks for one variable after the other: the graphs are the same for all of them.
+    key = (*model.basic_RVs, *model.potentials, *block.members)
+    known = _KNOWN.get(model)
+    if known is None or known[0] != key:
+        known = _KNOWN[model] = key, _claimed(model, block)
+    return rv in known[1]
+
+
+def _claimed(model: pm.Model, block: Block) -> list[Any]:
+    claimed = [model.values_to_rvs[value] for value in block_graph(model, block).hyperparameters]
+    below = {x: {y.name for y in children(model, x)} for x in claimed}
     own = {x.name for x in [*block.members, *block.observed]}
-    claimed = found
     while True:
         inside = {*own, *(x.name for x in claimed)}
-        left = [x for x in claimed if all(y.name in inside for y in children(model, x))]
+        left = [x for x in claimed if below[x] <= inside]
         if left == claimed:
             break
         claimed = left
-    if rv not in claimed:
-        return False
-    return sum(_size(model, x) for x in claimed) <= _MOST
+    return claimed if sum(_size(model, x) for x in claimed) <= _MOST else []
 
 
 def _size(model: pm.Model, rv: Any) -> int:

@@ -302,23 +302,15 @@ def z_scores(case, s, n, seed=1):
     return z
 
 
-@pytest.mark.slow(ci=True)
+IN_CI = [("probit", 1), ("normal", 0), ("censored", 1), ("ordered", 0), ("sum", 0)]
+OTHERS = [("probit", 0), ("duels", 0), ("preference", 1), ("binomial", 0), ("censored", 0)]
+OTHERS += [("choices", 0), ("classes", 0)]
+
+
 @pytest.mark.parametrize(
     ("name", "s"),
-    [
-        ("probit", 0),
-        ("probit", 1),
-        ("duels", 0),
-        ("preference", 1),
-        ("binomial", 0),
-        ("ordered", 0),
-        ("normal", 0),
-        ("censored", 0),
-        ("censored", 1),
-        ("choices", 0),
-        ("classes", 0),
-        ("sum", 0),
-    ],
+    [pytest.param(*case, marks=pytest.mark.slow(ci=True)) for case in IN_CI]
+    + [pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS],
 )
 def test_the_step_leaves_the_joint_distribution_alone(name, s):
     z = z_scores(CASES[name], s, 1500)
