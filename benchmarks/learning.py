@@ -32,7 +32,8 @@ from runner import run_sections
 from threadpoolctl import threadpool_limits
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.evidence_gradient import EvidenceByEP, EvidenceTerms, evidence_estimate
+from pymc_skewgp._posterior.evidence_gradient import EvidenceByEP, evidence_estimate
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn", "GPy")
 SEED = 8927
@@ -53,8 +54,9 @@ def terms(X, sign, log_ls, log_eta):
     squared = ((X[:, None] - X) ** 2).sum(axis=-1)
     cov = np.exp(2 * log_eta - 0.5 * squared * np.exp(-2 * log_ls))
     lower, upper = np.where(sign > 0, 0.0, -np.inf), np.where(sign > 0, np.inf, 0.0)
-    none = np.zeros(0)
-    return EvidenceTerms(lower, upper, cov + np.eye(len(X)), none, none, np.zeros((0, 0)))
+    none, noise, unseen = np.zeros(0), np.ones(len(X)), np.full(len(X), np.nan)
+    G = cov + np.eye(len(X))
+    return EvidenceTerms(lower, upper, unseen, G, noise, none, none, np.zeros((0, 0)))
 
 
 def grid_best(X, sign, found):

@@ -121,7 +121,8 @@ class OneProcessEstimator(ProcessEstimator):
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
         """Variables of the forecast at new points."""
-        return forecast(self.posterior_, self._checked(X), *names)
+        X = self._checked(X)
+        return forecast(self.posterior_, X, *names)
 
 
 def forecast(posterior: SkewGPPosterior, X: FloatArray, *names: str) -> list[FloatArray]:

@@ -154,7 +154,8 @@ class SkewGPPreference(OneProcessEstimator):
         Probability
             ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
         """
-        return self.posterior_.preference_probability(self._checked(Xa), self._checked(Xb))
+        a, b = self._checked(Xa), self._checked(Xb)
+        return self.posterior_.preference_probability(a, b)
 
     def score(self, datapoints: ArrayLike, comparisons: ArrayLike) -> float:
         """Share of comparisons whose winner has the larger posterior mean.

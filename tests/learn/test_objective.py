@@ -32,10 +32,9 @@ def objective_of(model, gp=None, batches=((X, Y),), start=None):
     """The objective of a model, or of a SkewGP in it at the data, and the vector it starts from."""
     if gp is None:
         return compile_objective(model, collapse_model(model), start=start)
-    kinds = [known_data(x, y, None) for x, y in batches]
-    inputs, rows = kinds[0].rows()
+    inputs, rows = known_data(X, Y, None).rows()
     collapsed = collapse_process(model, gp, [rows])
-    arrays = [kind.arrays for kind in kinds]
+    arrays = [known_data(x, y, None).arrays for x, y in batches]
     return compile_objective(model, collapsed, inputs, arrays, start)
 
 

@@ -126,7 +126,7 @@ def interval_limits(
     cov : (s + p, s + p)
     """
     lower, upper = lower - sun.mu, upper - sun.mu
-    noisy = sun.scale + (noise if noise.type.ndim == 2 else pt.eye(noise.shape[0]) * noise)
+    noisy = sun.scale + (noise if noise.ndim == 2 else pt.eye(noise.shape[0]) * noise)
     if static_n_latent(sun) == 0:
         return lower, upper, noisy
     top = pt.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
