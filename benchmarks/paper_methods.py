@@ -223,7 +223,7 @@ def _ep_forecast(prior, X, y, new, so_far) -> Forecast:
     """EP's Gaussian for f at each new point: no joint covariance of thousands of them."""
     began = time.perf_counter()
     nothing = np.zeros(0)
-    rows = BernoulliProbit().observations(y.astype(int))
+    rows = BernoulliProbit().observations(y.astype(int), len(y))
     given = process_given(prior.covariance("X", X), np.zeros(len(X)), nothing, nothing, rows)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=1e-4)
     precision = given.cov.site_precision(ep.tau)

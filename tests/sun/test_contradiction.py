@@ -304,7 +304,17 @@ def labelled(s, kind, lengthscale, n=40):
     gamma = latent_cov(np.concatenate([points, x]), sign, lengthscale)
     cov = gamma + np.diag(np.concatenate([np.zeros(s), np.ones(n)]))
     infinite = np.full(s + n, np.inf)
-    return EvidenceTerms(np.zeros(s + n), infinite, cov, np.zeros(s), infinite[:s], gamma[:s, :s])
+    noise = np.concatenate([np.zeros(s), np.ones(n)])
+    return EvidenceTerms(
+        lower=np.zeros(s + n),
+        upper=infinite,
+        value=np.full(s + n, np.nan),
+        cov=cov,
+        noise=noise,
+        prior_lower=np.zeros(s),
+        prior_upper=infinite[:s],
+        prior_cov=gamma[:s, :s],
+    )
 
 
 @pytest.mark.parametrize("lengthscale", [0.85, 1.5, 3.4])
