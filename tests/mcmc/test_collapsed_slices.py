@@ -242,6 +242,7 @@ def draw_ordinal(rng):
     return theta, f, np.searchsorted(cuts, v), np.where(np.arange(X.size) == 3, v, np.nan)
 
 
+@pytest.mark.slow(ci=True)
 def test_cut_points_and_noise_leave_the_joint_distribution_alone():
     """Limits, noise and a point that theta moves: ranks of theta and paired functionals."""
     rng, n = np.random.default_rng(20), 600

@@ -109,6 +109,7 @@ def test_frequencies_of_draws():
     assert (np.abs(found - p) < 5 * np.sqrt(p * (1 - p) / n)).all()
 
 
+@pytest.mark.slow(ci=True)
 def test_in_a_model():
     with pm.Model(coords={"item": list("abcd"), "duel": range(5)}) as model:
         f = pm.Normal("f", dims="item")

@@ -214,6 +214,7 @@ def test_noise_and_scale_of_normal_data_by_their_exact_evidence():
     assert_mean(draws, mean, sd)
 
 
+@pytest.mark.slow(ci=True)
 def test_cut_points_by_quadrature():
     """Two cut-points and one latent value in common: a grid in three dimensions; they mix."""
     y = np.repeat([0, 1, 2], [5, 9, 6])
