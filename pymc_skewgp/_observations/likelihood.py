@@ -35,6 +35,8 @@ class Likelihood(ABC):
     derivative: Derivative | None = None
     # Whether there is a y that can be replicated, or else only a statement about f.
     has_data: ClassVar[bool] = True
+    # Whether a parameter sigma is that of the points alone: the noise of intervals is 1.
+    sigma_of_points_only: ClassVar[bool] = False
     # Whether S is in units of the prior variance of what the rows are of.
     relative_noise: ClassVar[bool] = False
 

@@ -1,7 +1,7 @@
 """Labels of several classes under a probit link: exchangeable functions, the largest wins."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -110,6 +110,11 @@ class MultinomialProbit(Likelihood):
                 )
         if len(set(counts.values())) > 1:
             raise ValueError(f"the number of classes must be one, got {counts}.")
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Labels of both; the new ones are of the classes that there are, maybe not of all."""
+        known = replace(self, n_classes=self.n_functions(y))
+        return np.concatenate([y, known.as_data(new, n_new)])
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Labels as 0, 1, ..., K - 1."""

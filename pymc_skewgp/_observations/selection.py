@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,8 +41,9 @@ class Selection(Likelihood):
         Standard deviation of the outcome's noise, in the units of y. It may be a random variable of
         a PyMC model, whose value ``point`` then gives.
     rho : float, default 0
-        Correlation of the two noises, strictly between -1 and 1; it may be a random variable too.
-        With 0 selection is ignorable given the functions.
+        Correlation of the two noises, strictly between -1 and 1. With 0 selection is ignorable
+        given the functions. It may be a random variable too, but `find_hyperparameters` does not
+        learn it: compare evidences at several values.
 
     Raises
     ------
@@ -78,6 +79,8 @@ class Selection(Likelihood):
 
     sigma: Any
     rho: Any = 0.0
+
+    sigma_of_points_only: ClassVar[bool] = True
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, NaN where not selected."""

@@ -337,3 +337,36 @@ def test_composite_likelihood_of_values():
         cov = matern(x, 1.3, 0.8) + 0.25 * np.eye(10)
         truth += stats.multivariate_normal(cov=cov).logpdf(value)
     assert found.objective.by_ep(point).log_evidence == pytest.approx(truth, abs=1e-9)
+
+
+class TestSelection:
+    """Its noise of the outcome is learnt, and that of the selection stays 1."""
+
+    Y = np.array([0.4, NAN, 1.1, NAN, -0.3, 0.8])
+    INPUTS = np.linspace(-2.0, 2.0, 6)[:, None]
+
+    def test_evidence_is_that_of_the_posterior(self):
+        def make():
+            return sg.likelihoods.Selection(pm.HalfNormal("sigma", 1.0), 0.5)
+
+        objective = of_process(make, self.INPUTS, self.Y)
+        found = objective.by_twisting(Point(np.log([1.3, 0.8, 0.5])), 4096, 0)
+        with pm.Model():
+            gp = sg.SkewGP(cov_func=kernel())
+        posterior = gp.posterior(
+            self.INPUTS,
+            self.Y,
+            likelihood=sg.likelihoods.Selection(0.5, 0.5),
+            point={"eta": 1.3, "ls": 0.8},
+            n_draws=4096,
+        )
+        truth = posterior.log_marginal_likelihood
+        # Monte Carlo errors of both are of 1e-4. Selection noise of .5 would give another .5 nat.
+        assert found.log_evidence == pytest.approx(truth.value, abs=5e-3)
+
+    def test_batches_are_of_rows_that_there_are(self):
+        with pm.Model():
+            gp = sg.SkewGP(cov_func=kernel())
+        data = TrainingData(gp, self.INPUTS, self.Y, sg.likelihoods.Selection(0.5, 0.5))
+        found = process_objective(data, 3, np.random.default_rng(0), None)
+        assert all(x.shape == (3, 1) for x, *_ in found.objective.batches)

@@ -241,3 +241,23 @@ def test_bad_labels(likelihood, y, message):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         MultinomialProbit(**arguments)
+
+
+def test_more_labels_need_not_have_all_classes():
+    X = np.array([[0.0], [1.0], [2.0]])
+
+    def kernel(a, b=None, diag=False):
+        b = a if b is None else b
+        return np.full(len(a), 2.0) if diag else 2.0 * np.exp(-0.5 * (a - b.T) ** 2)
+
+    first = sg.SkewGPPosterior(X, [0, 1, 2], cov_func=kernel, likelihood=MultinomialProbit())
+    more = first.update([[3.0]], [1])
+    whole = sg.SkewGPPosterior(
+        np.vstack([X, [[3.0]]]), [0, 1, 2, 1], cov_func=kernel, likelihood=MultinomialProbit()
+    )
+    # The same rows, seeds and draws.
+    assert more.log_marginal_likelihood.value == pytest.approx(
+        whole.log_marginal_likelihood.value, abs=1e-10
+    )
+    with pytest.raises(ValueError, match="y must be from 0 to 2, for 3 classes"):
+        first.update([[3.0]], [3])

@@ -90,6 +90,8 @@ class KnownData:
             return None
         if self.y.ndim == 1 and self.y.dtype.kind in "iub":
             return self.y
+        if self.y.dtype.kind == "f" and np.isnan(self.y).any():  # outcomes that are not seen
+            return ~np.isnan(self.y)
         return self.likelihood.observations(self.y, n).is_point
 
     def part(self, chosen: NDArray[Any]) -> Arrays:
@@ -116,7 +118,10 @@ class KnownData:
         inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
         x, lower, upper, value, S, log_constant, *others = inputs
         if "sigma" in self.random:
-            S = _times_variance(S, pt.cast(self.random["sigma"], "float64"))
+            sigma = pt.cast(self.random["sigma"], "float64")
+            if self.likelihood.sigma_of_points_only:
+                sigma = pt.switch(pt.isnan(value), np.float64(1.0), sigma)
+            S = _times_variance(S, sigma)
         if "cutpoints" in self.random:
             lower, upper = _between(pt.cast(self.random["cutpoints"], "float64"), others.pop())
         A = others[0] if others else None
