@@ -69,7 +69,8 @@ def find_hyperparameters(
         observations too, pass the model.
     likelihood : optional
         Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. ``sigma`` and
-        ``cutpoints`` may be random variables, and are learnt then.
+        ``cutpoints`` may be random variables, and are learnt then. Functions of a likelihood that
+        has several are independent here: there is no ``coregion``.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the

@@ -11,13 +11,20 @@ from pymc_skewgp._validation import FloatArray
 MOST_ITEMS = 256  # whose every pair is compared: some 30000 of them
 
 
-def beats_all(f: FloatArray) -> dict[str, FloatArray]:
+def beats_all(f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
     """``p_best``, the share of joint draws of f, (chain, draw, t), where an item is the largest."""
     draws = f.reshape(-1, f.shape[-1])
     share = np.bincount(draws.argmax(axis=1), minlength=draws.shape[1]) / draws.shape[0]
     # A share of 0 or 1 has an error too: one more draw might have been otherwise.
     safe = (share * draws.shape[0] + 1.0) / (draws.shape[0] + 2.0)
-    return {"p_best": share, "p_best_se": np.sqrt(safe * (1.0 - safe) / draws.shape[0])}
+    n_effective = effective_draws(draws.shape[0], mixture)
+    return {"p_best": share, "p_best_se": np.sqrt(safe * (1.0 - safe) / n_effective)}
+
+
+def effective_draws(n_draws: int, mixture: Mixture) -> float:
+    """How many of equal draws count, which are weighted ones resampled: by Kish's formula."""
+    weights = mixture.weights
+    return n_draws / (weights.size * float(weights @ weights))
 
 
 def beats_each(mixture: Mixture, noise: float, threshold: float = 0.0) -> dict[str, FloatArray]:

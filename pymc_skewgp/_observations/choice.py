@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.best_item import beats_all
+from pymc_skewgp._observations.best_item import beats_all, effective_draws
 from pymc_skewgp._observations.comparisons import (
     NOBODY,
     as_items,
@@ -119,8 +119,8 @@ class Choice(Likelihood):
         if draws.shape[1] < 2:
             return {}
         p = win_probabilities(draws / float(self.sigma))
-        error = p.std(axis=0) / np.sqrt(len(p))
-        return {"p_chosen": p.mean(axis=0), "p_chosen_se": error, **beats_all(f)}
+        error = p.std(axis=0) / np.sqrt(effective_draws(len(p), mixture))
+        return {"p_chosen": p.mean(axis=0), "p_chosen_se": error, **beats_all(f, mixture)}
 
     def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
         """Choices among old and new items, numbered from the first old one."""

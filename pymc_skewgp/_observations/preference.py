@@ -177,7 +177,7 @@ class Preference(Likelihood):
 
     def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
         """``p_best`` and ``p_beats``."""
-        return {**beats_all(f), **beats_each(mixture, *self.duel)}
+        return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
 
     def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
         """Comparisons of old and new items with each other, numbered from the first old one."""
