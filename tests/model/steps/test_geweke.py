@@ -302,9 +302,9 @@ def z_scores(case, s, n, seed=1):
     return z
 
 
-IN_CI = [("probit", 1), ("normal", 0), ("censored", 1), ("ordered", 0), ("sum", 0)]
+IN_CI = [("probit", 1), ("ordered", 0), ("sum", 0)]
 OTHERS = [("probit", 0), ("duels", 0), ("preference", 1), ("binomial", 0), ("censored", 0)]
-OTHERS += [("choices", 0), ("classes", 0)]
+OTHERS += [("choices", 0), ("classes", 0), ("normal", 0), ("censored", 1)]
 
 
 @pytest.mark.parametrize(
