@@ -241,6 +241,7 @@ def test_predictions_of_duels():
     np.testing.assert_allclose(pairs.std_error, new["p_beats_se"].values[[0, 1], [1, 2]], rtol=1e-6)
 
 
+@pytest.mark.slow(ci=True)
 def test_predictions_of_choices():
     found = expected("choices")
     summary = posterior_of("choices").predict(X, draws=4000, random_seed=1)["predictions_summary"]

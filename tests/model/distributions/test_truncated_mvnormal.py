@@ -250,6 +250,7 @@ def test_draws_with_an_empty_rectangle_say_so():
 # Models
 
 
+@pytest.mark.slow(ci=True)
 def test_in_a_model_with_random_limits():
     with pm.Model(coords={"axis": ["a", "b"]}) as model:
         low = pm.Normal("low")

@@ -187,6 +187,7 @@ def on_grid(log_p):
     return p / p.sum()
 
 
+@pytest.mark.slow(ci=True)
 def test_noise_and_scale_of_normal_data_by_their_exact_evidence():
     """Both moved with f and b integrated out: a grid of the evidence in closed form."""
     n = 8
