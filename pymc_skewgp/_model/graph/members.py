@@ -11,6 +11,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
+from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
 from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -144,4 +145,4 @@ def _repeated(cov: Any, shape: Any) -> Any:
     k = cov.shape[-1]
     n = pt.prod(shape) // k
     each = pt.broadcast_to(cov, pt.concatenate([shape, [k]])).reshape((n, k, k))
-    return (pt.eye(n)[:, None, :, None] * each[:, :, None, :]).reshape((n * k, n * k))
+    return block_diagonal(each)

@@ -1,6 +1,6 @@
 """A block of variables of a model, and its observations, as numbers at a point."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,3 +167,16 @@ def _joined(blocks: list[Observations], size: int) -> Observations:
 
 def _inputs_of(graph: Any) -> set[Any]:
     return set(graph_inputs([graph]))
+
+
+def with_values(
+    names: Sequence[str], vector: FloatArray, point: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """`point` with the parts of a vector as the values of the variables `names`, in their order."""
+    new, start = {}, 0
+    for name in names:
+        like = np.asarray(point[name])
+        part = vector[start : start + like.size]
+        new[name] = part.reshape(like.shape).astype(like.dtype, copy=False)
+        start += like.size
+    return {**point, **new}

@@ -13,7 +13,7 @@ from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateSampler, ConjugateState
 from pymc_skewgp._mcmc.moves import Move
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.at_point import LatentAtPoint, with_values
 from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
 from pymc_skewgp._validation import FloatArray
 
@@ -128,20 +128,10 @@ class BlockMove:
             inputs = self._latent.inputs(point)
         # Copies: the caller may write the next point where this one is.
         self._seen = [np.array(x) for x in inputs]
-        return self._with_values(state.f, point), info
+        return with_values(self._values, state.f, point), info
 
     def _vector(self, point: Point) -> FloatArray:
         """Values of the members, one after the other."""
         if len(self._values) == 1:
             return np.ravel(point[self._values[0]])
         return np.concatenate([np.ravel(point[name]) for name in self._values])
-
-    def _with_values(self, f: FloatArray, point: Point) -> Point:
-        """`point` with new values of the members."""
-        new, start = {}, 0
-        for name in self._values:
-            like = np.asarray(point[name])
-            part = f[start : start + like.size]
-            new[name] = part.reshape(like.shape).astype(like.dtype, copy=False)
-            start += like.size
-        return {**point, **new}

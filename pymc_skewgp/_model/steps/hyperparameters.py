@@ -15,7 +15,7 @@ from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove, SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.at_point import LatentAtPoint, with_values
 from pymc_skewgp._validation import FloatArray
 
 Point = dict[str, NDArray[Any]]
@@ -75,13 +75,7 @@ class Hyperparameters:
 
     def point(self, values: FloatArray, point: Point) -> Point:
         """`point` with these values."""
-        parts, start = {}, 0
-        for name in self.names:
-            like = np.asarray(point[name])
-            part = values[start : start + like.size]
-            parts[name] = part.reshape(like.shape).astype(like.dtype, copy=False)
-            start += like.size
-        return {**point, **parts}
+        return with_values(self.names, values, point)
 
     def model(self, point: Point) -> ConjugateModel:
         """Parameters of the block."""
