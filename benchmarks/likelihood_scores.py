@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 
 import pymc_skewgp as sg
+from pymc_skewgp._observations.winner import win_probabilities
 
 SEED, FOLDS, LARGEST = 8927, 5, 800
 ORDINAL = ("machine", "auto", "stock", "wisconsin_breast", "abalone")
@@ -193,22 +194,7 @@ def gp_choices(X, y, new):
     best = posterior(found.x)
     f = best.predict(new.reshape(-1, d), draws=250, quantiles=())["predictions"]["f"].to_numpy()
     f = f.reshape(-1, *new.shape[:2])
-    return choice_probabilities(f).mean(axis=0)
-
-
-def choice_probabilities(f):
-    """P(each of k has the highest noisy value), standard normal noise, shape of f (..., k)."""
-    from scipy.special import ndtr
-
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-    p = np.empty_like(f)
-    for c in range(f.shape[-1]):
-        gap = f[..., c, None] - np.delete(f, c, axis=-1)
-        inner = np.ones((*f.shape[:-1], nodes.size))
-        for j in range(gap.shape[-1]):
-            inner *= ndtr(gap[..., j, None] + nodes)
-        p[..., c] = inner @ weights / np.sqrt(2 * np.pi)
-    return p
+    return win_probabilities(f).mean(axis=0)
 
 
 def rankings(data):
@@ -231,7 +217,7 @@ def rankings(data):
             X, y, cov_func=kernel, likelihood=sg.likelihoods.Ranking(1.0)
         )
         f = posterior.predict(new, draws=250, quantiles=())["predictions"]["f"].to_numpy()
-        p = choice_probabilities(f.reshape(-1, len(test), k)).mean(axis=0)
+        p = win_probabilities(f.reshape(-1, len(test), k)).mean(axis=0)
         scores["GP on rankings, exact"].append(log_loss(p, first[test]))
         share = (np.bincount(first[train], minlength=k) + 0.5) / (len(train) + 0.5 * k)
         scores["frequencies of the first"].append(

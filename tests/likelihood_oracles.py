@@ -17,6 +17,13 @@ _REACH = {1: 8.5, 2: 8.5, 3: 7.0, 4: 6.0}
 _NODES = {1: 4001, 2: 401, 3: 83, 4: 37}
 
 
+def kernel(X, Xs=None, diag=False):
+    """Squared exponential, variance 2, lengthscale 1, on one input."""
+    if diag:
+        return np.full(len(X), 2.0)
+    return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
+
+
 class FunctionGrid(NamedTuple):
     """Nodes of f, shape (d, N), their posterior masses, and the log evidence."""
 

@@ -4,7 +4,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from likelihood_oracles import function_grid, one_sign
+from likelihood_oracles import function_grid, kernel, one_sign
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.stats import CensoredData, norm
@@ -19,12 +19,6 @@ Y = np.array([0.0, 0.8, 1.5, 0.4])
 BOUNDS = np.array([[-np.inf, 0.0], [0.8, 0.8], [1.5, np.inf], [0.2, 1.1]])
 XNEW = np.array([[0.3], [5.0]])
 DRAWS = 2**14
-
-
-def kernel(X, Xs=None, diag=False):
-    if diag:
-        return np.full(len(X), 2.0)
-    return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
 
 
 def log_p(f, bounds=BOUNDS, sigma=SIGMA):

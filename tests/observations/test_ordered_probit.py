@@ -4,7 +4,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from likelihood_oracles import function_grid, one_sign
+from likelihood_oracles import function_grid, kernel, one_sign
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
@@ -17,12 +17,6 @@ Y = np.array([0, 1, 2, 1])
 XNEW = np.array([[0.3], [5.0]])
 # Draws behind predictions: quasi-random, with Monte Carlo errors that are stated.
 DRAWS = 2**14
-
-
-def kernel(X, Xs=None, diag=False):
-    if diag:
-        return np.full(len(X), 2.0)
-    return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
 
 
 def log_p(f, y, cuts=CUTS, sigma=SIGMA):
