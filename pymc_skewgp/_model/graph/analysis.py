@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 
@@ -154,7 +155,12 @@ def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> Obser
     rows = RowGraphs(*(None if graph is None else next(replaced) for graph in y.rows))
     values, origins = [x.value for x in members], [x.origin for x in members]
     A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
-    limits = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant
+    # Of the members' values the rest knows at most the shape.
+    zeros = dict(zip(values, origins, strict=True))
+    rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant
+    known = [graph for graph in rest if graph is not None]
+    replaced = iter(clone_replace(known, zeros))
+    limits = (None if graph is None else next(replaced) for graph in rest)
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *limits)
 
 
