@@ -45,6 +45,9 @@ DATA: dict[str, Any] = {
     "chosen": np.array([2, 0, 1]),
     "classes": np.array([0, 2, 1, 1, 0, 2]),
     "replicates": np.array([[0.1, -0.3], [0.5, 0.7], [0.0, 0.4], [1.2, 0.9], [-0.5, -1.0], [2, 1]]),
+    "values_or_nan": np.array([-0.3, 0.6, np.nan, 1.0, np.nan, 2.0]),
+    "masked_seen": np.ma.masked_array([0.0, 0.6, 0.4, 1.0, 0.0, 1.5], mask=[0, 0, 1, 0, 1, 0]),
+    "masked_levels": np.ma.masked_array([0, 2, 1, 1, 0, 2], mask=[0, 0, 1, 0, 0, 0]),
     "masked": np.ma.masked_array([0, 1, 1, 0, 1, 0], mask=[0, 0, 1, 0, 0, 0]),
 }
 
@@ -89,6 +92,8 @@ class Pattern:
         Variables that are drawn together with f, f among them; empty where NUTS samples f.
     moved : tuple of str
         Those that the step moves with the block integrated out.
+    predicted : tuple of str
+        Those that depend on the block, and nothing on them: the step draws them given it.
     why : str
         Reason why NUTS samples f, or another function, in the words of the warning; empty where
         none is given.
@@ -97,6 +102,7 @@ class Pattern:
     code: str
     block: tuple[str, ...] = ("f",)
     moved: tuple[str, ...] = ()
+    predicted: tuple[str, ...] = ()
     why: str = ""
 
     def build(self) -> pm.Model:
@@ -121,6 +127,8 @@ class Pattern:
         text = f"draws {_listed(self.block)}{jointly} exactly"
         if self.moved:
             text += f"; moves {_listed(self.moved)}"
+        if self.predicted:
+            text += f"; predicts {_listed(self.predicted)}"
         return text + (f"; NUTS for the rest, with a warning: {self.why}" if self.why else "")
 
 
@@ -246,9 +254,33 @@ PATTERNS: dict[str, list[Pattern]] = {
             'model = pm.do(pm.modelcontext(None), {"sigma": 0.5})'
         ),
         Pattern('sg.BernoulliProbit("y", f[~masked.mask], observed=masked.compressed())'),
+        Pattern('sg.BernoulliProbit("y", f, observed=masked)', predicted=("y_unobserved",)),
+        Pattern(
+            'pm.Bernoulli("y", p=pm.math.invprobit(f + alpha), observed=masked)',
+            ("f", "alpha"),
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.Normal("y", f, sigma, observed=values_or_nan)',
+            moved=("sigma",),
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.Censored("y", pm.Normal.dist(f, 0.3), lower=0, upper=None, observed=masked_seen)',
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.OrderedProbit("y", eta=f, cutpoints=c, observed=masked_levels)',
+            moved=("c",),
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.Gamma("r", 2.0, pm.math.exp(f[0]))\nsg.BernoulliProbit("y", f, observed=labels)',
+            predicted=("r",),
+        ),
         _refused(
-            'sg.BernoulliProbit("y", f, observed=masked)',
-            "y, which depends on f, has masked values",
+            'pm.MvNormal("y", f, cov=S, observed=values_or_nan)',
+            "y_observed, which depends on f, is MultivariateNormal with masked entries",
         ),
     ],
     "Not conjugate": [
@@ -297,7 +329,9 @@ PATTERNS: dict[str, list[Pattern]] = {
             "the potential y depends on f",
         ),
         _refused(
-            'pm.Gamma("r", 2.0, pm.math.exp(f[0]))\nsg.BernoulliProbit("y", f, observed=labels)',
+            'r = pm.Gamma("r", 2.0, pm.math.exp(f[0]))\n'
+            'sg.BernoulliProbit("y", f, observed=labels)\n'
+            'pm.Poisson("z", r, observed=counts)',
             "r, which depends on f, is not observed",
         ),
         Pattern(

@@ -48,7 +48,7 @@ def test_step(pattern: Pattern):
         assert any("as it stands" in message and pattern.why in message for message in messages)
     else:
         assert not messages
-    assert names == {*pattern.block, *pattern.moved}
+    assert names == {*pattern.block, *pattern.moved, *pattern.predicted}
     if pattern.block:
         assert set(analyse(model, model["f"]).names) == set(pattern.block)
 

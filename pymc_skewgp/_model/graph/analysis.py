@@ -89,9 +89,11 @@ class BlockGraph(NamedTuple):
         Values of the continuous free variables that the prior or the rows depend on. Other SkewGP
         variables are not among them: they have steps of their own. Nor are long vectors that only
         shift or scale predictors.
+    predicted : list of TensorVariable
+        Free random variables that depend on members, and that nothing depends on.
     rest : list of TensorVariable
-        All variables and potentials of the model but the members and their observations: with f
-        integrated out, what the density has besides the evidence.
+        All variables and potentials of the model but the members, their observations and what they
+        predict: with f integrated out, what the density has besides the evidence.
     """
 
     names: list[str]
@@ -102,6 +104,7 @@ class BlockGraph(NamedTuple):
     normalisers: list[tuple[Any, Any]]
     observed: list[ObservedRows]
     hyperparameters: list[Any]
+    predicted: list[Any]
     rest: list[Any]
 
 
@@ -133,7 +136,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     graphs = [graph for y in rows for graph in y.graphs]
     own = [member.name for member in members]
     _refuse_randomness(" and ".join(own), [*prior, *graphs])
-    gone = {*own, *(y.name for y in rows)}
+    gone = {*own, *(y.name for y in rows), *(x.name for x in block.predicted)}
     sizes = [member.n_latent for member in members]
     return BlockGraph(
         own,
@@ -144,6 +147,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
         _hyperparameters(model, prior, rows, own),
+        block.predicted,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 

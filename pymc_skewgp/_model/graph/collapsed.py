@@ -69,6 +69,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             block = block_graph(model, _without_means(model, block_of(model, rv)))
             evidences.append(_of_block(block))
             gone.update([*block.names, *(y.name for y in block.observed)])
+            gone.update(x.name for x in block.predicted)
         except NotConjugateError as error:
             reasons.append(error.reason)
     if reasons or not evidences:

@@ -19,6 +19,8 @@ def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
     if not isinstance(node.op.scalar_op, scalar.Clip):
         return None
     x, low, high = node.inputs
+    if high is x:  # PyMC's way to write no upper limit; Clip looks at the lower one first
+        return [pt.maximum(x, low).astype(node.outputs[0].type.dtype)]
     return [pt.minimum(pt.maximum(x, low), high).astype(node.outputs[0].type.dtype)]
 
 

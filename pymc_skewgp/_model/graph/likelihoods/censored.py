@@ -4,6 +4,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_skewgp._errors import NotConjugateError
@@ -23,9 +24,10 @@ _INFINITY, _NAN = (pt.constant(x, dtype="float64") for x in (float("inf"), float
 
 def _rows(rv: Any, values: Any) -> RowGraphs | None:
     """A point for each value between the limits, an interval for each at one: data decide."""
-    if not isinstance(rv.owner.op, CensoredRV):
+    whole, seen = _without_masked(rv)
+    if not isinstance(whole.owner.op, CensoredRV):
         return None
-    base, lower, upper = rv.owner.inputs
+    base, lower, upper = whole.owner.inputs
     if not isinstance(base.owner.op, NormalRV):
         return None
     if is_random(lower, upper):
@@ -34,6 +36,10 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
             "Give pm.Censored numbers, or data, as limits.",
         )
     mu, sigma = base.owner.op.dist_params(base.owner)
+    if seen is not None:
+        mu, sigma, lower, upper = (
+            pt.broadcast_to(x, list(seen.shape))[seen] for x in (mu, sigma, lower, upper)
+        )
     shape = data_shape(values)
     y, low, high = (spread(x, shape) for x in (values, lower, upper))
     y = required(
@@ -52,6 +58,14 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         pt.sqr(spread(sigma, shape)),
         pt.switch(pt.or_(below, above), _NAN, y),
     )
+
+
+def _without_masked(rv: Any) -> tuple[Any, Any]:
+    """The variable of all data, seen and masked, and a mask of those seen; None for all of them."""
+    if not isinstance(rv.owner.op, PartialObservedRV):
+        return rv, None
+    whole, mask = rv.owner.inputs
+    return whole, ~mask
 
 
 CENSORED = Likelihood(
