@@ -16,6 +16,7 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     refuse_non_finite,
     required,
     spread,
+    variances,
 )
 
 # Double precision: PyTensor would take Python's numbers for single.
@@ -42,6 +43,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         )
     shape = data_shape(values)
     y, low, high = (spread(x, shape) for x in (values, lower, upper))
+    low = required(low, f"lower of {rv.name} must be below upper.", pt.lt(low, high))
     y = required(
         y,
         f"the observations of {rv.name} must lie between lower and upper of pm.Censored, which "
@@ -55,7 +57,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         shape,
         pt.switch(above, high, -_INFINITY),
         pt.switch(below, low, _INFINITY),
-        pt.sqr(spread(sigma, shape)),
+        variances(rv, sigma, shape),
         pt.switch(pt.or_(below, above), _NAN, y),
     )
 

@@ -16,9 +16,10 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     Likelihood,
     RowGraphs,
     data_shape,
+    is_random,
     refuse_other_than_counts,
     required,
-    spread,
+    variances,
 )
 from pymc_skewgp._model.graph.likelihoods.probit_link import (
     first_above,
@@ -53,8 +54,11 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         pt.ge(category, 0),
         pt.le(category, cutpoints.shape[-1]),
     )
+    rising = pt.lt(cutpoints[..., :-1], cutpoints[..., 1:])
+    if not is_random(cutpoints):  # of others intervals without inside have probability 0
+        cutpoints = required(cutpoints, f"the cut-points of {rv.name} must increase.", rising)
     lower, upper = _limits(cutpoints, category, shape)
-    return RowGraphs(eta, shape, lower, upper, pt.sqr(spread(sigma, shape)))
+    return RowGraphs(eta, shape, lower, upper, variances(rv, sigma, shape))
 
 
 def _without_leading(p: Any) -> Any:
