@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove, SliceState
+from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
 from pymc_skewgp._mcmc.moves import Move, Walk
+from pymc_skewgp._mcmc.slices import SliceState
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
