@@ -19,14 +19,16 @@ Sampled by `slices`. The rows are to f what Murray & Adams (2010, arXiv:1006.086
 data.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.slices import SliceMove, SliceState
 from pymc_skewgp._validation import FloatArray
 
@@ -52,6 +54,10 @@ class HyperparameterMove:
 
     density: HyperparameterDensity
     tune: bool = False
+
+    def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
+        """The move that leaves the indicators of mixtures as they are."""
+        return replace(self, density=_GivenIndicators(self.density, indicators))
 
     def step(
         self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
@@ -100,6 +106,20 @@ class HyperparameterMove:
         except (NotPositiveDefiniteError, FloatingPointError):
             return nowhere
         return _Located(values, log_density, u, target)
+
+
+@dataclass(frozen=True)
+class _GivenIndicators:
+    """A `HyperparameterDensity` with the indicators of mixtures as further data."""
+
+    density: HyperparameterDensity
+    indicators: Sequence[FloatArray]
+
+    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
+        """See `HyperparameterDensity`."""
+        model, log_rest = self.density.at(values)
+        log_rest += model.log_indicators(self.indicators)
+        return model.given(self.indicators), log_rest
 
 
 class _Rows(NamedTuple):

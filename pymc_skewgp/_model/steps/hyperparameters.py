@@ -11,8 +11,8 @@ from pymc.pytensorf import compile
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_skewgp._mcmc import slices
-from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.slices import SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
