@@ -84,7 +84,7 @@ class KnownData:
         values = [getattr(self.likelihood, field.name) for field in _fields(self.likelihood)]
         values += self.random.values()
         n = self.X.shape[0]
-        by_row = any(np.ndim(x) == 1 and len(x) == n for x in values if isinstance(x, np.ndarray))
+        by_row = any(x.ndim and len(x) == n for x in values if isinstance(x, np.ndarray))
         by_row |= any(getattr(x, "ndim", 0) for name, x in self.random.items() if name == "sigma")
         if self.likelihood.y_dim != "obs_id" or len(self.y) != n or by_row:
             return None
