@@ -51,7 +51,10 @@ def test_step(pattern: Pattern):
         assert not messages
     assert names == {*pattern.block, *pattern.moved}
     if pattern.block:
-        assert set(analyse(model, model["f"]).names) == set(pattern.block)
+        graph = analyse(model, model["f"])
+        assert set(graph.names) == set(pattern.block)
+        mixed = [y for y in graph.observed if y.mixture is not None]
+        assert bool(mixed) == pattern.given_indicators
 
 
 def log_density_of_rows(observed, f):
