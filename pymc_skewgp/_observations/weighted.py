@@ -91,13 +91,16 @@ class Weighted(SiteLikelihood):
         plain, weights = self.likelihood.sites(y, n), self._weights(n)
         counts = weights > 0
 
+        def power(values: FloatArray) -> FloatArray:
+            # Without weight nothing is impossible: 0 times -inf is 0 here.
+            return np.multiply(values, weights, where=counts, out=np.zeros(values.shape))
+
         def log_prob(eta: FloatArray) -> FloatArray:
-            # What is impossible under no weight is not: 0 times -inf.
-            return np.where(counts, weights * plain.log_prob(eta), 0.0)
+            return power(plain.log_prob(eta))
 
         def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
             first, second = plain.slopes(eta)
-            return weights * first, weights * second
+            return power(first), power(second)
 
         return Sites(plain.A, plain.a, log_prob, slopes)
 
