@@ -67,6 +67,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             continue
         try:
             block = block_graph(model, _without_means(model, block_of(model, rv)))
+            _refuse_mixtures(block)
             evidences.append(_of_block(block))
             gone.update([*block.names, *(y.name for y in block.observed)])
         except NotConjugateError as error:
@@ -122,6 +123,16 @@ def _without_means(model: pm.Model, block: Block) -> Block:
     means = [mean_and_spread(rv)[0] for rv in kept]
     above = set(ancestors(means)).difference(kept)
     return part_of(model, block, [rv for rv in block.members if rv not in above])
+
+
+def _refuse_mixtures(block: BlockGraph) -> None:
+    for y in block.observed:
+        if y.mixture is not None:
+            raise NotConjugateError(
+                f"{y.name} is a mixture of rows (Student-t or Laplace noise, lapses): with the "
+                "function integrated out it has no density in closed form. pm.sample draws from it "
+                "exactly, hyperparameters too."
+            )
 
 
 def _of_block(block: BlockGraph) -> EvidenceTerms:
