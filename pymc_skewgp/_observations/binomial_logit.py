@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import bdtr
 
 from pymc_skewgp._observations.arguments import frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
@@ -16,6 +17,7 @@ from pymc_skewgp._observations.logistic import (
     logistic_with_slope,
 )
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.trials import as_successes, as_trials, log_choose
 from pymc_skewgp._validation import FloatArray
 
@@ -41,7 +43,8 @@ class BinomialLogit(ClosedFormSites):
     Notes
     -----
     `SkewGPPosterior.predict` gives ``p_mean`` with its Monte Carlo error ``p_mean_se``, the
-    probability that a new trial is a success, draws ``p``, and draws ``y`` of n trials.
+    probability that a new trial is a success, ``y_quantile`` of the successes in n trials, and
+    draws ``p`` and ``y``.
 
     References
     ----------
@@ -96,3 +99,11 @@ class BinomialLogit(ClosedFormSites):
         """``p_mean``, the probability of a success, with its Monte Carlo error ``p_mean_se``."""
         probability = logistic_probability(mixture)
         return {"p_mean": probability.value, "p_mean_se": probability.std_error}
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile``, of the successes in n trials."""
+        if np.ndim(self.n):
+            return {}
+        n = int(self.n)
+        new = NewValues(mixture, lambda y, f: bdtr(np.minimum(y, n), n, logistic(f)))
+        return {"y_quantile": new.whole_quantiles(probs)}

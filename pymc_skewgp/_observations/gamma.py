@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
+from scipy.special import gammainc, gammaincinv, gammaln
 
 from pymc_skewgp._observations.arguments import as_positive_parameter, as_values
 from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import log_link_summary, mean_of
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._validation import FloatArray
 
 
@@ -39,8 +40,8 @@ class Gamma(ClosedFormSites):
     Notes
     -----
     `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new value with their Monte Carlo
-    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f, and draws ``mu``, the
-    mean of the value given f, and ``y``.
+    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f; ``y_quantile``, of its
+    distribution with f averaged over; and draws ``mu``, the mean of the value given f, and ``y``.
 
     References
     ----------
@@ -98,6 +99,13 @@ class Gamma(ClosedFormSites):
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
         return log_link_summary(mixture, square=1.0 / float(self.alpha))
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        alpha = float(self.alpha)
+        new = NewValues(mixture, lambda log_y, f: gammainc(alpha, alpha * mean_of(log_y - f, 1.0)))
+        logs = new.noisy_quantiles(probs, lambda p: np.log(gammaincinv(alpha, p) / alpha))
+        return {"y_quantile": mean_of(logs, 1.0)}
 
     def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         alpha = float(self.alpha)

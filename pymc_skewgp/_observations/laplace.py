@@ -11,6 +11,7 @@ from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFun
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._validation import FloatArray
 
 
@@ -35,8 +36,8 @@ class Laplace(ClosedFormSites):
 
     Notes
     -----
-    `SkewGPPosterior.predict` gives draws ``y`` and, of a new value, ``y_mean`` and ``y_sd`` with
-    Monte Carlo errors ``_se``.
+    `SkewGPPosterior.predict` gives draws ``y`` and, of a new value, ``y_quantile``, and ``y_mean``
+    and ``y_sd`` with Monte Carlo errors ``_se``.
 
     References
     ----------
@@ -90,3 +91,19 @@ class Laplace(ClosedFormSites):
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
         return {} if np.ndim(self.b) else noisy_summary(mixture, 2.0 * float(self.b) ** 2)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        if np.ndim(self.b):
+            return {}
+        b = float(self.b)
+
+        def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
+            off = (y - f) / b
+            tail = 0.5 * np.exp(-np.abs(off))
+            return np.where(off > 0, 1.0 - tail, tail)
+
+        def inverse(p: float) -> float:
+            return float(b * (np.log(2.0 * p) if p < 0.5 else -np.log(2.0 - 2.0 * p)))
+
+        return {"y_quantile": NewValues(mixture, cdf).noisy_quantiles(probs, inverse)}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln
+from scipy.special import betainc, betaln
 
 from pymc_skewgp._observations.arguments import as_positive_parameter, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
@@ -18,8 +18,9 @@ from pymc_skewgp._observations.log_link import (
     log_link_summary,
     mean_of,
 )
-from pymc_skewgp._observations.logistic import log_odds_power, logistic_with_slope
+from pymc_skewgp._observations.logistic import log_odds_power, logistic, logistic_with_slope
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._validation import FloatArray
 
 
@@ -52,9 +53,10 @@ class NegativeBinomial(ClosedFormSites):
     Notes
     -----
     `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new count with their Monte Carlo
-    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f, and draws ``mu``, the
-    mean of the count given f, and ``y``. The exposure of a new point is `exposure` where that is
-    one number, and 1 where each row has its own.
+    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f; ``y_quantile``, of its
+    distribution with f averaged over; and draws ``mu``, the mean of the count given f, and ``y``.
+    The exposure of a new point is `exposure` where that is one number, and 1 where each row has its
+    own.
 
     References
     ----------
@@ -112,6 +114,15 @@ class NegativeBinomial(ClosedFormSites):
         """``y_mean`` and ``y_sd`` of a new count, with Monte Carlo errors."""
         new = exposure_of_new(self.exposure)
         return log_link_summary(mixture, new, linear=1.0, square=1.0 / float(self.alpha))
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new count."""
+        alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
+
+        def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
+            return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
+
+        return {"y_quantile": NewValues(mixture, cdf).whole_quantiles(probs)}
 
     def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         alpha = float(self.alpha)

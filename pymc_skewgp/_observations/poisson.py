@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
+from scipy.special import gammaln, pdtr
 
 from pymc_skewgp._observations.arguments import frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
@@ -19,6 +19,7 @@ from pymc_skewgp._observations.log_link import (
     mean_of,
 )
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._validation import FloatArray
 
 
@@ -43,9 +44,10 @@ class Poisson(ClosedFormSites):
     Notes
     -----
     `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new count with their Monte Carlo
-    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f, and draws ``mu``, the
-    mean of the count given f, and ``y``. The exposure of a new point is `exposure` where that is
-    one number, and 1 where each row has its own: then ``mu`` is the rate :math:`e^f`.
+    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f; ``y_quantile``, of its
+    distribution with f averaged over; and draws ``mu``, the mean of the count given f, and ``y``.
+    The exposure of a new point is `exposure` where that is one number, and 1 where each row has its
+    own: then ``mu`` is the rate :math:`e^f`.
 
     References
     ----------
@@ -100,3 +102,9 @@ class Poisson(ClosedFormSites):
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` of a new count, with Monte Carlo errors."""
         return log_link_summary(mixture, exposure_of_new(self.exposure), linear=1.0)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new count."""
+        exposure = exposure_of_new(self.exposure)
+        new = NewValues(mixture, lambda y, f: pdtr(y, mean_of(f, exposure)))
+        return {"y_quantile": new.whole_quantiles(probs)}

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
+from scipy.special import gammaln, stdtr, stdtrit
 
 from pymc_skewgp._observations.arguments import as_positive_parameter, as_values, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._validation import FloatArray
 
 
@@ -44,8 +45,9 @@ class StudentT(ClosedFormSites):
 
     Notes
     -----
-    `SkewGPPosterior.predict` gives draws ``y`` and, of a new value, ``y_mean`` where nu is above 1
-    and ``y_sd``, infinite where nu is at most 2, with Monte Carlo errors ``_se``.
+    `SkewGPPosterior.predict` gives draws ``y`` and, of a new value, ``y_quantile``, and where nu is
+    above 1 ``y_mean`` and ``y_sd``, infinite where nu is at most 2, with Monte Carlo errors
+    ``_se``.
 
     References
     ----------
@@ -111,3 +113,11 @@ class StudentT(ClosedFormSites):
             return {}
         factor = nu / (nu - 2.0) if nu > 2.0 else np.inf
         return noisy_summary(mixture, factor * float(self.sigma) ** 2)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        if np.ndim(self.sigma):
+            return {}
+        nu, sigma = float(self.nu), float(self.sigma)
+        new = NewValues(mixture, lambda y, f: stdtr(nu, (y - f) / sigma))
+        return {"y_quantile": new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p)))}

@@ -126,6 +126,10 @@ class Weighted(SiteLikelihood):
         """Of new observations of weight 1."""
         return self.likelihood.predictive_summary(mixture)
 
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """Of new observations of weight 1."""
+        return self.likelihood.predictive_quantiles(mixture, probs)
+
     def _weights(self, n: int) -> FloatArray:
         weights = as_vector("weights", self.weights, n)
         if (weights < 0).any():
