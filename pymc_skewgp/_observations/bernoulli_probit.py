@@ -140,9 +140,7 @@ class BernoulliProbit(Likelihood):
             factor = noise_factor(self._noise(y.size))
             noise = rng.standard_normal((*f.shape[:-1], factor.shape[1])) @ factor.T
             return (f + noise > 0).astype(np.int64)
-        # An exponential variable exceeds -log p with probability p: the label is drawn again.
-        again = rng.standard_exponential(f.shape, dtype=np.float32) > -log_likelihood
-        return np.where(again, y, 1 - y)
+        return new_labels(y, log_likelihood, rng)
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``p``, the probability of a label 1, and ``y``, labels."""
@@ -153,6 +151,13 @@ class BernoulliProbit(Likelihood):
         """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
         probability = label_probability(mixture)
         return {"p_mean": probability.value, "p_mean_se": probability.std_error}
+
+
+def new_labels(y: Data, log_likelihood: FloatArray, rng: np.random.Generator) -> Data:
+    """Labels given those seen and their log probabilities."""
+    # An exponential variable exceeds -log p with probability p: the label is drawn again.
+    again = rng.standard_exponential(log_likelihood.shape, dtype=np.float32) > -log_likelihood
+    return np.where(again, y, 1 - y)
 
 
 def label_probability(mixture: Mixture) -> Probability:
