@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import (
     FloatArray,
@@ -118,6 +119,11 @@ def frozen_copy(value: Any) -> Any:
     copy = np.array(value)
     copy.flags.writeable = False
     return copy
+
+
+def chosen_of(value: Any, index: IntArray) -> Any:
+    """Of a parameter that is one number for each observation, those that are chosen."""
+    return np.asarray(value)[index] if np.ndim(value) == 1 else value
 
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
