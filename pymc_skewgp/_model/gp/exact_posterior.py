@@ -11,7 +11,6 @@ from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import Seed
 
 
 def posterior_of(
@@ -22,10 +21,9 @@ def posterior_of(
     point: Point,
     *,
     coregion: Any,
-    n_draws: int,
-    random_seed: Seed,
+    **options: Any,
 ) -> SkewGPPosterior:
-    """`SkewGP.posterior` at checked values of the hyperparameters."""
+    """`SkewGP.posterior` at checked values of the hyperparameters; further `options` as there."""
     kinds = {
         name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
@@ -39,9 +37,8 @@ def posterior_of(
         cov_func=ArrayCovariance(gp.cov_func, point),
         mean_func=ArrayMean(gp.mean_func, point),
         coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
-        n_draws=n_draws,
-        random_seed=random_seed,
         **pseudo_points_at(gp, point),
+        **options,
     )
 
 
