@@ -212,6 +212,10 @@ PATTERNS: dict[str, list[Pattern]] = {
             'sg.BernoulliProbit("y", f + u[group], observed=labels)',
             ("f", "u"),
         ),
+        Pattern('pm.Bernoulli("y", p=pm.math.invprobit(f[2]), observed=1)'),
+        Pattern('pm.Binomial("y", n=5, p=pm.math.invprobit(f[2]), observed=[3, 1])'),
+        Pattern('pm.Normal("y", f[0], 1.0, observed=0.3)'),
+        Pattern('pm.OrderedProbit("y", eta=f[0], cutpoints=[-0.5, 0.5], observed=levels)'),
     ],
     "Values": [
         Pattern('pm.Normal("y", f, 0.3, observed=values)'),
