@@ -22,13 +22,15 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.noise import add_noise, noise_factor
+from pymc_skewgp._observations.noise import add_noise, block_noise, noise_factor
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.points import given_points, row_matrix
 from pymc_skewgp._validation import FloatArray
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
 LOW_RANK_SHARE = 0.5
+# So do rows that share their noise in blocks of up to this share of all rows.
+LARGEST_BLOCK = 0.1
 
 
 BoolArray = NDArray[np.bool_]
@@ -284,14 +286,13 @@ class Conditioning:
     ) -> FloatArray:
         """Draws of the coordinates c, columns, given rows of `u`: O(n r) each for r coordinates.
 
-        With rows X of the factor and noise variances S, c given u there is normal with precision
+        With rows X of the factor and noise S, c given u there is normal with precision
         I + X' S^-1 X and mean that inverse times X' S^-1 u. Rows without noise are met afterwards
         by moving c along its covariance with them.
         """
         chol, gain, scaled, noisy = self._coordinate_solvers
         known = self.row_factor[~noisy]
-        # Without a copy of all the draws, where every row has noise.
-        seen, met = (u if noisy.all() else u[:, noisy]) @ scaled, u[:, ~noisy]
+        seen, met = u @ scaled, u[:, ~noisy]
         if chosen is not None:  # the few coordinates of a draw, not its many rows
             seen, met = seen[chosen], met[chosen]
         white = solve_triangular(chol, seen.T, lower=True, check_finite=False)
@@ -304,11 +305,11 @@ class Conditioning:
     @cached_property
     def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
         """Factor of I + X' S^-1 X, gain of rows without noise, S^-1 X, and which have noise."""
-        noise = self._intervals.S
-        noisy = noise > 0
-        data, known = self.row_factor[noisy], self.row_factor[~noisy]
-        scaled = data / noise[noisy][:, None]
-        precision = data.T @ scaled
+        assert isinstance(self.cov, LowRankCovariance)
+        noise, factor = self.cov.noise, self.row_factor
+        noisy, scaled = noise.variances > 0, noise.solve(factor)
+        known = factor[~noisy]
+        precision = factor.T @ scaled
         precision[np.diag_indices_from(precision)] += 1.0
         chol, _ = linalg.cholesky("the precision of the coordinates", precision)
         spread = cho_solve((chol, True), known.T)
@@ -351,9 +352,13 @@ def _row_covariance(
     cov: FactoredCovariance, rows: Observations, row_factor: FloatArray
 ) -> Covariance:
     """G in the form that needs fewer operations."""
-    few = row_factor.shape[1] < LOW_RANK_SHARE * rows.n_rows or not rows.n_rows
-    if rows.S.ndim == 1 and few:
-        return LowRankCovariance(rows.S, row_factor)
+    n_rows = rows.n_rows
+    if row_factor.shape[1] < LOW_RANK_SHARE * n_rows or not n_rows:
+        if rows.S.ndim == 1:
+            return LowRankCovariance(rows.S, row_factor)
+        shared = block_noise(rows.S, int(LARGEST_BLOCK * n_rows))
+        if shared is not None:
+            return LowRankCovariance(shared, row_factor)
     matrix = row_matrix(cov, rows, row_factor)
     add_noise(matrix, rows.S)
     return DenseCovariance(matrix, "the covariance of the observations")

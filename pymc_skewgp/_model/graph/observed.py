@@ -161,7 +161,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
 
 def outside_predictor(rows: RowGraphs, rv: Any) -> bool:
     """Whether a variable enters the noise or the limits of rows."""
-    rest = [x for x in rows if x is not None and x is not rows.predictor]
+    rest = [x for x in rows.graphs if x is not rows.predictor]
     return uses_values(rest, rv, [])
 
 
