@@ -11,20 +11,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.pairs import (
+from pymc_skewgp._gaussian.operators.predictors import predictor_covariance
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
-    GivenRows,
-    PairProposal,
     SiteLogDensity,
     SiteMarginals,
-)
-from pymc_skewgp._gaussian.samplers.sites import (
-    SiteSampler,
     coordinate_gaussian,
-    site_covariance,
 )
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
@@ -106,9 +103,9 @@ class SiteFit(FunctionFit):
         factors = SiteFactors(sites.log_prob, self._sites.slopes, sites.offset)
         with few_blas_threads(sites.offset.size):
             if not given.n_rows:
-                return fit_factors(site_covariance(sites.factor), factors, tol=EP_TOLERANCE)
+                return fit_factors(predictor_covariance(sites.factor), factors, tol=EP_TOLERANCE)
             joint = np.vstack([given.row_factor, sites.factor])
-            cov = site_covariance(joint, given.dense_noise)
+            cov = predictor_covariance(joint, given.dense_noise)
             both = Joined([Intervals(given.lower, given.upper), factors])
             return fit_factors(cov, both, tol=EP_TOLERANCE)
 
@@ -124,7 +121,7 @@ class SiteFit(FunctionFit):
         m, ep = self.conditioning.n_rows, self.ep
         marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         rows = self._given_rows() if m else None
-        return SiteSampler(PairProposal(self.gaussian, self._predictors, marginals, rows))
+        return SiteSampler(pair_proposal(self.gaussian, self._predictors, marginals, rows))
 
     def _given_rows(self) -> GivenRows:
         given, gaussian = self.conditioning, self.gaussian

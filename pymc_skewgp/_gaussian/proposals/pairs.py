@@ -12,66 +12,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
+    CoordinateGaussian,
+    SiteLogDensity,
+    SiteMarginals,
+)
+from pymc_skewgp._gaussian.proposals.site_tails import SiteTails, site_tails
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.proposals.tempering import Proposal
-from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
-from pymc_skewgp._gaussian.site_factors import SiteFunction
 from pymc_skewgp._validation import FloatArray
 
-_BLOCK = 2**16  # predictors at a time: what is done to them stays in the cache
-
-
-@dataclass(frozen=True)
-class SiteLogDensity:
-    """Log density of all sites as a function of the coordinates.
-
-    Attributes
-    ----------
-    log_prob : SiteFunction
-    offset : ndarray, shape (n,)
-        a.
-    factor : ndarray, shape (n, r)
-        F.
-    """
-
-    log_prob: SiteFunction
-    offset: FloatArray
-    factor: FloatArray
-
-    def __call__(self, coordinates: FloatArray) -> FloatArray:
-        """Of columns of coordinates, shape (r, N)."""
-        size = max(1, _BLOCK // max(self.offset.size, 1))
-        found = np.empty(coordinates.shape[1])
-        for start in range(0, found.size, size):
-            eta = coordinates[:, start : start + size].T @ self.factor.T
-            eta += self.offset
-            found[start : start + size] = self.log_prob(eta).sum(axis=-1)
-        return found
-
-
-@dataclass(frozen=True)
-class CoordinateGaussian:
-    """q = N(mean, P^-1) of the coordinates, with the Cholesky factor L of P."""
-
-    mean: FloatArray
-    chol: FloatArray
-
-    def of_white(self, white: FloatArray) -> FloatArray:
-        """Coordinates mean + L^-T white, as columns."""
-        left = solve_triangular(self.chol, white, lower=True, trans="T", check_finite=False)
-        left += self.mean[:, None]
-        return left
-
-    def log_ratio(self, coordinates: FloatArray, white: FloatArray) -> FloatArray:
-        """Log N(c; 0, I) / q(c), for columns of coordinates and what they are the images of."""
-        ratio = np.einsum("ij,ij->j", white, white)
-        ratio -= np.einsum("ij,ij->j", coordinates, coordinates)
-        ratio *= 0.5
-        ratio -= float(np.log(self.chol.diagonal()).sum())
-        return ratio
+# Share of the evidence in tails that draws hardly meet, from which on these are drawn apart.
+LARGEST_UNSEEN = 0.005
+_DRAWS = 1024
 
 
 @dataclass(frozen=True)
@@ -88,31 +43,6 @@ class GivenRows:
     proposal: Proposal
     gain: FloatArray
     spread: FloatArray
-
-
-@dataclass(frozen=True)
-class SiteMarginals:
-    """EP's Gaussian of each predictor and the site that is in it, for what draws leave out.
-
-    Attributes
-    ----------
-    mean, variance, tau, nu : ndarray, shape (n,)
-        Of predictors less their offset.
-    """
-
-    mean: FloatArray
-    variance: FloatArray
-    tau: FloatArray
-    nu: FloatArray
-
-    def unseen_share(self, sites: SiteLogDensity, n_draws: int) -> float:
-        """Relative error of the evidence from tails of each predictor that draws hardly meet."""
-        off = self.mean + np.sqrt(self.variance) * HERMITE_NODES[:, None]
-        with np.errstate(over="ignore"):
-            log_ratio = sites.log_prob(sites.offset + off)
-        log_ratio -= (self.nu - 0.5 * self.tau * off) * off
-        missing = missing_of_functions(log_ratio.T, n_draws)
-        return float(np.sqrt(missing @ missing))
 
 
 class Pairs(NamedTuple):
@@ -142,12 +72,15 @@ class PairProposal:
     sites : SiteLogDensity
     marginals : SiteMarginals
     rows : GivenRows or None
+    tails : SiteTails or None
+        Only without rows.
     """
 
     gaussian: CoordinateGaussian
     sites: SiteLogDensity
     marginals: SiteMarginals
     rows: GivenRows | None = None
+    tails: SiteTails | None = None
 
     @property
     def first(self) -> TabulatedDensity | None:
@@ -156,26 +89,37 @@ class PairProposal:
 
     @property
     def n_dims(self) -> int:
-        """Uniforms needed for one draw: of the rows, of x, and one that picks a member."""
-        if self.rows is None:
-            return self.gaussian.mean.size + 1
-        return self.rows.proposal.n_dims + self.rows.spread.shape[1] + 1
+        """Uniforms needed for one draw: of the rows, of x, of tails, and one to pick a member."""
+        if self.rows is not None:
+            return self.rows.proposal.n_dims + self.rows.spread.shape[1] + 1
+        return self.gaussian.mean.size + (1 if self.tails is None else 3)
 
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair; the last of the points, which picks one, is not used."""
-        if self.rows is None:
-            white = np.asarray(ndtri(points[: self.gaussian.mean.size]))
-            mirrored, log_rows = -white, np.zeros(points.shape[1])
-        else:
+        white, mirrored, log_plus, log_minus = self._white(points)
+        plus, minus = self.gaussian.of_white(white), self.gaussian.of_white(mirrored)
+        log_plus += self.gaussian.log_ratio(plus, white) + self.sites(plus)
+        log_minus += self.gaussian.log_ratio(minus, mirrored) + self.sites(minus)
+        return Pairs(plus, minus, log_plus, log_minus)
+
+    def _white(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """White coordinates of both members, and log EP's Gaussian over what they are drawn from.
+
+        That of the rows included.
+        """
+        if self.rows is not None:
             m = self.rows.proposal.n_dims
             u, log_rows = self.rows.proposal.draw(points[:m])
             centre = self.rows.gain @ u
             off = self.rows.spread @ np.asarray(ndtri(points[m:-1]))
-            white, mirrored = centre + off, centre - off
-        plus, minus = self.gaussian.of_white(white), self.gaussian.of_white(mirrored)
-        log_plus = log_rows + self.gaussian.log_ratio(plus, white) + self.sites(plus)
-        log_minus = log_rows + self.gaussian.log_ratio(minus, mirrored) + self.sites(minus)
-        return Pairs(plus, minus, log_plus, log_minus)
+            return centre + off, centre - off, log_rows.copy(), log_rows
+        r, tails = self.gaussian.mean.size, self.tails
+        white = np.asarray(ndtri(points[:r]))
+        if tails is None:
+            return white, -white, np.zeros(white.shape[1]), np.zeros(white.shape[1])
+        mirrored = tails.moved(-white, points[r], 1.0 - points[r + 1])
+        white = tails.moved(white, points[r], points[r + 1])
+        return white, mirrored, -tails.log_ratio(white), -tails.log_ratio(mirrored)
 
     def draw(
         self, points: FloatArray, *, overwrite_points: bool = False
@@ -186,9 +130,11 @@ class PairProposal:
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the evidence from tails that so many draws hardly meet."""
-        own = self.marginals.unseen_share(self.sites, n_draws)
+        missing = self.marginals.missing(self.sites, n_draws)
+        if self.tails is not None:
+            missing[self.tails.which] = 0.0
         rows = 0.0 if self.rows is None else self.rows.proposal.unseen_share(n_draws)
-        return float(np.hypot(own, rows))
+        return float(np.sqrt(missing @ missing + rows**2))
 
 
 def picked(pairs: Pairs, uniform: FloatArray) -> FloatArray:
@@ -196,3 +142,17 @@ def picked(pairs: Pairs, uniform: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):
         share = 1.0 / (1.0 + np.exp(pairs.log_minus - pairs.log_plus))
     return np.where(uniform < share, pairs.plus, pairs.minus)
+
+
+def pair_proposal(
+    gaussian: CoordinateGaussian,
+    sites: SiteLogDensity,
+    marginals: SiteMarginals,
+    rows: GivenRows | None,
+) -> PairProposal:
+    """With tails of single sites drawn apart, where they need it and there are no rows."""
+    missing = marginals.missing(sites, _DRAWS)
+    if rows is not None or float(missing @ missing) <= LARGEST_UNSEEN**2:
+        return PairProposal(gaussian, sites, marginals, rows)
+    tails = site_tails(gaussian, sites, marginals, missing)
+    return PairProposal(gaussian, sites, marginals, tails=tails)

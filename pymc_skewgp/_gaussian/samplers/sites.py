@@ -3,51 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from pymc_skewgp._errors import DoublePrecisionError
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.operators.covariance import WithSites
-from pymc_skewgp._gaussian.operators.dense import SemidefiniteMatrix
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.pairs import CoordinateGaussian, PairProposal, picked
+from pymc_skewgp._gaussian.proposals.pairs import LARGEST_UNSEEN, PairProposal, picked
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.proposals.runs import MIN_DRAWS, N_REPLICATES, temper_in_batches
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import replicate_estimate
 from pymc_skewgp._threads import few_blas_threads
-from pymc_skewgp._validation import FloatArray
-
-# Below this share of columns the low-rank form needs fewer operations than the dense one.
-_LOW_RANK_SHARE = 0.3
-
-
-def site_covariance(factor: FloatArray, noise: FloatArray | None = None) -> WithSites:
-    """F F' of predictors, rows with `noise` before them, in the form that EP takes less time with.
-
-    Parameters
-    ----------
-    factor : ndarray, shape (m + n, r)
-    noise : ndarray, shape (m,) or (m, m), optional
-        Variances of the first rows' noise, or its covariance.
-    """
-    n, r = factor.shape
-    own = np.zeros(0) if noise is None else noise
-    if r < _LOW_RANK_SHARE * n and own.ndim == 1:
-        return LowRankCovariance(np.concatenate([own, np.zeros(n - own.size)]), factor)
-    matrix = factor @ factor.T
-    m = own.shape[0]
-    matrix[:m, :m] += np.diag(own) if own.ndim == 1 else own
-    return SemidefiniteMatrix(matrix)
-
-
-def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
-    """N(0, I) of the coordinates c times sites exp(-tau e^2/2 + nu e), with e = F c."""
-    precision = factor.T @ (tau[:, None] * factor)
-    precision[np.diag_indices_from(precision)] += 1.0
-    chol, _ = linalg.cholesky("the precision of the coordinates", precision)
-    return CoordinateGaussian(cho_solve((chol, True), factor.T @ nu), chol)
 
 
 @dataclass(frozen=True)
@@ -59,14 +23,10 @@ class SiteSampler:
     proposal : PairProposal
     settings : SamplerSettings
         Thresholds.
-    largest_unseen : float
-        Where tails that draws hardly meet hold more than this share of the evidence, draws are
-        tempered whatever their weights are: those of draws that missed a tail are all alike.
     """
 
     proposal: PairProposal
     settings: SamplerSettings = DEFAULT
-    largest_unseen: float = 0.005
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
         """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""
@@ -93,7 +53,8 @@ class SiteSampler:
             unseen = proposal.unseen_share(log_weights.size)
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)
-            near = unseen <= self.largest_unseen
+            # Weights of draws that all missed a tail are all alike.
+            near = unseen <= LARGEST_UNSEEN
             if not (near and settings.accepts_first(estimate, "draws", n_sites)):
                 result = temper_in_batches(proposal, n_pairs, rng, settings.largest_se, settings)
                 return TruncatedDraws(
