@@ -12,6 +12,7 @@ from pymc_skewgp._observations.arguments import as_derivative, as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._observations.weights import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import Prior
@@ -153,6 +154,19 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
         constrained.append(np.full(rows.n_rows, relative) & (rows.variances < _MOST_NUGGET))
         parts.append(_in_prior_units(rows, prior, data) if relative else rows)
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
+
+
+def sites_of(sets: tuple[DataSet, ...]) -> SitesOfParts | None:
+    """Observations that are no rows, likewise; None where all are."""
+    parts = [
+        data.likelihood.sites(data.y, data.X.shape[0])
+        if isinstance(data.likelihood, SiteLikelihood)
+        else None
+        for data in sets
+    ]
+    if all(part is None for part in parts):
+        return None
+    return SitesOfParts(parts, [data.values.size for data in sets])
 
 
 def updated_sets(

@@ -25,14 +25,17 @@ from pymc_skewgp._posterior.data_sets import (
     as_data_sets,
     n_functions,
     rows_of,
+    sites_of,
     updated_sets,
 )
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
+from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.output import sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
 from pymc_skewgp._posterior.process_fit import ProcessFit
+from pymc_skewgp._posterior.site_fit import SiteFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -186,8 +189,7 @@ class SkewGPPosterior(Forecasts):
         n = sum(data.values.size for data in sets)
         refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
         self._sets, self._size = sets, n
-        parts = [data.values for data in sets]
-        self._fit = ProcessFit(self._prior, parts, *rows_of(sets, self._prior))
+        self._fit = _fit_of(self._prior, sets)
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
@@ -338,6 +340,13 @@ class SkewGPPosterior(Forecasts):
 
 # The class is the same for every prior and likelihood; this name says so.
 LatentPosterior = SkewGPPosterior
+
+
+def _fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
+    parts, sites = [data.values for data in sets], sites_of(sets)
+    if sites is None:
+        return ProcessFit(prior, parts, *rows_of(sets, prior))
+    return SiteFit(prior, parts, *rows_of(sets, prior), sites)
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:
