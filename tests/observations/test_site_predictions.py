@@ -1,4 +1,4 @@
-"""What site likelihoods predict against quadrature: probabilities, moments, quantiles, draws."""
+"""What site likelihoods predict: probabilities, moments, quantiles, draws; by quadrature."""
 
 import numpy as np
 import pytest

@@ -6,6 +6,7 @@ from typing import Any
 from pytensor.graph.basic import Variable
 
 from pymc_skewgp._model.gp.functions import Point, compile_at
+from pymc_skewgp._observations.likelihood import Likelihood
 
 
 def likelihood_at(likelihood: Any, point: Point) -> Any:
@@ -23,5 +24,7 @@ def likelihood_at(likelihood: Any, point: Point) -> Any:
         value = getattr(likelihood, field.name)
         if isinstance(value, Variable):
             found[field.name] = compile_at([], value, point)()
+        elif isinstance(value, Likelihood) or callable(value):  # the one that has weights
+            found[field.name] = likelihood_at(value, point)
     known: Any = likelihood
     return replace(known, **found) if found else known
