@@ -61,8 +61,8 @@ class Likelihood(ABC):
     @abstractmethod
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New data at the rows of the old ones, drawn given f."""
+    ) -> Data | None:
+        """New data at the rows of the old ones, drawn given f; None where they cannot be drawn."""
 
     def n_functions(self, y: Data) -> int:
         """Number K of functions."""
