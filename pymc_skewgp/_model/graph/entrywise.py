@@ -84,6 +84,16 @@ def coupling(graph: Variable, x: Variable) -> Coupling | None:
     return None
 
 
+def rebuilt(graph: Any, x: Any, other: Any) -> Any:
+    """`graph` with `other` in the place of `x`; it may be of a larger shape that x stretches to."""
+    found: dict[Any, Any] = {x: other}
+    for node in io_toposort([x], [graph]):
+        if any(v in found for v in node.inputs):
+            new = node.op(*(found.get(v, v) for v in node.inputs), return_list=True)
+            found |= dict(zip(node.outputs, new, strict=True))
+    return found.get(graph, graph)
+
+
 def _following(node: Apply, axes: dict[Variable, Axes]) -> Coupling | None:
     """Axes of the outputs of a node added to `axes`, where they depend on the variable."""
     if not any(v in axes for v in node.inputs) or isinstance(node.op, Shape | Shape_i):
