@@ -62,8 +62,8 @@ class Likelihood(ABC):
     @abstractmethod
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New data at the rows of the old ones, drawn given f."""
+    ) -> Data | None:
+        """New data at the rows of the old ones, drawn given f; None where they cannot be drawn."""
 
     def of_observations(self, index: IntArray, y: Data) -> "Likelihood":
         """The same for observations chosen from all of `y`; they may repeat.

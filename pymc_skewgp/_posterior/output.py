@@ -54,7 +54,9 @@ def sample_tree(
         if not likelihood.has_data:
             continue
         log_likelihood = likelihood.log_likelihood(y, own)
-        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
+        replicated = likelihood.replicate(y, own, log_likelihood, rng)
+        if replicated is not None:
+            groups["posterior_predictive"][y_name] = replicated
         observed = data.named(likelihood.y_dim)
         if data.weights is not None:
             groups["constant_data"][data.named("weights")] = data.weights
