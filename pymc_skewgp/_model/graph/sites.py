@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -27,7 +26,6 @@ from pymc_skewgp._model.graph.lifted_layout import lifted_layout
 from pymc_skewgp._model.graph.members import as_member, is_function, is_gaussian
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
-
 
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
 
