@@ -19,9 +19,9 @@ from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree
-from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._validation import (
     FloatArray,
     Seed,
@@ -38,7 +38,7 @@ class Forecasts(ABC):
     """Forecasts by the mixture over draws of u, from data sets and what was computed of them."""
 
     _sets: tuple[DataSet, ...]
-    _fit: ProcessFit
+    _fit: FunctionFit
 
     @property
     @abstractmethod

@@ -5,6 +5,7 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 
+from pymc_skewgp._model.gp.distribution_sites import DistributionSites
 from pymc_skewgp._model.gp.functions import Point, compile_at
 from pymc_skewgp._observations.likelihood import Likelihood
 
@@ -12,11 +13,15 @@ from pymc_skewgp._observations.likelihood import Likelihood
 def likelihood_at(likelihood: Any, point: Point) -> Any:
     """`likelihood` with every parameter that is a graph replaced by its value at `point`.
 
+    A function from a predictor to a PyMC distribution becomes a likelihood of sites.
+
     Raises
     ------
     ValueError
         When `point` lacks a value.
     """
+    if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+        return DistributionSites(likelihood, point)
     if isinstance(likelihood, type) or not is_dataclass(likelihood):  # none, or refused later
         return likelihood
     found: dict[str, Any] = {}
