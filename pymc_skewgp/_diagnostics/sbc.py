@@ -208,12 +208,13 @@ def _prior_and_form(
 
 
 def _refuse_unknown_likelihood(method: Any, form: DataSet) -> None:
-    if callable(method) or isinstance(form.likelihood, BernoulliProbit):
+    known = form.likelihood
+    if callable(method) or (isinstance(known, BernoulliProbit) and known.independent):
         return
-    known = ROW_METHODS if form.values.n_functions == 1 else _SEVERAL_FUNCTIONS
-    if method not in known:
+    methods = ROW_METHODS if form.values.n_functions == 1 else _SEVERAL_FUNCTIONS
+    if method not in methods:
         raise ValueError(
-            f"method {method!r} does not know {form.likelihood!r}: use one of {list(known)}, or a "
+            f"method {method!r} does not know {known!r}: use one of {list(methods)}, or a "
             "function of your own."
         )
 

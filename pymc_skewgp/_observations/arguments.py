@@ -12,6 +12,7 @@ from pymc_skewgp._validation import (
     FloatArray,
     as_count,
     as_matrix,
+    as_positive,
     as_real_array,
     as_vector,
     refuse_masked,
@@ -118,6 +119,12 @@ def frozen_copy(value: Any) -> Any:
     copy = np.array(value)
     copy.flags.writeable = False
     return copy
+
+
+def as_positive_parameter(name: str, value: Any) -> float:
+    """One positive number; the value of a random variable, an array without dimensions, is one."""
+    plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+    return as_positive(name, plain)
 
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:

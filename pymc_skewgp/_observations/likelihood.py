@@ -84,6 +84,10 @@ class Likelihood(ABC):
         """The same averaged over f, one number a point, with standard errors (``_se``)."""
         return {}
 
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """Quantiles of what is predicted, f averaged over, shape (n_probs, t), by name."""
+        return {}
+
     def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
         """What the new points tell only together, with standard errors (``_se``).
 

@@ -115,6 +115,10 @@ def predictions_tree(
         else:
             draws = {}
         summary |= {data.named(name): x for name, x in found.items()}
+        if probs.size:
+            for name, x in likelihood.predictive_quantiles(mixture, probs).items():
+                summary[data.named(name)] = x
+                dims[data.named(name)] = ["quantile", "pred_id"]
         for name in (*found, *draws):
             further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
             dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 
@@ -172,6 +173,9 @@ def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> Obser
     rows = y.rows.replaced(by)
     values, origins = [x.value for x in members], [x.origin for x in members]
     A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
+    # Of the members' values the rest knows at most the shape.
+    graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
+    rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
     rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -27,7 +26,6 @@ from pymc_skewgp._model.graph.lifted_layout import lifted_layout
 from pymc_skewgp._model.graph.members import as_member, is_function, is_gaussian
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
-
 
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
 
@@ -214,6 +212,11 @@ def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
             continue
         found.update(node.outputs)
         order.extend(node.outputs)
+    live = {graph}  # what is used by more than its shape
+    for v in reversed(order[len(xs) :]):
+        if v in live:
+            live.update(v.owner.inputs)
+    order = [*xs, *(v for v in order[len(xs) :] if v in live)]
     place = {v: i for i, v in enumerate(order)}
     last = dict.fromkeys(order, -1)  # where each is used for the last time
     for v in order[len(xs) :]:
