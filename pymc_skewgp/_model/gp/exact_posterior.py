@@ -12,7 +12,6 @@ from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import Seed
 
 
 def posterior_of(
@@ -23,10 +22,9 @@ def posterior_of(
     point: Point,
     *,
     coregion: Any,
-    n_draws: int,
-    random_seed: Seed,
+    **options: Any,
 ) -> SkewGPPosterior:
-    """`SkewGP.posterior` at checked values of the hyperparameters."""
+    """`SkewGP.posterior` at checked values of the hyperparameters; further `options` as there."""
     kinds = {
         name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
@@ -41,9 +39,8 @@ def posterior_of(
         cov_func=ArrayCovariance(gp.cov_func, point),
         mean_func=mean_func,
         coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
-        n_draws=n_draws,
-        random_seed=random_seed,
         **pseudo_points_at(gp, point),
+        **options,
     )
     for name, (inputs, values, known) in kinds.items():
         if isinstance(known, DistributionSites):

@@ -260,6 +260,7 @@ class SkewGP(Definition):
         likelihood: Likelihood | Distribution | None = None,
         point: Point | None = None,
         coregion: Any = None,
+        weights: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> SkewGPPosterior:
@@ -283,6 +284,8 @@ class SkewGP(Definition):
         coregion : array_like or tensor, shape (K, K), optional
             B, for a likelihood of K functions: the covariance of functions k and l is B_kl times
             the kernel. Default the identity.
+        weights : array_like of int, shape (n,), optional
+            How often each observation was made: whole numbers, 0 to leave one out.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
@@ -303,7 +306,8 @@ class SkewGP(Definition):
             When the distribution of `likelihood` does not factorise over the predictors, or has no
             log probability in PyMC.
         """
-        options = {"coregion": coregion, "n_draws": n_draws, "random_seed": random_seed}
+        options = {"coregion": coregion, "weights": weights}
+        options |= {"n_draws": n_draws, "random_seed": random_seed}
         return posterior_of(self, X, y, likelihood, as_point(point), **options)
 
     def sample_latent(
