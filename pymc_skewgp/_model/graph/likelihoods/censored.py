@@ -1,15 +1,17 @@
-"""Normal values that are seen between two limits only: tobit models."""
+"""Values with normal or Student-t noise, seen between two limits only: tobit models."""
 
 from typing import Any
 
 import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import NormalRV, StudentTRV
 
 from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
 from pymc_skewgp._model.graph.likelihoods.likelihood import (
     Likelihood,
+    MixtureGraphs,
     RowGraphs,
     data_shape,
     is_random,
@@ -29,19 +31,22 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     if not isinstance(whole.owner.op, CensoredRV):
         return None
     base, lower, upper = whole.owner.inputs
-    if not isinstance(base.owner.op, NormalRV):
+    if not isinstance(base.owner.op, NormalRV | StudentTRV):
         return None
     if is_random(lower, upper):
         raise NotConjugateError(
             f"the limits of {rv.name} are random: which values are censored is not known.",
             "Give pm.Censored numbers, or data, as limits.",
         )
-    mu, sigma = base.owner.op.dist_params(base.owner)
+    parameters = base.owner.op.dist_params(base.owner)
     if seen is not None:
-        mu, sigma, lower, upper = (
-            pt.broadcast_to(x, list(seen.shape))[seen] for x in (mu, sigma, lower, upper)
+        parameters, (lower, upper) = (
+            [pt.broadcast_to(x, list(seen.shape))[seen] for x in given]
+            for given in (parameters, (lower, upper))
         )
+    *nu, mu, sigma = parameters
     shape = data_shape(values)
+    mixture = MixtureGraphs(StudentTNoise, (spread(nu[0], shape),)) if nu else None
     y, low, high = (spread(x, shape) for x in (values, lower, upper))
     low = required(low, f"lower of {rv.name} must be below upper.", pt.lt(low, high))
     y = required(
@@ -59,6 +64,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         pt.switch(below, low, _INFINITY),
         variances(rv, sigma, shape),
         pt.switch(pt.or_(below, above), _NAN, y),
+        mixture=mixture,
     )
 
 
@@ -71,5 +77,5 @@ def _without_masked(rv: Any) -> tuple[Any, Any]:
 
 
 CENSORED = Likelihood(
-    "censored normal", "pm.Censored(pm.Normal.dist(...))", _rows, refuse_non_finite
+    "censored", "pm.Censored of pm.Normal.dist or pm.StudentT.dist", _rows, refuse_non_finite
 )
