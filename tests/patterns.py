@@ -103,6 +103,10 @@ class Pattern:
         none is given.
     given_indicators : bool
         Whether the observations are mixtures of rows.
+    apart : tuple of str
+        Functions of blocks of their own, which share hyperparameters with this one.
+    shared : tuple of str
+        These hyperparameters: NUTS has them, and the step moves them for one block at a time.
     """
 
     code: str
@@ -111,6 +115,8 @@ class Pattern:
     predicted: tuple[str, ...] = ()
     why: str = ""
     given_indicators: bool = False
+    apart: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     def build(self) -> pm.Model:
         """The model."""
@@ -133,6 +139,9 @@ class Pattern:
         jointly = " jointly and" if len(self.block) > 1 else ""
         text = f"draws {_listed(self.block)}{jointly} exactly"
         text += " given indicators" if self.given_indicators else ""
+        if self.apart:
+            text += f", and {_listed(self.apart)} apart; NUTS for {_listed(self.shared)}, which the"
+            text += " step moves too, for one function given the others"
         if self.moved:
             text += f"; moves {_listed(self.moved)}"
         if self.predicted:
@@ -299,6 +308,14 @@ PATTERNS: dict[str, list[Pattern]] = {
             'sg.BernoulliProbit("z", g + alpha * f, observed=labels)',
             ("f", "g"),
             ("alpha",),
+        ),
+        Pattern(
+            "gp = sg.SkewGP(cov_func=tau**2 * pm.gp.cov.ExpQuad(1, 0.7))\n"
+            'f, g = gp.prior("f", X), gp.prior("g", X)\n'
+            'sg.BernoulliProbit("y", f, observed=labels)\n'
+            'pm.Normal("z", g, 0.3, observed=values)',
+            apart=("g",),
+            shared=("tau",),
         ),
         Pattern('data = pm.Data("data", labels)\nsg.BernoulliProbit("y", f, observed=data)'),
         Pattern(
