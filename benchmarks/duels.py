@@ -187,11 +187,13 @@ def by_botorch(python, problems):
             return list(zip(found["f"].astype(float), found["seconds"], strict=True))
 
 
-def gibbs(p, seed, chains=200, sweeps=9000, thin=60):
+def gibbs(p, seed, chains=200):
     """Long Gibbs runs on the rows, one coordinate after the other; then f given them.
 
     Draws of one chain are `chains` apart.
     """
+    # It mixes the more slowly the smaller the noise is.
+    sweeps, thin = (9000, 60) if p.sigma < 0.05 else (3000, 25)
     A, G = rows(p)
     rng, n = np.random.default_rng([seed, 1]), len(G)
     precision = np.linalg.inv(G)

@@ -23,7 +23,7 @@ CLASSES = (
     "iris", "wine-recognition", "glass", "balance-scale", "dermatology", "cmc", "vowel",
     "segmentation",
 )  # fmt: skip
-MOST_ROWS = 1000  # of the multinomial probit's, K - 1 for each label
+MOST_ROWS = 500  # of the multinomial probit's, K - 1 for each label
 
 
 def loaded(path):
