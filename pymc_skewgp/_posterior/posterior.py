@@ -92,6 +92,11 @@ class SkewGPPosterior(Forecasts):
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
+    weights : array_like of int, shape (n,), optional
+        How often each observation was made, a whole number for each of `y`; 0 leaves it out.
+        Default once. Two observations are two independent ones of the same :math:`f(x_i)`, noise
+        of the kernel included; their ``log_likelihood`` is that of both. Likelihoods that
+        ``likelihoods.Weighted`` takes may have weights that are not whole.
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
@@ -104,7 +109,8 @@ class SkewGPPosterior(Forecasts):
     ------
     ValueError
         Data that the likelihood does not know, empty data, shapes that do not fit, NaN or
-        infinities, pseudo-points that coincide, phases other than +-1.
+        infinities, pseudo-points that coincide, phases other than +-1; weights that are no whole
+        numbers, whose power of a likelihood of rows has no rows.
     ContradictoryPseudoPointsError
         Signs at the pseudo-points so improbable that their probability is lost in round-off.
 
@@ -150,10 +156,11 @@ class SkewGPPosterior(Forecasts):
         phase: ArrayLike | None = None,
         truncation: ArrayLike = 0.0,
         coregion: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
-        sets = as_data_sets(X, y, likelihood)
+        sets = as_data_sets(X, y, likelihood, weights)
         d = sets[0].X.shape[1]
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
@@ -283,7 +290,7 @@ class SkewGPPosterior(Forecasts):
     ) -> "SkewGPPosterior":
         """The posterior given more data, as a new object; this one stays as it is.
 
-        It is computed anew from all data, by the same likelihood.
+        It is computed anew from all data, by the same likelihood. New data have the weight 1.
 
         Parameters
         ----------

@@ -99,7 +99,7 @@ class BlockGraph(NamedTuple):
         shift or scale predictors.
     likelihood_parameters : list of TensorVariable
         Values of the continuous free variables that the noise or the indicators of mixtures depend
-        on: to be moved given f as well, or alone.
+        on, but not the prior of f: to be moved given f as well, or alone.
     rest : list of TensorVariable
         All variables and potentials of the model but the members and their observations: with f
         integrated out, what the density has besides the evidence.
@@ -161,7 +161,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
         _hyperparameters(model, prior, rows, own),
-        _likelihood_parameters(model, rows, own),
+        _likelihood_parameters(model, prior, rows, own),
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
@@ -203,9 +203,12 @@ def _hyperparameters(
     ]
 
 
-def _likelihood_parameters(model: pm.Model, rows: list[ObservedRows], own: list[str]) -> list[Any]:
+def _likelihood_parameters(
+    model: pm.Model, prior: SunParameters, rows: list[ObservedRows], own: list[str]
+) -> list[Any]:
     mixed = [y for y in rows if y.mixture is not None]
     upstream = set(graph_inputs([graph for y in mixed for graph in (y.S, *y.parameters)]))
+    upstream.difference_update(graph_inputs(list(prior)))
     return [
         value
         for other, value in model.rvs_to_values.items()
