@@ -22,6 +22,7 @@ from pymc_skewgp._observations.preference import Preference
 from pymc_skewgp._observations.ranking import Ranking
 from pymc_skewgp._observations.selection import Selection
 from pymc_skewgp._observations.student_t import StudentT
+from pymc_skewgp._observations.weighted import Weighted
 
 __all__ = [
     "BernoulliLogit",
@@ -43,4 +44,5 @@ __all__ = [
     "Ranking",
     "Selection",
     "StudentT",
+    "Weighted",
 ]

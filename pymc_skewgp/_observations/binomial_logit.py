@@ -1,14 +1,13 @@
 """Successes of several trials under a logit link."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
-from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
+from pymc_skewgp._observations.arguments import frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
@@ -68,10 +67,6 @@ class BinomialLogit(ClosedFormSites):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Successes as integers, with the trials checked."""
         return as_successes(y, self.n, n)
-
-    def of_observations(self, index: IntArray, y: Data) -> "BinomialLogit":
-        """With parameters that are one number a row chosen as the rows are."""
-        return replace(self, n=chosen_of(self.n, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """Of successes and failures."""

@@ -1,13 +1,12 @@
 """Values with double exponential noise."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
+from pymc_skewgp._observations.arguments import as_values, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
@@ -63,10 +62,6 @@ class Laplace(ClosedFormSites):
         """Values as floats, with b checked."""
         as_scale("b", self.b, n)
         return as_values(y, n)
-
-    def of_observations(self, index: IntArray, y: Data) -> "Laplace":
-        """With parameters that are one number a row chosen as the rows are."""
-        return replace(self, b=chosen_of(self.b, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """The first derivative is 0 at the kink, the second one everywhere."""

@@ -1,4 +1,4 @@
-"""How often each observation was made: repeated rows, or powers of sites."""
+"""How often each observation was made: whole numbers, which stand for repeated rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,16 +7,12 @@ from scipy import sparse
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, as_matrix
-from pymc_skewgp._observations.sites import Sites
-from pymc_skewgp._validation import FloatArray, as_real_array
+from pymc_skewgp._validation import as_real_array
 
 _WHY = (
     "a likelihood raised to a power that is no whole number has no rows: of a probit model, for "
     "one, the posterior would be no truncated Gaussian any more, and nothing here would be exact"
 )
-
-
-Weights = IntArray | FloatArray
 
 
 def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
@@ -27,7 +23,11 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
     ValueError, TypeError
         The message says why weights are whole, and what to do.
     """
-    weights = _as_numbers(name, value, n)
+    weights = as_real_array(name, value)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"{name} must have shape ({n},), one number for each observation; got {weights.shape}."
+        )
     whole = np.isfinite(weights) & (weights == np.floor(weights))
     if not whole.all():
         i = int(np.argmin(whole))
@@ -35,56 +35,17 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
             f"{name} must be whole numbers, how often each observation was made; number {i} is "
             f"{weights[i]:.6g}. Others are not taken: {_WHY}. Multiply the weights until they are "
             "whole, or, where numbers differ in their noise, give it to the likelihood: "
-            "Gaussian(sigma / np.sqrt(weights)). Likelihoods of sites, such as BernoulliLogit, "
-            "take any weights."
+            "Gaussian(sigma / np.sqrt(weights))."
         )
-    return _not_negative(name, weights).astype(np.intp)
-
-
-def as_powers(name: str, value: ArrayLike, n: int) -> FloatArray:
-    """`value` as numbers >= 0, one for each of `n` observations, not all 0.
-
-    Raises
-    ------
-    ValueError, TypeError
-        The message says what was found.
-    """
-    powers = _as_numbers(name, value, n)
-    if not np.isfinite(powers).all():
-        i = int(np.argmin(np.isfinite(powers)))
-        raise ValueError(f"{name} must be finite; number {i} is {powers[i]:.6g}.")
-    return _not_negative(name, powers)
-
-
-def _as_numbers(name: str, value: ArrayLike, n: int) -> FloatArray:
-    weights = as_real_array(name, value)
-    if weights.shape != (n,):
-        raise ValueError(
-            f"{name} must have shape ({n},), one number for each observation; got {weights.shape}."
-        )
-    return weights
-
-
-def _not_negative(name: str, weights: FloatArray) -> FloatArray:
     if (weights < 0).any():
-        i = int(np.argmax(weights < 0))
+        i = int(np.argmin(weights))
         raise ValueError(
             f"{name} must not be negative; number {i} is {weights[i]:.6g}. 0 leaves an observation "
             "out."
         )
     if not weights.any():
         raise ValueError(f"{name} are all zero: no observation is left.")
-    return weights
-
-
-def weighted_sites(sites: Sites, powers: Weights) -> Sites:
-    """Sites to these powers, all positive."""
-
-    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first, second = sites.slopes(eta)
-        return powers * first, powers * second
-
-    return Sites(sites.A, sites.a, lambda eta: powers * sites.log_prob(eta), slopes)
+    return weights.astype(np.intp)
 
 
 def weighted_observations(

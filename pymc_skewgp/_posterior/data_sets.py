@@ -7,19 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_derivative, as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
-from pymc_skewgp._observations.sites import SiteLikelihood, Sites, SitesOfParts
+from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values
-from pymc_skewgp._observations.weights import (
-    Weights,
-    as_powers,
-    as_weights,
-    weighted_observations,
-    weighted_sites,
-)
+from pymc_skewgp._observations.weights import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_values import variances_of
 from pymc_skewgp._validation import FloatArray
@@ -41,23 +36,22 @@ class DataSet(NamedTuple):
     X : ndarray, shape (n, d)
     y : ndarray
     likelihood : Likelihood
-    weights : ndarray, or None
-        How often each observation was made, powers under sites; None where each was made once.
+    weights : ndarray of int, or None
+        How often each observation was made; None where each was made once.
     """
 
     name: str
     X: FloatArray
     y: Data
     likelihood: Likelihood
-    weights: Weights | None = None
+    weights: IntArray | None = None
 
     def weighted(self, weights: ArrayLike) -> "DataSet":
         """The same, each observation made so often; without those of weight 0."""
         known, y, n = self.likelihood, self.y, self.X.shape[0]
         if not known.has_data:
             raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
-        checked = as_powers if isinstance(known, SiteLikelihood) else as_weights
-        found: Weights = checked("weights", weights, len(y))
+        found = as_weights("weights", weights, len(y))
         kept = np.flatnonzero(found)
         if kept.size == len(y):
             return self._replace(weights=found)
@@ -69,16 +63,9 @@ class DataSet(NamedTuple):
     def rows(self) -> Observations:
         """What is observed, in rows."""
         known, n = self.likelihood, self.X.shape[0]
-        if self.weights is None or isinstance(known, SiteLikelihood):
+        if self.weights is None:
             return known.observations(self.y, n)
-        return weighted_observations(known, self.y, n, self.weights.astype(np.intp))
-
-    def sites(self) -> Sites | None:
-        """What is observed, in sites; None where the likelihood has rows."""
-        if not isinstance(self.likelihood, SiteLikelihood):
-            return None
-        sites = self.likelihood.sites(self.y, self.X.shape[0])
-        return sites if self.weights is None else weighted_sites(sites, self.weights)
+        return weighted_observations(known, self.y, n, self.weights)
 
     @property
     def values(self) -> Values:
@@ -171,7 +158,12 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
 
 def sites_of(sets: tuple[DataSet, ...]) -> SitesOfParts | None:
     """Observations that are no rows, likewise; None where all are."""
-    parts = [data.sites() for data in sets]
+    parts = [
+        data.likelihood.sites(data.y, data.X.shape[0])
+        if isinstance(data.likelihood, SiteLikelihood)
+        else None
+        for data in sets
+    ]
     if all(part is None for part in parts):
         return None
     return SitesOfParts(parts, [data.values.size for data in sets])
@@ -196,8 +188,7 @@ def updated_sets(
         raise type(error)(f"in the new data: {error}") from error
     weights = old.weights
     if weights is not None:  # the new ones were made once
-        once = np.ones(len(y) - weights.size, dtype=weights.dtype)
-        weights = np.concatenate([weights, once])
+        weights = np.append(weights, np.ones(len(y) - weights.size, dtype=np.intp))
     grown = old._replace(X=np.vstack([old.X, new]), y=y, weights=weights)
     return (*sets[:at], grown, *sets[at + 1 :])
 

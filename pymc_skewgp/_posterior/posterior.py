@@ -92,13 +92,11 @@ class SkewGPPosterior(Forecasts):
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
-    weights : array_like, shape (n,), optional
+    weights : array_like of int, shape (n,), optional
         How often each observation was made, one number for each of `y`; 0 leaves it out, with its
         row of `X` (unless these are items that are compared). Default once. Two observations are
         two independent ones of the same :math:`f(x_i)`, noise of the kernel included. Their
-        ``log_likelihood`` is that of all of them. Whole numbers; under a likelihood of sites, such
-        as ``BernoulliLogit`` or ``Poisson``, any numbers, to whose power
-        :math:`p(y_i \mid f(x_i))` is raised.
+        ``log_likelihood`` is that of all of them.
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
@@ -112,7 +110,7 @@ class SkewGPPosterior(Forecasts):
     ValueError
         Data that the likelihood does not know, empty data, shapes that do not fit, NaN or
         infinities, pseudo-points that coincide, phases other than +-1; weights that are no whole
-        numbers, for which no likelihood of rows is exact.
+        numbers, for which no likelihood here is exact.
     ContradictoryPseudoPointsError
         Signs at the pseudo-points so improbable that their probability is lost in round-off.
 

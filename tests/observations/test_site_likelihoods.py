@@ -211,6 +211,35 @@ def test_replicates(name):
     assert np.all(np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / n) + 1e-12)
 
 
+class TestWeighted:
+    """Powers of a site."""
+
+    def test_powers(self):
+        weights = np.array([2.0, 0.5, 0.0, 1.0])
+        plain, y, _ = CASES["negative binomial"]
+        weighted = of.Weighted(plain, weights)
+        data = weighted.as_data(y, 4)
+        assert_allclose(
+            weighted.log_likelihood(data, F), weights * plain.log_likelihood(data, F), rtol=1e-14
+        )
+        for found, expected in zip(weighted.slopes(data, F), plain.slopes(data, F), strict=True):
+            assert_allclose(found, weights * expected, rtol=1e-14)
+
+    def test_nothing_is_impossible_without_weight(self):
+        none = of.Weighted(of.Poisson(), 0.0)
+        assert none.log_likelihood(np.array([3]), np.array([710.0]))[0] == 0.0
+
+    def test_what_is_predicted_is_the_likelihoods(self):
+        weighted = of.Weighted(of.OrderedLogit(CUTS, ["a", "b", "c", "d"]), 2.0)
+        assert weighted.predicted_dims["p_mean"] == ("category",)
+        assert weighted.coords(np.array([0]))["category"] == ["a", "b", "c", "d"]
+
+    @pytest.mark.parametrize("other", [of.BernoulliProbit(), of.Weighted(of.Poisson(), 1.0), "x"])
+    def test_other_likelihoods(self, other):
+        with pytest.raises(TypeError, match="Weighted takes a likelihood of one predictor"):
+            of.Weighted(other, 1.0)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "y", "message"),
     [
@@ -235,6 +264,12 @@ def test_replicates(name):
         (of.StudentT(4.0, [1.0, -1.0, 1.0]), [0.0, 1.0, 2.0], "sigma must be positive; row 1"),
         (of.StudentT(4.0, 1.0), [0.0, np.inf, 2.0], "y must be finite"),
         (of.Laplace(0.0), [0.0, 1.0, 2.0], "b must be positive; row 0 has 0"),
+        (
+            of.Weighted(of.Poisson(), [1.0, -1.0, 0.0]),
+            [0, 1, 2],
+            "weights must be 0 or more; row 1",
+        ),
+        (of.Weighted(of.Poisson(), [1.0, 1.0]), [0, 1, 2], "weights must have length 3"),
     ],
 )
 def test_bad_input(likelihood, y, message):

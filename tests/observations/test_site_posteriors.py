@@ -14,7 +14,6 @@ X = np.array([[0.0], [0.8]])
 XNEW = np.array([[0.3], [4.0]])
 CUTS = np.array([-0.5, 0.9])
 ENDS = np.concatenate([[-np.inf], CUTS, [np.inf]])
-POWERS = np.array([2.0, 0.5])
 EXPOSURE = np.array([0.5, 4.0])
 
 
@@ -78,9 +77,9 @@ CASES = {
         {"y_mean": lambda f: f},
     ),
     "weighted": (
-        of.NegativeBinomial(1.7),
+        of.Weighted(of.NegativeBinomial(1.7), [2.0, 0.5]),
         [0, 7],
-        lambda y, f: nbinom(y, f) * POWERS,
+        lambda y, f: nbinom(y, f) * [2.0, 0.5],
         {"y_mean": np.exp},
     ),
 }
@@ -96,10 +95,7 @@ def test_by_quadrature(name):
     likelihood, y, log_p, predicted = CASES[name]
     K = kernel(X)
     grid = function_grid(np.zeros(2), K, lambda f: log_p(np.array(y), f).sum(axis=1))
-    known = {"weights": POWERS} if name == "weighted" else {}
-    posterior = sg.SkewGPPosterior(
-        X, y, cov_func=kernel, likelihood=likelihood, n_draws=2**13, **known
-    )
+    posterior = sg.SkewGPPosterior(X, y, cov_func=kernel, likelihood=likelihood, n_draws=2**13)
     evidence = posterior.log_marginal_likelihood
     off = abs(evidence.value - grid.log_evidence)
     # The rule's error is 1e-8 but where the density has a kink: there 1e-4.
@@ -145,73 +141,16 @@ def test_what_a_user_gets():
 
 
 def test_parameters_that_are_random_variables():
-    """Their values come from `point`."""
+    """Their values come from `point`, also in a likelihood with weights."""
     with pm.Model():
         alpha = pm.Gamma("alpha", 2.0, 1.0)
     gp = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
-    found, expected = (
-        gp.posterior(X, [0, 7], likelihood=known, point={"alpha": 1.7})
-        for known in (of.NegativeBinomial(alpha), of.NegativeBinomial(1.7))
-    )
-    assert found.log_marginal_likelihood == expected.log_marginal_likelihood
-
-
-class TestWeights:
-    """Whole numbers are repeated rows; the others are in the test by quadrature."""
-
-    def test_repeated_rows(self):
-        x, y, weights = np.array([0.0, 0.7, 1.5]), np.array([0, 4, 2]), np.array([2, 0, 3])
-        exposure, repeated = np.array([0.5, 1.0, 3.0]), [0, 0, 2, 2, 2]
-        found = sg.SkewGPPosterior(
-            x, y, cov_func=kernel, likelihood=of.Poisson(exposure), weights=weights, n_draws=2**13
+    for wrap in (lambda x: x, lambda x: of.Weighted(x, 1.0)):
+        found, expected = (
+            gp.posterior(X, [0, 7], likelihood=wrap(known), point={"alpha": 1.7})
+            for known in (of.NegativeBinomial(alpha), of.NegativeBinomial(1.7))
         )
-        whole = sg.SkewGPPosterior(
-            x[repeated],
-            y[repeated],
-            cov_func=kernel,
-            likelihood=of.Poisson(exposure[repeated]),
-            n_draws=2**13,
-        )
-        one, other = found.log_marginal_likelihood, whole.log_marginal_likelihood
-        # Four standard errors of two runs.
-        assert abs(one.value - other.value) < 4 * np.hypot(one.std_error, other.std_error)
-        a, b = found.marginals(XNEW), whole.marginals(XNEW)
-        error = np.hypot(a.moment_errors.mean, b.moment_errors.mean)
-        assert np.all(np.abs(a.moments.mean - b.moments.mean) < 5 * error)
-        # The row of weight 0 is gone; the log likelihood is that of all observations.
-        tree = found.sample(20, 1, random_seed=0)
-        f = tree["posterior"]["f"].values
-        expected = weights[[0, 2]] * stats.poisson.logpmf([0, 2], exposure[[0, 2]] * np.exp(f))
-        np.testing.assert_allclose(tree["log_likelihood"]["y"], expected, atol=1e-10)
-
-    @pytest.mark.parametrize(
-        ("weights", "message"),
-        [
-            ([0.5, -1.0], "weights must not be negative; number 1 is -1"),
-            ([0.5, np.inf], "weights must be finite; number 1 is inf"),
-            ([0.0, 0.0], "weights are all zero"),
-            ([0.5], r"weights must have shape \(2,\)"),
-        ],
-    )
-    def test_bad_weights(self, weights, message):
-        with pytest.raises(ValueError, match=message):
-            sg.SkewGPPosterior(X, [0, 7], cov_func=kernel, likelihood=of.Poisson(), weights=weights)
-
-    @pytest.mark.parametrize(
-        "likelihood",
-        [
-            of.BinomialLogit([3, 4, 5]),
-            of.Poisson([3, 4, 5]),
-            of.NegativeBinomial(2.0, [3, 4, 5]),
-            of.StudentT(4.0, [3, 4, 5]),
-            of.Laplace([3, 4, 5]),
-        ],
-    )
-    def test_parameters_of_chosen_rows(self, likelihood):
-        y, f = np.array([1, 2, 3]), np.array([0.1, 0.5, -0.3])
-        chosen = likelihood.of_observations(np.array([2, 0]), y)
-        expected = likelihood.log_likelihood(y, f)[[2, 0]]
-        np.testing.assert_allclose(chosen.log_likelihood(y[[2, 0]], f[[2, 0]]), expected)
+        assert found.log_marginal_likelihood == expected.log_marginal_likelihood
 
 
 def test_probability_of_a_label():

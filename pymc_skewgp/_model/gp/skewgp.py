@@ -284,9 +284,8 @@ class SkewGP(Definition):
         coregion : array_like or tensor, shape (K, K), optional
             B, for a likelihood of K functions: the covariance of functions k and l is B_kl times
             the kernel. Default the identity.
-        weights : array_like, shape (n,), optional
-            How often each observation was made: whole numbers, 0 to leave one out; any numbers
-            under a likelihood of sites, as `SkewGPPosterior` says.
+        weights : array_like of int, shape (n,), optional
+            How often each observation was made: whole numbers, 0 to leave one out.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
