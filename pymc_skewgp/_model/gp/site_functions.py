@@ -100,6 +100,10 @@ class SiteFunctions:
         """Values given predictors, as many as these."""
         return _by_blocks(lambda block: self._draw(block, rng), eta, self.dtype)
 
+    def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Values given predictors of any shape, of a distribution of one value."""
+        return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
+
     @cached_property
     def _log_prob_graph(self) -> Any:
         return vectorize_graph(self._graph.log_prob, {self._graph.eta: self._block})
