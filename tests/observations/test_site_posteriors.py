@@ -155,7 +155,8 @@ def test_parameters_that_are_random_variables():
 
 def test_probability_of_a_label():
     """By `probability` as by `predict`."""
-    posterior = sg.SkewGPPosterior(X, [1, 0], cov_func=kernel, likelihood=of.BernoulliLogit())
+    labels = {"cov_func": kernel, "likelihood": of.BernoulliLogit(), "weights": [0.5, 2.0]}
+    posterior = sg.SkewGPPosterior(X, [1, 0], **labels)
     found = posterior.probability(XNEW)
     summary = posterior.predict(XNEW, draws=0)["predictions_summary"]
     np.testing.assert_allclose(found.value, summary["p_mean"], rtol=1e-14)
