@@ -110,7 +110,7 @@ class BernoulliProbit(Likelihood):
         if self.noise_cov is not None and not np.array_equal(index, np.arange(y.size)):
             raise ValueError(
                 "weights are for labels with noise of their own: with noise_cov, repeat or drop "
-                "labels in X and y, and say in noise_cov what noise the copies share."
+                "rows of X and y, and say in noise_cov what noise the copies share."
             )
         return self
 

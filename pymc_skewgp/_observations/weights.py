@@ -10,8 +10,8 @@ from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._validation import as_real_array
 
 _WHY = (
-    "a likelihood raised to a power that is no whole number has no rows: of a probit model, for "
-    "one, the posterior would be no truncated Gaussian any more, and nothing here would be exact"
+    "a likelihood of rows to a power that is no whole number has no rows, so that under a probit "
+    "link the posterior would be no truncated Gaussian any more, and nothing here would be exact"
 )
 
 
@@ -34,8 +34,8 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
         raise ValueError(
             f"{name} must be whole numbers, how often each observation was made; number {i} is "
             f"{weights[i]:.6g}. Others are not taken: {_WHY}. Multiply the weights until they are "
-            "whole, or, where numbers differ in their noise, give it to the likelihood: "
-            "Gaussian(sigma / np.sqrt(weights))."
+            "whole; or take BernoulliLogit for labels, which has powers (likelihoods.Weighted); "
+            "or, where numbers differ in their noise, Gaussian(sigma / np.sqrt(weights))."
         )
     if (weights < 0).any():
         i = int(np.argmin(weights))

@@ -14,6 +14,7 @@ from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values
+from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._observations.weights import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_values import variances_of
@@ -47,18 +48,15 @@ class DataSet(NamedTuple):
     weights: IntArray | None = None
 
     def weighted(self, weights: ArrayLike) -> "DataSet":
-        """The same, each observation made so often; without those of weight 0."""
+        """The same, each observation made so often; sites have powers, whole or not."""
         known, y, n = self.likelihood, self.y, self.X.shape[0]
         if not known.has_data:
             raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
-        found = as_weights("weights", weights, len(y))
-        kept = np.flatnonzero(found)
-        if kept.size == len(y):
-            return self._replace(weights=found)
-        own_rows = known.y_dim == "obs_id" and len(y) == n
-        X = self.X[kept] if own_rows else self.X
-        likelihood = known.of_observations(kept, y)
-        return self._replace(X=X, y=y[kept], likelihood=likelihood, weights=found[kept])
+        if isinstance(known, SiteLikelihood):
+            powers = Weighted(known, weights)
+            powers.sites(y, n)  # refuses impossible ones at once
+            return self._replace(likelihood=powers)
+        return self._replace(weights=as_weights("weights", weights, len(y)))
 
     def rows(self) -> Observations:
         """What is observed, in rows."""

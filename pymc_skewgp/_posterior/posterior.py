@@ -93,10 +93,10 @@ class SkewGPPosterior(Forecasts):
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
     weights : array_like of int, shape (n,), optional
-        How often each observation was made, one number for each of `y`; 0 leaves it out, with its
-        row of `X` (unless these are items that are compared). Default once. Two observations are
-        two independent ones of the same :math:`f(x_i)`, noise of the kernel included. Their
-        ``log_likelihood`` is that of all of them.
+        How often each observation was made, a whole number for each of `y`; 0 leaves it out.
+        Default once. Two observations are two independent ones of the same :math:`f(x_i)`, noise
+        of the kernel included; their ``log_likelihood`` is that of both. Likelihoods that
+        ``likelihoods.Weighted`` takes may have weights that are not whole.
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
@@ -110,7 +110,7 @@ class SkewGPPosterior(Forecasts):
     ValueError
         Data that the likelihood does not know, empty data, shapes that do not fit, NaN or
         infinities, pseudo-points that coincide, phases other than +-1; weights that are no whole
-        numbers, for which no likelihood here is exact.
+        numbers, whose power of a likelihood of rows has no rows.
     ContradictoryPseudoPointsError
         Signs at the pseudo-points so improbable that their probability is lost in round-off.
 

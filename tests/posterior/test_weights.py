@@ -57,8 +57,8 @@ def test_rows(name):
     found = posterior_of(X, y, likelihood, weights=W)
     y = np.array(y)[REPEATED]
     assert_equal(found, posterior_of(X[REPEATED], y, repeated or likelihood))
-    # The row of weight 0 is gone, and the others are there once.
-    assert found.marginals().means.shape[0] == (9 if name == "classes" else 3)
+    # f is at each row once, whatever its weight.
+    assert found.marginals().means.shape[0] == (12 if name == "classes" else 4)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,21 @@ def test_many_repeats_take_the_algebra_of_their_places():
     assert abs(a.value - (b.value - orders)) < 4 * np.hypot(a.std_error, b.std_error) + 1e-6
 
 
+def test_sites_have_powers():
+    y, weights = np.array([1, 0, 3, 2]), np.array([0.5, 0.0, 2.0, 1.3])
+    found = posterior_of(X, y, of.Poisson(), weights=weights)
+    want = posterior_of(X, y, of.Weighted(of.Poisson(), weights))
+    assert found.log_marginal_likelihood == want.log_marginal_likelihood
+    with pytest.raises(ValueError, match="weights must be 0 or more"):
+        posterior_of(X, y, of.Poisson(), weights=-weights)
+
+
 def test_output():
     gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
     tree = gp.posterior(X, [1, 0, 0, 1], weights=W).sample(50, 2, random_seed=0)
-    assert tree["constant_data"]["weights"].values.tolist() == [2, 3, 1]
-    np.testing.assert_array_equal(tree["constant_data"]["X"].values, X[[0, 2, 3]])
+    assert tree["constant_data"]["weights"].values.tolist() == W.tolist()
     f = tree["posterior"]["f"].values
-    want = np.array([2, 3, 1]) * log_ndtr(np.array([1, -1, 1]) * f)
+    want = W * log_ndtr(np.array([1, -1, -1, 1]) * f)
     np.testing.assert_allclose(tree["log_likelihood"]["y"].values, want, rtol=1e-12)
 
 

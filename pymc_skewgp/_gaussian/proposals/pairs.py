@@ -24,8 +24,9 @@ from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._validation import FloatArray
 
-# Share of the evidence in tails that draws hardly meet, from which on these are drawn apart.
-LARGEST_UNSEEN = 0.005
+# Share of the evidence in tails that draws hardly meet, from which on these are drawn apart: of a
+# third moment ten or twenty times as much is there.
+_APART = 0.0005
 _DRAWS = 1024
 
 
@@ -152,7 +153,7 @@ def pair_proposal(
 ) -> PairProposal:
     """With tails of single sites drawn apart, where they need it and there are no rows."""
     missing = marginals.missing(sites, _DRAWS)
-    if rows is not None or float(missing @ missing) <= LARGEST_UNSEEN**2:
+    if rows is not None or float(missing @ missing) <= _APART**2:
         return PairProposal(gaussian, sites, marginals, rows)
     tails = site_tails(gaussian, sites, marginals, missing)
     return PairProposal(gaussian, sites, marginals, tails=tails)

@@ -28,8 +28,10 @@ from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
-# Shares of all draws that are of single tails and of the wide Gaussian, and the power of its sites.
-_SHARE, _WIDE_SHARE, _POWER = 0.3, 0.1, 0.4
+# Share of all draws that are of tails, in terms of what is missing; how many of these are of the
+# wide Gaussian, and the power of its sites.
+_PER_MISSING, _LEAST_SHARE, _MOST_SHARE = 80.0, 0.1, 0.4
+_WIDE, _POWER = 0.25, 0.4
 _MOST_SITES = 64  # with a tail of their own: those that lack most
 _NODES, _TAIL, _CUT = 161, 8.7, 120.0
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
@@ -85,6 +87,8 @@ class SiteTails:
         The sites.
     wide : WideGaussian
         :math:`q_w`.
+    wide_share : float
+        :math:`\pi_w`.
     """
 
     directions: FloatArray
@@ -92,6 +96,7 @@ class SiteTails:
     shares: FloatArray
     which: IntArray
     wide: WideGaussian
+    wide_share: float
 
     def moved(self, white: FloatArray, which: FloatArray, uniform: FloatArray) -> FloatArray:
         """Draws of the mixture from such of q, as columns.
@@ -99,7 +104,7 @@ class SiteTails:
         `which` are uniforms that choose a component, `uniform` those that place its predictor.
         """
         k = self.shares.size
-        ends = np.cumsum(np.append(self.shares, _WIDE_SHARE))
+        ends = np.cumsum(np.append(self.shares, self.wide_share))
         chosen = np.searchsorted(ends, which, side="right")
         moved = white.copy()
         for i, table in enumerate(self.tables):
@@ -113,8 +118,8 @@ class SiteTails:
 
     def log_ratio(self, white: FloatArray) -> FloatArray:
         """Log density of the mixture over that of q."""
-        plain = 1.0 - _WIDE_SHARE - float(self.shares.sum())
-        ratio = plain + _WIDE_SHARE * np.exp(self.wide.log_ratio(white))
+        plain = 1.0 - self.wide_share - float(self.shares.sum())
+        ratio = plain + self.wide_share * np.exp(self.wide.log_ratio(white))
         for direction, table, share in zip(self.directions, self.tables, self.shares, strict=True):
             z = direction @ white
             ratio += share * np.exp(table.log_pdf(z) + 0.5 * z**2 + _LOG_SQRT_2PI)
@@ -143,4 +148,7 @@ def site_tails(
     directions /= np.linalg.norm(directions, axis=1)[:, None]
     tables = tuple(TabulatedDensity.of(z[:, i], logs[:, i]) for i in chosen)
     wide = WideGaussian.of(gaussian, sites, marginals)
-    return SiteTails(directions, tables, _SHARE * shares / shares.sum(), chosen, wide)
+    needed = _PER_MISSING * float(np.linalg.norm(missing))
+    share = min(max(needed, _LEAST_SHARE), _MOST_SHARE)
+    shares *= (1.0 - _WIDE) * share / shares.sum()
+    return SiteTails(directions, tables, shares, chosen, wide, _WIDE * share)
