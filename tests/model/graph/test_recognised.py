@@ -288,7 +288,7 @@ NOISE = {
     ),
     "interval": lambda f, sd: IntervalNormal("y", f, sd, -1.0, 1.0, observed=VALUES),
     "ordered": lambda f, sd: pm.OrderedProbit("y", f, [-0.5, 0.5], sigma=sd, observed=LEVELS),
-    "Student-t": lambda f, sd: pm.StudentT("y", 3.0, f, sd, observed=VALUES),
+    "Student-t": lambda f, sd: pm.StudentT("y", nu=3.0, mu=f, sigma=sd, observed=VALUES),
     "Laplace": lambda f, sd: pm.Laplace("y", f, sd, observed=VALUES),
     "duels": lambda f, sd: PreferenceProbit("y", f, PAIRS, sd, observed=[1, -1]),
     "choices": lambda f, sd: ChoiceProbit("y", f[PAIRS], sd, observed=[1, 0]),
