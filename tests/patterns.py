@@ -96,12 +96,15 @@ class Pattern:
     why : str
         Reason why NUTS samples f, or another function, in the words of the warning; empty where
         none is given.
+    given_indicators : bool
+        Whether the observations are mixtures of rows.
     """
 
     code: str
     block: tuple[str, ...] = ("f",)
     moved: tuple[str, ...] = ()
     why: str = ""
+    given_indicators: bool = False
 
     def build(self) -> pm.Model:
         """The model."""
@@ -123,6 +126,7 @@ class Pattern:
             return f"NUTS, with a warning: {self.why}" if self.why else "NUTS"
         jointly = " jointly and" if len(self.block) > 1 else ""
         text = f"draws {_listed(self.block)}{jointly} exactly"
+        text += " given indicators" if self.given_indicators else ""
         if self.moved:
             text += f"; moves {_listed(self.moved)}"
         return text + (f"; NUTS for the rest, with a warning: {self.why}" if self.why else "")
@@ -135,6 +139,10 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _refused(code: str, why: str) -> Pattern:
     return Pattern(code, block=(), why=why)
+
+
+def _mixture(code: str, moved: tuple[str, ...] = ()) -> Pattern:
+    return Pattern(code, moved=moved, given_indicators=True)
 
 
 # Headings of the page, and the patterns under each.
@@ -154,32 +162,32 @@ PATTERNS: dict[str, list[Pattern]] = {
         Pattern('pm.Binomial("y", n=trials, p=pm.math.invprobit(f), observed=successes)'),
     ],
     "Labels that are flipped, or guesses": [
-        Pattern('pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invprobit(f), observed=labels)'),
-        Pattern(
+        _mixture('pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invprobit(f), observed=labels)'),
+        _mixture(
             'pm.Bernoulli("y", p=eps + (1 - 2 * eps) * pm.math.invprobit(f), observed=labels)',
             moved=("eps",),
         ),
-        Pattern(
+        _mixture(
             "p = pm.math.invprobit(f)\n"
             'pm.Bernoulli("y", p=(1 - eps) * p + eps * (1 - p), observed=labels)',
             moved=("eps",),
         ),
-        Pattern(
+        _mixture(
             "p = lapse * guess + (1 - lapse) * pm.math.invprobit(f)\n"
             'pm.Bernoulli("y", p=p, observed=labels)',
             moved=("lapse",),
         ),
-        Pattern(
+        _mixture(
             "p = lapse / 2 + (1 - lapse) * 0.5 * pt.erfc(-f / np.sqrt(2))\n"
             'pm.Bernoulli("y", p=p[idx], observed=labels[idx])',
             moved=("lapse",),
         ),
-        Pattern(
+        _mixture(
             "p = gamma + (1 - gamma - lapse) * pm.math.invprobit(f)\n"
             'pm.Bernoulli("y", p=p, observed=labels)',
             moved=("gamma", "lapse"),
         ),
-        Pattern(
+        _mixture(
             "p = 0.5 + (0.5 - lapse) * pm.math.invprobit(f)\n"
             'pm.Binomial("y", n=trials, p=p, observed=successes)',
             moved=("lapse",),
@@ -230,18 +238,18 @@ PATTERNS: dict[str, list[Pattern]] = {
             moved=("sigma",),
         ),
         Pattern('sg.IntervalNormal("y", f, 0.3, lower, upper, observed=within)'),
-        Pattern('pm.StudentT("y", nu=4, mu=f, sigma=0.3, observed=values)'),
-        Pattern(
+        _mixture('pm.StudentT("y", nu=4, mu=f, sigma=0.3, observed=values)'),
+        _mixture(
             'pm.StudentT("y", nu=nu, mu=f, sigma=sigma, observed=values)', moved=("nu", "sigma")
         ),
-        Pattern('pm.StudentT("y", nu=4, mu=f, lam=1 / sd**2, observed=values)'),
-        Pattern(
+        _mixture('pm.StudentT("y", nu=4, mu=f, lam=1 / sd**2, observed=values)'),
+        _mixture(
             "y = pm.StudentT.dist(nu=4, mu=f, sigma=sigma)\n"
             'pm.Censored("y", y, lower=0, upper=1.5, observed=seen)',
             moved=("sigma",),
         ),
-        Pattern('pm.Laplace("y", f, sigma, observed=values)', moved=("sigma",)),
-        Pattern('pm.AsymmetricLaplace("y", b=2, mu=f, q=0.9, observed=values)'),
+        _mixture('pm.Laplace("y", f, sigma, observed=values)', moved=("sigma",)),
+        _mixture('pm.AsymmetricLaplace("y", b=2, mu=f, q=0.9, observed=values)'),
         Pattern(
             'pm.Normal("y", f, pm.math.exp(g), observed=values)',
             why="the noise or the limits of y depend on g",

@@ -278,7 +278,7 @@ def _methods(methods: Any, gp: SkewGP, likelihood: Likelihood) -> list[str]:
         names = _known("methods", methods)
     else:
         names = list(SKEW_PRIOR_METHODS if gp.n_pseudo_points else METHODS)
-        if not isinstance(likelihood, BernoulliProbit):
+        if not (isinstance(likelihood, BernoulliProbit) and likelihood.independent):
             names = [name for name in names if name in ROW_METHODS]
     if not names:
         raise ValueError(f"methods is empty; there are {list(METHODS)}.")

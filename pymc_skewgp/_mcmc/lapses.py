@@ -13,9 +13,10 @@ from pymc_skewgp._validation import FloatArray
 class Lapses:
     r"""Intervals that say something of f with a probability only.
 
-    .. math:: p(y \mid f) = c + |b| \, P(l < \pm v < h \mid f)
+    .. math:: p(y \mid f) = c + |b| \, P(v \in I \mid f)
 
-    with minus for negative b. The indicator of a row is 1 where it says nothing, 0 where it does.
+    with I an interval with one limit; its complement, for negative b. The indicator of a row is 1
+    where it says nothing, 0 where it does.
 
     A label that is flipped with probability eps is one: it is drawn at random with probability
     2 eps, and tells the truth otherwise. This leaves f more room than to know which labels are
@@ -56,6 +57,9 @@ class Lapses:
         return found
 
     def _limits(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Those of the other label where b is negative."""
+        """Those of the other label, on the other side of the only limit, where b is negative."""
         other = self.truth < 0
-        return np.where(other, -upper, lower), np.where(other, -lower, upper)
+        return (
+            np.where(other, np.where(np.isfinite(upper), upper, -np.inf), lower),
+            np.where(other, np.where(np.isfinite(lower), lower, np.inf), upper),
+        )

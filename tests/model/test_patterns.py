@@ -12,6 +12,7 @@ import pytest
 from mixture_oracles import log_marginal, rows_about
 from patterns import DATA, PATTERNS, VARIABLES, Pattern
 from pymc.sampling.mcmc import assign_step_methods
+from pytensor.graph.traversal import graph_inputs
 from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
@@ -50,7 +51,10 @@ def test_step(pattern: Pattern):
         assert not messages
     assert names == {*pattern.block, *pattern.moved}
     if pattern.block:
-        assert set(analyse(model, model["f"]).names) == set(pattern.block)
+        graph = analyse(model, model["f"])
+        assert set(graph.names) == set(pattern.block)
+        mixed = [y for y in graph.observed if y.mixture is not None]
+        assert bool(mixed) == pattern.given_indicators
 
 
 def log_density_of_rows(observed, f):
@@ -97,6 +101,9 @@ def test_rows_have_the_density_of_the_data(pattern: Pattern):
     """By PyMC's own log density of what is observed, at two points."""
     model = pattern.build()
     latent = analyse(model, model["f"])
+    # Were they functions of what is drawn, they would be computed anew in every step.
+    graphs = [*latent.prior, *(graph for y in latent.observed for graph in y.graphs)]
+    assert set(graph_inputs(graphs)).isdisjoint(latent.values)
     at_point = LatentAtPoint(model, latent, {"mode": "FAST_COMPILE"})
     logp = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")
     constant = sum(

@@ -58,7 +58,8 @@ class IntegratedOut(Definition):
         y : array_like, shape (n,)
             Labels, 0 and 1, which may be ``pm.Data``; or what `likelihood` asks for.
         likelihood : optional
-            Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its ``sigma``,
+            Of ``pymc_skewgp.likelihoods``, if its data are rows (points, intervals), as those of
+            Poisson counts are not; default ``BernoulliProbit()``. Its ``sigma``,
             ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper`` may be random variables.
         coregion : array_like or tensor, shape (K, K), optional
             B, for a likelihood of K functions: the covariance of functions k and l is B_kl times

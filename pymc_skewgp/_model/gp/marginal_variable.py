@@ -43,7 +43,8 @@ class DataOfModel(NamedTuple):
         if list(self.kinds) != [""] or self.coregion is not None:
             return None
         X, y, likelihood = self.kinds[""]
-        return (X, y) if isinstance(likelihood, BernoulliProbit) else None
+        plain = isinstance(likelihood, BernoulliProbit) and likelihood.noise_cov is None
+        return (X, y) if plain else None
 
     def known(self) -> list[KnownData]:
         """The data as they are now, checked.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 
@@ -98,7 +99,7 @@ class BlockGraph(NamedTuple):
         shift or scale predictors.
     likelihood_parameters : list of TensorVariable
         Values of the continuous free variables that the noise or the indicators of mixtures depend
-        on: to be moved given f as well, or alone.
+        on, but not the prior of f: to be moved given f as well, or alone.
     rest : list of TensorVariable
         All variables and potentials of the model but the members and their observations: with f
         integrated out, what the density has besides the evidence.
@@ -160,7 +161,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
         _hyperparameters(model, prior, rows, own),
-        _likelihood_parameters(model, rows, own),
+        _likelihood_parameters(model, prior, rows, own),
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
@@ -172,6 +173,9 @@ def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> Obser
     rows = y.rows.replaced(by)
     values, origins = [x.value for x in members], [x.origin for x in members]
     A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
+    # Of the members' values the rest knows at most the shape.
+    graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
+    rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
     rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest)
 
@@ -199,9 +203,12 @@ def _hyperparameters(
     ]
 
 
-def _likelihood_parameters(model: pm.Model, rows: list[ObservedRows], own: list[str]) -> list[Any]:
+def _likelihood_parameters(
+    model: pm.Model, prior: SunParameters, rows: list[ObservedRows], own: list[str]
+) -> list[Any]:
     mixed = [y for y in rows if y.mixture is not None]
     upstream = set(graph_inputs([graph for y in mixed for graph in (y.S, *y.parameters)]))
+    upstream.difference_update(graph_inputs(list(prior)))
     return [
         value
         for other, value in model.rvs_to_values.items()

@@ -19,6 +19,7 @@ from pymc_skewgp._observations.arguments import as_derivative
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._validation import FloatArray
 
@@ -97,7 +98,7 @@ class KnownData:
         """
         values = [getattr(self.likelihood, field.name) for field in _fields(self.likelihood)]
         n = self.X.shape[0]
-        by_row = any(np.ndim(x) == 1 and len(x) == n for x in values if isinstance(x, np.ndarray))
+        by_row = any(x.ndim and len(x) == n for x in values if isinstance(x, np.ndarray))
         by_row |= any(x.ndim for name, x in self.random.items() if name != "cutpoints")
         if self.likelihood.y_dim != "obs_id" or len(self.y) != n or by_row:
             return None
@@ -210,6 +211,12 @@ def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
     """
     likelihood = as_likelihood(likelihood)
     as_derivative(likelihood.derivative, X.shape[1])
+    if isinstance(likelihood, SiteLikelihood):
+        raise ValueError(
+            f"functions are not integrated out under {type(likelihood).__name__} here: compare the "
+            "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
+            "an observed variable of a model, with f from gp.prior, and use pm.sample."
+        )
     random = {
         field.name: getattr(likelihood, field.name)
         for field in _fields(likelihood)
