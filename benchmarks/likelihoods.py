@@ -20,6 +20,7 @@ from datasets import add_data_option
 from duels import duels
 from likelihood_scores import classes, ordinal
 from runner import run_sections
+from shapes import shapes
 from tobit import tobit
 
 import pymc_skewgp as sg
@@ -111,6 +112,7 @@ def main():
         "duels": functools.partial(duels, options.out / "duels.csv", options.peer_python),
         "tobit": functools.partial(tobit, options.out / "tobit.csv"),
         "censored": functools.partial(censored, data),
+        "shapes": shapes,
         "ordinal": functools.partial(
             ordinal, data, options.out, options.peer_python, options.gpflow_python
         ),

@@ -1,10 +1,10 @@
-"""Mean and standard deviation of new observations, by quadrature where it can be, or by draws."""
+"""Means, standard deviations and quantiles of new observations, by draws where nothing is known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pymc_skewgp._gaussian.weights import weighted_error
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._validation import FloatArray
 
@@ -14,6 +14,7 @@ _DRAWS = 4096
 _NODES = 24
 # Numbers held at once.
 _BLOCK = 2**21
+_NAMES = ("y_mean", "y_mean_se", "y_sd", "y_sd_se")
 
 
 def drawn_forecasts(
@@ -33,18 +34,8 @@ def drawn_forecasts(
         Mean of an observation given f; None where it is not known in closed form: then the mean is
         that of the draws.
     """
-    rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
-    t, components = mixture.means.shape
-    copies = -(-_DRAWS // components)
-    weights = np.repeat(mixture.weights / copies, copies)
-    replicate = None if mixture.replicate is None else np.repeat(mixture.replicate, copies)
-    found = {name: np.empty(t) for name in ("y_mean", "y_mean_se", "y_sd", "y_sd_se")}
-    step = max(1, _BLOCK // (components * max(copies, _NODES)))
-    for start in range(0, t, step):
-        rows = slice(start, start + step)
-        centre = np.repeat(mixture.means[rows], copies, axis=1)
-        sd = np.sqrt(mixture.variance[rows])[:, None]
-        y = np.asarray(draw(centre + sd * rng.standard_normal(centre.shape), rng), dtype=float)
+    found = {name: np.empty(mixture.means.shape[0]) for name in _NAMES}
+    for rows, y, weights, replicate in _drawn(mixture, draw):
         given = _within_components(mixture, rows, mean)
         if given is None:
             average = y @ weights
@@ -62,6 +53,40 @@ def drawn_forecasts(
         found["y_sd"][rows] = spread
         found["y_sd_se"][rows] = of_variance / (2.0 * np.maximum(spread, np.finfo(float).tiny))
     return found
+
+
+def drawn_quantiles(
+    mixture: Mixture,
+    draw: Callable[[FloatArray, np.random.Generator], FloatArray],
+    probs: FloatArray,
+) -> dict[str, FloatArray]:
+    """``y_quantile``, shape (n_probs, t): the least y that has the probability below or at it."""
+    found = np.empty((probs.size, mixture.means.shape[0]))
+    for rows, y, weights, _ in _drawn(mixture, draw):
+        order = np.argsort(y, axis=1)
+        below = np.cumsum(weights[order], axis=1)
+        for i, p in enumerate(probs):
+            place = np.minimum((below < p).sum(axis=1), y.shape[1] - 1)
+            chosen = np.take_along_axis(order, place[:, None], axis=1)
+            found[i, rows] = np.take_along_axis(y, chosen, axis=1)[:, 0]
+    return {"y_quantile": found}
+
+
+def _drawn(
+    mixture: Mixture, draw: Callable[[FloatArray, np.random.Generator], FloatArray]
+) -> Iterator[tuple[slice, FloatArray, FloatArray, IntArray | None]]:
+    """New observations at some points at a time, their weights, and their replicates."""
+    rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
+    t, components = mixture.means.shape
+    copies = -(-_DRAWS // components)
+    weights = np.repeat(mixture.weights / copies, copies)
+    replicate = None if mixture.replicate is None else np.repeat(mixture.replicate, copies)
+    step = max(1, _BLOCK // (components * max(copies, _NODES)))
+    for start in range(0, t, step):
+        rows = slice(start, start + step)
+        centre = np.repeat(mixture.means[rows], copies, axis=1)
+        sd = np.sqrt(mixture.variance[rows])[:, None]
+        yield rows, draw(centre + sd * rng.standard_normal(centre.shape), rng), weights, replicate
 
 
 def _within_components(

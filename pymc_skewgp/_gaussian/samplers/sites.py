@@ -6,12 +6,15 @@ import numpy as np
 
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.pairs import LARGEST_UNSEEN, PairProposal, picked
+from pymc_skewgp._gaussian.proposals.pairs import PairProposal, picked
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.proposals.runs import MIN_DRAWS, N_REPLICATES, temper_in_batches
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import replicate_estimate
 from pymc_skewgp._threads import few_blas_threads
+
+# Share of the evidence in tails that draws hardly meet, from which on they are tempered.
+_LARGEST_UNSEEN = 0.005
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class SiteSampler:
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)
             # Weights of draws that all missed a tail are all alike.
-            near = unseen <= LARGEST_UNSEEN
+            near = unseen <= _LARGEST_UNSEEN
             if not (near and settings.accepts_first(estimate, "draws", n_sites)):
                 result = temper_in_batches(proposal, n_pairs, rng, settings.largest_se, settings)
                 return TruncatedDraws(

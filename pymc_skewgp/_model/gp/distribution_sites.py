@@ -15,7 +15,7 @@ from pymc_skewgp._model.gp.distribution_graph import (
 from pymc_skewgp._model.gp.functions import Point
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._observations.arguments import as_integers, as_values
-from pymc_skewgp._observations.drawn_forecasts import drawn_forecasts
+from pymc_skewgp._observations.drawn_forecasts import drawn_forecasts, drawn_quantiles
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.sites import SiteLikelihood
@@ -98,14 +98,18 @@ class DistributionSites(SiteLikelihood):
         if single is None or not single.can_draw or not single.has_mean:
             return {}
 
-        def draw(f: FloatArray, rng: np.random.Generator) -> FloatArray:
-            return np.asarray(single.draws(f[..., None], rng)[..., 0], dtype=np.float64)
-
         def mean(f: FloatArray) -> FloatArray | None:
             found = single.mean(f[..., None])
             return None if found is None else found[..., 0]
 
-        return drawn_forecasts(mixture, draw, mean)
+        return drawn_forecasts(mixture, single.draw_each, mean)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile``, by draws, where there are any."""
+        single = self._single
+        if single is None or not single.can_draw:
+            return {}
+        return drawn_quantiles(mixture, single.draw_each, probs)
 
     def refuse_impossible_mean(self, y: ArrayLike, mean: FloatArray, where: str = "") -> None:
         """Refuse data that are impossible where the prior has its mean."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import io_toposort
@@ -52,10 +53,15 @@ def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:
             and first in curved
             and found.isdisjoint(others)
             and not _leaves_in_place(node)
-            and isinstance(getattr(first.owner, "op", None), Elemwise | CheckAndRaise)
+            and _passes(getattr(first.owner, "op", None))
         ):
             return node
     return None
+
+
+def _passes(op: Any) -> bool:
+    """Whether the order of an operation and an arrangement of entries does not matter."""
+    return isinstance(op, Elemwise | CheckAndRaise) or type(op) is ViewOp
 
 
 def _leaves_in_place(node: Apply) -> bool:
@@ -66,12 +72,14 @@ def _leaves_in_place(node: Apply) -> bool:
 
 
 def _earlier(node: Apply) -> Any:
-    """The output of a node that arranges, from its operation on what it arranges the function of."""
+    """What a node arranges that is a function of something, as that function of it arranged."""
     function = node.inputs[0].owner
     assert function is not None
     if isinstance(function.op, CheckAndRaise):
         value, *conditions = function.inputs
         return function.op(_arranged(node, value), *conditions)
+    if isinstance(function.op, ViewOp):
+        return _arranged(node, function.inputs[0])
     whole = node.inputs[0]
     inputs: list[Any] = []
     for source in function.inputs:
@@ -91,5 +99,6 @@ def _arranged(node: Apply, source: Any) -> Any:
 
 
 def _shape_of(function: Apply) -> Any:
-    """Shape of what an operation on every entry gives, from its inputs."""
-    return pt.broadcast_shape(*function.inputs)
+    """Shape of what an operation on every entry gives."""
+    known = function.outputs[0].type.shape
+    return pt.broadcast_shape(*function.inputs) if None in known else known

@@ -212,6 +212,11 @@ def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
             continue
         found.update(node.outputs)
         order.extend(node.outputs)
+    live = {graph}  # what is used by more than its shape
+    for v in reversed(order[len(xs) :]):
+        if v in live:
+            live.update(v.owner.inputs)
+    order = [*xs, *(v for v in order[len(xs) :] if v in live)]
     place = {v: i for i, v in enumerate(order)}
     last = dict.fromkeys(order, -1)  # where each is used for the last time
     for v in order[len(xs) :]:
