@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, logsumexp, ndtri
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.link.jax.dispatch.basic import jax_funcify
 
 from pymc_skewgp._gaussian.linalg import JITTER_LADDER
@@ -45,7 +45,11 @@ _UNDERFLOW = -300.0
 
 
 def mvn_log_prob(
-    lower: jax.Array, upper: jax.Array, cov: jax.Array, points: FloatArray
+    lower: jax.Array,
+    upper: jax.Array,
+    cov: jax.Array,
+    points: FloatArray,
+    value: jax.Array | None = None,
 ) -> jax.Array:
     r"""Log probability of a rectangle under N(0, cov), differentiable by ``jax.grad``.
 
@@ -56,6 +60,8 @@ def mvn_log_prob(
     with :math:`e_k` the quantile at :math:`U_k` of the standard normal between the two limits.
     Everything is kept in logs, and the derivative of the quantile is taken from its definition.
 
+    Rows that have a value come first: :math:`e_k` is known, and its density the factor.
+
     Parameters
     ----------
     lower, upper : jax.Array, shape (n,)
@@ -64,6 +70,8 @@ def mvn_log_prob(
         Covariance, of which the symmetric part is read. It should be float64.
     points : ndarray, shape (n, n_points)
         Uniforms in (0, 1).
+    value : jax.Array, shape (n,), optional
+        What a coordinate is, where it is known; NaN where it is between limits. Default: all are.
 
     Returns
     -------
@@ -77,6 +85,11 @@ def mvn_log_prob(
        doi:10.1080/10618600.1992.10477010.
     """
     n = lower.shape[0]
+    value = jnp.full(n, jnp.nan) if value is None else value
+    known = ~jnp.isnan(value)
+    # A row without limits has mass 1, whose gradient is 0.
+    lower, upper = jnp.where(known, -jnp.inf, lower), jnp.where(known, jnp.inf, upper)
+    value = jnp.where(known, value, 0.0)
     chol = jnp.linalg.cholesky(jax.lax.stop_gradient(cov))  # reads the symmetric part
     valid = jnp.all(lower < upper) & jnp.all(jnp.isfinite(chol))
     # What is invalid is replaced on the way in: NaN would pass through the gradient of a switch.
@@ -89,21 +102,25 @@ def mvn_log_prob(
     # Rounded: rows that say as much must not change places by round-off, or the value jumps.
     sd = jnp.sqrt(jnp.diagonal(cov))
     marginal = _log_mass(*_far_limits(lower / sd, upper / sd, open_low, open_high))[0]
-    order = jnp.argsort(jnp.round(jax.lax.stop_gradient(marginal), 6))
+    marginal = jnp.round(jax.lax.stop_gradient(marginal), 6)
+    order = jnp.argsort(jnp.where(known, -jnp.inf, marginal))
     chol = jnp.linalg.cholesky(cov[order][:, order])
 
     def step(noise: jax.Array, row: Any) -> tuple[jax.Array, jax.Array]:
-        k, low, high, no_low, no_high, factor, point = row
+        k, low, high, no_low, no_high, is_known, at, factor, point = row
         centre = factor @ noise  # rows from k on are still 0
         a, b = (low - centre) / factor[k], (high - centre) / factor[k]
         log_mass, draw = _draw_between(*_far_limits(a, b, no_low, no_high), point)
-        return noise.at[k].set(draw), log_mass
+        own = (at - centre) / factor[k]
+        log_density = -0.5 * own**2 - jnp.log(factor[k]) - _LOG_SQRT_2PI
+        draw = jnp.where(is_known, own, draw)
+        return noise.at[k].set(draw), jnp.where(is_known, log_density, log_mass)
 
-    by_row = (lower, upper, open_low, open_high)
+    by_row = (lower, upper, open_low, open_high, known, value)
     rows = (jnp.arange(n), *(x[order] for x in by_row), chol, jnp.asarray(points))
     log_masses = jax.lax.scan(step, jnp.zeros(points.shape), rows)[1]
-    value = logsumexp(log_masses.sum(axis=0)) - np.log(points.shape[1])
-    return jnp.where(valid, value, -jnp.inf)
+    found = logsumexp(log_masses.sum(axis=0)) - np.log(points.shape[1])
+    return jnp.where(valid, found, -jnp.inf)
 
 
 def _far_limits(
@@ -172,11 +189,21 @@ def _with_gradient(value: Callable[..., jax.Array]) -> Callable[..., Any]:
     return outputs
 
 
-def _log_prob(lower: jax.Array, upper: jax.Array, cov: jax.Array, points: Points) -> jax.Array:
-    """`mvn_log_prob` of any number of dimensions, none included."""
+def _log_prob(
+    lower: jax.Array,
+    upper: jax.Array,
+    cov: jax.Array,
+    points: Points,
+    value: jax.Array | None = None,
+    n_known: int = 0,
+) -> jax.Array:
+    """`mvn_log_prob` of any number of dimensions, none included; so many have values, at least."""
     n = lower.shape[0]
-    symmetric = 0.5 * (cov + cov.T)
-    return mvn_log_prob(lower, upper, symmetric, points(n)) if n else jnp.zeros(())
+    if not n:
+        return jnp.zeros(())
+    uniforms = points(n - n_known) if n > n_known else np.zeros((0, 1))
+    uniforms = np.concatenate([np.full((n_known, uniforms.shape[1]), 0.5), uniforms])
+    return mvn_log_prob(lower, upper, 0.5 * (cov + cov.T), uniforms, value)
 
 
 @jax_funcify.register(MvnLogProb)
@@ -213,21 +240,32 @@ def _jax_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs
 def _jax_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
     points = partial(_points, n_points=max(op.n_draws, _LEAST_POINTS), random_seed=0)
 
-    def evidence(lower: jax.Array, upper: jax.Array, *parameters: jax.Array) -> jax.Array:
+    value = node.inputs[2]  # of data, as a rule, which say how many rows are points
+    n_known = int((~np.isnan(value.data)).sum()) if isinstance(value, Constant) else 0
+
+    def evidence(
+        lower: jax.Array,
+        upper: jax.Array,
+        value: jax.Array,
+        noise: jax.Array,
+        *parameters: jax.Array,
+    ) -> jax.Array:
         sun = SunParameters(*parameters)
         n, s = len(lower), len(sun.truncation)
         top = jnp.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)
         cov = jnp.concatenate([top, jnp.concatenate([sun.cross_cov, sun.scale], axis=1)])
         jitter = JITTER_LADDER[-1] * jnp.abs(cov.diagonal())
         valid = _is_covariance(0.5 * (cov + cov.T) + jnp.diag(jitter))
-        noise = jnp.concatenate([jnp.zeros(s), jnp.ones(n)])
-        cov = jnp.where(valid, cov, jnp.eye(s + n)) + jnp.diag(noise)
+        own = jnp.diag(noise) if noise.ndim == 1 else noise
+        cov = jnp.where(valid, cov, jnp.eye(s + n)).at[s:, s:].add(own)
         open_end = jnp.full(s, jnp.inf)
         joint = _log_prob(
             jnp.concatenate([-sun.truncation, lower - sun.mu]),
             jnp.concatenate([open_end, upper - sun.mu]),
             cov,
             points,
+            jnp.concatenate([jnp.full(s, jnp.nan), value - sun.mu]),
+            n_known,
         )
         prior = _log_prob(-sun.truncation, open_end, sun.latent_cov, points)
         valid = valid & jnp.isfinite(joint) & jnp.isfinite(prior)

@@ -65,3 +65,26 @@ def chosen(ahead: FloatArray) -> FloatArray:
 def ranked(first: FloatArray, second: FloatArray) -> FloatArray:
     """P(v_1 > v_2 > v_3) from the two gaps of f over the noise's sd, by v_2's noise."""
     return sum(w * ndtr(first - z) * ndtr(second + z) for z, w in zip(NOISE, DENSITY, strict=True))  # type: ignore[return-value]
+
+
+def log_ranked(values: FloatArray) -> float:
+    """Log P(v_1 > ... > v_k) for one f over the noise's sd: nested integrals of logarithms.
+
+    In each panel of a fine grid the integrand is taken as the exponential of a line; what that
+    leaves, of second order in the step, is taken out by two steps.
+    """
+    fine, coarse = (_nested(np.asarray(values, dtype=float), h) for h in (0.005, 0.01))
+    return fine + (fine - coarse) / 3.0
+
+
+def _nested(values: FloatArray, step: float) -> float:
+    x = np.arange(values.min() - 12.0, values.max() + 9.0, step)
+    log_below = np.zeros(x.size)
+    for value in values[::-1]:
+        log_density = log_below - 0.5 * (x - value) ** 2 - 0.5 * np.log(2 * np.pi)
+        rise = np.diff(log_density)
+        steep = np.abs(rise) > 1e-6
+        mean = np.where(steep, np.expm1(rise) / np.where(steep, rise, 1.0), 1.0 + rise / 2)
+        integral = np.logaddexp.accumulate(log_density[:-1] + np.log(mean * step))
+        log_below = np.concatenate([[integral[0] - 50.0], integral])
+    return float(log_below[-1])

@@ -18,6 +18,7 @@ DATA: dict[str, Any] = {
     "X": X,
     "x": X[:, 0],
     "Z": np.array([[1.0, 0.5], [0.0, -1.0], [2.0, 0.3], [1.0, 1.0], [-1.0, 0.0], [0.4, 0.2]]),
+    "guess": np.array([0.5, 0.5, 0.3, 0.5, 0.7, 0.5]),
     "idx": np.array([0, 0, 3, 5]),
     "i": np.array([0, 2, 4, 1]),
     "j": np.array([1, 3, 0, 5]),
@@ -66,6 +67,9 @@ VARIABLES: dict[str, Callable[[], Any]] = {
     "c": lambda: pm.Normal("c", [-1.0, 1.0], 1.0, shape=2, transform=ordered),
     "d": lambda: pm.HalfNormal("d", 1.0),
     "nu": lambda: pm.Gamma("nu", 2.0, 0.1),
+    "eps": lambda: pm.Beta("eps", 1.0, 9.0),
+    "gamma": lambda: pm.Beta("gamma", 2.0, 8.0),
+    "lapse": lambda: pm.Beta("lapse", 1.0, 9.0),
 }
 
 
@@ -92,12 +96,15 @@ class Pattern:
     why : str
         Reason why NUTS samples f, or another function, in the words of the warning; empty where
         none is given.
+    given_indicators : bool
+        Whether the observations are mixtures of rows.
     """
 
     code: str
     block: tuple[str, ...] = ("f",)
     moved: tuple[str, ...] = ()
     why: str = ""
+    given_indicators: bool = False
 
     def build(self) -> pm.Model:
         """The model."""
@@ -119,6 +126,7 @@ class Pattern:
             return f"NUTS, with a warning: {self.why}" if self.why else "NUTS"
         jointly = " jointly and" if len(self.block) > 1 else ""
         text = f"draws {_listed(self.block)}{jointly} exactly"
+        text += " given indicators" if self.given_indicators else ""
         if self.moved:
             text += f"; moves {_listed(self.moved)}"
         return text + (f"; NUTS for the rest, with a warning: {self.why}" if self.why else "")
@@ -131,6 +139,10 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _refused(code: str, why: str) -> Pattern:
     return Pattern(code, block=(), why=why)
+
+
+def _mixture(code: str, moved: tuple[str, ...] = ()) -> Pattern:
+    return Pattern(code, moved=moved, given_indicators=True)
 
 
 # Headings of the page, and the patterns under each.
@@ -148,6 +160,38 @@ PATTERNS: dict[str, list[Pattern]] = {
         ),
         Pattern('pm.Bernoulli("y", p=1 - pm.math.invprobit(f), observed=labels)'),
         Pattern('pm.Binomial("y", n=trials, p=pm.math.invprobit(f), observed=successes)'),
+    ],
+    "Labels that are flipped, or guesses": [
+        _mixture('pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invprobit(f), observed=labels)'),
+        _mixture(
+            'pm.Bernoulli("y", p=eps + (1 - 2 * eps) * pm.math.invprobit(f), observed=labels)',
+            moved=("eps",),
+        ),
+        _mixture(
+            "p = pm.math.invprobit(f)\n"
+            'pm.Bernoulli("y", p=(1 - eps) * p + eps * (1 - p), observed=labels)',
+            moved=("eps",),
+        ),
+        _mixture(
+            "p = lapse * guess + (1 - lapse) * pm.math.invprobit(f)\n"
+            'pm.Bernoulli("y", p=p, observed=labels)',
+            moved=("lapse",),
+        ),
+        _mixture(
+            "p = lapse / 2 + (1 - lapse) * 0.5 * pt.erfc(-f / np.sqrt(2))\n"
+            'pm.Bernoulli("y", p=p[idx], observed=labels[idx])',
+            moved=("lapse",),
+        ),
+        _mixture(
+            "p = gamma + (1 - gamma - lapse) * pm.math.invprobit(f)\n"
+            'pm.Bernoulli("y", p=p, observed=labels)',
+            moved=("gamma", "lapse"),
+        ),
+        _mixture(
+            "p = 0.5 + (0.5 - lapse) * pm.math.invprobit(f)\n"
+            'pm.Binomial("y", n=trials, p=p, observed=successes)',
+            moved=("lapse",),
+        ),
     ],
     "Predictors": [
         Pattern('sg.BernoulliProbit("y", f[idx], observed=labels[idx])'),
@@ -168,6 +212,10 @@ PATTERNS: dict[str, list[Pattern]] = {
             'sg.BernoulliProbit("y", f + u[group], observed=labels)',
             ("f", "u"),
         ),
+        Pattern('pm.Bernoulli("y", p=pm.math.invprobit(f[2]), observed=1)'),
+        Pattern('pm.Binomial("y", n=5, p=pm.math.invprobit(f[2]), observed=[3, 1])'),
+        Pattern('pm.Normal("y", f[0], 1.0, observed=0.3)'),
+        Pattern('pm.OrderedProbit("y", eta=f[0], cutpoints=[-0.5, 0.5], observed=levels)'),
     ],
     "Values": [
         Pattern('pm.Normal("y", f, 0.3, observed=values)'),
@@ -190,6 +238,18 @@ PATTERNS: dict[str, list[Pattern]] = {
             moved=("sigma",),
         ),
         Pattern('sg.IntervalNormal("y", f, 0.3, lower, upper, observed=within)'),
+        _mixture('pm.StudentT("y", nu=4, mu=f, sigma=0.3, observed=values)'),
+        _mixture(
+            'pm.StudentT("y", nu=nu, mu=f, sigma=sigma, observed=values)', moved=("nu", "sigma")
+        ),
+        _mixture('pm.StudentT("y", nu=4, mu=f, lam=1 / sd**2, observed=values)'),
+        _mixture(
+            "y = pm.StudentT.dist(nu=4, mu=f, sigma=sigma)\n"
+            'pm.Censored("y", y, lower=0, upper=1.5, observed=seen)',
+            moved=("sigma",),
+        ),
+        _mixture('pm.Laplace("y", f, sigma, observed=values)', moved=("sigma",)),
+        _mixture('pm.AsymmetricLaplace("y", b=2, mu=f, q=0.9, observed=values)'),
         Pattern(
             'pm.Normal("y", f, pm.math.exp(g), observed=values)',
             why="the noise or the limits of y depend on g",
@@ -253,16 +313,17 @@ PATTERNS: dict[str, list[Pattern]] = {
             "y, which depends on f, is Bernoulli without the probit link",
         ),
         _refused(
-            'pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invprobit(f), observed=labels)',
+            'pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invlogit(f), observed=labels)',
+            "y, which depends on f, is Bernoulli without the probit link",
+        ),
+        _refused(
+            'pm.Bernoulli("y", p=pm.math.invprobit(f) * pm.math.invprobit(g), observed=labels)',
             "y, which depends on f, is Bernoulli without the probit link",
         ),
         _refused(
             'pm.Poisson("y", pm.math.exp(f), observed=counts)', "y, which depends on f, is Poisson"
         ),
-        _refused(
-            'pm.StudentT("y", nu=nu, mu=f, sigma=sigma, observed=values)',
-            "y, which depends on f, is StudentT",
-        ),
+        _refused('pm.Logistic("y", f, 0.3, observed=values)', "y, which depends on f, is Logistic"),
         _refused(
             'pm.TruncatedNormal("y", f, 1.0, lower=0, observed=positive)',
             "y, which depends on f, is TruncatedNormal",

@@ -27,9 +27,11 @@ def compiled(ndims, graph):
     inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in ndims]
     value = graph(*inputs)
     return pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode="JAX")
+def evidence(lower, upper, value, noise, *sun):
+    return pt_log_evidence(lower, upper, sun, value=value, noise=noise)
 functions = {
     "density": compiled((1, 2, 2, 1, 2), pt_log_density_and_orthant),
-    "evidence": compiled((1, 1, 1, 2, 2, 1, 2), lambda l, h, *sun: pt_log_evidence(l, h, sun)),
+    "evidence": compiled((1, 1, 1, 2, 1, 2, 2, 1, 2), evidence),
 }
 results = {name: [] for name in functions}
 for name, cases in json.load(sys.stdin).items():
@@ -47,15 +49,21 @@ def problem(p, s):
     return [rng.normal(size=p), joint[s:, s:], joint[s:, :s], rng.normal(size=s), joint[:s, :s]]
 
 
-def data(p, s):
-    """The same with limits of intervals, two-sided and one-sided, before the parameters."""
+def data(p, s, values=()):
+    """The same with limits of intervals, two-sided and one-sided, before the parameters.
+
+    The last rows have values, and the noise of the first and the last is shared.
+    """
     mu, *rest = problem(p, s)
     lower = np.array([-0.5, -np.inf, 0.0])[:p]
-    return [lower, np.array([0.7, 0.0, np.inf])[:p], mu, *rest]
+    value = np.append(np.full(p - len(values), np.nan), values)
+    noise = np.eye(p)
+    noise[0, -1] = noise[-1, 0] = 0.4
+    return [lower, np.array([0.7, 0.0, np.inf])[:p], value, noise, mu, *rest]
 
 
 DENSITIES = [problem(3, 0), problem(2, 1), problem(2, 3)]
-EVIDENCES = [data(2, 0), data(2, 1), data(2, 2)]
+EVIDENCES = [data(2, 0), data(2, 1), data(2, 2), data(3, 1, [0.4]), data(3, 0, [0.4, 1.0, -0.3])]
 
 
 def invalid(case, at):
@@ -67,7 +75,7 @@ def invalid(case, at):
 def found():
     cases = {
         "density": [*DENSITIES, invalid(problem(2, 1), 1)],
-        "evidence": [*EVIDENCES, invalid(data(2, 1), 3)],
+        "evidence": [*EVIDENCES, invalid(data(2, 1), 5)],
     }
     given = {
         name: [[(x.ravel().tolist(), x.shape) for x in case] for case in several]

@@ -132,8 +132,9 @@ def compare_approximations(
     y : array_like, shape (n,)
         Labels, 0 and 1, or what `likelihood` asks for.
     likelihood : optional
-        Of ``pymc_skewgp.likelihoods``, of one function. Default ``BernoulliProbit()``. Under others
-        there are the methods "exact", "lin_ess", "ep" and "laplace", and no scores.
+        Of ``pymc_skewgp.likelihoods``. Default ``BernoulliProbit()``. Under others there are the
+        methods "exact", "lin_ess", "ep" and "laplace", and no scores. Where it is about several
+        functions, f is the values of all of them.
     point : mapping, optional
         Values, by name, of random variables among the hyperparameters; for instance ``fit.point``
         of `find_hyperparameters`.
@@ -266,10 +267,8 @@ def _run(name: str, problem: Problem, standard: Standard) -> tuple[dict[str, Any
 
 
 def _reference(exact: SkewGPPosterior, new: FloatArray) -> LatentMarginals:
-    """Marginals of the one function at the data and at new points."""
+    """Marginals at the data and at new points."""
     marginals = exact.marginals()
-    if marginals.covariance is not None:
-        raise ValueError(f"{exact.likelihood!r} has several functions: one can be compared.")
     return marginals.with_points(exact.marginals(new)) if new.shape[0] else marginals
 
 
@@ -279,7 +278,7 @@ def _methods(methods: Any, gp: SkewGP, likelihood: Likelihood) -> list[str]:
         names = _known("methods", methods)
     else:
         names = list(SKEW_PRIOR_METHODS if gp.n_pseudo_points else METHODS)
-        if not isinstance(likelihood, BernoulliProbit):
+        if not (isinstance(likelihood, BernoulliProbit) and likelihood.independent):
             names = [name for name in names if name in ROW_METHODS]
     if not names:
         raise ValueError(f"methods is empty; there are {list(METHODS)}.")

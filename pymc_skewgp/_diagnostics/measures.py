@@ -72,7 +72,7 @@ def measured(found: Approximation, exact: Standard) -> dict[str, float]:
         row["information"] = information_score(exact.test, p.value, float(exact.labels.mean()))
         row["brier"] = brier_score(exact.test, p.value)
     if found.drawing and isinstance(found.marginals, DrawnMarginals):
-        n = found.tree["posterior"]["f"].shape[-1]
+        n = found.tree["posterior"].dataset["f"][0, 0].size
         row["ess_per_second"] = float(found.marginals.ess[:n].min()) / found.drawing
     return row
 

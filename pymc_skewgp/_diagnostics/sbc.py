@@ -208,12 +208,13 @@ def _prior_and_form(
 
 
 def _refuse_unknown_likelihood(method: Any, form: DataSet) -> None:
-    if callable(method) or isinstance(form.likelihood, BernoulliProbit):
+    known = form.likelihood
+    if callable(method) or (isinstance(known, BernoulliProbit) and known.independent):
         return
-    known = ROW_METHODS if form.values.n_functions == 1 else _SEVERAL_FUNCTIONS
-    if method not in known:
+    methods = ROW_METHODS if form.values.n_functions == 1 else _SEVERAL_FUNCTIONS
+    if method not in methods:
         raise ValueError(
-            f"method {method!r} does not know {form.likelihood!r}: use one of {list(known)}, or a "
+            f"method {method!r} does not know {known!r}: use one of {list(methods)}, or a "
             "function of your own."
         )
 
@@ -237,7 +238,10 @@ def _simulated(
     likelihood = form.likelihood
     if simulate is not None:
         return [likelihood.as_data(simulate(f, rng), form.X.shape[0]) for f in truth]
-    return list(likelihood.replicate(form.y, truth, likelihood.log_likelihood(form.y, truth), rng))
+    found = likelihood.replicate(form.y, truth, likelihood.log_likelihood(form.y, truth), rng)
+    if found is None:
+        raise TypeError(f"data of {likelihood!r} cannot be drawn: give simulate.")
+    return list(found)
 
 
 def _together(places: list[dict[str, FloatArray]], join: Any) -> dict[str, FloatArray]:

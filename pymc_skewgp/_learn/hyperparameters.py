@@ -29,6 +29,7 @@ def find_hyperparameters(
     y: ArrayLike | None = None,
     *,
     likelihood: Likelihood | None = None,
+    coregion: Any = None,
     method: Method = "twisted",
     batch_size: int | None = None,
     start: Mapping[str, Any] | None = None,
@@ -68,9 +69,12 @@ def find_hyperparameters(
         the priors, and potentials, of what the SkewGP depends on are counted. To count other
         observations too, pass the model.
     likelihood : optional
-        Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. ``sigma`` and
-        ``cutpoints`` may be random variables, and are learnt then. Functions of a likelihood that
-        has several are independent here: there is no ``coregion``.
+        Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. Its ``sigma``,
+        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper`` may be random variables, and
+        are learnt then.
+    coregion : array_like or tensor, shape (K, K), optional
+        B, for a likelihood of K functions, as for `SkewGP.posterior`; what is random in it is
+        learnt. Default the identity.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
@@ -153,7 +157,7 @@ def find_hyperparameters(
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(model, X, y, likelihood)
+    data = TrainingData(model, X, y, likelihood, coregion)
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if not quiet:

@@ -15,6 +15,7 @@ from pymc_skewgp._learn.search import Part
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.gp.values import as_coregion_graph
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import Arrays, KnownData, known_data
 from pymc_skewgp._observations.arguments import as_inputs
@@ -25,12 +26,16 @@ Start = Mapping[str, Any] | None
 
 
 class TrainingData(NamedTuple):
-    """A model with its data in it; or a SkewGP, its inputs and data, and their likelihood."""
+    """A model with its data in it; or a SkewGP, its inputs and data, and their likelihood.
+
+    And the covariance of the functions, where that has several.
+    """
 
     model: Any
     X: Any = None
     y: Any = None
     likelihood: Any = None
+    coregion: Any = None
 
 
 class LearningProblem(NamedTuple):
@@ -89,8 +94,8 @@ def learning_problem(
     if isinstance(model, pm.Model):
         if any(x is not None for x in data[1:]) or settings.batch_size is not None:
             raise ValueError(
-                "X, y, likelihood and batch_size go with a SkewGP: a model has its data in it. Use "
-                "find_hyperparameters(gp, X, y, ...)."
+                "X, y, likelihood and batch_size go with a SkewGP, as coregion does: a model has "
+                "its data in it. Use find_hyperparameters(gp, X, y, ...)."
             )
         root = model.root
         objective, origin = compile_objective(root, collapse_model(root), start=start)
@@ -112,8 +117,9 @@ def process_objective(
     data: TrainingData, batch_size: int | None, rng: np.random.Generator, start: Start
 ) -> ProcessObjective:
     """The objective of a SkewGP: the evidence of all its data, or the sum over random batches."""
-    gp, X, y, likelihood = data
-    if X is None or (y is None and not isinstance(X, Mapping | list)):
+    gp, X, y, likelihood, coregion = data
+    without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
+    if X is None or (y is None and not without_y):
         raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
     if gp.model is None:
         raise ValueError(
@@ -124,6 +130,7 @@ def process_objective(
         known_data(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known)
         for X, y, known in kinds_of(X, y, likelihood).values()
     ]
+    coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays = tuple(array for kind in kinds for array in kind.arrays)
     only = kinds[0] if len(kinds) == 1 else None
     batches: list[Arrays] = [arrays]
@@ -138,7 +145,7 @@ def process_objective(
         batches = [only.part(chosen) for chosen in parts]
     model = gp.model.root  # a nested model's variables are the root's as well
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
-    collapsed = collapse_process(model, gp, list(rows))
+    collapsed = collapse_process(model, gp, list(rows), coregion)
     symbols = [symbol for own in inputs for symbol in own]
     objective, origin = compile_objective(model, collapsed, symbols, batches, start)
     return ProcessObjective(objective, origin, arrays, only)

@@ -14,7 +14,6 @@ Alternating between them is the data augmentation of Albert & Chib (1993) with t
 of the SUN as further data. On its own it mixes slowly; `conjugate` moves u in between.
 """
 
-from dataclasses import fields
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from scipy.linalg.lapack import dpotrf
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.noise import RowNoise, draw_one
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.points import with_own_noise
@@ -37,38 +37,13 @@ _BLUR = 1e-10
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-class ConjugateModel(NamedTuple):
-    """A latent vector f at given hyperparameters, with its observations.
-
-    Attributes
-    ----------
-    prior : SunParameters
-        Of f, arrays.
-    observations : Observations
-    """
-
-    prior: SunParameters
-    observations: Observations
-
-    def equals(self, other: "ConjugateModel") -> bool:
-        """Whether all numbers are the same."""
-        own, others = self.observations, other.observations
-        pairs = [*zip(self.prior, other.prior, strict=True)]
-        pairs += [(getattr(own, x.name), getattr(others, x.name)) for x in fields(own)]
-        return all(
-            np.array_equal(x, y, equal_nan=True)
-            if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
-            else x is y
-            for x, y in pairs
-        )
-
-
 class Augmentation:
     """The extended target over (f, u) at fixed parameters, and its two conditionals.
 
     Parameters
     ----------
     model : ConjugateModel
+        Without mixtures.
 
     Attributes
     ----------
@@ -94,7 +69,7 @@ class Augmentation:
     """
 
     def __init__(self, model: ConjugateModel) -> None:
-        prior, observed = model
+        prior, observed = model.prior, model.observations
         _refuse_nan(prior, observed)
         self.model = model
         self._n_latent = s = prior.truncation.size

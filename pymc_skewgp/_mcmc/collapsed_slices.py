@@ -15,23 +15,22 @@ itself would leave a cut-point no more room than between the nearest rows (Cowle
 doi:10.1007/BF00162520). The density is then one of the places, and has the product of the
 intervals' lengths as a factor.
 
-Sampled one coordinate after another by slices (Neal 2003). The rows are to f what Murray & Adams
-(2010, arXiv:1006.0868) call surrogate data.
+Sampled by `slices`. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
+data.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.slices import SliceMove, SliceState
 from pymc_skewgp._validation import FloatArray
-
-_STEPS_OUT = 8
-_SHRINKAGES = 100
-_MOST_COORDINATES = 8  # a sweep; of more a random choice
-_LEAST_WIDTH = 1e-3
 
 
 class HyperparameterDensity(Protocol):
@@ -40,28 +39,6 @@ class HyperparameterDensity(Protocol):
     def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
         """Parameters at theta, and the log of its prior, of what else it enters and of 1/Phi_s."""
         ...
-
-
-class SliceState(NamedTuple):
-    """Where the hyperparameters are, and what was learnt of their scale.
-
-    Attributes
-    ----------
-    values : ndarray, shape (d,)
-    widths : ndarray, shape (d,)
-        Of the brackets that a slice is looked for with.
-    counts : ndarray, shape (d,)
-        Slices that each width was learnt from.
-    """
-
-    values: FloatArray
-    widths: FloatArray
-    counts: FloatArray
-
-
-def init(values: FloatArray) -> SliceState:
-    """State at `values`, of which nothing else is known."""
-    return SliceState(values, np.ones(values.size), np.zeros(values.size))
 
 
 @dataclass(frozen=True)
@@ -77,6 +54,10 @@ class HyperparameterMove:
 
     density: HyperparameterDensity
     tune: bool = False
+
+    def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
+        """The move that leaves the indicators of mixtures as they are."""
+        return replace(self, density=_GivenIndicators(self.density, indicators))
 
     def step(
         self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
@@ -101,48 +82,11 @@ class HyperparameterMove:
         at = self._located(state.values, rows, target)
         if not np.isfinite(at.log_density):  # nothing to compare with: stay
             return state, u, target
-        size = state.values.size
-        widths, counts = state.widths.copy(), state.counts.copy()
-        chosen = np.arange(size)
-        if size > _MOST_COORDINATES:
-            chosen = rng.choice(size, _MOST_COORDINATES, replace=False)
-        for i in chosen:
-            new = self._slice(at, int(i), widths[i], rows, rng)
-            if self.tune:  # a third of a slice lies between two points of it, on average
-                step = 3.0 * abs(new.values[i] - at.values[i])
-                counts[i] += 1.0
-                widths[i] += (step - widths[i]) / (counts[i] + 1.0)
-                widths[i] = max(widths[i], _LEAST_WIDTH)
-            at = new
+        # Where f's own density would fail to factorise, the model does not live.
+        slices = SliceMove(partial(self._located, rows=rows), _is_regular, self.tune)
+        at, state = slices.sweep(at, state, rng)
         assert at.target is not None
-        return SliceState(at.values, widths, counts), at.u, at.target
-
-    def _slice(
-        self, here: "_Located", i: int, width: float, rows: "_Rows", rng: np.random.Generator
-    ) -> "_Located":
-        """Step out from a random bracket, then shrink it until a point of the slice is met."""
-        level = here.log_density - rng.exponential()
-        left = here.values[i] - width * rng.random()
-        right = left + width
-        n_left = int(rng.integers(_STEPS_OUT))
-        for _ in range(n_left):
-            if self._located(_moved(here.values, i, left), rows).log_density <= level:
-                break
-            left -= width
-        for _ in range(_STEPS_OUT - 1 - n_left):
-            if self._located(_moved(here.values, i, right), rows).log_density <= level:
-                break
-            right += width
-        for _ in range(_SHRINKAGES):
-            trial = self._located(_moved(here.values, i, rng.uniform(left, right)), rows)
-            # Where f's own density would fail to factorise, the model does not live.
-            if trial.log_density > level and trial.target is not None and trial.target.is_regular():
-                return trial
-            if trial.values[i] < here.values[i]:
-                left = trial.values[i]
-            else:
-                right = trial.values[i]
-        return here
+        return state, at.u, at.target
 
     def _located(
         self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
@@ -162,6 +106,20 @@ class HyperparameterMove:
         except (NotPositiveDefiniteError, FloatingPointError):
             return nowhere
         return _Located(values, log_density, u, target)
+
+
+@dataclass(frozen=True)
+class _GivenIndicators:
+    """A `HyperparameterDensity` with the indicators of mixtures as further data."""
+
+    density: HyperparameterDensity
+    indicators: Sequence[FloatArray]
+
+    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
+        """See `HyperparameterDensity`."""
+        model, log_rest = self.density.at(values)
+        log_rest += model.log_indicators(self.indicators)
+        return model.given(self.indicators), log_rest
 
 
 class _Rows(NamedTuple):
@@ -201,7 +159,5 @@ class _Located(NamedTuple):
     target: Augmentation | None
 
 
-def _moved(values: FloatArray, i: int, value: float) -> FloatArray:
-    values = values.copy()
-    values[i] = value
-    return values
+def _is_regular(place: _Located) -> bool:
+    return place.target is not None and place.target.is_regular()

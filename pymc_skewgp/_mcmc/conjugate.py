@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove, SliceState
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.moves import Move, Walk
+from pymc_skewgp._mcmc.slices import SliceState
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -139,6 +141,9 @@ class ConjugateSampler:
         state : ConjugateState
         info : ConjugateInfo
         """
+        if model.mixtures:
+            with few_blas_threads(state.f.size):
+                return self._through_indicators(state, model, rng, hyperparameters)
         prepared = self._prepare(model)
         if hyperparameters is None and state.u is not None and state.model is model:
             return self._continue(state, prepared, rng, most)
@@ -169,28 +174,56 @@ class ConjugateSampler:
         rng: np.random.Generator,
         hyperparameters: HyperparameterMove | None,
     ) -> tuple[ConjugateState, ConjugateInfo]:
-        """Draw u given f, move it, move theta given it, draw f given u."""
-        f, theta, target, exact = state.f, state.theta, prepared.target, True
-        stats: dict[str, float] = {}
-        u = np.empty(0)
+        """Sweeps over one set of rows; theta moves in the last."""
         known = state.u is not None and state.model is prepared.key
-        for sweep in range(self._n_sweeps):
-            if state.u is not None and known and not sweep:
-                u = state.u
-            else:
-                u, exact_draw = target.rows_given(f, rng)
-                exact &= exact_draw
-            if prepared.move is not None:
-                walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
-                u = walk.u[0]
-                stats = {name: float(values[0]) for name, values in walk.stats.items()}
-            if hyperparameters is not None and theta is not None and sweep == self._n_sweeps - 1:
-                theta, u, target = hyperparameters.step(theta, u, target, rng)
-                if target is not prepared.target:
-                    self._prepared = _Prepared(target.model, target)
-            f = target.function_given(u[None], rng)[0]
-        info = ConjugateInfo(not known, exact, stats)
-        return ConjugateState(f, u, target.model, theta), info
+        state, exact = state if known else init(state.f, state.theta), True
+        for left in reversed(range(self._n_sweeps)):
+            state, info = self._sweep(state, prepared, rng, None if left else hyperparameters)
+            exact &= info.exact
+            if left:
+                state = init(state.f, state.theta)
+        return state, info._replace(refreshed=not known, exact=exact)
+
+    def _through_indicators(
+        self,
+        state: ConjugateState,
+        model: ConjugateModel,
+        rng: np.random.Generator,
+        hyperparameters: HyperparameterMove | None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """Sweeps over the rows that indicators make, drawn anew given f in each of them."""
+        exact = True
+        for left in reversed(range(self._n_sweeps)):
+            z = model.indicators(state.f, rng)
+            move = None if left or hyperparameters is None else hyperparameters.given(z)
+            prepared = self._prepare(model.given(z))
+            state, info = self._sweep(init(state.f, state.theta), prepared, rng, move)
+            exact &= info.exact
+        return init(state.f, state.theta), info._replace(exact=exact)
+
+    def _sweep(
+        self,
+        state: ConjugateState,
+        prepared: "_Prepared",
+        rng: np.random.Generator,
+        hyperparameters: HyperparameterMove | None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """Draw u given f unless it is known, move it, move theta given it, draw f given u."""
+        u, theta, target, exact = state.u, state.theta, prepared.target, True
+        refreshed = u is None
+        if u is None:
+            u, exact = target.rows_given(state.f, rng)
+        stats: dict[str, float] = {}
+        if prepared.move is not None:
+            walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
+            u = walk.u[0]
+            stats = {name: float(values[0]) for name, values in walk.stats.items()}
+        if hyperparameters is not None and theta is not None:
+            theta, u, target = hyperparameters.step(theta, u, target, rng)
+            if target is not prepared.target:
+                self._prepared = _Prepared(target.model, target)
+        f = target.function_given(u[None], rng)[0]
+        return ConjugateState(f, u, target.model, theta), ConjugateInfo(refreshed, exact, stats)
 
     def _continue(
         self,

@@ -4,8 +4,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
@@ -14,6 +12,7 @@ from pymc_skewgp._gaussian.proposals.twisted import twist
 from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
 from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval
 from pymc_skewgp._gaussian.weights import systematic_resample
+from pymc_skewgp._observations.noise import rows_of_blocks
 from pymc_skewgp._validation import FloatArray
 
 # Proposals for all blocks of one size together, before blocks are drawn one by one.
@@ -41,7 +40,9 @@ class RowNoise:
 
     @cached_property
     def _blocks(self) -> list[NDArray[np.intp]]:
-        return [] if self._S.ndim == 1 or not self._S.size else _blocks_by_size(self._S)
+        if self._S.ndim == 1 or not self._S.size:
+            return []
+        return [rows for rows in rows_of_blocks(self._S) if rows.shape[1] > 1]
 
     def free(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draws as columns, shape (m, n)."""
@@ -83,18 +84,6 @@ def draw_one(
     proposal = twist(form, fit_ep(form, lower - mean, upper - mean), lower - mean, upper - mean)
     x, log_weights = proposal.draw(rng.random((proposal.n_dims, _N_RESAMPLED)))
     return mean + x[:, systematic_resample(log_weights, 1, rng)[0]], False
-
-
-def _blocks_by_size(S: FloatArray) -> list[NDArray[np.intp]]:
-    """Rows of the blocks of two and more, shape (blocks, size), an array for each size."""
-    _, label = connected_components(csr_array(S), directed=False)
-    order = np.argsort(label, kind="stable")
-    sizes = np.bincount(label)
-    parts = np.split(order, np.cumsum(sizes)[:-1])
-    return [
-        np.array([part for part in parts if part.size == size])
-        for size in np.unique(sizes[sizes > 1])
-    ]
 
 
 def _draw_blocks(

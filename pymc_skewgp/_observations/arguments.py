@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import (
     FloatArray,
     as_count,
     as_matrix,
+    as_positive,
     as_real_array,
     as_vector,
     refuse_masked,
@@ -118,6 +120,17 @@ def frozen_copy(value: Any) -> Any:
     copy = np.array(value)
     copy.flags.writeable = False
     return copy
+
+
+def as_positive_parameter(name: str, value: Any) -> float:
+    """One positive number; the value of a random variable, an array without dimensions, is one."""
+    plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+    return as_positive(name, plain)
+
+
+def chosen_of(value: Any, index: IntArray) -> Any:
+    """Of a parameter that is one number for each observation, those that are chosen."""
+    return np.asarray(value)[index] if np.ndim(value) == 1 else value
 
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:

@@ -1,18 +1,20 @@
 """Successes of several trials under a probit link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.special import gammaln, log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._observations.arguments import as_integers, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
 from pymc_skewgp._observations.bernoulli_probit import label_probability
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.trials import as_successes, as_trials, log_choose
 from pymc_skewgp._validation import FloatArray
 
 
@@ -58,21 +60,15 @@ class BinomialProbit(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Successes as integers, with the trials checked."""
-        successes, trials = as_integers(y, n, "number of successes"), self._trials(n)
-        if (successes < 0).any():
-            i = int(np.argmax(successes < 0))
-            raise ValueError(f"y must hold counts of 0 and more; row {i} has {successes[i]}.")
-        if (trials < successes).any():
-            i = int(np.argmax(trials < successes))
-            raise ValueError(
-                f"y must not exceed the number of trials n: row {i} has {successes[i]} successes "
-                f"in {trials[i]} trials ({int((trials < successes).sum())} such row(s))."
-            )
-        return successes
+        return as_successes(y, self.n, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "BinomialProbit":
+        """With parameters that are one number a row chosen as the rows are."""
+        return replace(self, n=chosen_of(self.n, index))
 
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a trial."""
-        trials = self._trials(n)
+        trials = as_trials(self.n, n)
         index = np.repeat(np.arange(n), trials)
         first = np.repeat(np.cumsum(trials) - trials, trials)
         success = np.arange(index.size) - first < y[index]
@@ -86,19 +82,19 @@ class BinomialProbit(Likelihood):
             np.where(success, 0.0, -np.inf),
             np.where(success, np.inf, 0.0),
             np.full(index.size, np.nan),
-            log_constant=float(_log_choose(trials, y).sum()),
+            log_constant=float(log_choose(trials, y).sum()),
         )
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i), the binomial coefficient included."""
-        trials = self._trials(y.size)
-        return y * log_ndtr(f) + (trials - y) * log_ndtr(-f) + _log_choose(trials, y)
+        trials = as_trials(self.n, y.size)
+        return y * log_ndtr(f) + (trials - y) * log_ndtr(-f) + log_choose(trials, y)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data:
         """New counts at the rows of the data."""
-        return rng.binomial(self._trials(y.size), ndtr(f))
+        return rng.binomial(as_trials(self.n, y.size), ndtr(f))
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``p``, the probability of a success, and ``y``, successes of n trials."""
@@ -111,14 +107,3 @@ class BinomialProbit(Likelihood):
         """``p_mean``, the probability of a success, with its Monte Carlo error ``p_mean_se``."""
         probability = label_probability(mixture)
         return {"p_mean": probability.value, "p_mean_se": probability.std_error}
-
-    def _trials(self, n: int) -> Data:
-        given = self.n if np.ndim(self.n) else np.full(n, self.n)
-        trials = as_integers(given, n, "number of trials", "n")
-        if (trials < 0).any():
-            raise ValueError(f"n must hold numbers of trials, 0 or more; got {trials.min()}.")
-        return trials
-
-
-def _log_choose(n: Data, k: Data) -> FloatArray:
-    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))

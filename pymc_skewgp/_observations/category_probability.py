@@ -18,6 +18,7 @@ from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.weights import weighted_error
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.orthant import log_orthant_probability
 from pymc_skewgp._observations.winner import bivariate_below, win_probabilities
 from pymc_skewgp._validation import FloatArray
 
@@ -58,7 +59,9 @@ _OTHERS = 64  # draws for the Gaussian of equal mean and variance, beyond three 
 
 
 def normal_probabilities(means: FloatArray, cov: FloatArray) -> FloatArray:
-    """Probability of each of two or three normal variables to be the largest.
+    """Probability of each of several normal variables to be the largest.
+
+    Beyond three variables to a thousandth or so: see `orthant`.
 
     Parameters
     ----------
@@ -76,6 +79,10 @@ def normal_probabilities(means: FloatArray, cov: FloatArray) -> FloatArray:
         others = [j for j in range(k) if j != c]
         contrast = np.eye(k)[c] - np.eye(k)[others]
         spread = contrast @ cov @ contrast.T
+        if k > 3:
+            ahead = means[..., [c]] - means[..., others]
+            found[..., c] = np.exp(log_orthant_probability(ahead, spread))
+            continue
         sd = np.sqrt(spread.diagonal())
         ahead = (means[..., [c]] - means[..., others]) / sd
         if k == 2:

@@ -1,14 +1,14 @@
 """Values with Gaussian noise of which some are known only to be beyond, or between, limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
-from pymc_skewgp._observations.arguments import as_values, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
 from pymc_skewgp._observations.gaussian import log_density
 from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Data, Likelihood
@@ -27,6 +27,9 @@ class CensoredGaussian(Likelihood):
     With limits L and U what is seen is :math:`y_i = \min\{\max(v_i, L), U\}`. A y at a limit is
     censored there: the row is the interval :math:`(-\infty, L)` or :math:`(U, \infty)`; every other
     row is a point. Without limits it is `Gaussian`.
+
+    A y of minus or plus infinity is censored at L or U as well: so where the limit is not known,
+    but a random variable, and its value could not be in the data.
 
     Interval censoring: y of shape (n, 2) holds a lower and an upper bound of each value, infinities
     allowed, equal where the value was seen. `lower` and `upper` then are left out.
@@ -105,8 +108,13 @@ class CensoredGaussian(Likelihood):
                     "with bounds of each value in y, lower and upper are not used: leave them out."
                 )
             return _as_bounds(bounds, n)
-        values = as_values(bounds, n)
-        beyond = (values < low) | (values > high)
+        values = as_real_array("y", bounds).copy()
+        at_limit = np.zeros(values.shape, dtype=bool)
+        if values.shape == (n,):
+            at_limit = np.isneginf(values) & (low > -np.inf)
+            at_limit |= np.isposinf(values) & (high < np.inf)
+        as_values(np.where(at_limit, 0.0, values), n)
+        beyond = ~at_limit & ((values < low) | (values > high))
         if beyond.any():
             i = int(np.argmax(beyond))
             raise ValueError(
@@ -115,6 +123,11 @@ class CensoredGaussian(Likelihood):
                 "row(s)). For limits that differ pass them as arrays, or y of shape (n, 2)."
             )
         return values
+
+    def of_observations(self, index: IntArray, y: Data) -> "CensoredGaussian":
+        """With parameters that are one number a row chosen as the rows are."""
+        chosen = {x: chosen_of(getattr(self, x), index) for x in ("sigma", "lower", "upper")}
+        return replace(self, **chosen)
 
     def observations(self, y: Data, n: int) -> Observations:
         """A point or an interval each."""
@@ -195,8 +208,9 @@ class CensoredGaussian(Likelihood):
             seen = y[:, 0] == y[:, 1]
             return np.where(seen, y[:, 0], np.nan), y[:, 0], y[:, 1]
         low, high = self._limits(y.size)
-        below, above = y == low, y == high
-        lower, upper = np.where(below, -np.inf, high), np.where(below, low, np.inf)
+        below, above = (y == low) | np.isneginf(y), (y == high) | np.isposinf(y)
+        lower = np.where(above, high, np.where(below, -np.inf, low))
+        upper = np.where(below, low, np.where(above, np.inf, high))
         return np.where(below | above, np.nan, y), lower, upper
 
 

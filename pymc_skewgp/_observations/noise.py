@@ -10,6 +10,8 @@ from scipy.linalg import block_diag
 from scipy.sparse.csgraph import connected_components
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.operators.row_noise import BlockNoise
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 # Variances, shape (m,); or a covariance, shape (m, m), dense or sparse.
@@ -57,13 +59,49 @@ def noise_factor(S: Noise) -> Any:
         return sparse.diags_array(np.sqrt(S), format="csr")
     if isinstance(S, np.ndarray):
         return linalg.low_rank_factor(S)
-    n_blocks, block = connected_components(S, directed=False)
-    order = np.argsort(block, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(block, minlength=n_blocks))[:-1])
-    whole = S.tocsr()
+    members, whole = _blocks(S), S.tocsr()
     factors = [linalg.low_rank_factor(whole[rows][:, rows].toarray()) for rows in members]
     blocks = [sparse.csr_array(factor) for factor in factors]
+    order = np.concatenate(members)
     return sparse.block_diag(blocks, format="csr")[np.argsort(order)]
+
+
+def rows_of_blocks(S: Noise) -> list[IntArray]:
+    """Rows that share noise with each other, shape (blocks, size), an array for each size."""
+    members = _blocks(S)
+    sizes = np.array([rows.size for rows in members])
+    return [np.array([rows for rows in members if rows.size == size]) for size in np.unique(sizes)]
+
+
+def block_noise(S: Noise, largest: int) -> BlockNoise | None:
+    """The covariance S as blocks of at most `largest` rows; None where its blocks are larger.
+
+    Or where one is so near to singular that its inverse would lose digits.
+    """
+    entries = np.count_nonzero(S) if isinstance(S, np.ndarray) else S.nnz
+    if entries > largest * S.shape[0]:
+        return None
+    rows = rows_of_blocks(S)
+    if rows[-1].shape[1] > largest:
+        return None
+    whole = sparse.csr_array(S)
+    blocks = [_entries(whole, part) for part in rows]
+    noise = BlockNoise(rows, blocks)
+    return noise if noise.well_conditioned else None
+
+
+def _blocks(S: Noise) -> list[IntArray]:
+    """Rows of each block."""
+    n_blocks, block = connected_components(sparse.csr_array(S), directed=False)
+    order = np.argsort(block, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(block, minlength=n_blocks))[:-1])
+
+
+def _entries(matrix: Any, rows: IntArray) -> FloatArray:
+    """Entries of blocks of these rows, shape (b, k, k)."""
+    b, k = rows.shape
+    first, second = np.repeat(rows, k, axis=1).ravel(), np.tile(rows, k).ravel()
+    return np.asarray(matrix[first, second]).reshape(b, k, k)
 
 
 def stacked_noise(parts: Sequence[Noise]) -> Noise:

@@ -9,13 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pymc_skewgp._observations.arguments import as_codes, as_integers, frozen_copy
+from pymc_skewgp._observations.arguments import frozen_copy
 from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._observations.ordered_categories import (
+    as_categories,
+    category_names,
+    category_of,
+    limits_of,
+)
 from pymc_skewgp._observations.probability import interval_probability
-from pymc_skewgp._validation import FloatArray, as_positive, as_vector
+from pymc_skewgp._validation import FloatArray, as_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,29 +99,18 @@ class OrderedProbit(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Categories as numbers 0 to K-1, with the parameters checked."""
-        n_categories = self._limits().size - 1
+        limits = limits_of(self.cutpoints)
         as_positive("sigma", float(self.sigma))
-        if self.categories is not None:
-            _check_names(self.categories, n_categories)
-            return as_codes(y, n, self.categories)
-        codes = as_integers(y, n, "category")
-        wrong = (codes < 0) | (codes >= n_categories)
-        if wrong.any():
-            raise ValueError(
-                f"y must hold categories 0 to {n_categories - 1}, as many as {n_categories - 1} "
-                f"cut-points make; found {np.unique(codes[wrong])[:5].tolist()} in "
-                f"{int(wrong.sum())} row(s)."
-            )
-        return codes
+        return as_categories(y, n, limits.size - 1, self.categories)
 
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a category."""
-        limits = self._limits()
+        limits = limits_of(self.cutpoints)
         return intervals(limits[y], limits[y + 1], np.full(y.size, float(self.sigma) ** 2))
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i)."""
-        limits = self._limits()
+        limits = limits_of(self.cutpoints)
         return log_masses(f, limits[y], limits[y + 1], np.full(y.size, float(self.sigma)))
 
     def replicate(
@@ -126,47 +121,22 @@ class OrderedProbit(Likelihood):
 
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Names of the categories."""
-        names = range(self._limits().size - 1) if self.categories is None else self.categories
-        return {"category": list(names)}
+        return {"category": category_names(self.categories, limits_of(self.cutpoints).size - 1)}
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``p``, the probability of each category, and ``y``, categories."""
-        below = ndtr((self._limits() - f[..., None]) / float(self.sigma))
+        below = ndtr((limits_of(self.cutpoints) - f[..., None]) / float(self.sigma))
         return {"p": np.diff(below, axis=-1), "y": self._categories_of(f, rng)}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
-        limits, noise = self._limits(), float(self.sigma) ** 2
+        limits, noise = limits_of(self.cutpoints), float(self.sigma) ** 2
         found = [interval_probability(mixture, low, high, noise) for low, high in pairwise(limits)]
         value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
         return {"p_mean": value, "p_mean_se": error}
-
-    def _limits(self) -> FloatArray:
-        """Cut-points between minus and plus infinity, shape (K+1,)."""
-        cuts = as_vector("cutpoints", np.atleast_1d(self.cutpoints))
-        if not cuts.size:
-            raise ValueError("cutpoints is empty: two categories have one cut-point.")
-        falling = np.flatnonzero(~(np.diff(cuts) > 0))
-        if falling.size:
-            i = int(falling[0])
-            raise ValueError(
-                f"cutpoints must increase: cut-point {i} is {cuts[i]:.6g} and cut-point {i + 1} is "
-                f"{cuts[i + 1]:.6g}."
-            )
-        return np.concatenate([[-np.inf], cuts, [np.inf]])
 
     def _categories_of(self, f: FloatArray, rng: np.random.Generator) -> Data:
         noisy = rng.standard_normal(f.shape)
         noisy *= float(self.sigma)
         noisy += f
-        return np.searchsorted(self._limits()[1:-1], noisy).astype(np.int64)
-
-
-def _check_names(names: tuple[Any, ...], n_categories: int) -> None:
-    if len(names) != n_categories:
-        raise ValueError(
-            f"categories must be {n_categories} names, one more than there are cut-points; got "
-            f"{len(names)}."
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f"categories must differ from each other, got {list(names)}.")
+        return category_of(noisy, limits_of(self.cutpoints))

@@ -35,7 +35,8 @@ class Preference(Likelihood):
         \text{tie}: \; |f(x_i) - f(x_j) + e| < d
 
     X are the m items, and y, of shape (n, 2), says which of them were compared: row numbers of X,
-    the winner first. Where ties were possible y has a third column, 1 for a tie and 0 for a win.
+    the winner first. Where there are ties y has a third column, 1 for a tie and 0 for a win; a
+    threshold above 0 adds one of zeros to y, so that replicated data may have ties.
 
     Parameters
     ----------
@@ -117,6 +118,8 @@ class Preference(Likelihood):
                 raise ValueError("the last column of y must be 1 for a tie and 0 for a win.")
             if rows[:, 2].any() and d == 0.0:
                 raise ValueError("y has ties, which have probability 0 unless threshold is > 0.")
+        elif d > 0.0:  # ties were possible, and new data may have some
+            rows = np.pad(rows, ((0, 0), (0, 1)))
         if self.noise == "item" or sigma == 0.0:
             _refuse_contradictions(rows[~_ties(rows)], n)
         return rows

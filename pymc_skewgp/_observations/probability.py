@@ -17,8 +17,15 @@ class Probability(NamedTuple):
     std_error: FloatArray
 
 
+class NormalParts(NamedTuple):
+    """Noise that is normal with one of several variances, each with its share of cases."""
+
+    variances: FloatArray
+    shares: FloatArray
+
+
 def interval_probability(
-    mixture: Mixture, lower: float, upper: float, noise: float = 1.0
+    mixture: Mixture, lower: float, upper: float, noise: float | NormalParts = 1.0
 ) -> Probability:
     r"""Probability that f + e is between two limits, e of variance `noise`.
 
@@ -37,16 +44,17 @@ def interval_probability(
         Of t points.
     lower, upper : float
         Limits, infinities allowed, ``lower < upper``.
-    noise : float, default 1
-        Variance of e, positive.
+    noise : float or NormalParts, default 1
+        Variance of e, positive; or e as a mixture of normal parts, of each of which the
+        probability is the share.
 
     Returns
     -------
     Probability
         Of shape (t,).
     """
-    weights, within = mixture.weights, mixture.variance + noise
-    p = normal_mass(mixture.means, np.sqrt(within)[:, None], lower, upper)
+    weights, limits = mixture.weights, (lower, upper)
+    p = _mass(mixture.means, mixture.variance[:, None], limits, noise)
     mean = p @ weights
     if mixture.exact:
         return Probability(mean, np.zeros(mean.size))
@@ -55,15 +63,17 @@ def interval_probability(
     n_effective = 1.0 / float(weights @ weights)
     share = 1.0 / (1.0 + n_effective)
     centre, sd, _ = mixture.moments
-    total = noise + sd**2
-    other = normal_mass(centre, np.sqrt(total), lower, upper)
+    other = _mass(centre, sd**2, limits, noise)
     # And what was met by that one draw is either within the limits or not.
     doubt = share**2 * other * (1.0 - other)
     tail = np.minimum(other, 1.0 - other)
-    correlation = (total - noise - mixture.variance) / total
+    # From here on parts are as one of their variance: it is for a bound of the error alone.
+    own_noise = noise.shares @ noise.variances if isinstance(noise, NormalParts) else noise
+    total, within = own_noise + sd**2, own_noise + mixture.variance
+    correlation = (total - within) / total
     if np.isfinite(lower) and np.isfinite(upper):
         scales = np.sqrt(total), np.sqrt(within)
-        spread = _interval_variance(other, centre, scales, correlation, (lower, upper))
+        spread = _interval_variance(other, centre, scales, correlation, limits)
     else:
         spread = probability_variance(tail, correlation)
     # The chance that no draw was there; if so, it holds no more than the share of one.
@@ -71,6 +81,21 @@ def interval_probability(
     missed *= share / np.maximum(tail, share)
     error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
     return Probability(mean + share * (other - mean), error)
+
+
+def _mass(
+    mean: FloatArray,
+    variance: FloatArray,
+    limits: tuple[float, float],
+    noise: float | NormalParts,
+) -> FloatArray:
+    """Mass between limits of N(mean, variance) with noise of its own."""
+    if not isinstance(noise, NormalParts):
+        return normal_mass(mean, np.sqrt(variance + noise), *limits)
+    mass = np.zeros(mean.shape)
+    for part, share in zip(*noise, strict=True):
+        mass += share * normal_mass(mean, np.sqrt(variance + part), *limits)
+    return mass
 
 
 def normal_mass(mean: FloatArray, sd: FloatArray, lower: float, upper: float) -> FloatArray:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve, qr, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.covariance import Covariance
@@ -22,13 +22,15 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.noise import add_noise, noise_factor
+from pymc_skewgp._observations.noise import add_noise, block_noise, noise_factor
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.points import given_points, row_matrix
 from pymc_skewgp._validation import FloatArray
 
 # Below this share of columns the low-rank form needs fewer operations than the dense one.
 LOW_RANK_SHARE = 0.5
+# So do rows that share their noise in blocks of up to this share of all rows.
+LARGEST_BLOCK = 0.1
 
 
 BoolArray = NDArray[np.bool_]
@@ -179,18 +181,78 @@ class Conditioning:
         joint : bool
             Whether `Regression.taken` is wanted.
         """
+        needed = self.n_rows > 0
+        centre, left, cross, taken = self._given_points(mean, variance, cross, joint, needed)
+        return self._regression(centre, left, self._intervals.of(cross), taken, joint)
+
+    def regression_on_coordinates(
+        self,
+        mean: FloatArray,
+        variance: FloatArray,
+        cross: FloatArray,
+        *,
+        joint: bool = False,
+    ) -> Regression:
+        """As `regression_at`, on the coordinates c of z = mean + factor c in place of u."""
+        centre, left, cross, taken = self._given_points(mean, variance, cross, joint, True)
+        orthogonal, triangle = self._factor_qr
+        solved = solve_triangular(triangle, orthogonal.T @ cross, check_finite=False)
+        return _regression_from(centre, left, solved, solved, taken, joint)
+
+    def with_coordinates(self, mean: FloatArray, chol: FloatArray) -> "Conditioning":
+        """The same with c ~ N(mean, (L L')^-1) in place of N(0, I), `chol` being L.
+
+        In new coordinates, which are L' (c - mean).
+        """
+        factor = solve_triangular(chol, self.factor.T, lower=True, check_finite=False).T
+        cov = FactoredCovariance(factor, units=self._prior_cov.units)
+        return Conditioning(self.mean + self.factor @ mean, cov, self._intervals)
+
+    def coordinates_given_rows(self) -> tuple[FloatArray, FloatArray]:
+        """Gain (r, m) and spread (r, d): c given u is gain u + spread x, x standard normal."""
+        gain = cho_solve((self._chol, True), self.row_factor).T
+        left = -(gain @ self.row_factor)
+        left[np.diag_indices_from(left)] += 1.0
+        return gain, linalg.low_rank_factor(linalg.symmetric(left))
+
+    @cached_property
+    def _factor_qr(self) -> tuple[FloatArray, FloatArray]:
+        orthogonal, triangle = qr(self.factor, mode="economic", check_finite=False)
+        return orthogonal, triangle
+
+    @property
+    def dense_noise(self) -> FloatArray:
+        """`noise` as variances, or as an array."""
+        noise = self._intervals.S
+        if noise.ndim == 1:
+            return noise
+        matrix = np.zeros(noise.shape)
+        add_noise(matrix, noise)
+        return matrix
+
+    def _given_points(
+        self,
+        mean: FloatArray,
+        variance: FloatArray,
+        cross: FloatArray,
+        joint: bool,
+        needed: bool,
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
+        """Moments of f at new points given the points, and what these take where `joint`.
+
+        Its covariance with z only where that is `needed`.
+        """
         points = self._points
         if points is None:
-            return self._regression(mean, variance, self._intervals.of(cross), None, joint)
+            return mean, variance, cross, None
         row_cov = points.rows.of(cross)
         solved = points.precision.solve(row_cov)
         taken = row_cov.T @ solved if joint else None
         left = variance - _within(row_cov, solved, _group(variance))
-        if self.n_rows:  # covariance of z with f given the points
+        if needed:  # covariance of z with f given the points
             prior_factor = self._prior_cov.factor
             cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
-        row_cov, centre = self._intervals.of(cross), mean + row_cov.T @ points.weights
-        return self._regression(centre, left, row_cov, taken, joint)
+        return mean + row_cov.T @ points.weights, left, cross, taken
 
     def _regression(
         self,
@@ -204,14 +266,7 @@ class Conditioning:
             solved = cho_solve((self._chol, True), row_cov)
         else:
             solved = np.zeros((0, centre.size))
-        left = variance - _within(row_cov, solved, _group(variance))
-        if joint:
-            own = row_cov.T @ solved
-            taken = own if taken is None else taken + own
-        if left.ndim == 1:
-            return Regression(centre, np.maximum(left, 0.0), solved, taken)
-        own_variance = np.maximum(np.einsum("tkk->tk", left).ravel(), 0.0)
-        return Regression(centre, own_variance, solved, taken, left)
+        return _regression_from(centre, variance, row_cov, solved, taken, joint)
 
     @cached_property
     def _noise_factor(self) -> Any:
@@ -231,14 +286,13 @@ class Conditioning:
     ) -> FloatArray:
         """Draws of the coordinates c, columns, given rows of `u`: O(n r) each for r coordinates.
 
-        With rows X of the factor and noise variances S, c given u there is normal with precision
+        With rows X of the factor and noise S, c given u there is normal with precision
         I + X' S^-1 X and mean that inverse times X' S^-1 u. Rows without noise are met afterwards
         by moving c along its covariance with them.
         """
         chol, gain, scaled, noisy = self._coordinate_solvers
         known = self.row_factor[~noisy]
-        # Without a copy of all the draws, where every row has noise.
-        seen, met = (u if noisy.all() else u[:, noisy]) @ scaled, u[:, ~noisy]
+        seen, met = u @ scaled, u[:, ~noisy]
         if chosen is not None:  # the few coordinates of a draw, not its many rows
             seen, met = seen[chosen], met[chosen]
         white = solve_triangular(chol, seen.T, lower=True, check_finite=False)
@@ -251,16 +305,35 @@ class Conditioning:
     @cached_property
     def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
         """Factor of I + X' S^-1 X, gain of rows without noise, S^-1 X, and which have noise."""
-        noise = self._intervals.S
-        noisy = noise > 0
-        data, known = self.row_factor[noisy], self.row_factor[~noisy]
-        scaled = data / noise[noisy][:, None]
-        precision = data.T @ scaled
+        assert isinstance(self.cov, LowRankCovariance)
+        noise, factor = self.cov.noise, self.row_factor
+        noisy, scaled = noise.variances > 0, noise.solve(factor)
+        known = factor[~noisy]
+        precision = factor.T @ scaled
         precision[np.diag_indices_from(precision)] += 1.0
         chol, _ = linalg.cholesky("the precision of the coordinates", precision)
         spread = cho_solve((chol, True), known.T)
         own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
         return chol, cho_solve((own, True), spread.T).T, scaled, noisy
+
+
+def _regression_from(
+    centre: FloatArray,
+    variance: FloatArray,
+    row_cov: FloatArray,
+    solved: FloatArray,
+    taken: FloatArray | None,
+    joint: bool,
+) -> Regression:
+    """From covariances with a vector, and these times its inverse covariance."""
+    left = variance - _within(row_cov, solved, _group(variance))
+    if joint:
+        own = row_cov.T @ solved
+        taken = own if taken is None else taken + own
+    if left.ndim == 1:
+        return Regression(centre, np.maximum(left, 0.0), solved, taken)
+    own_variance = np.maximum(np.einsum("tkk->tk", left).ravel(), 0.0)
+    return Regression(centre, own_variance, solved, taken, left)
 
 
 def _group(variance: FloatArray) -> int:
@@ -279,9 +352,13 @@ def _row_covariance(
     cov: FactoredCovariance, rows: Observations, row_factor: FloatArray
 ) -> Covariance:
     """G in the form that needs fewer operations."""
-    few = row_factor.shape[1] < LOW_RANK_SHARE * rows.n_rows or not rows.n_rows
-    if rows.S.ndim == 1 and few:
-        return LowRankCovariance(rows.S, row_factor)
+    n_rows = rows.n_rows
+    if row_factor.shape[1] < LOW_RANK_SHARE * n_rows or not n_rows:
+        if rows.S.ndim == 1:
+            return LowRankCovariance(rows.S, row_factor)
+        shared = block_noise(rows.S, int(LARGEST_BLOCK * n_rows))
+        if shared is not None:
+            return LowRankCovariance(shared, row_factor)
     matrix = row_matrix(cov, rows, row_factor)
     add_noise(matrix, rows.S)
     return DenseCovariance(matrix, "the covariance of the observations")

@@ -4,58 +4,28 @@ Either is a Gaussian at the data and at new points, and an approximation of the 
 here to be compared with the exact posterior.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.univariate_moments import truncated_moments
-from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.shared_rows import RowsInBlocks
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of, sites_of
+from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
+from pymc_skewgp._posterior.laplace_mode import mode_of
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import log_prob_of_signs, mean_of
 from pymc_skewgp._posterior.process import factored_process_given
+from pymc_skewgp._posterior.site_approximations import site_ep, site_laplace
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
-_NEWTON_TOLERANCE = 1e-10  # of the log posterior density
-_MOST_STEPS = 100
-_LEAST_LEFT = 1e-12  # of the variance of the noise, between limits that are close to each other
-
-
-class GaussianPosterior(NamedTuple):
-    """N(mean, cov) for f at n data and t new points, and an approximate log evidence.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (n + t,)
-    cov : ndarray, shape (n + t, n + t)
-    log_evidence : float
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    log_evidence: float
-
-    def marginals(self) -> LatentMarginals:
-        """Its marginals: mixtures of one component each."""
-        variance = np.maximum(self.cov.diagonal(), 0.0)  # round-off
-        return LatentMarginals(self.mean[:, None], variance, np.ones(1))
-
-    def sample(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of f, shape (n_draws, n + t)."""
-        factor = linalg.low_rank_factor(self.cov)
-        return np.asarray(
-            self.mean + rng.standard_normal((n_draws, factor.shape[1])) @ factor.T, dtype=float
-        )
 
 
 def ep_posterior(
@@ -84,14 +54,18 @@ def ep_posterior(
     GaussianPosterior
         Of the values of all functions at the first of the data, and so on.
     """
-    given, n_latent = _conditioned(prior, as_data_sets(X, y, likelihood), new)
+    sets = as_data_sets(X, y, likelihood)
+    (given, n_latent), sites = _conditioned(prior, sets, new), sites_of(sets)
+    signs = 0.0
+    if n_latent:
+        signs = log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
+    if sites is not None:
+        found = site_ep(given, sites, n_latent, _EP_TOLERANCE)
+        return found._replace(log_evidence=found.log_evidence - signs)
     if not given.n_rows:
         return _regression(given)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
-    log_evidence = given.log_density + ep.log_prob
-    if n_latent:
-        k = n_latent // prior.n_pseudo_points
-        log_evidence -= log_prob_of_signs(prior, k, 1024).value
+    log_evidence = given.log_density + ep.log_prob - signs
     return _with_sites(given, n_latent, ep.tau, ep.weights, log_evidence)
 
 
@@ -100,18 +74,17 @@ def laplace_posterior(
 ) -> GaussianPosterior:
     r"""Laplace's approximation: the mode of p(f | y), and the curvature there.
 
-    Of the rows :math:`\eta = A f + a` with covariance :math:`K_\eta = A K A^\top`, g and -W the
-    first and the (diagonal) second derivatives of their log likelihood at the mode
-    :math:`\hat\eta = K_\eta\, g`,
+    In coordinates c of :math:`f = \mu + F c`, :math:`c \sim N(0, I)`, of the data's rows
+    :math:`\eta = A f + a` and with -W the second derivative of their log likelihood at the mode
+    :math:`\hat c`,
 
-    .. math:: f \sim N\{\mu + K A^\top g,\;
-            K - K A^\top (K_\eta + W^{-1})^{-1} A K\}, \qquad
-        \log p(y) \approx \log p(y \mid \hat\eta) - \tfrac12 g^\top K_\eta\, g
-            - \tfrac12 \log |I + W K_\eta|
+    .. math:: f \sim N\{\mu + F \hat c,\; F (I + X^\top W X)^{-1} F^\top\}, \quad X = A F, \qquad
+        \log p(y) \approx \log p(y \mid \hat c) - \tfrac12 \hat c^\top \hat c
+            - \tfrac12 \log |I + X^\top W X|
 
-    and GP regression at new points. Points are conditioned on first, exactly. Newton's method,
-    with steps halved where they overshoot; the log posterior density is concave (Rasmussen &
-    Williams 2006, section 3.4).
+    (Rasmussen & Williams 2006, section 3.4). W is diagonal, or of blocks where rows share noise, as
+    those of one choice do. Points are conditioned on first, exactly. The log posterior density is
+    concave: Newton's method finds the mode.
 
     Parameters
     ----------
@@ -126,7 +99,7 @@ def laplace_posterior(
     ------
     ValueError
         For pseudo-points: a prior that is cut off at them has no mode of this kind. For rows
-        without noise, likewise, and for rows that share noise.
+        without noise, likewise, and for more than six rows that share noise.
     """
     if prior.n_pseudo_points:
         raise ValueError(
@@ -139,11 +112,15 @@ def laplace_posterior(
             "Laplace's approximation needs noise on every row, and a Constraint has only a nugget: "
             "use EP."
         )
-    given, _ = _conditioned(prior, sets, new)
+    (given, _), of_sites = _conditioned(prior, sets, new), sites_of(sets)
+    if of_sites is not None:
+        return site_laplace(given, of_sites)
     if not given.n_rows:
         return _regression(given)
-    found = _mode(given.cov, _own_noise(given.noise), given.lower, given.upper)
-    return _with_sites(given, 0, found.tau, found.weights, given.log_density + found.log_prob)
+    found = mode_of(RowsInBlocks(given.lower, given.upper, given.noise), given.row_factor)
+    half = solve_triangular(found.chol, given.factor.T, lower=True, check_finite=False)
+    mean = given.mean + given.factor @ found.c
+    return GaussianPosterior(mean, half.T @ half, given.log_density + found.log_prob)
 
 
 def _conditioned(
@@ -181,69 +158,3 @@ def _with_sites(
     cov = factor @ factor.T
     cov -= cross.T @ given.cov.site_precision(tau) @ cross
     return GaussianPosterior(mean, cov, log_evidence)
-
-
-def _own_noise(noise: FloatArray) -> FloatArray:
-    """Variances of the rows' noise, where a mode can be had from them."""
-    own = noise if noise.ndim == 1 else noise.diagonal()
-    if noise.ndim == 2 and (noise != np.diag(own)).any():
-        raise ValueError(
-            "Laplace's approximation needs rows with noise of their own, and some of these "
-            "observations share theirs: use EP."
-        )
-    if not (own > 0).all():
-        raise ValueError(
-            "Laplace's approximation needs noise on every row, and some of these observations "
-            "have none: use EP."
-        )
-    return own
-
-
-class _Mode(NamedTuple):
-    """Sites on u that Laplace's approximation is, G^-1 times their mean, and the log evidence."""
-
-    tau: FloatArray
-    weights: FloatArray
-    log_prob: float
-
-
-def _mode(cov: Covariance, noise: FloatArray, lower: FloatArray, upper: FloatArray) -> _Mode:
-    """Newton's method on the noise-free rows, u = eta + e.
-
-    A site on eta with precision W is one on u with precision W / (1 - W S), S its noise; and for
-    limits on u, 1 - W S is the variance of e between them in units of S.
-    """
-    sd, work = np.sqrt(noise), cov.workspace()
-
-    def log_density(eta: FloatArray, weights: FloatArray) -> float:
-        return float(log_masses(eta, lower, upper, sd).sum()) - 0.5 * float(weights @ eta)
-
-    def sites(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        _, shift, left = truncated_moments((lower - eta) / sd, (upper - eta) / sd)
-        left = np.clip(left, _LEAST_LEFT, 1.0)
-        return shift / sd, (1.0 - left) / noise, left
-
-    weights = eta = np.zeros(noise.size)
-    value = log_density(eta, weights)
-    for _ in range(_MOST_STEPS):
-        gradient, curvature, left = sites(eta)
-        product = cov.site_product(curvature / left, (curvature * eta + gradient) / left, work)
-        step = product.weights - weights
-        moved = product.mean - noise * product.weights - eta
-        size, new_value = 1.0, -np.inf
-        while size > 1e-6:
-            trial_eta, trial = eta + size * moved, weights + size * step
-            new_value = log_density(trial_eta, trial)
-            if new_value >= value:
-                break
-            size *= 0.5
-        else:
-            break  # at the mode to round-off
-        gained, eta, weights, value = new_value - value, trial_eta, trial, new_value
-        if gained < _NEWTON_TOLERANCE * (1.0 + abs(value)):
-            break
-    gradient, curvature, left = sites(eta)
-    tau = curvature / left
-    # |I + W (G - S)|, from that of the sites on u.
-    log_det = cov.site_product(tau, np.zeros(noise.size), work).log_det + np.log(left).sum()
-    return _Mode(tau, gradient, value - 0.5 * float(log_det))

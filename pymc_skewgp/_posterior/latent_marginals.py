@@ -137,11 +137,14 @@ class LatentMarginals:
 
     def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
         """These points, then those of `other`, a mixture over the same draws."""
+        covariance = None
+        if self.covariance is not None and other.covariance is not None:
+            covariance = np.concatenate([self.covariance, other.covariance])
         return replace(
             self,
             means=np.vstack([self.means, other.means]),
             variance=np.concatenate([self.variance, other.variance]),
-            covariance=None,
+            covariance=covariance,
             joint=None,
         )
 

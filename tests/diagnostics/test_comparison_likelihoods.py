@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from likelihood_oracles import function_grid
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
 from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
@@ -12,6 +12,7 @@ from pymc_skewgp.likelihoods import (
     BinomialProbit,
     CensoredGaussian,
     Gaussian,
+    MultinomialProbit,
     OrderedProbit,
 )
 
@@ -87,6 +88,38 @@ def test_other_likelihoods(y, likelihood, forecasts):
     if not forecasts:  # regression: both are exact
         assert table.loc["laplace", "evidence"] == pytest.approx(table.loc["exact", "evidence"])
         assert table.loc["ep", "wasserstein"] < 1e-3
+
+
+@pytest.mark.parametrize("new", [None, NEW])
+def test_several_functions(new):
+    """Three classes at three points: EP's class probabilities by quadrature over its Gaussian."""
+    likelihood = MultinomialProbit()
+    found = sg.compare_approximations(
+        prior(), X, Y, likelihood=likelihood, methods=["exact", "lin_ess", "ep", "laplace"],
+        Xnew=new, **QUICK
+    )  # fmt: skip
+    table, t = found.table, 3 if new is None else 2
+    assert (table["failure"] == "").all()
+    assert found.trees["exact"]["posterior"]["f"].dims == ("chain", "draw", "obs_id", "category")
+    posterior = prior().posterior(X, Y, likelihood=likelihood, n_draws=4096)
+    evidence = posterior.log_marginal_likelihood
+    assert abs(table.loc["ep", "evidence"] - evidence.value) < 0.05
+    gaussian = ep_posterior(posterior.prior, X, Y, NEW[:0] if new is None else new, likelihood)
+    cov = gaussian.cov[-3 * t :, -3 * t :].reshape(t, 3, t, 3)
+    mean = gaussian.mean[-3 * t :].reshape(t, 3)
+    # Where noise makes c the winner: two differences below 0, by Genz's closed form.
+    p = np.empty((t, 3))
+    for i, c in np.ndindex(t, 3):
+        W = np.delete(np.eye(3), c, axis=0) - np.eye(3)[c]
+        spread = W @ (cov[i, :, i] + np.eye(3)) @ W.T
+        p[i, c] = multivariate_normal(W @ mean[i], spread).cdf([0.0, 0.0])
+    exact = posterior.predict(X if new is None else new, draws=0)["predictions_summary"]
+    wanted = np.abs(p - exact["p_mean"].values).mean()
+    # Two independent references, of 2048 and 4096 draws: 6 standard errors of the rougher one.
+    assert abs(table.loc["ep", "p_error"] - wanted) < 6 * table.loc["ep", "p_error_se"]
+    # 400 draws: three times the noise that they should have is no accident.
+    for name in ("exact", "lin_ess"):
+        assert table.loc[name, "p_error"] < 3 * table.loc[name, "p_error_noise"]
 
 
 def test_noise_may_be_a_random_variable():

@@ -42,6 +42,14 @@ def labels(f, rng):
     return (f + rng.standard_normal(f.shape) > 0).astype(int)
 
 
+# Groups of three labels at neighbouring places, or of the last one alone.
+SHARED = np.where(np.arange(N)[:, None] // 3 == np.arange(N) // 3, 0.7, 0.0) + 0.3 * np.eye(N)
+
+
+def labels_that_share_noise(f, rng):
+    return (f + rng.multivariate_normal(np.zeros(N), SHARED) > 0).astype(int)
+
+
 def values(f, rng, factor=1.0):
     return f + factor * SIGMA * rng.standard_normal(f.shape)
 
@@ -125,8 +133,27 @@ def selected(f, rng):
     return np.where(f[:, 1] + 0.6 * e[0] + 0.8 * e[1] > 0, outcome, np.nan)
 
 
+EXPOSURE = DESIGN.uniform(0.3, 4.0, N)
+
+
+def logistic(f):
+    return 1.0 / (1.0 + np.exp(-f))
+
+
+def gamma_counts(f, rng):
+    """Poisson with a gamma factor of mean 1."""
+    return rng.poisson(np.exp(f) * rng.gamma(1.5, 1.0 / 1.5, f.shape))
+
+
+def logit_categories(f, rng):
+    return np.searchsorted(CUTS, f + np.log(1.0 / rng.random(f.shape) - 1.0))
+
+
 CASES = {
     "BernoulliProbit": Case(likelihoods.BernoulliProbit(), labels),
+    "BernoulliProbit: shared noise": Case(
+        likelihoods.BernoulliProbit(noise_cov=SHARED), labels_that_share_noise
+    ),
     "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
     "OrderedProbit": Case(likelihoods.OrderedProbit(CUTS, sigma=0.7), categories),
     "BinomialProbit": Case(likelihoods.BinomialProbit(TRIALS), successes),
@@ -147,6 +174,24 @@ CASES = {
         likelihoods.MultinomialProbit(noise_cov=NOISES), classes_of_correlated_noise
     ),
     "Selection": Case(likelihoods.Selection(0.5, 0.6), selected),
+    "BernoulliLogit": Case(
+        likelihoods.BernoulliLogit(), lambda f, rng: (rng.random(N) < logistic(f)) * 1
+    ),
+    "BinomialLogit": Case(
+        likelihoods.BinomialLogit(TRIALS), lambda f, rng: rng.binomial(TRIALS, logistic(f))
+    ),
+    "OrderedLogit": Case(likelihoods.OrderedLogit(CUTS), logit_categories),
+    "Poisson": Case(
+        likelihoods.Poisson(EXPOSURE), lambda f, rng: rng.poisson(EXPOSURE * np.exp(f))
+    ),
+    "NegativeBinomial": Case(likelihoods.NegativeBinomial(1.5), gamma_counts),
+    "Gamma": Case(
+        likelihoods.Gamma(2.0), lambda f, rng: np.exp(f) * rng.gamma(2.0, 0.5, N), np.ones(N)
+    ),
+    "StudentT": Case(
+        likelihoods.StudentT(4.0, SIGMA), lambda f, rng: f + SIGMA * rng.standard_t(4.0, N)
+    ),
+    "Laplace": Case(likelihoods.Laplace(SIGMA), lambda f, rng: f + rng.laplace(0.0, SIGMA)),
 }
 
 

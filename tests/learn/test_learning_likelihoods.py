@@ -300,7 +300,11 @@ class TestRefusals:
         [
             (
                 lambda: sg.likelihoods.CensoredGaussian(1.0, lower=pm.Normal("limit", -5.0)),
-                "lower of CensoredGaussian is a random variable, which is not learnt",
+                "lower of CensoredGaussian is a random variable, so that no y can equal it",
+            ),
+            (
+                lambda: sg.likelihoods.BinomialProbit(pm.Poisson("n", 3.0)),
+                "n of BinomialProbit is a random variable, which is not learnt",
             ),
             (
                 lambda: sg.likelihoods.OrderedProbit(pm.Normal("cuts")),

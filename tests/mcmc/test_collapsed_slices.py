@@ -13,12 +13,13 @@ from mcmc_models import labelled
 from scipy.special import ndtr
 from scipy.stats import kstest, multivariate_normal, norm
 
-from pymc_skewgp._mcmc import collapsed_slices, conjugate
-from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel
+from pymc_skewgp._mcmc import conjugate, slices
+from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
 from pymc_skewgp._mcmc.conjugate import ConjugateSampler
 from pymc_skewgp._mcmc.independence import IndependenceMove
 from pymc_skewgp._mcmc.linear_slices import LinESSMove
+from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -104,7 +105,7 @@ def test_joint_distribution_is_left_alone(kind, s):
         before.append(functionals(theta, f, sign))
         move = HyperparameterMove(Density(s, sign))
         sampler = ConjugateSampler(lambda target: kind(target, 2), 2)
-        state = conjugate.init(f, collapsed_slices.init(theta))
+        state = conjugate.init(f, slices.init(theta))
         model = parameters(theta, s, sign)
         for first in (True, False):
             state, info = sampler.step(state, model, rng, hyperparameters=move)
@@ -124,7 +125,7 @@ def test_joint_distribution_is_left_alone(kind, s):
 
 def walk(density, target, u, values, n, tune, seed=0):
     rng, path = np.random.default_rng(seed), []
-    state, move = collapsed_slices.init(values), HyperparameterMove(density, tune)
+    state, move = slices.init(values), HyperparameterMove(density, tune)
     for _ in range(n):
         state, u, target = move.step(state, u, target, rng)
         path.append(state.values)
@@ -186,7 +187,7 @@ def test_of_many_hyperparameters_a_few_move_at_a_time():
 def test_no_move_from_or_to_where_the_model_does_not_live():
     density, target, u, theta = start()
     nowhere = Changed(density, lambda inner, v: (inner.at(v)[0], -np.inf))
-    state = collapsed_slices.init(theta)
+    state = slices.init(theta)
     same = HyperparameterMove(nowhere).step(state, u, target, np.random.default_rng(0))
     assert all(x is y for x, y in zip(same, (state, u, target), strict=True))
 
@@ -251,7 +252,7 @@ def test_cut_points_and_noise_leave_the_joint_distribution_alone():
         theta, f, y, seen = draw_ordinal(rng)
         density = Ordinal(y, seen)
         sampler = ConjugateSampler(lambda target: IndependenceMove(target, 2), 2)
-        state, model = conjugate.init(f, collapsed_slices.init(theta)), density.model(theta)
+        state, model = conjugate.init(f, slices.init(theta)), density.model(theta)
         for _ in range(2):
             move = HyperparameterMove(density)
             state, _ = sampler.step(state, model, rng, hyperparameters=move)

@@ -6,7 +6,7 @@ import arviz as az
 import comparison_oracles as oracle
 import numpy as np
 import pytest
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 from scipy.stats import multivariate_normal
 
 import pymc_skewgp as sg
@@ -161,6 +161,28 @@ def test_improbable_outcomes_keep_their_digits():
     assert choice[0] == pytest.approx(want, abs=1e-6)
     ranking = Ranking(1.0).log_likelihood(np.array([[0, 1]]), np.array([[-20.0, 10.0]]))
     assert ranking[0] == pytest.approx(log_ndtr(-30.0 / np.sqrt(2)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        [-4.0, 1.0, 6.0],
+        [0.0, 30.0, -3.0, 12.0],
+        [5.0, -5.0, -1.0, 7.0, 2.0],
+        [20.0, 3.0, 2.5, -1.0, 14.0, 4.0],
+    ],
+)
+def test_improbable_rankings_keep_their_digits(f):
+    """From exp(-31) to exp(-289); five and six values are less exact than four."""
+    found = Ranking(1.0).log_likelihood(np.arange(len(f))[None], np.array([f]))[0]
+    assert found == pytest.approx(oracle.log_ranked(f), abs=2e-6 if len(f) < 5 else 2e-5)
+
+
+def test_all_orders_of_equal_values_are_as_probable():
+    """One of k!."""
+    for k, error in ((3, 1e-12), (4, 1e-6), (6, 1e-5), (20, 2e-4)):
+        found = Ranking(1.0).log_likelihood(np.arange(k)[None], np.zeros((1, k)))[0]
+        assert found == pytest.approx(-gammaln(k + 1), abs=error)
 
 
 def test_two_items_are_a_duel():

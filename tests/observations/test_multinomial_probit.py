@@ -162,6 +162,49 @@ def test_correlated_noise():
     np.testing.assert_allclose(again, drawn.mean(axis=(0, 1, 2)), atol=0.02)
 
 
+FOUR = np.array(
+    [[1.0, 0.6, 0.1, 0.0], [0.6, 1.5, -0.3, 0.2], [0.1, -0.3, 0.7, 0.1], [0.0, 0.2, 0.1, 1.2]]
+)
+
+
+def test_correlated_noise_of_four_classes():
+    """Against orthants of three dimensions by SciPy, which are good to 1e-5."""
+    likelihood, c = MultinomialProbit(noise_cov=FOUR), 2
+    contrast = np.delete(np.eye(4)[c] - np.eye(4), c, axis=0)
+    spread = contrast @ FOUR @ contrast.T
+    total = spread + VARIANCE * contrast @ contrast.T
+
+    def orthant(mean, cov):
+        return multivariate_normal(np.zeros(3), cov, seed=0).cdf(mean)
+
+    posterior = posterior_of(X[:1], [c], likelihood)
+    assert_evidence(posterior, np.log(orthant(np.zeros(3), total)))
+    # Of each class given f, with more and less probable ones among them.
+    f = np.random.default_rng(0).normal(scale=2.0, size=(5, 1, 4))
+    found = likelihood.log_likelihood(np.array([c]), f)[:, 0]
+    want = np.log([orthant(contrast @ value, spread) for value in f[:, 0]])
+    np.testing.assert_allclose(found, want, atol=0.01)  # stated in `orthant`
+    p = likelihood.predictive_draws(f, np.random.default_rng(0))["p"]
+    np.testing.assert_allclose(p[:, 0, c], np.exp(want), rtol=0.01)
+    # Averaged over f, far from the data: p of the prior, by the same orthant.
+    summary = posterior.predict([[50.0]], draws=0)["predictions_summary"]
+    p, error = summary["p_mean"].values[0, c], summary["p_mean_se"].values[0, c]
+    assert abs(p - orthant(np.zeros(3), total)) < 4 * error + 1e-4
+    drawn = posterior.predict(X[:1], draws=4000, random_seed=1)["predictions"]["p"].values
+    again = posterior.predict(X[:1], draws=0)["predictions_summary"]["p_mean"].values[0]
+    np.testing.assert_allclose(again, drawn.mean(axis=(0, 1, 2)), atol=0.02)
+
+
+def test_correlated_noise_that_only_differs_by_a_common_part():
+    """Five classes, one part of the noise common to all: the integral over the winner's noise."""
+    common = MultinomialProbit(noise_cov=np.eye(5) + 0.7)
+    f = np.random.default_rng(1).normal(scale=1.5, size=(200, 3, 5))
+    y = np.array([4, 0, 2])
+    found, want = common.log_likelihood(y, f), MultinomialProbit(5).log_likelihood(y, f)
+    assert np.median(np.abs(found - want)) < 2e-3
+    assert np.abs(found - want).max() < 0.03  # stated in `orthant`
+
+
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_log_likelihood_and_replicates(k):
     rng = np.random.default_rng(4)
@@ -234,7 +277,7 @@ def test_bad_labels(likelihood, y, message):
     [
         ({"n_classes": 1}, "at least 2"),
         ({"n_classes": 3, "categories": ["a", "b"]}, "must be one"),
-        ({"noise_cov": np.eye(4)}, "at most three"),
+        ({"noise_cov": np.full((4, 4), -0.5) + 1.5 * np.eye(4)}, "noise_cov"),
         ({"noise_cov": -np.eye(2)}, "positive definite"),
     ],
 )

@@ -6,6 +6,7 @@ from scipy import sparse
 
 from pymc_skewgp._observations.noise import (
     add_noise,
+    block_noise,
     noise_factor,
     noise_part,
     shared_noise,
@@ -71,3 +72,16 @@ def test_factor_of_blocks_whose_rows_are_apart_and_singular():
     factor = noise_factor(S)
     assert factor.shape == (5, 3)
     np.testing.assert_allclose((factor @ factor.T).toarray(), B @ B.T, atol=1e-14)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_noise_in_small_blocks(form):
+    noise = block_noise(FORMS[form], largest=2)
+    matrix = np.zeros((3, 3))
+    noise.add_to(matrix)
+    np.testing.assert_array_equal(matrix, BLOCK)
+    assert block_noise(FORMS[form], largest=1) is None
+
+
+def test_no_blocks_where_they_are_singular():
+    assert block_noise(sparse.csr_array(np.ones((2, 2))), largest=2) is None

@@ -13,9 +13,12 @@ from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp.likelihoods import (
     BinomialProbit,
     CensoredGaussian,
+    Choice,
     Gaussian,
+    MultinomialProbit,
     OrderedProbit,
     Preference,
+    Ranking,
 )
 
 KERNEL = rbf(2.0, 0.8)
@@ -23,6 +26,13 @@ X = np.array([[0.0], [0.5], [1.3], [2.1], [3.0]])
 NEW = np.array([[0.2], [4.0]])
 CUTS, SIGMA = np.array([-0.5, 0.9]), 0.7
 ENDS = np.array([-np.inf, -0.5, 0.9, np.inf])
+
+
+E = np.zeros(0)
+
+
+def flat(X):
+    return np.zeros(len(X))
 
 
 def slope(X):
@@ -197,16 +207,56 @@ def test_laplace_of_duels_by_a_general_optimiser():
     np.testing.assert_allclose(found.cov, wanted.cov, atol=2e-5)
 
 
-def test_laplace_refuses_rows_that_share_noise():
-    class Shared(OrderedProbit):
-        def observations(self, y, n):
-            rows = super().observations(y, n)
-            return type(rows)(rows.A, rows.a, np.eye(n) + 0.5, rows.lower, rows.upper, rows.value)
+SHARED = {
+    "choices": (X, np.array([[0, 1, 2], [3, 0, 4], [2, 3, 1]]), Choice(SIGMA)),
+    "rankings": (X, np.array([[0, 1, 2], [3, 0, 4]]), Ranking(SIGMA)),
+    "classes": (X[:3], np.array([0, 2, 1]), MultinomialProbit()),
+}
 
-    y = KINDS["ordered"][0]
-    with pytest.raises(ValueError, match="some of these observations share theirs: use EP"):
-        laplace_posterior(gp(), X, y, NEW, Shared(CUTS))
-    assert np.isfinite(ep_posterior(gp(), X, y, NEW, Shared(CUTS)).log_evidence)
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_laplace_of_rows_that_share_noise(kind):
+    """From the likelihood's own log p, which is tested against quadrature, by differences.
+
+    Second differences with h = 1e-2 have errors of h^2 times fourth derivatives, 1e-4 or so.
+    """
+    inputs, y, likelihood = SHARED[kind]
+    found = laplace_posterior(
+        Prior(KERNEL, flat, np.zeros((0, 1)), E, E), inputs, y, NEW[:0], likelihood
+    )
+    k = likelihood.n_functions(y)
+    n = len(inputs) * k
+    K = np.kron(KERNEL(inputs), np.eye(k))
+    prior = multivariate_normal(np.zeros(n), K)
+
+    def log_joint(f):
+        shaped = f if k == 1 else f.reshape(-1, k)
+        return likelihood.log_likelihood(y, shaped).sum() + prior.logpdf(f)
+
+    mode = minimize(lambda f: -log_joint(f), np.zeros(n), tol=1e-10).x
+    h, one = 1e-2, np.eye(n)
+    hessian = np.array([
+        [
+            (log_joint(mode + h * (one[i] + one[j])) - log_joint(mode + h * (one[i] - one[j]))
+             - log_joint(mode - h * (one[i] - one[j])) + log_joint(mode - h * (one[i] + one[j])))
+            / (4 * h**2)
+            for j in range(n)
+        ]
+        for i in range(n)
+    ])  # fmt: skip
+    evidence = log_joint(mode) + 0.5 * n * np.log(2 * np.pi)
+    evidence -= 0.5 * np.linalg.slogdet(-hessian)[1]
+    np.testing.assert_allclose(found.mean, mode, atol=1e-4)
+    np.testing.assert_allclose(found.cov, np.linalg.inv(-hessian), atol=1e-3)
+    assert found.log_evidence == pytest.approx(evidence, abs=1e-3)
+
+
+def test_laplace_refuses_rows_that_all_share_noise():
+    y = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [0, 4], [0, 2], [1, 3]])
+    likelihood = Preference(SIGMA, noise="item")
+    with pytest.raises(ValueError, match="use EP"):
+        laplace_posterior(gp(), X, y, NEW, likelihood)
+    assert np.isfinite(ep_posterior(gp(), X, y, NEW, likelihood).log_evidence)
 
 
 def test_laplace_refuses_rows_without_noise():

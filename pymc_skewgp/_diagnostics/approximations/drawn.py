@@ -12,8 +12,8 @@ from pymc_skewgp._diagnostics.approximations.problem import (
 )
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.function_given import continue_draws
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.pseudo_points_given import with_pseudo_points
@@ -36,7 +36,7 @@ def from_draws(
     ----------
     problem : Problem
     f : ndarray, shape (n_chains, n_draws, n)
-        At the data.
+        At the data; of K functions n K values, all functions at the first of the data, and so on.
     new : ndarray, shape (n_chains, n_draws, t), optional
         At the new points; default GP regression on `f`, which also averages their noise out of the
         probabilities.
@@ -46,6 +46,7 @@ def from_draws(
         Other fields of `Approximation`.
     """
     n_chains, n_draws, n = f.shape
+    k = problem.n_functions
     likelihood = problem.likelihood
     # Draws depend on their neighbours in a chain; stretches of it hardly do.
     stretch = np.arange(n_draws) * min(_BLOCKS_A_CHAIN, n_draws) // n_draws
@@ -53,23 +54,38 @@ def from_draws(
     if not problem.new.shape[0]:
         if isinstance(likelihood, BernoulliProbit):
             probability = DrawnMarginals(f).probability()
-        elif n > problem.X.shape[0]:  # several functions, whose probabilities none is asked for
-            probability = Probability(np.zeros((n, 0)), np.zeros((n, 0)))
         else:
-            equal = np.full(n_chains * n_draws, 1.0 / (n_chains * n_draws))
-            at = LatentMarginals(f.reshape(-1, n).T, np.zeros(n), equal, replicate)
+            at = _mixture(f.reshape(-1, n).T, np.zeros(n), k, replicate)
             probability = predicted_probability(likelihood, at)
         new = np.zeros((n_chains, n_draws, 0))
     elif new is None:
         rng = np.random.default_rng([problem.seed, 1])
-        flat = f.reshape(-1, n)
+        each, drawn = [], []
         with no_warnings():  # of the jitter that f at one of the data needs
-            points, values = with_pseudo_points(problem.prior, problem.X, flat, rng)
-            further = continue_draws(problem.prior, points, values, problem.new)
-        probability = predicted_probability(likelihood, further.marginals(replicate))
-        new = further.sample(rng).reshape(n_chains, n_draws, -1)
+            for function in range(k):  # independent of each other
+                own = f.reshape(-1, n)[:, function::k]
+                points, values = with_pseudo_points(problem.prior, problem.X, own, rng)
+                further = continue_draws(problem.prior, points, values, problem.new)
+                each.append(further.marginals(replicate))
+                drawn.append(further.sample(rng))
+        means = np.stack([one.means for one in each], axis=1).reshape(-1, n_chains * n_draws)
+        variance = np.stack([one.variance for one in each], axis=1).ravel()
+        at = _mixture(means, variance, k, replicate)
+        probability = predicted_probability(likelihood, at)
+        new = np.stack(drawn, axis=2).reshape(n_chains, n_draws, -1)
     else:
         probability = DrawnMarginals(new).probability()
-    tree = function_tree(f, new, attrs or {}, likelihood)
+    tree = function_tree(problem.by_function(f), problem.by_function(new), attrs or {}, likelihood)
     marginals = DrawnMarginals(np.concatenate([f, new], axis=2))
     return Approximation(marginals, probability, tree, **known)  # type: ignore[arg-type]
+
+
+def _mixture(
+    means: FloatArray, variance: FloatArray, k: int, replicate: IntArray
+) -> LatentMarginals:
+    """Equally weighted components, (t K, S); those of one replicate may depend on each other."""
+    weights = np.full(means.shape[1], 1.0 / means.shape[1])
+    covariance = None
+    if k > 1:
+        covariance = variance.reshape(-1, k, 1) * np.eye(k)
+    return LatentMarginals(means, variance, weights, replicate, covariance=covariance)

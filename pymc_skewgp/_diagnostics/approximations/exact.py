@@ -12,11 +12,8 @@ from pymc_skewgp._diagnostics.approximations.problem import (
     predicted_probability,
 )
 from pymc_skewgp._gaussian.truncated import truncated_mvn
-from pymc_skewgp._posterior.gaussian_posterior import (
-    GaussianPosterior,
-    ep_posterior,
-    laplace_posterior,
-)
+from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
+from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 
 
@@ -74,20 +71,26 @@ def laplace(problem: Problem) -> Approximation:
 
 
 def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
-    n = problem.X.shape[0]
+    k = problem.n_functions
+    n = problem.X.shape[0] * k
     rng = np.random.default_rng(problem.seed)
     f = found.sample(problem.draws * problem.chains, rng)
     f = f.reshape(problem.chains, problem.draws, -1)
     start = n if problem.new.shape[0] else 0
     marginals = found.marginals()
     variance = marginals.variance[start:]
-    at = LatentMarginals(found.mean[start:, None], variance, np.ones(1), exact=True)
+    covariance = None
+    if k > 1:  # of the functions at each point
+        blocks = found.cov[start:, start:].reshape(variance.size // k, k, -1, k)
+        covariance = np.einsum("tktl->tkl", blocks)
+    means, weight = found.mean[start:, None], np.ones(1)
+    at = LatentMarginals(means, variance, weight, exact=True, covariance=covariance)
     return Approximation(
         marginals,
         predicted_probability(problem.likelihood, at),
         function_tree(
-            f[..., :n],
-            f[..., n:],
+            problem.by_function(f[..., :n]),
+            problem.by_function(f[..., n:]),
             {"log_marginal_likelihood": found.log_evidence},
             problem.likelihood,
         ),

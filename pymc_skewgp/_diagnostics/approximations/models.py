@@ -107,9 +107,10 @@ def _variational(problem: Problem, method: str) -> Approximation:
 
 def _labels(problem: Problem) -> Any:
     """Labels, for the model that PyMC's own methods are given."""
-    if not isinstance(problem.likelihood, bernoulli_probit.BernoulliProbit):
+    known = problem.likelihood
+    if not (isinstance(known, bernoulli_probit.BernoulliProbit) and known.independent):
         raise ValueError(
-            f"PyMC's methods are compared on labels only; under {problem.likelihood!r} the methods "
-            "'exact', 'lin_ess', 'ep' and 'laplace' are there."
+            f"PyMC's methods are compared on labels with noise of their own only; under {known!r} "
+            "the methods 'exact', 'lin_ess', 'ep' and 'laplace' are there."
         )
     return problem.labels

@@ -62,6 +62,16 @@ class Problem:
     likelihood: Likelihood = field(default_factory=BernoulliProbit)
 
     @cached_property
+    def n_functions(self) -> int:
+        """Number K of functions."""
+        return self.likelihood.n_functions(self.labels)
+
+    def by_function(self, f: FloatArray) -> FloatArray:
+        """Values in a row, shape (.., n K), as (.., n, K) where K is more than 1."""
+        k = self.n_functions
+        return f if k == 1 else f.reshape(*f.shape[:-1], -1, k)
+
+    @cached_property
     def posterior(self) -> SkewGPPosterior:
         """The exact posterior; its draws are not made before they are asked for."""
         prior = self.prior
@@ -140,16 +150,24 @@ def predicted_probability(likelihood: Likelihood, at: LatentMarginals) -> Probab
 def function_tree(
     f: FloatArray, new: FloatArray, attrs: dict[str, Any], likelihood: Likelihood
 ) -> DataTree:
-    """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t)."""
+    """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t).
+
+    For several functions, (.., n, K) and (.., t, K).
+    """
     groups = {"posterior": {"f": f}}
-    if new.shape[-1]:
+    inner = [likelihood.function_dim] if f.ndim == 4 else []
+    if new.shape[2]:
         groups["predictions"] = {"f": new}
         if isinstance(likelihood, BernoulliProbit):
             groups["predictions"]["p"] = ndtr(new)
     return as_datatree(
         groups,
-        dims={"f": ["obs_id"]},
-        pred_dims={"f": ["pred_id"], "p": ["pred_id"]},
-        coords={"obs_id": np.arange(f.shape[-1]), "pred_id": np.arange(new.shape[-1])},
+        dims={"f": ["obs_id", *inner]},
+        pred_dims={"f": ["pred_id", *inner], "p": ["pred_id"]},
+        coords={
+            "obs_id": np.arange(f.shape[2]),
+            "pred_id": np.arange(new.shape[2]),
+            **{dim: np.arange(f.shape[3]) for dim in inner},
+        },
         attrs=attrs,
     )

@@ -20,10 +20,8 @@ class SiteProduct(NamedTuple):
     log_det: float  # of I + G T
 
 
-class Covariance(Protocol):
-    """What the samplers need to know of a covariance matrix."""
-
-    jitter: float  # share by which each variance was raised to make it definite
+class WithSites(Protocol):
+    """What expectation propagation needs to know of a covariance matrix."""
 
     @property
     def size(self) -> int:
@@ -33,6 +31,22 @@ class Covariance(Protocol):
     def diagonal(self) -> FloatArray:
         """Marginal variances."""
         ...
+
+    def workspace(self) -> FloatArray | None:
+        """Memory that `site_product` may use again and again; None where it needs none."""
+        ...
+
+    def site_product(
+        self, tau: FloatArray, nu: FloatArray, work: FloatArray | None = None
+    ) -> SiteProduct:
+        """Marginals and normalising constant under Gaussian sites; `work` is overwritten."""
+        ...
+
+
+class Covariance(WithSites, Protocol):
+    """What the samplers need to know of a covariance matrix."""
+
+    jitter: float  # share by which each variance was raised to make it definite
 
     def conditional_variances(self) -> FloatArray:
         """Variance of each coordinate given all others, 1 / (G^-1)_ii (or a lower bound of it)."""
@@ -44,16 +58,6 @@ class Covariance(Protocol):
 
     def multiply(self, x: FloatArray) -> FloatArray:
         """G x."""
-        ...
-
-    def workspace(self) -> FloatArray | None:
-        """Memory that `site_product` may use again and again; None where it needs none."""
-        ...
-
-    def site_product(
-        self, tau: FloatArray, nu: FloatArray, work: FloatArray | None = None
-    ) -> SiteProduct:
-        """Marginals and normalising constant under Gaussian sites; `work` is overwritten."""
         ...
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:

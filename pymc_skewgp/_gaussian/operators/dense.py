@@ -14,22 +14,16 @@ _WEAK_SITE = 1e-6
 _SMALL_PIVOT = 1e-6
 
 
-class DenseCovariance:
-    """A covariance given as a positive definite matrix.
+class SemidefiniteMatrix:
+    """A covariance given as a positive semidefinite matrix: as much of it as EP asks for.
 
     Parameters
     ----------
     matrix : ndarray, shape (n, n)
-        Symmetric; factorised at once, so that a matrix which is no covariance is refused here.
-    name : str
-        What error messages call it.
+        Symmetric.
     """
 
-    def __init__(self, matrix: FloatArray, name: str = "cov") -> None:
-        self._chol, self.jitter = linalg.cholesky(name, matrix)
-        if self.jitter:
-            matrix = matrix.copy()
-            matrix[np.diag_indices_from(matrix)] *= 1.0 + self.jitter
+    def __init__(self, matrix: FloatArray) -> None:
         self.matrix = matrix
 
     @property
@@ -37,27 +31,9 @@ class DenseCovariance:
         """Number of rows."""
         return self.matrix.shape[0]
 
-    @property
-    def chol(self) -> FloatArray:
-        """Lower Cholesky factor."""
-        return self._chol
-
     def diagonal(self) -> FloatArray:
         """Marginal variances."""
         return self.matrix.diagonal().copy()
-
-    def conditional_variances(self) -> FloatArray:
-        """See `Covariance`."""
-        inverse, _ = dpotri(self._chol, lower=1)
-        return 1.0 / inverse.diagonal()
-
-    def dense(self) -> FloatArray:
-        """G as an array."""
-        return self.matrix
-
-    def multiply(self, x: FloatArray) -> FloatArray:
-        """G x."""
-        return self.matrix @ x
 
     def workspace(self) -> FloatArray:
         """Memory for `site_product`: to allocate a matrix takes as long as to factorise it."""
@@ -94,6 +70,53 @@ class DenseCovariance:
         log_constant = 0.5 * float(nu @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)
 
+    def _site_chol(self, root: FloatArray, work: FloatArray | None = None) -> FloatArray:
+        scaled = np.multiply(self.matrix, root, out=work)
+        scaled *= root[:, None]
+        scaled.flat[:: root.size + 1] += 1.0
+        # Symmetric, so its transpose is the Fortran-ordered matrix that LAPACK can overwrite.
+        chol, info = dpotrf(scaled.T, lower=1, clean=1, overwrite_a=1)
+        if info:
+            raise np.linalg.LinAlgError("Gaussian sites made an indefinite matrix.")
+        return chol
+
+
+class DenseCovariance(SemidefiniteMatrix):
+    """A covariance given as a positive definite matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (n, n)
+        Symmetric; factorised at once, so that a matrix which is no covariance is refused here.
+    name : str
+        What error messages call it.
+    """
+
+    def __init__(self, matrix: FloatArray, name: str = "cov") -> None:
+        self._chol, self.jitter = linalg.cholesky(name, matrix)
+        if self.jitter:
+            matrix = matrix.copy()
+            matrix[np.diag_indices_from(matrix)] *= 1.0 + self.jitter
+        super().__init__(matrix)
+
+    @property
+    def chol(self) -> FloatArray:
+        """Lower Cholesky factor."""
+        return self._chol
+
+    def conditional_variances(self) -> FloatArray:
+        """See `Covariance`."""
+        inverse, _ = dpotri(self._chol, lower=1)
+        return 1.0 / inverse.diagonal()
+
+    def dense(self) -> FloatArray:
+        """G as an array."""
+        return self.matrix
+
+    def multiply(self, x: FloatArray) -> FloatArray:
+        """G x."""
+        return self.matrix @ x
+
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""
         regular = (self._chol.diagonal() ** 2 > _SMALL_PIVOT * self.matrix.diagonal()).all()
@@ -119,13 +142,3 @@ class DenseCovariance:
         inverse *= root
         inverse *= root[:, None]
         return linalg.mirrored(inverse)
-
-    def _site_chol(self, root: FloatArray, work: FloatArray | None = None) -> FloatArray:
-        scaled = np.multiply(self.matrix, root, out=work)
-        scaled *= root[:, None]
-        scaled.flat[:: root.size + 1] += 1.0
-        # Symmetric, so its transpose is the Fortran-ordered matrix that LAPACK can overwrite.
-        chol, info = dpotrf(scaled.T, lower=1, clean=1, overwrite_a=1)
-        if info:
-            raise np.linalg.LinAlgError("Gaussian sites made an indefinite matrix.")
-        return chol

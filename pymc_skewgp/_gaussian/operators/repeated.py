@@ -5,6 +5,7 @@ from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian.operators.covariance import SiteProduct
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.operators.row_noise import IndependentNoise
 from pymc_skewgp._validation import FloatArray
 
 
@@ -22,21 +23,22 @@ class RepeatedCovariance(LowRankCovariance):
 
     def __init__(self, noise: FloatArray, factor: FloatArray, count: FloatArray) -> None:
         super().__init__(noise, factor)
+        self.noise: IndependentNoise = IndependentNoise(noise)
         self.count = count
 
     def site_product(
         self, tau: FloatArray, nu: FloatArray, work: FloatArray | None = None
     ) -> SiteProduct:
         """Marginals and normalising constant, every row of a kind under the same site."""
-        shrink = 1.0 / (1.0 + tau * self.noise)
-        # Of the coordinates: so many rows with a precision of tau shrink each.
-        chol, half = self._core(self.count * tau, shrink)
-        variance = self.noise * shrink + np.einsum("ij,ij->j", half, half) * shrink**2
-        coordinates = cho_solve((chol, True), self.factor.T @ (self.count * nu * shrink))
+        shrunk = self.noise.shrunk(tau)
+        # Of the coordinates: so many rows with what is left of a precision of tau each.
+        chol, half = self._core(self.count * tau, shrunk)
+        variance = shrunk.variances() + np.einsum("ij,ij->j", half, half)
+        coordinates = cho_solve((chol, True), self.factor.T @ (self.count * shrunk.back(nu)))
         fitted = self.factor @ coordinates
-        mean = (fitted + self.noise * nu) * shrink
-        weights = (nu - tau * fitted) * shrink
+        mean = shrunk.of(fitted) + shrunk.covariance_of(nu)
+        weights = shrunk.back(nu - tau * fitted)
         log_det = 2.0 * float(np.log(chol.diagonal()).sum())
-        log_det -= float(self.count @ np.log(shrink))
+        log_det -= float(self.count @ np.log(shrunk.share))
         log_constant = 0.5 * float((self.count * nu) @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)

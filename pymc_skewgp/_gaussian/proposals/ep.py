@@ -1,9 +1,9 @@
-"""Expectation propagation for a Gaussian restricted to a rectangle.
+"""Expectation propagation for a Gaussian times one factor for each of its rows.
 
-One Gaussian site exp(-tau u^2/2 + nu u) stands in for each row's indicator, on u itself: the
-rectangular case, in which EP is accurate (Cunningham, Hennig & Lacoste-Julien 2011,
-arXiv:1111.6832; Minka 2001). Its Gaussian is the twist of the sequential sampler; its evidence is
-an approximation with a gradient.
+One Gaussian site exp(-tau u^2/2 + nu u) stands in for each factor (Minka 2001). A factor is the
+indicator of an interval, on u itself: the rectangular case, in which EP is accurate (Cunningham,
+Hennig & Lacoste-Julien 2011, arXiv:1111.6832); or p(y_i | u_i) of any likelihood. EP's Gaussian is
+the twist of the sequential sampler; its evidence is an approximation with a gradient.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian.anderson import AndersonMixing
-from pymc_skewgp._gaussian.operators.covariance import Covariance, SiteProduct
-from pymc_skewgp._gaussian.univariate_moments import truncated_moments
+from pymc_skewgp._gaussian.operators.covariance import SiteProduct, WithSites
+from pymc_skewgp._gaussian.tilted import Factors, Intervals
 from pymc_skewgp._validation import FloatArray
 
 # Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
@@ -37,12 +37,12 @@ class EPResult:
     weights : ndarray, shape (n,)
         G^-1 mean.
     log_prob : float
-        EP's approximation of log P(lower < u < upper).
+        EP's approximation of log P(lower < u < upper), or of the log expected product of factors.
     n_sweeps : int
         Sweeps over all sites.
     residual : float
-        Largest disagreement between a site's tilted moments and the Gaussian's, in standard
-        deviations of the mean plus log variance.
+        Disagreement between the sites' tilted moments and the Gaussian's, in standard deviations of
+        the mean plus log variance: for intervals the largest one.
     """
 
     tau: FloatArray
@@ -56,7 +56,7 @@ class EPResult:
 
 
 class _Cavities(NamedTuple):
-    """The Gaussian without each site in turn, and its moments between the limits.
+    """The Gaussian without each site in turn, and its moments with the factor in its place.
 
     `shift` and `spread` are mean and variance in units of the cavity.
     """
@@ -71,9 +71,34 @@ class _Cavities(NamedTuple):
 
 
 def fit_ep(
-    cov: Covariance,
+    cov: WithSites,
     lower: FloatArray,
     upper: FloatArray,
+    *,
+    tol: float = 1e-3,
+    max_sweeps: int = 200,
+    start: EPResult | None = None,
+    count: FloatArray | None = None,
+) -> EPResult:
+    r"""`fit_factors` for a rectangle, lower < u < upper, infinities allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+    >>> from pymc_skewgp._gaussian.proposals.ep import fit_ep
+    >>> cov = DenseCovariance(np.full((3, 3), 0.5) + 0.5 * np.eye(3))
+    >>> result = fit_ep(cov, np.zeros(3), np.full(3, np.inf), tol=1e-8)
+    >>> print(f"{result.log_prob:.3f} (exact {-np.log(4):.3f})")
+    -1.390 (exact -1.386)
+    """
+    factors = Intervals(lower, upper)
+    return fit_factors(cov, factors, tol=tol, max_sweeps=max_sweeps, start=start, count=count)
+
+
+def fit_factors(
+    cov: WithSites,
+    factors: Factors,
     *,
     tol: float = 1e-3,
     max_sweeps: int = 200,
@@ -83,21 +108,23 @@ def fit_ep(
     r"""Parallel EP, damped and accelerated.
 
     With cavity :math:`N(c_i, v_i)` (the Gaussian without site i) and tilted moments
-    :math:`\hat m_i, \hat v_i` of the cavity restricted to :math:`(l_i, u_i)`,
+    :math:`\hat m_i, \hat v_i` of the cavity times factor i,
 
     .. math:: \tau_i = \frac{1}{\hat v_i} - \frac{1}{v_i} = \frac{k_i}{v_i (1 - k_i)}, \qquad
         \nu_i = \frac{\hat m_i}{\hat v_i} - \frac{c_i}{v_i}, \qquad k_i = 1 - \hat v_i / v_i,
 
-    all sites at once. For large prior variances the parallel form oscillates: when the residual
+    all sites at once. Where a tilted variance exceeds the cavity's, which factors that are not
+    log-concave bring about, :math:`\tau_i` is (almost) 0 and the site meets the mean alone: the
+    Gaussian stays proper. For large prior variances the parallel form oscillates: when the residual
     grows, Anderson's acceleration begins anew and steps that it does not take are damped. Where
     classes are separable it needs half the sweeps or fewer.
 
     Parameters
     ----------
-    cov : Covariance
-        Covariance of the untruncated Gaussian, which has mean zero.
-    lower, upper : ndarray, shape (n,)
-        Limits, infinities allowed, ``lower < upper``.
+    cov : WithSites
+        Covariance of the Gaussian, which has mean zero.
+    factors : Factors
+        One for each row.
     tol : float, default 1e-3
         Residual at which to stop. For sampling 1e-3 is more than enough; for gradients ask 1e-8.
     max_sweeps : int, default 200
@@ -123,31 +150,21 @@ def fit_ep(
     .. [2] J. P. Cunningham, P. Hennig & S. Lacoste-Julien (2011), Gaussian probabilities and
        expectation propagation, arXiv:1111.6832.
     .. [3] D. G. Anderson (1965), doi:10.1145/321296.321305.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-    >>> from pymc_skewgp._gaussian.proposals.ep import fit_ep
-    >>> cov = DenseCovariance(np.full((3, 3), 0.5) + 0.5 * np.eye(3))
-    >>> result = fit_ep(cov, np.zeros(3), np.full(3, np.inf), tol=1e-8)
-    >>> print(f"{result.log_prob:.3f} (exact {-np.log(4):.3f})")
-    -1.390 (exact -1.386)
     """
-    prior = cov.diagonal()
-    bounded = np.isfinite(lower) | np.isfinite(upper)
+    prior, active = cov.diagonal(), factors.active
     tau, nu = (np.zeros(cov.size), np.zeros(cov.size)) if start is None else (start.tau, start.nu)
     damping, previous, mixing = 1.0, np.inf, AndersonMixing()
     work = cov.workspace()
     product = cov.site_product(tau, nu, work)
     residual = np.inf
     for sweep in range(1, max_sweeps + 1):
-        cavities = _cavities(product, tau, nu, prior, lower, upper)
+        cavities = _cavities(product, tau, nu, prior, factors)
         variance, cavity_mean, cavity_var, cavity_sd, _, shift, spread = cavities
         tilted_mean = cavity_mean + cavity_sd * shift
-        gap = np.abs(tilted_mean - product.mean) / np.sqrt(variance)
-        gap += np.abs(np.log(cavity_var * spread / variance))
-        residual = float(gap[bounded].max(initial=0.0))
+        residual = factors.residual(
+            np.abs(tilted_mean - product.mean) / np.sqrt(variance),
+            np.abs(np.log(cavity_var * spread / variance)),
+        )
         if residual < tol or sweep == max_sweeps:
             break
         if residual > previous:
@@ -156,8 +173,8 @@ def fit_ep(
         previous = residual
         taken = np.clip(1.0 - spread, *SHRINKAGE)
         kept = cavity_var * np.where(spread < 0.5, spread, 1.0 - taken)
-        new_tau = np.where(bounded, taken / kept, 0.0)
-        new_nu = np.where(bounded, (cavity_mean * taken + cavity_sd * shift) / kept, 0.0)
+        new_tau = np.where(active, taken / kept, 0.0)
+        new_nu = np.where(active, (cavity_mean * taken + cavity_sd * shift) / kept, 0.0)
         sites, new = np.concatenate([tau, nu]), np.concatenate([new_tau, new_nu])
         mixed = mixing(sites, new, np.concatenate([variance, np.sqrt(variance)]))
         proper = mixed[: tau.size] >= _LEAST_KEPT * np.minimum(tau, new_tau)
@@ -175,7 +192,7 @@ def fit_ep(
     log_scales = _log_scales(cavities, tau, nu)
     if count is not None:
         log_scales = count * log_scales
-    log_prob = float(log_scales[bounded].sum()) + product.log_constant
+    log_prob = float(log_scales[active].sum()) + product.log_constant
     return EPResult(
         tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual
     )
@@ -186,8 +203,7 @@ def _cavities(
     tau: FloatArray,
     nu: FloatArray,
     prior: FloatArray,
-    lower: FloatArray,
-    upper: FloatArray,
+    factors: Factors,
 ) -> _Cavities:
     # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
     variance = np.clip(product.variance, 1e-14 * prior, prior)
@@ -195,9 +211,7 @@ def _cavities(
     cavity_var = 1.0 / cavity_precision
     cavity_mean = cavity_var * (product.mean / variance - nu)
     cavity_sd = np.sqrt(cavity_var)
-    log_mass, shift, spread = truncated_moments(
-        (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
-    )
+    log_mass, shift, spread = factors.tilted(cavity_mean, cavity_sd)
     # A site never says more than this: stronger ones would leave no digits of the cavity.
     spread = np.maximum(spread, SHRINKAGE[0])
     return _Cavities(variance, cavity_mean, cavity_var, cavity_sd, log_mass, shift, spread)

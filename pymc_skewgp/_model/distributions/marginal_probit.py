@@ -144,11 +144,12 @@ class MarginalProbit(pm.Discrete):
 def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwargs: Any) -> Any:
     [value] = values
     _, _, *parameters = inputs
-    lower, upper, _ = label_intervals(value)
+    lower, upper, noise = label_intervals(value)
     log_p = pt_log_evidence(
         lower,
         upper,
         SunParameters(*parameters),
+        noise=noise,
         method=op.method,
         n_draws=op.n_draws,
     )

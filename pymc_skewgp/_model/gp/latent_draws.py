@@ -9,8 +9,9 @@ from scipy.special import ndtr
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
-from pymc_skewgp._model.gp.process import joint_covariance, mean_at
+from pymc_skewgp._model.gp.process import joint_covariance
 from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws, refuse_name
+from pymc_skewgp._model.gp.values import ValuesAt, mean_of_values
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.datatree import as_datatree
@@ -48,9 +49,10 @@ def draw_latent(
     count = as_count("n_candidates", n_candidates)
     trace = posterior_draws(idata)
     _refuse_taken_names(trace, name, data.y.size)
+    parts = [ValuesAt(block) for block in data.blocks]
     outputs = [
-        joint_covariance(gp.cov_func, gp.pseudo_points, data.blocks, 0.0),
-        mean_at(gp.mean_func, data.blocks),
+        joint_covariance(gp, parts, 0.0)[1],
+        mean_of_values(gp.mean_func, parts),
         pt.as_tensor_variable(gp.phase),
         pt.as_tensor_variable(gp.truncation),
     ]

@@ -1,6 +1,6 @@
 """A SkewGP at given inputs: its joint covariance as a graph, and what it may be built from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,13 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import cholesky
 from pymc_skewgp._model.gp.functions import compile_at
+from pymc_skewgp._model.gp.values import (
+    ValuesAt,
+    between_functions,
+    jitter_of_values,
+    kernel_of_values,
+    mean_of_values,
+)
 from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._observations.arguments import as_inputs, as_labels, refuse_coincident
 from pymc_skewgp._sun.parameters import SunParameters
@@ -97,49 +104,47 @@ def refuse_other_than_gp_objects(cov_func: Any, mean_func: Any) -> None:
 
 
 def joint_covariance(
-    cov_func: Any, pseudo_points: Any | None, blocks: list[Any], jitter: float
-) -> Any:
-    """Covariance of f at the pseudo-points and the blocks of inputs, in one evaluation.
-
-    One evaluation, because a kernel may be more than a function of two inputs: white noise at
-    equal inputs is independent between rows, and 0 between two matrices of inputs. So each block
-    has what the kernel gives for it alone, and between two of them nothing is shared but k(X, Xs).
-    """
-    parts = blocks if pseudo_points is None else [pseudo_points, *blocks]
-    points = parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=0)
-    cov = cov_func(points)
-    return cov + jitter * pt.eye(cov.shape[0]) if jitter else cov
+    gp: Any, parts: Sequence[ValuesAt], jitter: float, coregion: Any | None = None
+) -> tuple[Any, Any]:
+    """Covariance of one function at the pseudo-points and all inputs, and of all values there."""
+    if gp.pseudo_points is not None:
+        k = max(part.n_functions for part in parts)
+        parts = [ValuesAt(gp.pseudo_points, k), *parts]
+    kernel = kernel_of_values(gp.cov_func, parts)
+    if jitter:
+        kernel = kernel + jitter_of_values(parts, jitter)
+    return kernel, between_functions(kernel, parts, coregion)
 
 
-def process_at(gp: Any, blocks: list[Any], jitter: float, n_functions: int = 1) -> SunParameters:
-    """The unified skew-normal marginal of a SkewGP at the blocks of inputs together.
+def process_at(gp: Any, blocks: list[Any], jitter: float) -> SunParameters:
+    """The unified skew-normal marginal of a SkewGP at the blocks of inputs together."""
+    return process_of_values(gp, [ValuesAt(block) for block in blocks], jitter)
 
-    Of several functions that are independent of each other, where `n_functions` is more than 1:
-    their values at a row of inputs one after the other.
+
+def process_of_values(
+    gp: Any, parts: Sequence[ValuesAt], jitter: float, coregion: Any | None = None
+) -> SunParameters:
+    """The same of values of several functions, or of their derivatives.
+
+    Without `coregion` the functions are independent of each other. Each of them has the signs at
+    the pseudo-points.
     """
     jitter = as_positive("jitter", jitter, or_zero=True)
-    cov = joint_covariance(gp.cov_func, gp.pseudo_points, blocks, jitter)
-    mean = mean_at(gp.mean_func, blocks)
-    _check_constants(gp, mean, cov, jitter)
+    kernel, cov = joint_covariance(gp, parts, jitter, coregion)
+    mean = mean_of_values(gp.mean_func, parts)
+    _check_constants(gp, mean, kernel, jitter)
+    phase, truncation, n_latent = signs_of_functions(gp, max(part.n_functions for part in parts))
+    return sun_of_process(mean, cov, phase, truncation, n_latent)
+
+
+def signs_of_functions(gp: Any, n_functions: int) -> tuple[Any, Any, int]:
+    """Phase and truncation of each function at each pseudo-point, and how many these are."""
     if n_functions == 1:
-        return sun_of_process(mean, cov, gp.phase, gp.truncation, gp.n_pseudo_points)
+        return gp.phase, gp.truncation, gp.n_pseudo_points
     phase, truncation = (
         pt.repeat(pt.as_tensor_variable(x), n_functions) for x in (gp.phase, gp.truncation)
     )
-    cov = pt.linalg.kron(cov, pt.eye(n_functions))
-    n_latent = gp.n_pseudo_points * n_functions
-    return sun_of_process(pt.repeat(mean, n_functions), cov, phase, truncation, n_latent)
-
-
-def mean_at(mean_func: Any, blocks: list[Any]) -> Any:
-    """Mean at the blocks of inputs, one after another."""
-    # Linear with one coefficient gives a column, a constant one number.
-    means = [pt.as_tensor_variable(mean_func(block)).flatten() for block in blocks]
-    sized = [
-        pt.broadcast_to(mean, (pt.as_tensor_variable(block).shape[0],))
-        for mean, block in zip(means, blocks, strict=True)
-    ]
-    return sized[0] if len(sized) == 1 else pt.concatenate(sized)
+    return phase, truncation, gp.n_pseudo_points * n_functions
 
 
 def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:

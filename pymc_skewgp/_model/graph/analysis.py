@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 
@@ -18,7 +19,7 @@ from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.graph.affine import affine_coefficients
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
 from pymc_skewgp._model.graph.joint_prior import joint_prior
-from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
+from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, MixtureGraphs
 from pymc_skewgp._model.graph.members import Member, as_member, is_function
 from pymc_skewgp._model.graph.observed import Observed
 from pymc_skewgp._sun.parameters import SunParameters
@@ -46,6 +47,8 @@ class ObservedRows(NamedTuple):
     value : TensorVariable, shape (m,), or None
     log_constant : TensorVariable, shape (), or None
         See `RowGraphs`.
+    mixture : MixtureGraphs, or None
+        See `RowGraphs`.
     """
 
     name: str
@@ -58,12 +61,18 @@ class ObservedRows(NamedTuple):
     S: Any
     value: Any
     log_constant: Any
+    mixture: MixtureGraphs | None
 
     @property
     def graphs(self) -> list[Any]:
-        """What the rows are computed from, but for the data."""
-        found = (self.A, self.a, self.lower, self.upper, self.S, self.value)
+        """What the rows are computed from, but for the data: parameters of a mixture last."""
+        found = (self.A, self.a, self.lower, self.upper, self.S, self.value, *self.parameters)
         return [graph for graph in found if graph is not None]
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Those of the mixture."""
+        return () if self.mixture is None else self.mixture.parameters
 
 
 class BlockGraph(NamedTuple):
@@ -88,6 +97,9 @@ class BlockGraph(NamedTuple):
         Values of the continuous free variables that the prior or the rows depend on. Other SkewGP
         variables are not among them: they have steps of their own. Nor are long vectors that only
         shift or scale predictors.
+    likelihood_parameters : list of TensorVariable
+        Values of the continuous free variables that the noise or the indicators of mixtures depend
+        on, but not the prior of f: to be moved given f as well, or alone.
     rest : list of TensorVariable
         All variables and potentials of the model but the members and their observations: with f
         integrated out, what the density has besides the evidence.
@@ -101,7 +113,13 @@ class BlockGraph(NamedTuple):
     normalisers: list[tuple[Any, Any]]
     observed: list[ObservedRows]
     hyperparameters: list[Any]
+    likelihood_parameters: list[Any]
     rest: list[Any]
+
+    @property
+    def moved(self) -> list[Any]:
+        """Values of all that moves with the block."""
+        return list(dict.fromkeys([*self.hyperparameters, *self.likelihood_parameters]))
 
 
 def analyse(model: pm.Model, rv: Any, only: Sequence[Any] | None = None) -> BlockGraph:
@@ -143,19 +161,23 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
         _hyperparameters(model, prior, rows, own),
+        _likelihood_parameters(model, prior, rows, own),
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
 
 def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> ObservedRows:
     """Rows of the members' value variables."""
-    known = [graph for graph in y.rows if graph is not None]
-    replaced = iter(model.replace_rvs_by_values(known))
-    rows = RowGraphs(*(None if graph is None else next(replaced) for graph in y.rows))
+    known = y.rows.graphs
+    by = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
+    rows = y.rows.replaced(by)
     values, origins = [x.value for x in members], [x.origin for x in members]
     A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
-    limits = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant
-    return ObservedRows(y.name, y.likelihood, y.values, A, a, *limits)
+    # Of the members' values the rest knows at most the shape.
+    graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
+    rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
+    rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
+    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest)
 
 
 def _slices(members: list[Member]) -> list[slice]:
@@ -177,11 +199,31 @@ def _hyperparameters(
         value
         for other, value in model.rvs_to_values.items()
         if (value in upstream or (value in predictors and _is_short(value)))
-        and other in model.free_RVs
-        and other.name not in own
-        and value.dtype.startswith("float")
-        and not is_function(other)
+        and _may_move(model, other, own)
     ]
+
+
+def _likelihood_parameters(
+    model: pm.Model, prior: SunParameters, rows: list[ObservedRows], own: list[str]
+) -> list[Any]:
+    mixed = [y for y in rows if y.mixture is not None]
+    upstream = set(graph_inputs([graph for y in mixed for graph in (y.S, *y.parameters)]))
+    upstream.difference_update(graph_inputs(list(prior)))
+    return [
+        value
+        for other, value in model.rvs_to_values.items()
+        if value in upstream and _may_move(model, other, own)
+    ]
+
+
+def _may_move(model: pm.Model, other: Any, own: list[str]) -> bool:
+    """Whether a variable is a hyperparameter: free, continuous, no function and no member."""
+    return (
+        other in model.free_RVs
+        and other.name not in own
+        and other.dtype.startswith("float")
+        and not is_function(other)
+    )
 
 
 def _is_short(value: Any) -> bool:

@@ -8,10 +8,17 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
-from pymc_skewgp._model.gp.process import process_at
+from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
 from pymc_skewgp._model.graph.data_rows import RowsOfData
+from pymc_skewgp._model.graph.joined_rows import (
+    NoisyRows,
+    joined,
+    joint_noise,
+    predictor,
+    rows_of_parts,
+)
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.graph.members import is_function, latent_dimensions, mean_and_spread
@@ -36,16 +43,6 @@ class Collapsed(NamedTuple):
     rest: list[Any]
 
 
-class _Rows(NamedTuple):
-    """Rows eta + e, eta being a unified skew-normal vector and e ~ N(0, S)."""
-
-    S: Any
-    lower: Any
-    upper: Any
-    value: Any
-    log_constant: Any
-
-
 def collapse_model(model: pm.Model) -> Collapsed:
     """Integrate out every latent function whose observations have a known likelihood.
 
@@ -67,6 +64,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             continue
         try:
             block = block_graph(model, _without_means(model, block_of(model, rv)))
+            _refuse_mixtures(block)
             evidences.append(_of_block(block))
             gone.update([*block.names, *(y.name for y in block.observed)])
         except NotConjugateError as error:
@@ -83,21 +81,12 @@ def collapse_model(model: pm.Model) -> Collapsed:
     return Collapsed(evidences, rest)
 
 
-def collapse_process(model: pm.Model, gp: Any, parts: list[RowsOfData]) -> Collapsed:
+def collapse_process(
+    model: pm.Model, gp: Any, parts: list[RowsOfData], coregion: Any | None = None
+) -> Collapsed:
     """A SkewGP under data of one kind or of several, and the priors of what it needs."""
-    n_functions = {part.n_functions for part in parts}
-    if len(n_functions) > 1:
-        raise ValueError(
-            f"data of several kinds must be about one number of functions, got {n_functions}."
-        )
-    sun = process_at(gp, [part.X for part in parts], 0.0, n_functions.pop())
-    if any(part.A is not None for part in parts):
-        sun = _predictor(sun, _block_diagonal([_design(part) for part in parts]))
-    columns = zip(*((x.lower, x.upper, x.value) for x in parts), strict=True)
-    lower, upper, value = (_joined(list(column)) for column in columns)
-    log_constant = sum(part.log_constant for part in parts)
-    rows = _Rows(_joint_noise([part.S for part in parts]), lower, upper, value, log_constant)
-    terms = _terms(sun, rows)
+    sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
+    terms = _terms(*rows_of_parts(sun, parts))
     used = set(ancestors(list(terms)))
     rest = [rv for rv in model.free_RVs if rv in used]
     others = set(model.basic_RVs).difference(rest)
@@ -113,7 +102,7 @@ def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
     sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
     labels = _checked(rv.name, model.rvs_to_values[rv], PROBIT)
     lower, upper, noise = label_intervals(labels)
-    return _terms(sun, _Rows(noise, lower, upper, _nowhere(lower), _zero()))
+    return _terms(sun, NoisyRows(noise, lower, upper, _nowhere(lower), _zero()))
 
 
 def _without_means(model: pm.Model, block: Block) -> Block:
@@ -122,6 +111,16 @@ def _without_means(model: pm.Model, block: Block) -> Block:
     means = [mean_and_spread(rv)[0] for rv in kept]
     above = set(ancestors(means)).difference(kept)
     return part_of(model, block, [rv for rv in block.members if rv not in above])
+
+
+def _refuse_mixtures(block: BlockGraph) -> None:
+    for y in block.observed:
+        if y.mixture is not None:
+            raise NotConjugateError(
+                f"{y.name} is a mixture of rows (Student-t or Laplace noise, lapses): with the "
+                "function integrated out it has no density in closed form. pm.sample draws from it "
+                "exactly, hyperparameters too."
+            )
 
 
 def _of_block(block: BlockGraph) -> EvidenceTerms:
@@ -133,18 +132,20 @@ def _of_block(block: BlockGraph) -> EvidenceTerms:
         same = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
         designs.append(same if y.A is None else y.A)
         offsets.append(y.a)
-    sun = _predictor(_sun(block.prior, block.n_latent), _joined(designs), _joined(offsets))
+    sun = predictor(_sun(block.prior, block.n_latent), joined(designs), joined(offsets))
     rows = [_rows_of(y) for y in block.observed]
-    lower, upper, value = (_joined([getattr(x, name) for x in rows]) for name in _Rows._fields[1:4])
+    lower, upper, value = (
+        joined([getattr(x, name) for x in rows]) for name in NoisyRows._fields[1:4]
+    )
     log_constant = sum(x.log_constant for x in rows)
-    S = _joint_noise([x.S for x in rows])
-    return _terms(sun, _Rows(S, lower, upper, value, log_constant))
+    S = joint_noise([x.S for x in rows])
+    return _terms(sun, NoisyRows(S, lower, upper, value, log_constant))
 
 
-def _rows_of(y: ObservedRows) -> _Rows:
+def _rows_of(y: ObservedRows) -> NoisyRows:
     value = _nowhere(y.lower) if y.value is None else y.value
     log_constant = _zero() if y.log_constant is None else y.log_constant
-    return _Rows(y.S, y.lower, y.upper, value, pt.cast(log_constant, "float64"))
+    return NoisyRows(y.S, y.lower, y.upper, value, pt.cast(log_constant, "float64"))
 
 
 def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
@@ -170,30 +171,6 @@ def _sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
     return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
 
 
-def _predictor(sun: SunParameters, A: Any, a: Any = 0.0) -> SunParameters:
-    """A f + a."""
-    return sun._replace(mu=a + A @ sun.mu, scale=A @ sun.scale @ A.T, cross_cov=A @ sun.cross_cov)
-
-
-def _design(part: RowsOfData) -> Any:
-    return pt.eye(part.value.shape[0], dtype="float64") if part.A is None else part.A
-
-
-def _joint_noise(parts: list[Any]) -> Any:
-    """Variances where all rows have noise of their own, else the covariance of all."""
-    if all(S.type.ndim == 1 for S in parts):
-        return _joined(parts)
-    return _block_diagonal([S if S.type.ndim == 2 else pt.diag(S) for S in parts])
-
-
-def _block_diagonal(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else pt.linalg.block_diag(*parts)
-
-
-def _joined(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else pt.concatenate(parts)
-
-
 def _nowhere(like: Any) -> Any:
     """The value of rows that are intervals."""
     return pt.full_like(like, pt.constant(float("nan"), dtype="float64"), dtype="float64")
@@ -203,10 +180,11 @@ def _zero() -> Any:
     return pt.constant(0.0, dtype="float64")
 
 
-def _terms(sun: SunParameters, rows: _Rows) -> EvidenceTerms:
+def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
     lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
     truncation = sun.truncation
-    own = rows.S if rows.S.type.ndim == 1 else pt.zeros_like(rows.S[:, 0])
+    apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
+    own = rows.S if apart else pt.zeros_like(rows.value)
     return EvidenceTerms(
         lower,
         upper,

@@ -1,53 +1,63 @@
 """Data under a likelihood of `pymc_skewgp.likelihoods` as rows, for graphs.
 
 The rows are computed in NumPy and go into graphs as arrays; what is a random variable of the
-likelihood, its noise or its cut-points, enters the graph.
+likelihood enters the graph: its noise, what limits or correlations of the noise depend on.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 
+from pymc_skewgp._model.gp.values import ValuesAt
+from pymc_skewgp._observations.arguments import as_derivative
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._validation import FloatArray
 
-# Parameters of likelihoods that may be random.
-_LEARNT = ("sigma", "cutpoints")
+# Parameters that limits, or correlations of the noise, are an affine function of.
+_LIMITS = ("cutpoints", "lower", "upper", "threshold")
+_CORRELATION = "rho"
+_LEARNT = ("sigma", _CORRELATION, *_LIMITS)
+# Numbers that stand for random ones: a step away from them must be allowed too.
+_CORRELATED = 0.5
 Arrays = tuple[NDArray[Any], ...]
 
 
 class RowsOfData(NamedTuple):
-    """Rows v = A f + e, e ~ N(0, S), as graphs, f being K functions at the rows of X.
+    """Rows v = A f + e, e ~ N(0, S), as graphs, f being values of K functions at the rows of X.
 
     Attributes
     ----------
-    X : TensorVariable, shape (n, d)
+    values : ValuesAt
+        X and K.
     A : TensorVariable, shape (m, n K), or None
         None for the identity.
     S : TensorVariable, shape (m,) or (m, m)
     lower, upper, value : TensorVariable, shape (m,)
         See `Observations`.
     log_constant : TensorVariable, shape ()
-    n_functions : int
-        K.
+        Minus infinity where parameters or data are impossible.
+    relative : bool
+        Whether S is in units of the prior variances of the values.
     """
 
-    X: Any
+    values: ValuesAt
     A: Any
     S: Any
     lower: Any
     upper: Any
     value: Any
     log_constant: Any
-    n_functions: int
+    relative: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +85,11 @@ class KnownData:
         return self.part(np.arange(self.X.shape[0]))
 
     @property
+    def n_functions(self) -> int:
+        """K."""
+        return self.likelihood.n_functions(self.y)
+
+    @property
     def strata(self) -> NDArray[Any] | None:
         """What parts of the data should have equal shares of, shape (n,).
 
@@ -82,10 +97,9 @@ class KnownData:
         likelihood are one a row.
         """
         values = [getattr(self.likelihood, field.name) for field in _fields(self.likelihood)]
-        values += self.random.values()
         n = self.X.shape[0]
-        by_row = any(np.ndim(x) == 1 and len(x) == n for x in values if isinstance(x, np.ndarray))
-        by_row |= any(getattr(x, "ndim", 0) for name, x in self.random.items() if name == "sigma")
+        by_row = any(x.ndim and len(x) == n for x in values if isinstance(x, np.ndarray))
+        by_row |= any(x.ndim for name, x in self.random.items() if name != "cutpoints")
         if self.likelihood.y_dim != "obs_id" or len(self.y) != n or by_row:
             return None
         if self.y.ndim == 1 and self.y.dtype.kind in "iub":
@@ -99,69 +113,142 @@ class KnownData:
         whole = chosen.size == self.X.shape[0]
         y = self.y if whole else self.y[chosen]
         found = self.likelihood.observations(y, chosen.size)
-        n_values = chosen.size * self.likelihood.n_functions(y)
+        slopes = {name: self._slopes(found, y, chosen.size, name) for name in self._affine}
+        lower, upper = found.lower - found.a, found.upper - found.a
+        for name in self._affine:
+            if name != _CORRELATION:  # limits at 0
+                at = np.ravel(getattr(self.likelihood, name))
+                lower, upper = lower - slopes[name][0] @ at, upper - slopes[name][1] @ at
         arrays = [
             self.X[chosen],
-            found.lower - found.a,
-            found.upper - found.a,
+            lower,
+            upper,
             found.value - found.a,
             _dense(found.S),
             np.asarray(found.log_constant, dtype=np.float64),
         ]
         if found.A is not None:
-            arrays.append(_dense_design(found, n_values))
-        return (*arrays, y) if "cutpoints" in self.random else tuple(arrays)
+            arrays.append(_dense_design(found, chosen.size * self.n_functions))
+        return (*arrays, *(slope for pair in slopes.values() for slope in pair))
+
+    def symbols(self) -> list[Any]:
+        """Variables for `arrays`."""
+        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.arrays]
+        inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
+        return inputs
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
-        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.arrays]
-        inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
-        x, lower, upper, value, S, log_constant, *others = inputs
-        if "sigma" in self.random:
-            sigma = pt.cast(self.random["sigma"], "float64")
-            if self.likelihood.sigma_of_points_only:
+        inputs = self.symbols()
+        return inputs, self.rows_of(inputs, self.random)
+
+    def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
+        """Graphs of the rows, from what `arrays` are and from the random parameters."""
+        X, lower, upper, value, S, log_constant, *others = inputs
+        known = self.likelihood
+        n_slopes = 2 * len(self._affine) - (_CORRELATION in self._affine)
+        A = others[0] if len(others) > n_slopes else None
+        slopes = iter(others[len(others) - n_slopes :])
+        possible: list[Any] = []
+        for name in self._affine:
+            by = pt.atleast_1d(pt.cast(random[name], "float64"))
+            if name == _CORRELATION:
+                S = S + next(slopes) * by[0]
+                possible.append(pt.lt(pt.abs(by[0]), 1.0))
+            else:
+                lower, upper = lower + next(slopes) @ by, upper + next(slopes) @ by
+        if "sigma" in random:
+            sigma = pt.cast(random["sigma"], "float64")
+            possible.append(pt.all(pt.gt(sigma, 0.0)))
+            if known.sigma_of_points_only:
                 sigma = pt.switch(pt.isnan(value), np.float64(1.0), sigma)
             S = _times_variance(S, sigma)
-        if "cutpoints" in self.random:
-            lower, upper = _between(pt.cast(self.random["cutpoints"], "float64"), others.pop())
-        A = others[0] if others else None
-        k = self.likelihood.n_functions(self.y)
-        return inputs, RowsOfData(x, A, S, lower, upper, value, log_constant, k)
+        if "threshold" in random:
+            possible.append(pt.ge(random["threshold"], 0.0))
+        if "lower" in random or "upper" in random:  # a value that is seen is within them
+            possible.append(pt.all(~pt.or_(pt.lt(value, lower), pt.gt(value, upper))))
+        if possible:
+            log_constant = pt.switch(pt.all(pt.stack(possible)), log_constant, -np.float64(np.inf))
+        values = ValuesAt(X, self.n_functions, known.derivative, known.relative_noise)
+        return RowsOfData(values, A, S, lower, upper, value, log_constant, known.relative_noise)
+
+    @property
+    def _affine(self) -> list[str]:
+        return [name for name in self.random if name != "sigma"]
+
+    def _slopes(self, found: Observations, y: Data, n: int, name: str) -> Arrays:
+        """Derivatives of the limits, or of S, in a parameter: differences, as they are affine."""
+        here = getattr(self.likelihood, name)
+        if name == _CORRELATION:
+            other = _replaced(self.likelihood, {name: _CORRELATED}).observations(y, n)
+            return ((_dense(other.S) - _dense(found.S)) / (_CORRELATED - here),)
+        size = np.size(here)
+        slopes = np.zeros((2, found.n_rows, size))
+        # Away from the other limit, and from the data.
+        step = -1.0 if name == "lower" else 1.0
+        for j in range(size):
+            moved = np.ravel(here) + step * (np.arange(size) == j)
+            known = _replaced(self.likelihood, {name: moved.reshape(np.shape(here))})
+            other = known.observations(y, n)
+            for k, (old, new) in enumerate(
+                ((found.lower, other.lower), (found.upper, other.upper))
+            ):
+                finite = np.isfinite(old)
+                slopes[k, finite, j] = (new[finite] - old[finite]) / step
+        return tuple(slopes)
 
 
-def known_data(X: FloatArray, y: ArrayLike, likelihood: Any) -> KnownData:
+def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
     """Check data under a likelihood, some of whose parameters may be random variables.
 
     Raises
     ------
     TypeError, ValueError
-        What is no likelihood, or none that hyperparameters are learnt under, data that do not fit,
-        random parameters other than noise and cut-points.
+        What is no likelihood, data that do not fit, random parameters that cannot be learnt.
     """
     likelihood = as_likelihood(likelihood)
-    if likelihood.relative_noise or likelihood.derivative is not None:
+    as_derivative(likelihood.derivative, X.shape[1])
+    if isinstance(likelihood, SiteLikelihood):
         raise ValueError(
-            f"hyperparameters are not learnt under {type(likelihood).__name__}: leave it out here, "
-            "and give it to SkewGP.posterior."
+            f"hyperparameters are not learnt under {type(likelihood).__name__} here: compare the "
+            "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
+            "an observed variable of a model, with f from gp.prior, and use pm.sample."
         )
     random = {
         field.name: getattr(likelihood, field.name)
         for field in _fields(likelihood)
         if isinstance(getattr(likelihood, field.name), Variable)
     }
-    known = _with_numbers(likelihood, random)
+    known = _with_numbers(likelihood, random, y)
     data = known.as_data(y, X.shape[0])
+    if known.has_data:
+        _refuse_unknown_censoring(likelihood, random, data)
     if isinstance(known, MultinomialProbit):  # a part of the data may lack a class
         known = replace(known, n_classes=known.n_functions(data))
     return KnownData(X, data, known, random)
+
+
+def _refuse_unknown_censoring(likelihood: Any, random: Mapping[str, Any], y: Data) -> None:
+    for name, censored in (("lower", np.isneginf), ("upper", np.isposinf)):
+        if name in random and not censored(y).any():
+            sign = "-" if name == "lower" else ""
+            raise ValueError(
+                f"{name} of {type(likelihood).__name__} is a random variable, so that no y can "
+                f"equal it: mark values that are censored there by {sign}np.inf in y. There are "
+                "none."
+            )
 
 
 def _fields(likelihood: Any) -> Any:
     return fields(likelihood)
 
 
-def _with_numbers(likelihood: Likelihood, random: dict[str, Any]) -> Likelihood:
-    """`likelihood` with noise 1 and any cut-points in place of random ones."""
+def _replaced(likelihood: Any, values: dict[str, Any]) -> Any:
+    return replace(likelihood, **values)
+
+
+def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Likelihood:
+    """`likelihood` with numbers that would do in place of random ones."""
     stand_in: dict[str, Any] = {}
     for name, variable in random.items():
         if name not in _LEARNT:
@@ -169,17 +256,32 @@ def _with_numbers(likelihood: Likelihood, random: dict[str, Any]) -> Likelihood:
                 f"{name} of {type(likelihood).__name__} is a random variable, which is not learnt "
                 "from data here: give a number."
             )
-        stand_in[name] = 1.0
-        if name == "cutpoints":
+        stand_in[name] = {"sigma": 1.0, "threshold": 1.0, _CORRELATION: 0.0}.get(name, 0.0)
+        if name in ("lower", "upper"):
+            stand_in[name] = _beyond(likelihood, random, y, name)
+        if name in ("cutpoints", "lower", "upper") and (name == "cutpoints" or variable.type.ndim):
             count = variable.type.shape[0] if variable.type.ndim == 1 else None
             if count is None:
                 raise ValueError(
-                    "cutpoints must be a vector whose length is known, as in pm.Normal(..., "
+                    f"{name} must be a vector whose length is known, as in pm.Normal(..., "
                     f"shape=2); got a variable of shape {variable.type.shape}."
                 )
-            stand_in[name] = np.arange(float(count))
-    changed: Any = likelihood
-    return replace(changed, **stand_in) if stand_in else likelihood
+            steps = 2.0 * np.arange(float(count)) if name == "cutpoints" else np.zeros(count)
+            stand_in[name] = stand_in[name] + steps
+    return _replaced(likelihood, stand_in) if stand_in else likelihood
+
+
+def _beyond(likelihood: Any, random: dict[str, Any], y: Any, name: str) -> float:
+    """A lower limit below all data and numbers, or an upper one above them."""
+    other = {"lower": "upper", "upper": "lower"}[name]
+    numbers = [np.zeros(1)]
+    if other not in random and getattr(likelihood, other) is not None:
+        numbers.append(np.ravel(getattr(likelihood, other)))
+    if y is not None:
+        numbers.append(np.ravel(np.asarray(y, dtype=np.float64)))
+    known = np.concatenate(numbers)
+    largest = float(np.abs(known[np.isfinite(known)]).max()) + 2.0
+    return -largest if name == "lower" else largest
 
 
 def _dense(matrix: Any) -> FloatArray:
@@ -198,10 +300,3 @@ def _times_variance(noise: Any, sigma: Any) -> Any:
     if noise.type.ndim == 1 or sigma.type.ndim == 0:
         return noise * pt.sqr(sigma)
     return noise * sigma[:, None] * sigma
-
-
-def _between(cutpoints: Any, codes: Any) -> tuple[Any, Any]:
-    """Cut-points below and above each category."""
-    end = pt.constant(np.array([np.inf]))
-    edges = pt.concatenate([-end, cutpoints, end])
-    return edges[codes], edges[codes + 1]

@@ -106,8 +106,9 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
     found = recognised(model, other)
     if found is not None:
         if outside_predictor(found.rows, rv):
+            what = "noise, lapses" if found.rows.mixture else "noise"
             raise NotConjugateError(
-                f"the noise or the limits of {other.name} depend on {rv.name}.", otherwise
+                f"the {what} or the limits of {other.name} depend on {rv.name}.", otherwise
             )
         operation = why_not_affine(found.rows.predictor, [rv])
         if operation is not None:
@@ -161,7 +162,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
 
 def outside_predictor(rows: RowGraphs, rv: Any) -> bool:
     """Whether a variable enters the noise or the limits of rows."""
-    rest = [x for x in rows if x is not None and x is not rows.predictor]
+    rest = [x for x in rows.graphs if x is not rows.predictor]
     return uses_values(rest, rv, [])
 
 

@@ -1,34 +1,43 @@
-"""The log marginal likelihood of interval data as one PyTensor Op, gradient included."""
+"""The log marginal likelihood of points and intervals as one PyTensor Op, gradient included."""
 
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 from scipy.linalg.lapack import dpotrf
 
+from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import JITTER_LADDER, symmetric
 from pymc_skewgp._gaussian.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
 from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
+from pymc_skewgp._observations.noise import add_noise
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
 from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray, as_count
 
 
 class LogEvidence(ValueWithDerivatives):
-    r"""Log probability that a unified skew-normal vector plus unit noise lies in a rectangle.
+    r"""Log density of what is known of a unified skew-normal vector with noise: points, intervals.
 
-    .. math:: \log P(l < f + e < h), \qquad f \sim \mathrm{SUN}, \quad e \sim N(0, I)
+    .. math:: \log p(v_P = y) + \log P(l < v_I < h \mid v_P = y), \qquad v = f + e, \quad
+        f \sim \mathrm{SUN}, \quad e \sim N(0, S)
 
-    Inputs lower (n,), upper (n,), mu (n,), scale (n, n), cross_cov (n, s), truncation (s,),
-    latent_cov (s, s); outputs the value and its derivatives in each: see `log_evidence`. The same
-    could be written as a graph around `MvnLogProb`, with a Cholesky factorisation for the prior's
-    validity; but numba takes a quarter of a minute to compile that and its gradient the first time.
+    Inputs lower (n,), upper (n,), value (n,), which is NaN at intervals, noise (n,) or (n, n), mu
+    (n,), scale (n, n), cross_cov (n, s), truncation (s,), latent_cov (s, s); outputs the value and
+    its derivatives in each: see `log_evidence`. The same could be written as a graph around
+    `MvnLogProb`, with a Cholesky factorisation for the prior's validity; but numba takes a quarter
+    of a minute to compile that and its gradient the first time.
 
     Parameters
     ----------
     method : {"twisted", "ep"}
     n_draws : int, default 256
         As for `MvnLogProb`.
+    shared_noise : bool, default False
+        Whether the noise is a covariance, (n, n), in place of variances.
 
     Raises
     ------
@@ -41,21 +50,31 @@ class LogEvidence(ValueWithDerivatives):
     >>> from pymc_skewgp._model.ops.log_evidence import LogEvidence
     >>> nothing = np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
     >>> limits = np.array([0.0, -np.inf]), np.array([np.inf, 0.0])
-    >>> value, *gradient = LogEvidence()(*limits, np.zeros(2), np.eye(2), *nothing)
+    >>> rows = *limits, np.full(2, np.nan), np.ones(2)
+    >>> value, *gradient = LogEvidence()(*rows, np.zeros(2), np.eye(2), *nothing)
     >>> print(f"{value.eval():.4f}")  # log 1/4
     -1.3863
     """
 
     quantity = "marginal likelihood"
-    __props__ = ("method", "n_draws")
-    input_names = ("lower", "upper", *SunParameters._fields)
-    gufunc_signature = "(n),(n),(n),(n,n),(n,s),(s),(s,s)->(),(n),(n),(n),(n,n),(n,s),(s),(s,s)"
+    __props__ = ("method", "n_draws", "shared_noise")
+    input_names = ("lower", "upper", "value", "noise", *SunParameters._fields)
 
-    def __init__(self, method: LogProbMethod = "twisted", n_draws: int = 256) -> None:
+    def __init__(
+        self, method: LogProbMethod = "twisted", n_draws: int = 256, shared_noise: bool = False
+    ) -> None:
         if method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
         self.method = method
         self.n_draws = as_count("n_draws", n_draws)
+        self.shared_noise = shared_noise
+
+    @property
+    def gufunc_signature(self) -> str:  # type: ignore[override]
+        """Core dimensions."""
+        noise = "(n,n)" if self.shared_noise else "(n)"
+        inputs = f"(n),(n),(n),{noise},(n),(n,n),(n,s),(s),(s,s)"
+        return f"{inputs}->(),{inputs}"
 
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
         """`log_evidence` with the options of this Op."""
@@ -63,22 +82,23 @@ class LogEvidence(ValueWithDerivatives):
 
 
 def log_evidence(
-    method: LogProbMethod, n_draws: int, lower: FloatArray, upper: FloatArray, *sun: FloatArray
+    method: LogProbMethod, n_draws: int, *inputs: FloatArray
 ) -> tuple[FloatArray, ...]:
-    r"""Log probability of a rectangle, and its derivatives in the arrays given.
+    r"""Log density of points and intervals, and its derivatives in the arrays given.
 
-    .. math:: \log P(x_0 > -\gamma, \; l - \mu < x_1 + e < h - \mu) - \log P(x_0 > -\gamma),
-        \qquad \mathrm{cov}(x_0, x_1 + e) =
-        \begin{pmatrix} \Gamma & C^\top \\ C & \Omega + I \end{pmatrix}
+    With :math:`x_0` the latent variable of the SUN and :math:`x_1 + e` the rows,
+
+    .. math:: \log p(x_0 > -\gamma, \; x_1 + e \text{ as known, less } \mu)
+        - \log P(x_0 > -\gamma), \qquad \mathrm{cov}(x_0, x_1 + e) =
+        \begin{pmatrix} \Gamma & C^\top \\ C & \Omega + S \end{pmatrix}
 
     Parameters
     ----------
     method, n_draws
         As for `log_prob_and_gradient`.
-    lower, upper : ndarray, shape (n,)
-        Limits, infinities allowed.
-    *sun : ndarray
-        The five of `SunParameters`.
+    *inputs : ndarray
+        Limits lower and upper, infinities allowed, shape (n,); value, NaN at intervals, shape (n,);
+        noise, shape (n,) or (n, n); and the five of `SunParameters`.
 
     Returns
     -------
@@ -86,43 +106,52 @@ def log_evidence(
         Value and derivatives; minus infinity and zeros where a parameter is not a number or the
         prior's covariance not positive definite.
     """
+    lower, upper, value, noise, *sun = inputs
     parameters = SunParameters(*sun)
-    s = parameters.truncation.size
-    nothing = tuple(np.zeros_like(x) for x in (lower, upper, *sun))
+    mu, s = parameters.mu, parameters.truncation.size
+    nothing = (np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs))
     finite = (x for x in parameters if x is not parameters.truncation)
-    if not all(np.isfinite(x).all() for x in finite):
-        return np.asarray(-np.inf), *nothing
+    if not all(np.isfinite(x).all() for x in (noise, *finite)):
+        return nothing
     cov = _joint(parameters)
     if not _is_covariance(cov):
-        return np.asarray(-np.inf), *nothing
-    cov[np.arange(s, len(cov)), np.arange(s, len(cov))] += 1.0
-    joint = log_prob_and_gradient(
-        np.concatenate([-parameters.truncation, lower - parameters.mu]),
-        np.concatenate([np.full(s, np.inf), upper - parameters.mu]),
+        return nothing
+    add_noise(cov[s:, s:], noise)
+    terms = EvidenceTerms(
+        np.concatenate([-parameters.truncation, lower - mu]),
+        np.concatenate([np.full(s, np.inf), upper - mu]),
+        np.concatenate([np.full(s, np.nan), value - mu]),
         cov,
-        method=method,
-        n_draws=n_draws,
-    )
-    prior = log_prob_and_gradient(
+        np.zeros(len(cov)),
         -parameters.truncation,
-        np.inf,
+        np.full(s, np.inf),
         parameters.latent_cov,
-        method=method,
-        n_draws=n_draws,
     )
-    if not np.isfinite(joint.value) or not np.isfinite(prior.value):
-        return np.asarray(-np.inf), *nothing
+    options: dict[str, Any] = {"method": method, "n_draws": n_draws}
+    try:
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(len(cov)):
+            rows = Intervals(terms)
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # of values that are no numbers
+        return nothing
+    joint = log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
+    prior = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
+    found = rows.log_density + joint.value - prior.value
+    if not np.isfinite(found):
+        return nothing
+    own = rows.pull_back(joint.lower, joint.upper, joint.cov)
+    of_rows = own.cov[s:, s:]
     derivatives = (
-        joint.lower[s:],
-        joint.upper[s:],
-        -(joint.lower[s:] + joint.upper[s:]),
-        joint.cov[s:, s:],
-        2.0 * joint.cov[s:, :s],
-        prior.lower - joint.lower[:s],
-        joint.cov[:s, :s] - prior.cov,
+        own.lower[s:],
+        own.upper[s:],
+        own.value[s:],
+        of_rows.diagonal() if noise.ndim == 1 else of_rows.copy(),
+        -(own.lower[s:] + own.upper[s:] + own.value[s:]),
+        of_rows,
+        2.0 * own.cov[s:, :s],
+        prior.lower - own.lower[:s],
+        own.cov[:s, :s] - prior.cov,
     )
-    value = np.asarray(joint.value - prior.value)
-    return value, *(np.ascontiguousarray(x) for x in derivatives)
+    return np.asarray(found), *(np.ascontiguousarray(x) for x in derivatives)
 
 
 def _joint(sun: SunParameters) -> FloatArray:
@@ -149,10 +178,12 @@ def pt_log_evidence(
     upper: Any,
     sun: SunParameters,
     *,
+    value: Any = None,
+    noise: Any = None,
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
 ) -> TensorVariable:
-    """Log probability that a unified skew-normal vector plus unit noise lies in a rectangle.
+    """Log density of what is known of a unified skew-normal vector with noise.
 
     Parameters
     ----------
@@ -160,6 +191,10 @@ def pt_log_evidence(
         Limits, infinities allowed.
     sun : SunParameters
         Graphs of the parameters, each with batch dimensions or without.
+    value : tensor_variable, shape (..., n), optional
+        What the rows are that are points; NaN at intervals. Default: all are intervals.
+    noise : tensor_variable, shape (n,) or (n, n), optional
+        Variances, or the covariance. Default 1.
     method : {"twisted", "ep"}
     n_draws : int, default 256
         As for `pt_mvn_logcdf`.
@@ -170,4 +205,10 @@ def pt_log_evidence(
         Minus infinity, with gradient 0, where a parameter is not a number or the prior's covariance
         is not positive definite.
     """
-    return with_batches(LogEvidence(method, n_draws), lower, upper, *sun)
+    if value is None:
+        value = pt.full_like(lower, np.float64(np.nan), dtype="float64")
+    if noise is None:
+        noise = pt.ones_like(lower, dtype="float64")
+    shared = noise.type.ndim == 2 and lower.type.ndim == 1
+    op = LogEvidence(method, n_draws, shared)
+    return with_batches(op, lower, upper, value, noise, *sun)

@@ -40,10 +40,9 @@ class ValueWithDerivatives(Op):
             # imports the implementation for numba ran there, not here.
             importlib.import_module(f"{type(self).__module__}_numba")
 
-    @classmethod
-    def input_dims(cls) -> list[list[str]]:
+    def input_dims(self) -> list[list[str]]:
         """Names of the core dimensions of each input."""
-        inputs = cls.gufunc_signature.split("->")[0]
+        inputs = self.gufunc_signature.split("->")[0]
         return [re.findall(r"\w+", group) for group in re.findall(r"\((.*?)\)", inputs)]
 
     def make_node(self, *inputs: Any) -> Apply:

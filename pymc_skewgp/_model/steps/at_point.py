@@ -12,7 +12,7 @@ from pytensor.graph.traversal import graph_inputs
 from scipy.linalg import block_diag
 from scipy.sparse import csr_array, vstack
 
-from pymc_skewgp._mcmc.augmentation import ConjugateModel
+from pymc_skewgp._mcmc.model import ConjugateModel, Placed
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.observations import Observations, as_matrix
@@ -51,6 +51,9 @@ class LatentAtPoint:
         outputs = list(latent.prior)
         for y in latent.observed:
             outputs += [y.values, *y.graphs]
+        self._mixtures = [
+            (y.mixture and y.mixture.kind, len(y.parameters)) for y in latent.observed
+        ]
         used = set(graph_inputs(outputs))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
@@ -114,13 +117,18 @@ class LatentAtPoint:
         )
         prior = SunParameters(*(next(results) for _ in SunParameters._fields))
         size = prior.mu.size
-        blocks = [
-            self._block(results, size, name, check, has)
-            for (name, check), has in zip(self._checks, self._has, strict=True)
-        ]
-        if len(blocks) == 1:
-            return ConjugateModel(prior, blocks[0])
-        return ConjugateModel(prior, _joined(blocks, size))
+        blocks: list[Observations] = []
+        mixtures, start = [], 0
+        each = zip(self._checks, self._has, self._mixtures, strict=True)
+        for (name, check), has, (kind, n_parameters) in each:
+            blocks.append(self._block(results, size, name, check, has))
+            stop = start + blocks[-1].n_rows
+            if kind is not None:
+                mixture = kind(*(next(results) for _ in range(n_parameters)))
+                mixtures.append(Placed(mixture, slice(start, stop)))
+            start = stop
+        observed = blocks[0] if len(blocks) == 1 else _joined(blocks, size)
+        return ConjugateModel(prior, observed, tuple(mixtures))
 
     def _block(
         self,

@@ -15,6 +15,7 @@ from pymc_skewgp._mcmc.moves import Move
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.steps.at_point import LatentAtPoint, with_values
 from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
+from pymc_skewgp._model.steps.likelihood_parameters import LikelihoodParameters
 from pymc_skewgp._validation import FloatArray
 
 Point = dict[str, NDArray[Any]]
@@ -55,7 +56,7 @@ class BlockMove:
     name : str
         Of the members, for messages.
     moved : list of str
-        Names of the hyperparameters.
+        Names of the hyperparameters, those of the likelihood among them.
     """
 
     def __init__(
@@ -69,9 +70,12 @@ class BlockMove:
         self._values = [value.name for value in block.values]
         self._latent = LatentAtPoint(model, block, compile_kwargs)
         self._hyperparameters = Hyperparameters(model, block, self._latent, compile_kwargs)
-        self.moved = [model.values_to_rvs[value].name for value in block.hyperparameters]
+        self._parameters = LikelihoodParameters(model, block, compile_kwargs)
+        self.moved = [model.values_to_rvs[value].name for value in block.moved]
+        mixed = any(y.mixture is not None for y in block.observed)
+        fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
         self._sampler = ConjugateSampler(
-            kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=self._latent.fixed
+            kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=fixed
         )
         self._state: ConjugateState | None = None
         self._seen: list[NDArray[Any]] = []
@@ -84,6 +88,7 @@ class BlockMove:
         """Begin a chain: nothing of the one before is left, and data are read anew."""
         self._latent.forget()
         self._sampler.forget()
+        self._parameters.forget()
         self._state = None
 
     def step(
@@ -106,13 +111,14 @@ class BlockMove:
         point : dict
         info : ConjugateInfo
         """
+        point = self._parameters.step(point, rng, tune=tune)
         f, hyperparameters = self._vector(point), None
         state, inputs = self._state, self._latent.inputs(point)
         if state is None:
             state = conjugate.init(f)
         elif not np.array_equal(f, state.f):
             state = conjugate.init(f, state.theta)
-        if self.moved:
+        if self._hyperparameters.names:
             hyperparameters = self._hyperparameters.move(point, tune=tune)
             state = state._replace(theta=self._hyperparameters.state(point, state.theta))
         if state.model is not None and all(map(np.array_equal, inputs, self._seen)):

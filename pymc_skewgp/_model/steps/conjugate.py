@@ -42,8 +42,8 @@ class ConjugateStep(SUNStep):
     all of whose children are observed with a likelihood of rows: `BernoulliProbit`,
     ``pm.Bernoulli`` or ``pm.Binomial`` with ``p=pm.math.invprobit(eta)``, ``pm.OrderedProbit``,
     ``pm.Normal``, ``pm.MvNormal``, ``pm.Censored(pm.Normal.dist(...))``, `IntervalNormal`,
-    `PreferenceProbit`, `ChoiceProbit`, `MultinomialProbit`, with predictors affine in f. With it
-    go
+    `PreferenceProbit`, `ChoiceProbit`, `MultinomialProbit`, with predictors affine in f; or with
+    one of rows given indicators (below). With it go
 
     * all ``pm.Normal``, ``pm.MvNormal`` and ``pm.ZeroSumNormal`` variables that nothing else than
       such predictors, or the means of other variables of the block, depends on;
@@ -57,6 +57,13 @@ class ConjugateStep(SUNStep):
     \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call
     surrogate data, and the noisy predictor behind it stays as it is; where cut-points move, it
     keeps its place between them.
+
+    Observations of ``pm.StudentT`` (also censored), ``pm.Laplace``, ``pm.AsymmetricLaplace``, and
+    ``pm.Bernoulli`` or ``pm.Binomial`` with ``p = a + b * pm.math.invprobit(eta)`` (labels that are
+    flipped, guesses, lapses) are rows given indicators: the variance of each value, or whether
+    a label says anything. A step draws these given f first, so its draws depend on each other.
+    Parameters of the noise and rates of lapses move given f as well, by slices, with the
+    indicators integrated out.
 
     Where f has other children (another likelihood, a potential, masked labels), a line of PyMC's
     log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
@@ -113,6 +120,8 @@ class ConjugateStep(SUNStep):
        cumulative-link generalized linear models, doi:10.1007/BF00162520.
     .. [4] I. Murray & R. P. Adams (2010), Slice sampling covariance hyperparameters of latent
        Gaussian models, arXiv:1006.0868.
+    .. [5] J. Geweke (1993), Bayesian treatment of the independent Student-t linear model,
+       doi:10.1002/jae.3950080504.
 
     Examples
     --------

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from pymc.pytensorf import compile
 from pytensor.graph.traversal import ancestors, graph_inputs
 
-from pymc_skewgp._mcmc import collapsed_slices
-from pymc_skewgp._mcmc.augmentation import ConjugateModel
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove, SliceState
+from pymc_skewgp._mcmc import slices
+from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.slices import SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.steps.at_point import LatentAtPoint, with_values
@@ -66,7 +67,7 @@ class Hyperparameters:
         """Their values at a point, with what was learnt until the last one."""
         values = np.concatenate([np.ravel(point[name]) for name in self.names]).astype(float)
         if last is None:
-            return collapsed_slices.init(values)
+            return slices.init(values)
         return last._replace(values=values)
 
     def move(self, point: Point, *, tune: bool) -> HyperparameterMove:

@@ -168,14 +168,17 @@ def _chosen_blocks(model: pm.Model, values: list[Any], *, collapse: bool) -> lis
         if any(rv in block.members for rv in rvs):
             found.append(block_graph(model, part_of(model, block, rvs)))
     names = {name for graph in found for name in graph.names}
-    known = {value for graph in found for value in graph.hyperparameters}
+    known = {value for graph in found for value in graph.moved}
     for rv, value in zip(rvs, values, strict=True):
         if rv.name not in names and value not in known:
             _refuse(model, rv)
     if collapse:
         return found
     return [
-        graph._replace(hyperparameters=[x for x in graph.hyperparameters if x in values])
+        graph._replace(
+            hyperparameters=[x for x in graph.hyperparameters if x in values],
+            likelihood_parameters=[x for x in graph.likelihood_parameters if x in values],
+        )
         for graph in found
     ]
 

@@ -62,11 +62,6 @@ REFUSED = {
         "y, which depends on f, is Bernoulli without the probit link",
         OTHERWISE,
     ),
-    "constant times": (
-        lambda f: pm.Bernoulli("y", p=0.4 * pt.erfc(f), observed=Y[:6]),
-        "without the probit link",
-        OTHERWISE,
-    ),
     "Poisson": (
         lambda f: pm.Poisson("y", pt.exp(f), observed=Y[:6]),
         f"y, which depends on f, is Poisson; {KNOWN}",

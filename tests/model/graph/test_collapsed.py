@@ -2,7 +2,9 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pytensor.graph.traversal import graph_inputs
 
 import pymc_skewgp as sg
 from pymc_skewgp._model.graph.collapsed import collapse_model
@@ -28,6 +30,17 @@ def test_a_product_of_two_functions_is_refused():
         sg.BernoulliProbit("y", first * second, observed=Y)
     with pytest.raises(ValueError, match="data depend on f1 and f2 together"):
         collapse_model(model)
+
+
+def test_choices_and_classes():
+    """The graph of their rows has the shape of f in it, and no more of f than that."""
+    with pm.Model() as model:
+        f, g = (process(pm.Gamma(f"ls_{name}", 2, 1)).prior(name, X) for name in "fg")
+        sg.ChoiceProbit("y", f[np.array([[0, 3, 5], [7, 2, 1]])], observed=[1, 0])
+        sg.MultinomialProbit("z", pt.stack([f, g], axis=1), observed=Y)
+    (evidence,) = collapse_model(model).evidences
+    free = {model.rvs_to_values[model[name]] for name in ("ls_f", "ls_g")}
+    assert set(graph_inputs(list(evidence))).intersection(model.value_vars) == free
 
 
 def test_two_functions_with_labels_of_their_own():

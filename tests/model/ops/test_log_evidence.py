@@ -1,4 +1,4 @@
-"""The log marginal likelihood of intervals as an Op, against quadrature and finite differences."""
+"""The log marginal likelihood of rows as an Op, against quadrature and finite differences."""
 
 import numpy as np
 import pytensor
@@ -6,13 +6,14 @@ import pytensor.tensor as pt
 import pytest
 from oracles import brute_log_prob, finite_difference
 from pytensor.compile.mode import Mode
+from scipy import stats
 from scipy.special import log_ndtr
 
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters
 
 IN_PYTHON = Mode("py", None)
-NDIMS = (1, 1, 1, 2, 2, 1, 2)
+NDIMS = (1, 1, 1, 1, 1, 2, 2, 1, 2)
 # Two rows, one with two limits and one with one, of a vector with one latent variable.
 LIMITS = [np.array([-0.4, -np.inf]), np.array([1.1, 0.3])]
 SUN = SunParameters(
@@ -22,21 +23,47 @@ SUN = SunParameters(
     truncation=np.array([0.2]),
     latent_cov=np.array([[1.3]]),
 )
-CASE = [*LIMITS, *SUN]
+NOWHERE, NOISE = np.full(2, np.nan), np.array([1.0, 0.6])
+CASE = [*LIMITS, NOWHERE, NOISE, *SUN]
+# Three rows, of which the second is a point, and the noise of the first two is shared.
+SHARED = [
+    np.array([-0.4, np.nan, -np.inf]),
+    np.array([1.1, np.nan, 0.3]),
+    np.array([np.nan, 0.5, np.nan]),
+    np.array([[1.0, 0.3, 0.0], [0.3, 0.5, 0.0], [0.0, 0.0, 0.7]]),
+    np.array([0.3, 0.1, -0.2]),
+    np.array([[2.0, 0.5, 0.7], [0.5, 1.2, -0.3], [0.7, -0.3, 1.5]]),
+    np.array([[0.9], [0.2], [-0.4]]),
+    SUN.truncation,
+    SUN.latent_cov,
+]
 
 
-def exact(lower, upper, mu, scale, cross_cov, truncation, latent_cov):
-    """The definition, by quadrature in three dimensions and a closed form in one."""
-    cov = np.block([[latent_cov, cross_cov.T], [cross_cov, scale + np.eye(2)]])
+def exact(lower, upper, value, noise, mu, scale, cross_cov, truncation, latent_cov):
+    """The definition: a density by its formula, given that quadrature, a closed form in one."""
+    noise = np.diag(noise) if noise.ndim == 1 else noise
+    cov = np.block([[latent_cov, cross_cov.T], [cross_cov, scale + noise]])
     low = np.concatenate([-truncation, lower - mu])
     high = np.concatenate([[np.inf], upper - mu])
+    known = np.concatenate([[False], ~np.isnan(value)])
+    density = 0.0
+    if known.any():
+        own, across = cov[np.ix_(known, known)], cov[np.ix_(~known, known)]
+        residual = (value - mu)[known[1:]]
+        density = stats.multivariate_normal(cov=own).logpdf(residual)
+        shift = across @ np.linalg.solve(own, residual)
+        low, high = low[~known] - shift, high[~known] - shift
+        cov = cov[np.ix_(~known, ~known)] - across @ np.linalg.solve(own, across.T)
     prior = log_ndtr(truncation[0] / np.sqrt(latent_cov[0, 0]))
-    return brute_log_prob(low, high, cov) - prior
+    return density + brute_log_prob(low, high, cov) - prior
 
 
-def compiled(mode):
-    inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in NDIMS]
-    value = pt_log_evidence(*inputs[:2], SunParameters(*inputs[2:]), n_draws=4096)
+def compiled(mode, ndims=NDIMS):
+    inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in ndims]
+    lower, upper, value, noise, *sun = inputs
+    value = pt_log_evidence(
+        lower, upper, SunParameters(*sun), value=value, noise=noise, n_draws=4096
+    )
     return pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode=mode)
 
 
@@ -45,31 +72,58 @@ def function():
     return compiled(IN_PYTHON)
 
 
-def test_value_and_every_derivative(function):
-    value, *derivatives = function(*CASE)
+@pytest.fixture(scope="module")
+def of_shared():
+    return compiled(IN_PYTHON, [x.ndim for x in SHARED])
+
+
+def assert_exact(function, case):
+    value, *derivatives = function(*case)
     # Over random seeds of the points the standard deviations are below 5e-5 and 5e-4.
-    assert value == pytest.approx(exact(*CASE), abs=3e-4)
+    assert value == pytest.approx(exact(*case), abs=3e-4)
     for i, found in enumerate(derivatives):
-        finite = np.where(np.isfinite(CASE[i]), CASE[i], 0.0)
+        finite = np.where(np.isfinite(case[i]), case[i], 0.0)
 
         def of_one(x, i=i):
-            x = np.where(np.isfinite(CASE[i]), x, CASE[i])
+            x = np.where(np.isfinite(case[i]), x, case[i])
             # Matrices are read by their symmetric part, as the Op reads them.
-            x = 0.5 * (x + x.T) if i in (3, 6) else x
-            return exact(*CASE[:i], x, *CASE[i + 1 :])
+            x = 0.5 * (x + x.T) if x.ndim == 2 and i != 6 else x
+            return exact(*case[:i], x, *case[i + 1 :])
 
         np.testing.assert_allclose(found, finite_difference(of_one, finite), atol=3e-3)
 
 
-def test_numba_gives_the_same(function):
+def test_value_and_every_derivative(function):
+    assert_exact(function, CASE)
+
+
+def test_a_point_with_shared_noise(of_shared):
+    assert_exact(of_shared, SHARED)
+
+
+def test_numba_gives_the_same(function, of_shared):
     # The same NumPy code behind both.
-    for found, expected in zip(compiled("NUMBA")(*CASE), function(*CASE), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for python, case in ((function, CASE), (of_shared, SHARED)):
+        in_numba = compiled("NUMBA", [x.ndim for x in case])
+        for found, expected in zip(in_numba(*case), python(*case), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_points_alone_are_a_normal_density(of_shared):
+    nothing = np.zeros((3, 0)), np.zeros(0), np.zeros((0, 0))
+    y = np.array([0.4, 0.5, -1.0])
+    _, _, _, noise, mu, scale, *_ = SHARED
+    value, *gradient = of_shared(*SHARED[:2], y, noise, mu, scale, *nothing)
+    truth = stats.multivariate_normal(mu, scale + noise)
+    # Two factorisations of one matrix.
+    assert value == pytest.approx(truth.logpdf(y), abs=1e-12)
+    np.testing.assert_allclose(gradient[2], -np.linalg.solve(scale + noise, y - mu), atol=1e-12)
 
 
 def test_without_latent_variables_rows_may_be_independent(function):
     nothing = np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
-    value, *_ = function(*LIMITS, SUN.mu, np.diag([3.0, 8.0]), *nothing)
+    unit = NOWHERE, np.ones(2)
+    value, *_ = function(*LIMITS, *unit, SUN.mu, np.diag([3.0, 8.0]), *nothing)
     one = np.log(np.diff(np.exp(log_ndtr((np.array([-0.4, 1.1]) - 0.3) / 2.0))))[0]
     # In closed form, two rows.
     assert value == pytest.approx(one + log_ndtr(0.5 / 3.0), abs=1e-12)
@@ -80,11 +134,14 @@ def test_without_latent_variables_rows_may_be_independent(function):
     [
         (0, [1.2, -np.inf]),  # not below its partner
         (1, [np.nan, 0.3]),
-        (2, [np.inf, 0.0]),
-        (3, [[1.0, 1.5], [1.5, 1.0]]),  # a covariance with the noise only
-        (4, [[2.0], [0.0]]),  # its blocks are covariances, the whole is none
-        (5, [np.nan]),
-        (6, [[-1.0]]),
+        (2, [np.inf, np.nan]),
+        (3, [np.nan, 1.0]),
+        (3, [-9.0, 1.0]),
+        (4, [np.inf, 0.0]),
+        (5, [[1.0, 1.5], [1.5, 1.0]]),  # a covariance with the noise only
+        (6, [[2.0], [0.0]]),  # its blocks are covariances, the whole is none
+        (7, [np.nan]),
+        (8, [[-1.0]]),
     ],
 )
 def test_minus_infinity_without_gradient(at, change):
@@ -96,7 +153,9 @@ def test_minus_infinity_without_gradient(at, change):
 
 def test_batches_broadcast(function):
     lower = np.array([[-0.4, -np.inf], [0.0, 0.1]])
-    value = pt_log_evidence(pt.constant(lower), pt.constant(CASE[1]), map(pt.constant, SUN))
+    value = pt_log_evidence(
+        pt.constant(lower), pt.constant(CASE[1]), map(pt.constant, SUN), noise=pt.constant(NOISE)
+    )
     found = value.eval(mode=IN_PYTHON)
     for row, one in zip(lower, found, strict=True):
         # The same points and numbers: round-off only.
@@ -109,4 +168,4 @@ def test_unknown_options_are_refused():
     with pytest.raises(ValueError, match="n_draws must be at least 1"):
         LogEvidence(n_draws=0)
     with pytest.raises(ValueError, match="scale must have 2 dimension"):
-        LogEvidence()(*CASE[:3], CASE[2], *CASE[4:])
+        LogEvidence()(*CASE[:5], CASE[4], *CASE[6:])

@@ -32,6 +32,9 @@ LOG_SIGMA, LOG_THRESHOLD = (np.log(0.6), 0.3), (np.log(0.7), 0.4)
 LIMITS = (-0.5, 1.5)
 GROUP, LOG_TAU = np.array([0, 1, 0, 1, 1, 0]), (np.log(0.8), 0.4)
 SETS = np.array([[0, 1, 2], [3, 4, 5], [0, 2, 4], [1, 3, 5], [5, 0, 3]])
+# Of each function value four data, for what is known of noise and labels from many only.
+REPEATED = np.repeat(np.arange(N), 4)
+LOG_NU, EPS = (np.log(5.0), 0.3), (2.0, 6.0)
 CUTS, CUTS_SD = np.array([-0.8, 0.7]), 0.4
 
 
@@ -50,6 +53,8 @@ class Case(NamedTuple):
         Prior draws of the likelihood's variables, on the scale that they are sampled on.
     predictor : callable
         What the data are about.
+    n_steps : int
+        Of the chain: more where data and what is known of their noise follow each other slowly.
     """
 
     observe: Callable[[Any, Any], Any]
@@ -57,6 +62,7 @@ class Case(NamedTuple):
     data: Any
     theta: Callable[[int, np.random.Generator], dict[str, Any]] = lambda n, rng: {}
     predictor: Callable[[Any], Any] = lambda f: f
+    n_steps: int = 1500
 
 
 def noise(f, rng):
@@ -96,6 +102,43 @@ def simulate_values(f, theta, rng):
 
 def simulate_labels(f, theta, rng):
     return (f + noise(f, rng) > 0).astype(int)
+
+
+def repeated(f):
+    return f[..., REPEATED]
+
+
+def observe_student_t(f, data):
+    nu = pm.LogNormal("nu", *LOG_NU)
+    pm.StudentT("y", nu=nu, mu=f[REPEATED], sigma=sigma(), observed=data)
+
+
+def draw_student_t(n, rng):
+    return {**log_sigma(n, rng), "nu_log__": rng.normal(*LOG_NU, n)}
+
+
+def simulate_student_t(f, theta, rng):
+    nu, scale = (np.exp(theta[x])[..., None] for x in ("nu_log__", "sigma_log__"))
+    found = repeated(f)
+    return found + scale * noise(found, rng) / np.sqrt(rng.chisquare(nu, found.shape) / nu)
+
+
+def observe_flips(f, data):
+    eps = pm.Beta("eps", *EPS)
+    p = pm.math.invprobit(f[REPEATED])
+    pm.Bernoulli("y", p=eps + (1 - 2 * eps) * p, observed=data)
+
+
+def draw_flips(n, rng):
+    eps = rng.beta(*EPS, n)
+    return {"eps_logodds__": np.log(eps / (1 - eps))}
+
+
+def simulate_flips(f, theta, rng):
+    """Some labels are exchanged for the other one, more than half where eps is above .5."""
+    eps = 1 / (1 + np.exp(-theta["eps_logodds__"]))[..., None]
+    label = simulate_labels(repeated(f), theta, rng)
+    return np.where(rng.random(label.shape) < eps, 1 - label, label)
 
 
 def duels(f):
@@ -212,6 +255,17 @@ CASES = {
         lambda n, rng: {"g": draw_second_function(n, rng)},
     ),
     "sum": Case(observe_sum, simulate_sum, np.zeros(N), draw_sum),
+    "student t": Case(
+        observe_student_t,
+        simulate_student_t,
+        np.zeros(REPEATED.size),
+        draw_student_t,
+        repeated,
+        n_steps=6000,
+    ),
+    "flips": Case(
+        observe_flips, simulate_flips, np.zeros(REPEATED.size, int), draw_flips, repeated
+    ),
     "ordered": Case(observe_ordered, simulate_ordered, np.zeros(N, int), ordered_cuts),
 }
 
@@ -302,9 +356,10 @@ def z_scores(case, s, n, seed=1):
     return z
 
 
-IN_CI = [("probit", 1), ("ordered", 0), ("sum", 0)]
+IN_CI = [("probit", 1), ("ordered", 0), ("sum", 0), ("flips", 1)]
 OTHERS = [("probit", 0), ("duels", 0), ("preference", 1), ("binomial", 0), ("censored", 0)]
 OTHERS += [("choices", 0), ("classes", 0), ("normal", 0), ("censored", 1)]
+OTHERS += [("student t", 0), ("student t", 1), ("flips", 0)]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +368,7 @@ OTHERS += [("choices", 0), ("classes", 0), ("normal", 0), ("censored", 1)]
     + [pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS],
 )
 def test_the_step_leaves_the_joint_distribution_alone(name, s):
-    z = z_scores(CASES[name], s, 1500)
+    z = z_scores(CASES[name], s, CASES[name].n_steps)
     assert max(map(abs, z.values())) < SIGMAS, z
 
 

@@ -6,6 +6,11 @@ import pytensor.tensor as pt
 from pytensor.tensor.random.basic import BinomialRV
 
 from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._model.graph.likelihoods.lapsing_link import (
+    LapsingLink,
+    lapses_of,
+    lapsing_link,
+)
 from pymc_skewgp._model.graph.likelihoods.likelihood import (
     Likelihood,
     RowGraphs,
@@ -13,6 +18,7 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     is_random,
     refuse_other_than_counts,
     required,
+    spread,
 )
 from pymc_skewgp._model.graph.likelihoods.probit_link import probit_predictor
 from pymc_skewgp._model.ops.skew_normal import label_intervals
@@ -24,7 +30,8 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         return None
     n, p = rv.owner.op.dist_params(rv.owner)
     eta = probit_predictor(p)
-    if eta is None:
+    link = lapsing_link(p) if eta is None else None
+    if eta is None and link is None:
         return None
     if is_random(n):
         raise NotConjugateError(
@@ -42,13 +49,20 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     # One index for each trial: which unit it is of, and its number there.
     unit = pt.repeat(pt.arange(trials.shape[0]), trials)
     number = pt.arange(unit.shape[0]) - (pt.cumsum(trials) - trials)[unit]
+    is_success = pt.lt(number, successes[unit])
+    limits = label_intervals(is_success)
+    one_a_trial = pt.stack([unit.shape[0]])
+    mixture = None
+    if link is not None:
+        a, b = (spread(x, shape)[unit] for x in (link.a, link.b))
+        link = LapsingLink(link.eta, a, b)
+        eta, mixture = link.eta, lapses_of(rv.name, link, is_success, one_a_trial)
     predictor = pt.broadcast_to(eta, shape).ravel()[unit]
-    limits = label_intervals(pt.lt(number, successes[unit]))
     orders = (pt.gammaln(k + 1.0) for k in (trials, successes, trials - successes))
     coefficient, of_successes, of_failures = orders
     log_constant = pt.sum(coefficient - of_successes - of_failures)
-    one_a_trial = pt.stack([unit.shape[0]])
-    return RowGraphs(predictor, one_a_trial, *limits, log_constant=log_constant)
+    rows = RowGraphs(predictor, one_a_trial, *limits, log_constant=log_constant)
+    return rows._replace(mixture=mixture)
 
 
 BINOMIAL = Likelihood(

@@ -1,14 +1,16 @@
-"""Normal values that are seen between two limits only: tobit models."""
+"""Values with normal or Student-t noise, seen between two limits only: tobit models."""
 
 from typing import Any
 
 import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import NormalRV, StudentTRV
 
 from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
 from pymc_skewgp._model.graph.likelihoods.likelihood import (
     Likelihood,
+    MixtureGraphs,
     RowGraphs,
     data_shape,
     is_random,
@@ -26,15 +28,16 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     if not isinstance(rv.owner.op, CensoredRV):
         return None
     base, lower, upper = rv.owner.inputs
-    if not isinstance(base.owner.op, NormalRV):
+    if not isinstance(base.owner.op, NormalRV | StudentTRV):
         return None
     if is_random(lower, upper):
         raise NotConjugateError(
             f"the limits of {rv.name} are random: which values are censored is not known.",
             "Give pm.Censored numbers, or data, as limits.",
         )
-    mu, sigma = base.owner.op.dist_params(base.owner)
+    *nu, mu, sigma = base.owner.op.dist_params(base.owner)
     shape = data_shape(values)
+    mixture = MixtureGraphs(StudentTNoise, (spread(nu[0], shape),)) if nu else None
     y, low, high = (spread(x, shape) for x in (values, lower, upper))
     y = required(
         y,
@@ -51,9 +54,10 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         pt.switch(below, low, _INFINITY),
         pt.sqr(spread(sigma, shape)),
         pt.switch(pt.or_(below, above), _NAN, y),
+        mixture=mixture,
     )
 
 
 CENSORED = Likelihood(
-    "censored normal", "pm.Censored(pm.Normal.dist(...))", _rows, refuse_non_finite
+    "censored", "pm.Censored of pm.Normal.dist or pm.StudentT.dist", _rows, refuse_non_finite
 )

@@ -12,6 +12,21 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.op import RNGConsumerOp
 
 
+class MixtureGraphs(NamedTuple):
+    """Rows that are such given indicators only.
+
+    Attributes
+    ----------
+    kind : type
+        A `Mixture`.
+    parameters : tuple of TensorVariable, shape (m,)
+        Its arguments.
+    """
+
+    kind: type[Any]
+    parameters: tuple[Any, ...]
+
+
 class RowGraphs(NamedTuple):
     """Rows v = eta + e, e ~ N(0, S), as graphs of the model's random variables.
 
@@ -30,6 +45,8 @@ class RowGraphs(NamedTuple):
     log_constant : TensorVariable, shape (), or None
         Log p(y | f) less the log density of the rows given f, a function of the data alone: a
         binomial coefficient, say. None for 0.
+    mixture : MixtureGraphs, or None
+        What makes rows of these. None where they are rows as they stand.
     """
 
     predictor: Any
@@ -39,6 +56,30 @@ class RowGraphs(NamedTuple):
     noise: Any
     value: Any = None
     log_constant: Any = None
+    mixture: MixtureGraphs | None = None
+
+    @property
+    def graphs(self) -> list[Any]:
+        """All of them."""
+        own = [x for x in self if x is not None and x is not self.mixture]
+        return [*own, *self.parameters]
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Those of the mixture."""
+        return () if self.mixture is None else self.mixture.parameters
+
+    def replaced(self, by: dict[Any, Any]) -> "RowGraphs":
+        """Other graphs in the place of these."""
+        mixture = self.mixture
+        if mixture is not None:
+            mixture = mixture._replace(parameters=tuple(by[x] for x in mixture.parameters))
+        fields = {
+            name: x if x is None else by[x]
+            for name, x in self._asdict().items()
+            if name != "mixture"
+        }
+        return RowGraphs(**fields, mixture=mixture)
 
 
 @dataclass(frozen=True)

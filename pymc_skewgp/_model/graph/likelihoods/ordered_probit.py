@@ -40,7 +40,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     if not isinstance(rv.owner.op, CategoricalRV):
         return None
     (p,) = rv.owner.op.dist_params(rv.owner)
-    found = _arguments(uncopied(p))
+    found = _arguments(_without_leading(p))
     if found is None:
         return None
     eta, cutpoints, sigma = found
@@ -54,6 +54,14 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     )
     lower, upper = _limits(cutpoints, category, shape)
     return RowGraphs(eta, shape, lower, upper, pt.sqr(spread(sigma, shape)))
+
+
+def _without_leading(p: Any) -> Any:
+    """Probabilities before dimensions were added in front: of one predictor for many data."""
+    p = uncopied(p)
+    while p.owner and isinstance(p.owner.op, DimShuffle) and p.owner.op.is_left_expand_dims:
+        p = uncopied(p.owner.inputs[0])
+    return p
 
 
 def _limits(cutpoints: Any, category: Any, shape: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 # What may stand between a probability and the variable it belongs to: entries are only rearranged.
-_REARRANGING = (AdvancedSubtensor, DimShuffle, Reshape, Subtensor, ViewOp)
+REARRANGING = (AdvancedSubtensor, DimShuffle, Reshape, Subtensor, ViewOp)
 
 
 def probit_predictor(p: Any) -> Variable | None:
@@ -28,18 +28,18 @@ def probit_predictor(p: Any) -> Variable | None:
     node = p.owner
     if node is None:
         return None
-    if isinstance(node.op, _REARRANGING) or is_elementwise(node, scalar.Identity):
+    if isinstance(node.op, REARRANGING) or is_elementwise(node, scalar.Identity):
         inner = probit_predictor(node.inputs[0])
         return None if inner is None else node.op(inner, *node.inputs[1:])
     if is_elementwise(node, scalar.Exp):
-        return _of_log_cdf(node.inputs[0])
+        return of_log_cdf(node.inputs[0])
     if is_elementwise(node, scalar.Sub) and constant_value(node.inputs[0]) == 1.0:
         inner = probit_predictor(node.inputs[1])
         return None if inner is None else -inner
     return _of_error_function(node)
 
 
-def is_elementwise(node: Any, kind: type | tuple[type, ...]) -> bool:
+def is_elementwise(node: Any, kind: Any) -> bool:
     """Whether a node computes the scalar function `kind` of each entry."""
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kind)
 
@@ -80,16 +80,16 @@ def _of_error_function(node: Any) -> Variable | None:
         if inner is None or constant_value(half) != 0.5:
             continue
         if is_elementwise(inner, scalar.Erfc):
-            return _unscaled(inner.inputs[0], negative=True)
+            return unscaled(inner.inputs[0], negative=True)
         if is_elementwise(inner, scalar.Add) and len(inner.inputs) == 2:
             for one, erf in (inner.inputs, inner.inputs[::-1]):
                 above = uncopied(erf).owner
                 if constant_value(one) == 1.0 and above and is_elementwise(above, scalar.Erf):
-                    return _unscaled(above.inputs[0], negative=False)
+                    return unscaled(above.inputs[0], negative=False)
     return None
 
 
-def _unscaled(argument: Any, negative: bool) -> Variable:
+def unscaled(argument: Any, negative: bool) -> Variable:
     """Argument times sqrt(2), or minus it: as it stood, where that can be seen."""
     sign = -1.0 if negative else 1.0
     node = argument.owner
@@ -106,7 +106,7 @@ def _unscaled(argument: Any, negative: bool) -> Variable:
     return sign * np.sqrt(2.0) * argument
 
 
-def _of_log_cdf(log_p: Any) -> Variable | None:
+def of_log_cdf(log_p: Any) -> Variable | None:
     """(x - mu) / sigma where `log_p` is PyMC's log distribution function of a normal, else None.
 
     That function is a page of operations: what is looked for is the place of x, mu and sigma, and

@@ -1,0 +1,143 @@
+"""Factors p(y_i | eta_i) of any likelihood, for expectation propagation."""
+
+from typing import Protocol
+
+import numpy as np
+
+from pymc_skewgp._gaussian.sinh_rule import line_moments
+from pymc_skewgp._gaussian.tilted import Tilted
+from pymc_skewgp._validation import FloatArray
+
+_TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
+_CHANGE = 1e-4  # see `line_moments`
+_SCAN_NODES = 65
+_MAX_STEPS = 100
+# Centre and scale only place the nodes: they need no digits.
+_CENTRED = 0.05
+_NEWTON = 8.0  # deviations of the product up to which its curvature says where the mode is
+_FARTHEST = 1e6  # deviations of the Gaussian between its mean and the mode
+_LEAST_TAKEN = 1e-12  # of the Gaussian's variance by a factor
+_LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
+
+
+class SiteFunction(Protocol):
+    """Log p(y_i | eta_i) of n sites."""
+
+    def __call__(self, eta: FloatArray) -> FloatArray:
+        """Of predictors, shape (..., n)."""
+        ...
+
+
+class SlopeFunction(Protocol):
+    """Its first and second derivative."""
+
+    def __call__(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Of predictors, shape (..., n)."""
+        ...
+
+
+class SiteFactors:
+    """Factors p(y_i | eta_i), eta = offset + u.
+
+    Moments come from a trapezoid rule. Where log p is concave it is centred at the mode of the
+    product with the Gaussian. Else the product may have two modes: there it is centred at the mode
+    of p itself, the narrower of the two, and reaches to the Gaussian's tails.
+
+    Parameters
+    ----------
+    log_prob : SiteFunction
+    slopes : SlopeFunction
+    offset : ndarray, shape (n,)
+    """
+
+    def __init__(self, log_prob: SiteFunction, slopes: SlopeFunction, offset: FloatArray) -> None:
+        self._log_prob, self._slopes, self._offset = log_prob, slopes, offset
+        self.active = np.ones(offset.size, dtype=bool)
+        self._mode: FloatArray | None = None  # of the last products, near which the next ones are
+        self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
+        self._concave = self.active
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """See `Factors`."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return self._tilted(self._offset + mean, sd)
+
+    def residual(self, mean_gap: FloatArray, variance_gap: FloatArray) -> float:
+        """Of all rows together: many small gaps of one sign are as bad as a large one."""
+        return float(variance_gap.sum() + mean_gap @ mean_gap)
+
+    def _tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        if self._mode is None:
+            self._look_around(mean, sd)
+        self._mode, curvature = self._mode_of_product(mean, sd)
+        centre, scale = self._mode, 1.0 / np.sqrt(curvature)
+        if not self._concave.all():
+            near = np.abs(self._peak - mean) < _TAIL * sd
+            peak = np.where(near, self._peak, mean)
+            sharp = np.maximum(-self._slopes(peak)[1], 0.0) + sd**-2
+            centre = np.where(self._concave, centre, peak)
+            scale = np.where(self._concave, scale, 1.0 / np.sqrt(sharp))
+
+        def log_product(eta: FloatArray) -> FloatArray:
+            logs = (eta - mean) / sd
+            logs *= -0.5 * logs
+            logs += self._log_prob(eta)
+            return logs
+
+        reach = np.abs(centre - mean) + _TAIL * sd
+        found = line_moments(log_product, centre, scale, reach, _CHANGE)
+        log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
+        shift = (centre - mean + found.shift) / sd
+        # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
+        return Tilted(log_mass, shift, np.minimum(found.variance / sd**2, 1.0 - _LEAST_TAKEN))
+
+    def _look_around(self, mean: FloatArray, sd: FloatArray) -> None:
+        """Which factors are log-concave within reach, and the modes of those that are not."""
+        at = mean + sd * np.linspace(-_TAIL, _TAIL, _SCAN_NODES)[:, None]
+        # Round-off of a second derivative that is almost 0 is no convexity.
+        self._concave = ~(self._slopes(at)[1] * sd**2 > 1e-9).any(axis=0)
+        if self._concave.all():
+            return
+        logs = self._log_prob(at)
+        best = np.where(np.isnan(logs), -np.inf, logs).argmax(axis=0)
+        inside = (best > 0) & (best < _SCAN_NODES - 1)
+        column = np.arange(mean.size)
+        low = at[np.maximum(best - 1, 0), column]
+        high = at[np.minimum(best + 1, _SCAN_NODES - 1), column]
+        peak = at[best, column]
+        for _ in range(_MAX_STEPS):
+            first, second = self._slopes(peak)
+            low, high = np.where(first > 0, peak, low), np.where(first > 0, high, peak)
+            new = peak - first / second
+            new = np.where((new > low) & (new < high) & (second < 0), new, 0.5 * (low + high))
+            moved, peak = np.abs(new - peak) * np.sqrt(np.abs(second)), new
+            if (moved[inside] < _CENTRED).all():
+                break
+        self._peak = np.where(inside, peak, np.nan)
+
+    def _mode_of_product(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mode of each log-concave product, roughly, and the curvature there.
+
+        Newton's method near it, and bisection of the bracket that a concave function has: from the
+        Gaussian's mean to where its pull alone would balance the factor's slope there.
+        """
+        precision = sd**-2.0
+        far = np.clip(self._slopes(mean)[0] / precision / sd, -_FARTHEST, _FARTHEST)
+        far = mean + sd * np.where(np.isnan(far), 0.0, far)
+        low, high = np.minimum(mean, far), np.maximum(mean, far)
+        x = mean if self._mode is None else np.clip(self._mode, low, high)
+        for _ in range(_MAX_STEPS):
+            first, second = self._slopes(x)
+            slope = first - (x - mean) * precision
+            slope = np.where(np.isnan(slope), mean - x, slope)
+            curvature = precision - np.where(second < 0, second, 0.0)
+            low, high = np.where(slope > 0, x, low), np.where(slope < 0, x, high)
+            step = slope / curvature
+            moved = np.abs(step) * np.sqrt(curvature)
+            new = x + step
+            inside = (new >= low) & (new <= high) & (moved < _NEWTON)
+            near = (moved < _CENTRED) | (high - low <= 1e-9 * sd) | ~self._concave
+            if near.all():
+                break
+            x = np.where(inside, new, 0.5 * (low + high))
+        return x, curvature

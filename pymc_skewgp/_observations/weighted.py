@@ -1,0 +1,139 @@
+"""Observations that count more, or less, than once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_skewgp._observations.arguments import frozen_copy
+from pymc_skewgp._observations.likelihood import Data
+from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.sites import SiteLikelihood, Sites
+from pymc_skewgp._validation import FloatArray, as_vector
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(SiteLikelihood):
+    r"""A likelihood whose observations have weights: :math:`\prod_i p(y_i \mid f(x_i))^{w_i}`.
+
+    A weight 2 is an observation that was made twice, 0 one that was not made. What is predicted is
+    a new observation, of weight 1. ``gp.posterior(X, y, likelihood=..., weights=...)`` makes it of
+    these likelihoods by itself; where there are data of several kinds it is for one of them.
+
+    Parameters
+    ----------
+    likelihood : object of ``pymc_skewgp.likelihoods``
+        One of `BernoulliLogit`, `BinomialLogit`, `Poisson`, `NegativeBinomial`, `Gamma`,
+        `OrderedLogit`, `StudentT` and `Laplace`.
+    weights : array_like, shape (n,)
+        One a row of the data, 0 or more; a number stands for all.
+
+    Raises
+    ------
+    TypeError
+        For another likelihood, such as `BernoulliProbit`: rows with normal noise have no powers.
+    ValueError
+        When used: weights that are negative, not finite, or of another length than y.
+
+    Notes
+    -----
+    With weights that are not whole numbers the powers are no densities of y: the log marginal
+    likelihood is the log of the integral of the prior times them, to be compared only at equal
+    weights. The log likelihood in `SkewGPPosterior.sample` has the weights in it.
+
+    References
+    ----------
+    .. [1] C. C. Holmes & S. G. Walker (2017), Assigning a value to a power likelihood in a general
+       Bayesian model, doi:10.1093/biomet/asx010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_skewgp as sg
+    >>> twice = sg.likelihoods.Weighted(sg.likelihoods.Poisson(), weights=[2.0, 0.0])
+    >>> twice.log_likelihood(np.array([1, 4]), np.array([0.0, 0.0]))
+    array([-2.,  0.])
+    """
+
+    likelihood: Any
+    weights: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.likelihood, SiteLikelihood) or isinstance(self.likelihood, Weighted):
+            raise TypeError(
+                "Weighted takes a likelihood of one predictor such as BernoulliLogit() or "
+                f"Poisson(), got {self.likelihood!r}: for labels use BernoulliLogit, for Gaussian "
+                "noise divide sigma by the square roots of the weights."
+            )
+        object.__setattr__(self, "weights", frozen_copy(self.weights))
+
+    @property
+    def predicted_dims(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
+        """Those of the likelihood."""
+        return self.likelihood.predicted_dims
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """As the likelihood takes them, with the weights checked."""
+        self._weights(n)
+        return self.likelihood.as_data(y, n)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """w_i log p(y_i | f_i)."""
+        return self.sites(y, y.shape[0]).log_prob(f)
+
+    def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Derivatives of it in f_i."""
+        return self.sites(y, y.shape[0]).slopes(f)
+
+    def sites(self, y: Data, n: int) -> Sites:
+        """Those of the likelihood, to the power of the weights."""
+        plain, weights = self.likelihood.sites(y, n), self._weights(n)
+        counts = weights > 0
+
+        def power(values: FloatArray) -> FloatArray:
+            # Without weight nothing is impossible: 0 times -inf is 0 here.
+            return np.multiply(values, weights, where=counts, out=np.zeros(values.shape))
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return power(plain.log_prob(eta))
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            first, second = plain.slopes(eta)
+            return power(first), power(second)
+
+        return Sites(plain.A, plain.a, log_prob, slopes)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New observations of weight 1 at the rows of the data."""
+        return self.likelihood.replicate(y, f, self.likelihood.log_likelihood(y, f), rng)
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Those of the likelihood."""
+        return self.likelihood.coords(y)
+
+    def observed(self, y: Data) -> dict[str, Data]:
+        """The data by name."""
+        return self.likelihood.observed(y)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """Of new observations of weight 1."""
+        return self.likelihood.predictive_draws(f, rng)
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """Of new observations of weight 1."""
+        return self.likelihood.predictive_summary(mixture)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """Of new observations of weight 1."""
+        return self.likelihood.predictive_quantiles(mixture, probs)
+
+    def _weights(self, n: int) -> FloatArray:
+        weights = as_vector("weights", self.weights, n)
+        if (weights < 0).any():
+            i = int(np.argmax(weights < 0))
+            raise ValueError(f"weights must be 0 or more; row {i} has {weights[i]:.6g}.")
+        return weights

@@ -1,0 +1,321 @@
+"""`ConjugateStep` where observations are mixtures of rows: Student-t noise, lapses, flips.
+
+Chains are compared with quadrature over two values of f and a hyperparameter, and with NUTS. Each
+number is judged at 4.5 standard errors: a right step is called wrong with probability 7e-6 for a
+new seed, never for those fixed here.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+from pymc.exceptions import ImputationWarning
+from scipy import stats
+from scipy.special import expit, log_ndtr, logsumexp, ndtr
+from step_models import X, prior
+
+import pymc_skewgp as sg
+from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._model.graph.analysis import analyse
+from pymc_skewgp._model.graph.observed import find_observed
+from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.lin_ess import LinESS
+
+SIGMAS = 4.5
+PLACES = np.array([0.0, 0.7])
+ROW = np.array([0, 0, 0, 1, 1, 1])
+VALUES = np.array([1.2, 4.0, 0.9, -0.3, -0.1, -1.5])
+LABELS = np.array([1, 1, 0, 0, 0, 1])
+NODES = np.linspace(-1.0, 1.0, 81)
+
+
+def functions(scale=1.0, s=0):
+    points = [[0.3]] if s else None
+    cov = scale**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
+    return sg.SkewGP(cov_func=cov, pseudo_points=points).prior("f", PLACES[:, None])
+
+
+def log_prior(f, scale, s):
+    """Of f at the places: positive at .3, with one pseudo-point."""
+    place = np.append(PLACES, 0.3)
+    cov = np.exp(-0.5 * (place[:, None] - place) ** 2)
+    given = np.linalg.solve(cov[:2, :2], cov[:2, 2])
+    found = stats.multivariate_normal(np.zeros(2), cov[:2, :2]).logpdf(f / scale[:, None])
+    found -= 2 * np.log(scale)
+    if s:
+        sd = np.sqrt(1 - cov[2, :2] @ given)
+        found += log_ndtr(f @ given / (scale * sd))
+    return found
+
+
+def student_t(s, shared=False):
+    """Tau is the scale of the noise; where f has it too, it moves given indicators only."""
+    with pm.Model() as model:
+        tau = pm.LogNormal("tau", 0.0, 0.7)
+        f = functions(tau if shared else 1.5, s)
+        pm.StudentT("y", nu=3.0, mu=f[ROW], sigma=tau, observed=VALUES)
+
+    def log_posterior(f, log_tau):
+        tau = np.exp(log_tau)
+        scale = tau if shared else np.full(len(f), 1.5)
+        like = stats.t.logpdf((VALUES - f[:, ROW]) / tau[:, None], 3.0) - log_tau[:, None]
+        prior_tau = stats.norm.logpdf(log_tau, 0.0, 0.7)
+        return prior_tau + log_prior(f, scale, s) + like.sum(axis=1)
+
+    return model, "tau_log__", log_posterior, (8.0, 3.5)
+
+
+def student_t_shared(s):
+    return student_t(s, shared=True)
+
+
+def flips(s):
+    with pm.Model() as model:
+        eps = pm.Beta("eps", 1.5, 4.0)
+        f = functions(2.0, s)
+        pm.Bernoulli("y", p=eps + (1 - 2 * eps) * pm.math.invprobit(f[ROW]), observed=LABELS)
+
+    def log_posterior(f, logit):
+        eps = expit(logit)[:, None]
+        p = eps + (1 - 2 * eps) * ndtr(f[:, ROW])
+        like = np.log(np.where(LABELS, p, 1 - p)).sum(axis=1)
+        eps = eps[:, 0]
+        log_beta = stats.beta.logpdf(eps, 1.5, 4.0) + np.log(eps * (1 - eps))
+        return log_beta + log_prior(f, np.full(len(f), 2.0), s) + like
+
+    return model, "eps_logodds__", log_posterior, (12.0, 9.0)
+
+
+@pytest.mark.parametrize(("make", "s"), [(student_t, 1), (student_t_shared, 0), (flips, 0)])
+def test_posterior_by_quadrature(make, s):
+    model, name, log_posterior, (reach, other_reach) = make(s)
+    grids = np.meshgrid(reach * NODES, reach * NODES, other_reach * NODES, indexing="ij")
+    *f, other = (g.ravel() for g in grids)
+    f = np.column_stack(f)
+    log_p = log_posterior(f, other)
+    columns = [f[:, 0], f[:, 1], f[:, 0] * f[:, 1], other, other * f[:, 0], other**2]
+    expected = np.array(columns) @ np.exp(log_p - logsumexp(log_p))
+    with model:
+        idata = pm.sample(
+            600,
+            tune=100,
+            chains=2,
+            cores=1,
+            random_seed=3,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+            idata_kwargs={"include_transformed": True},
+        )
+    # In the group of unconstrained values, where PyMC has one.
+    group = idata.unconstrained_posterior if "unconstrained_posterior" in idata else idata.posterior
+    f, other = idata.posterior["f"].values, group[name].values
+    columns = [f[..., 0], f[..., 1], f[..., 0] * f[..., 1], other, other * f[..., 0], other**2]
+    for found, value in zip(columns, expected, strict=True):
+        ess = array_stats.ess(found, chain_axis=0, draw_axis=1, method="mean")
+        assert ess > 100
+        assert abs(found.mean() - value) < SIGMAS * found.std() / np.sqrt(ess)
+
+
+def model_of(build, n=6):
+    with pm.Model() as model:
+        build(prior(X[:n]))
+    return model
+
+
+def refused(build):
+    model = model_of(build)
+    with pytest.raises(NotConjugateError) as caught:
+        find_observed(model, model["f"])
+    return str(caught.value)
+
+
+PHI = pm.math.invprobit
+
+
+def test_rates_that_depend_on_f_are_refused():
+    def build(f):
+        rate = pm.math.sigmoid(f)
+        pm.Bernoulli("y", p=rate * 0.5 + (1 - rate) * PHI(f), observed=LABELS)
+
+    assert "the noise, lapses or the limits of y depend on f" in refused(build)
+
+
+def test_degrees_of_freedom_that_depend_on_f_are_refused():
+    def build(f):
+        pm.StudentT("y", nu=pm.math.exp(f), mu=0.0, sigma=1.0, observed=VALUES)
+
+    assert "the noise, lapses or the limits of y depend on f" in refused(build)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        lambda f: 0.5 * PHI(f) + 0.5 * PHI(2 * f),
+        lambda f: PHI(f) * PHI(f),
+        lambda f: 1 / (1 + PHI(f)),
+        lambda f: (np.linspace(0.1, 0.2, 6) * PHI(f))[::-1],
+    ],
+)
+def test_what_is_no_lapse_is_refused(p):
+    message = refused(lambda f: pm.Bernoulli("y", p=p(f), observed=LABELS))
+    assert "is Bernoulli without the probit link" in message
+
+
+@pytest.mark.parametrize("p", [lambda f: 0.3 + 0.8 * PHI(f), lambda f: -0.1 + PHI(f)])
+def test_rates_that_are_none(p):
+    model = model_of(lambda f: pm.Bernoulli("y", p=p(f), observed=LABELS))
+    latent = LatentAtPoint(model, analyse(model, model["f"]))
+    with pytest.raises(ValueError, match="the probability of y must lie between 0 and 1"):
+        latent.model(model.initial_point())
+
+
+def test_data_that_are_infinite():
+    values = np.where(np.arange(6) == 2, np.inf, VALUES)
+    model = model_of(lambda f: pm.StudentT("y", nu=4, mu=f, sigma=1.0, observed=values))
+    with model, pytest.raises(ValueError, match="observations of y must be finite"):
+        ConjugateStep([model["f"]])
+
+
+def test_masked_values_are_named():
+    masked = np.ma.masked_array(VALUES, np.arange(6) == 2)
+
+    def build(f):
+        with pytest.warns(ImputationWarning):
+            pm.StudentT("y", nu=4, mu=f, sigma=1.0, observed=masked)
+
+    assert "y, which depends on f, has masked values" in refused(build)
+
+
+def test_the_marginal_likelihood_is_refused():
+    model = model_of(lambda f: pm.StudentT("y", nu=4, mu=f, sigma=1.0, observed=VALUES))
+    with model, pytest.raises(ValueError, match="y is a mixture of rows"):
+        sg.find_hyperparameters(model)
+
+
+def lapsing(f, labels=LABELS):
+    rate = pm.Beta("rate", 1, 9)
+    pm.Bernoulli("y", p=0.5 * rate + (1 - rate) * PHI(f), observed=labels)
+
+
+def steps(step, model, n, seed=5):
+    step.setup_chain(np.random.default_rng(seed), 0, n)
+    point, found = model.initial_point(), []
+    for _ in range(n):
+        point, _ = step.step(point)
+        found.append(point["f"])
+    return np.array(found)
+
+
+def test_a_chain_depends_on_its_seed_alone():
+    model = model_of(lapsing)
+    with model:
+        step = ConjugateStep([model["f"]])
+    assert "hyperparameters=[rate]" in repr(step)
+    first = steps(step, model, 5)
+    np.testing.assert_array_equal(steps(step, model, 5), first)
+    assert (steps(step, model, 5, seed=6) != first).all()
+
+
+def test_new_data_are_read_when_a_chain_begins():
+    with pm.Model() as model:
+        lapsing(prior(X[:6]), pm.Data("labels", LABELS))
+        step = ConjugateStep([model["f"]])
+        steps(step, model, 2)
+        pm.set_data({"labels": np.ones(6, int)})
+        ones = steps(step, model, 300)
+    assert ones.mean() > 0.3
+
+
+def test_hyperparameters_left_to_others_stay():
+    model = model_of(lapsing)
+    with model:
+        step = ConjugateStep([model["f"]], collapse=False)
+    step.setup_chain(np.random.default_rng(1), 0, 2)
+    start = model.initial_point()
+    point, _ = step.step(start)
+    assert point["rate_logodds__"] == start["rate_logodds__"]
+    assert (point["f"] != start["f"]).all()
+
+
+def test_lin_ess_draws_from_the_same_distribution():
+    """Means over 400 draws of each: their difference has the standard error of both."""
+    model = model_of(lambda f: pm.Bernoulli("y", p=0.1 + 0.8 * PHI(f), observed=LABELS))
+    with model:
+        means, errors = [], []
+        for step in (ConjugateStep([model["f"]]), LinESS([model["f"]], n_steps=20, thin=3)):
+            f = steps(step, model, 400)
+            means.append(f.mean(axis=0))
+            ess = array_stats.ess(f[None], chain_axis=0, draw_axis=1, method="mean")
+            errors.append(f.std(axis=0) / np.sqrt(ess))
+    assert (np.abs(means[0] - means[1]) < SIGMAS * np.hypot(*errors)).all()
+
+
+def test_forecasts_follow_from_the_draws():
+    model = model_of(lambda f: pm.StudentT("y", nu=4, mu=f, sigma=0.5, observed=VALUES))
+    with model:
+        idata = pm.sample(
+            200,
+            tune=20,
+            chains=1,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+        pm.sample_posterior_predictive(
+            idata, extend_inferencedata=True, random_seed=2, progressbar=False
+        )
+    error = idata.posterior_predictive["y"].values - idata.posterior["f"].values
+    assert stats.kstest(error.ravel() / 0.5, stats.t(4).cdf).pvalue > 1e-5
+
+
+@pytest.mark.slow
+def test_it_agrees_with_nuts():
+    """On f, the noise's scale, its degrees of freedom and the kernel's, in joint errors."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-2.0, 2.0, 25)[:, None]
+    y = np.sin(2 * x[:, 0]) + 0.3 * rng.standard_t(3, 25)
+    found = []
+    for reparameterize in (False, True):
+        with pm.Model():
+            ls, eta = pm.LogNormal("ls", 0.0, 0.4), pm.LogNormal("eta", 0.0, 0.4)
+            gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+            f = gp.prior("f", x, reparameterize=reparameterize)
+            sigma, nu = pm.LogNormal("sigma", -1.0, 0.5), pm.LogNormal("nu", 1.5, 0.7)
+            pm.StudentT("y", nu=nu, mu=f, sigma=sigma, observed=y)
+            idata = (
+                pm.sample(
+                    1500,
+                    tune=1000,
+                    chains=2,
+                    cores=1,
+                    random_seed=4,
+                    progressbar=False,
+                    quiet=True,
+                    nuts_sampler="pymc",
+                    target_accept=0.95 if reparameterize else None,
+                )
+                if reparameterize
+                else pm.sample(
+                    1500,
+                    tune=300,
+                    chains=2,
+                    cores=1,
+                    random_seed=4,
+                    progressbar=False,
+                    quiet=True,
+                )
+            )
+        draws = [
+            np.log(idata.posterior[name].values)[..., None] for name in ("ls", "eta", "sigma", "nu")
+        ]
+        draws = np.concatenate([*draws, idata.posterior["f"].values], axis=-1)
+        draws = np.concatenate([draws, draws**2], axis=-1)
+        ess = array_stats.ess(draws, chain_axis=0, draw_axis=1, method="mean")
+        assert ess.min() > 100
+        found.append((draws.mean(axis=(0, 1)), draws.std(axis=(0, 1)) / np.sqrt(ess)))
+    (mean, error), (other, other_error) = found
+    assert (np.abs(mean - other) < SIGMAS * np.hypot(error, other_error)).all()

@@ -1,0 +1,91 @@
+"""Intervals that share noise: probabilities by SciPy, derivatives by differences."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from pymc_skewgp._observations.shared_rows import RowsInBlocks
+
+H = 1e-3
+
+
+def differences(k):
+    """Covariance of the noise of k successive differences: those of a ranking."""
+    W = np.eye(k, k + 1) - np.eye(k, k + 1, 1)
+    return 0.7 * W @ W.T
+
+
+def log_probability(eta, lower, upper, S):
+    whole = multivariate_normal(np.zeros(len(eta)), S, abseps=1e-10, releps=1e-10, seed=1)
+    return np.log(whole.cdf(upper - eta, lower_limit=lower - eta))
+
+
+SHAPES = {
+    "choice of 3": (np.eye(2) + 1, [0.3, -0.8], [0, 0], [np.inf, np.inf]),
+    "ranking of 3": (differences(2), [-0.5, 0.9], [0, 0], [np.inf, np.inf]),
+    "two limits": (differences(2), [-0.5, 0.9], [-1, -np.inf], [0.2, 1.5]),
+    "three, unequal": (
+        np.array([[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 1.5]]),
+        [0.4, -0.7, 0.2], [0, -np.inf, -1], [np.inf, 0, 0.5],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_one_block(name):
+    """SciPy's integral is right to 1e-9 or so for two and three rows (Genz's closed forms)."""
+    S, eta, lower, upper = (np.asarray(x, dtype=float) for x in SHAPES[name])
+    found = RowsInBlocks(lower, upper, S).slopes(eta)
+    assert found.value == pytest.approx(log_probability(eta, lower, upper, S), abs=1e-7)
+    steps = H * np.eye(eta.size)
+    up, down = (
+        np.array([RowsInBlocks(lower, upper, S).slopes(eta + side * e).value for e in steps])
+        for side in (1, -1)
+    )
+    np.testing.assert_allclose(found.gradient, (up - down) / (2 * H), atol=1e-5)
+    slopes = [
+        (RowsInBlocks(lower, upper, S).slopes(eta + e).gradient
+         - RowsInBlocks(lower, upper, S).slopes(eta - e).gradient) / (2 * H)
+        for e in steps
+    ]  # fmt: skip
+    np.testing.assert_allclose(-found.curvature.toarray(), slopes, atol=1e-5)
+
+
+def test_far_out_of_reach():
+    """A choice 20 deviations against f: nodes follow the integrand. By a grid over z."""
+    eta = np.array([-20.0, -20.0])
+    found = RowsInBlocks(np.zeros(2), np.full(2, np.inf), np.eye(2) + 1).slopes(eta)
+    from scipy.special import log_ndtr, logsumexp
+
+    z = np.linspace(-40, 40, 200001)
+    expected = logsumexp(-0.5 * z**2 + 2 * log_ndtr(-20 + z)) + np.log(z[1] - z[0])
+    assert found.value == pytest.approx(expected - 0.5 * np.log(2 * np.pi), abs=1e-7)
+
+
+def test_blocks_of_several_sizes_in_any_order():
+    """Rows 0 and 3 share noise, 1, 2 and 5 do, 4 has its own: the sum over blocks."""
+    rng = np.random.default_rng(0)
+    eta = rng.normal(size=6)
+    groups = [([0, 3], np.eye(2) + 1), ([1, 2, 5], differences(3)), ([4], np.eye(1))]
+    S = np.zeros((6, 6))
+    for rows, block in groups:
+        S[np.ix_(rows, rows)] = block
+    lower, upper = np.zeros(6), np.full(6, np.inf)
+    found = RowsInBlocks(lower, upper, S).slopes(eta)
+    parts = [RowsInBlocks(lower[r], upper[r], b).slopes(eta[r]) for r, b in groups]
+    assert found.value == pytest.approx(sum(part.value for part in parts), abs=1e-12)
+    for (rows, _), part in zip(groups, parts, strict=True):
+        np.testing.assert_allclose(found.gradient[rows], part.gradient, atol=1e-12)
+        block = found.curvature.toarray()[np.ix_(rows, rows)]
+        np.testing.assert_allclose(block, part.curvature.toarray(), atol=1e-12)
+    assert found.curvature.nnz <= 4 + 9 + 1
+
+
+def test_refusals():
+    lower, upper = np.zeros(8), np.full(8, np.inf)
+    with pytest.raises(ValueError, match="8 of these observations share theirs: use EP"):
+        RowsInBlocks(lower, upper, np.eye(8) + 1)
+    with pytest.raises(ValueError, match="have none: use EP"):
+        RowsInBlocks(lower, upper, np.zeros(8))
+    with pytest.raises(ValueError, match="have none: use EP"):
+        RowsInBlocks(lower[:2], upper[:2], np.ones((2, 2)))
