@@ -251,7 +251,7 @@ def against(p, f, truth):
 
 
 def measure(name, noise, seeds, peer_python):
-    """Rows of each seed, one a method; of the Gibbs run one half of its chains against the other."""
+    """Rows of each seed, one a method; of Gibbs one half of its chains against the other half."""
     problems = [problem(name, noise, seed) for seed in seeds]
     peers = by_botorch(peer_python, problems) if peer_python else [None] * len(seeds)
     for method in METHODS.values():
