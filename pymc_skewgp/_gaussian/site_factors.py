@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pymc_skewgp._gaussian.sinh_rule import line_moments
+from pymc_skewgp._gaussian.sinh_rule import Span, line_moments
 from pymc_skewgp._gaussian.tilted import Tilted
 from pymc_skewgp._validation import FloatArray
 
@@ -56,6 +56,7 @@ class SiteFactors:
         self._mode: FloatArray | None = None  # of the last products, near which the next ones are
         self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
         self._concave = self.active
+        self._span: Span | None = None
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `Factors`."""
@@ -85,7 +86,7 @@ class SiteFactors:
             return logs
 
         reach = np.abs(centre - mean) + _TAIL * sd
-        found = line_moments(log_product, centre, scale, reach, _CHANGE)
+        found, self._span = line_moments(log_product, centre, scale, reach, _CHANGE, self._span)
         log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
         shift = (centre - mean + found.shift) / sd
         # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
