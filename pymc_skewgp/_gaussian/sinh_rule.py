@@ -45,8 +45,8 @@ def line_moments(
     reach: FloatArray,
     change: float,
     span: Span | None = None,
-) -> tuple[LineMoments, Span]:
-    """Moments of n densities.
+) -> tuple[LineMoments, "LineRule"]:
+    """Moments of n densities, and the rule that they are from.
 
     Parameters
     ----------
@@ -63,20 +63,19 @@ def line_moments(
 
     Returns
     -------
-    LineMoments, tuple of ndarray
-        And the span that was taken.
+    LineMoments, LineRule
     """
-    rule = None if span is None else _Rule(log_density, centre, scale, span)
+    rule = None if span is None else LineRule(log_density, centre, scale, span)
     if span is None or rule is None or not rule.is_wide:
         span = _span(log_density, centre, scale, reach)
-        rule = _Rule(log_density, centre, scale, span)
+        rule = LineRule(log_density, centre, scale, span)
     found = rule.moments()
     while rule.size < _MOST_NODES:
         rule.refine()
         before, found = found, rule.moments()
         if found.change(before) < change:
             break
-    return found, span
+    return found, rule
 
 
 def _span(
@@ -94,13 +93,14 @@ def _span(
     return scan[start, column], scan[stop, column]
 
 
-class _Rule:
-    """The rule on nodes that are doubled in number again and again."""
+class LineRule:
+    """The trapezoid rule on nodes that are doubled in number again and again."""
 
     def __init__(
         self, log_density: LogDensity, centre: FloatArray, scale: FloatArray, span: Span
     ) -> None:
         self._log_density, self._centre, self._scale = log_density, centre, scale / _STRETCH
+        self.span = span
         self._start, self._length = span[0], span[1] - span[0]
         self._offset, self._jacobian, self._logs = self._at(np.linspace(0.0, 1.0, _FIRST_NODES))
 
@@ -124,9 +124,7 @@ class _Rule:
 
     def moments(self) -> LineMoments:
         """By the nodes that there are."""
-        largest = self._logs.max(axis=0)
-        mass = np.exp(self._logs - largest)
-        mass *= self._jacobian
+        largest, mass = self._mass()
         total = mass.sum(axis=0)
         shift = np.einsum("ij,ij->j", mass, self._offset) / total
         off = self._offset - shift
@@ -134,6 +132,18 @@ class _Rule:
         variance = np.einsum("ij,ij->j", mass, off) / total
         step = self._length / (self.size - 1) * _STRETCH
         return LineMoments(largest + np.log(total * step * self._scale), shift, variance)
+
+    def mean(self, function: LogDensity) -> FloatArray:
+        """Mean of a function of points, shape (k, n), under each density."""
+        _, mass = self._mass()
+        values = function(self._centre + self._offset)
+        return np.asarray(np.einsum("ij,ij->j", mass, values) / mass.sum(axis=0))
+
+    def _mass(self) -> tuple[FloatArray, FloatArray]:
+        largest = self._logs.max(axis=0)
+        mass = np.exp(self._logs - largest)
+        mass *= self._jacobian
+        return largest, mass
 
     def _at(self, share: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Distances from the centre, Jacobians and log densities at shares of the span."""
