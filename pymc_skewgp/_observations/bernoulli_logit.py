@@ -40,11 +40,13 @@ class BernoulliLogit(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> logit = sg.likelihoods.BernoulliLogit()
-    >>> logit.log_likelihood(np.array([1, 0]), np.array([0.0, 2.0])).round(4)
-    array([-0.6931, -2.1269])
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> x, y = [-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1]
+    >>> posterior = gp.posterior(x, y, likelihood=sg.likelihoods.BernoulliLogit())
+    >>> posterior.predict([-1.5, 1.5])["predictions_summary"]["p_mean"].values.round(2)
+    array([0.22, 0.78])
     """
 
     def as_data(self, y: ArrayLike, n: int) -> Data:

@@ -52,11 +52,13 @@ class BinomialLogit(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> binomial = sg.likelihoods.BinomialLogit(n=[4, 10])
-    >>> binomial.log_likelihood(np.array([2, 10]), np.array([0.0, 3.0])).round(4)
-    array([-0.9808, -0.4859])
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> doses, deaths = [-1.0, 0.0, 1.0], [1, 40, 95]
+    >>> posterior = gp.posterior(doses, deaths, likelihood=sg.likelihoods.BinomialLogit(100))
+    >>> posterior.predict([-0.5, 0.5])["predictions_summary"]["p_mean"].values.round(1)
+    array([0.1, 0.8])
     """
 
     n: Any

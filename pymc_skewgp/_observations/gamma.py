@@ -49,11 +49,14 @@ class Gamma(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> waiting = sg.likelihoods.Gamma(alpha=1.0)
-    >>> waiting.log_likelihood(np.array([0.5, 3.0]), np.log([1.0, 2.0])).round(4)
-    array([-0.5   , -2.1931])
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, waiting = [0.0, 1.0, 2.0, 3.0], [0.3, 1.2, 0.9, 4.0]
+    >>> posterior = gp.posterior(x, waiting, likelihood=sg.likelihoods.Gamma(alpha=1.0))
+    >>> new = posterior.predict([1.5])["predictions_summary"]
+    >>> print(f"{new['y_mean'].item():.1f} +- {new['y_sd'].item():.1f}")
+    1.6 +- 2.0
     """
 
     alpha: Any

@@ -46,11 +46,14 @@ class Laplace(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> noise = sg.likelihoods.Laplace(b=0.5)
-    >>> noise.log_likelihood(np.array([0.1, 5.0]), np.array([0.0, 0.0])).round(4)
-    array([ -0.2, -10. ])
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, y = [0.0, 0.5, 1.0, 1.5, 2.0], [0.1, 0.0, 8.0, 0.2, 0.1]
+    >>> posterior = gp.posterior(x, y, likelihood=sg.likelihoods.Laplace(b=0.2))
+    >>> new = posterior.predict([1.0])["predictions_summary"]
+    >>> print(f"{new['f_mean'].item():.1f} +- {new['f_sd'].item():.1f}")
+    0.2 +- 0.2
     """
 
     b: Any

@@ -64,11 +64,14 @@ class NegativeBinomial(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> counts = sg.likelihoods.NegativeBinomial(alpha=3.0)
-    >>> counts.log_likelihood(np.array([0, 3]), np.log([0.5, 1.5])).round(4)
-    array([-0.4625, -2.2096])
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, counts = [0.0, 1.0, 2.0, 3.0], [0, 7, 1, 9]
+    >>> posterior = gp.posterior(x, counts, likelihood=sg.likelihoods.NegativeBinomial(alpha=3.0))
+    >>> new = posterior.predict([1.5])["predictions_summary"]
+    >>> print(f"{new['y_mean'].item():.0f} +- {new['y_sd'].item():.0f}")
+    4 +- 4
     """
 
     alpha: Any

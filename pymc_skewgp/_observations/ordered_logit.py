@@ -68,11 +68,15 @@ class OrderedLogit(ClosedFormSites):
     Examples
     --------
     >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     >>> ratings = sg.likelihoods.OrderedLogit([-1.0, 1.0], categories=["bad", "fair", "good"])
-    >>> y = ratings.as_data(["bad", "good"], 2)
-    >>> ratings.log_likelihood(y, np.array([0.0, 3.0])).round(4)
-    array([-1.3133, -0.1269])
+    >>> x = np.arange(6.0)[:, None]
+    >>> posterior = gp.posterior(x, [0, 0, 1, 1, 2, 2], likelihood=ratings)
+    >>> new = posterior.predict([[0.5], [4.5]])["predictions_summary"]["p_mean"]
+    >>> new.sel(category="good").values.round(1)
+    array([0.1, 0.7])
     """
 
     cutpoints: Any

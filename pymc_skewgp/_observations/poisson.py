@@ -57,11 +57,15 @@ class Poisson(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> counts = sg.likelihoods.Poisson(exposure=2.0)
-    >>> counts.log_likelihood(np.array([0, 3]), np.log([0.5, 1.5])).round(4)
-    array([-1.    , -1.4959])
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> hours, counts = [1.0, 1.0, 5.0, 10.0], [0, 2, 12, 40]
+    >>> likelihood = sg.likelihoods.Poisson(exposure=hours)
+    >>> posterior = gp.posterior([0.0, 1.0, 2.0, 3.0], counts, likelihood=likelihood)
+    >>> new = posterior.predict([2.5])["predictions_summary"]
+    >>> print(f"{new['y_mean'].item():.0f} in one hour, {new['y_quantile'].values[:, 0]}")
+    3 in one hour, [1. 3. 7.]
     """
 
     exposure: Any = 1.0

@@ -56,11 +56,14 @@ class StudentT(ClosedFormSites):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
-    >>> robust = sg.likelihoods.StudentT(nu=4.0, sigma=0.5)
-    >>> robust.log_likelihood(np.array([0.1, 5.0]), np.array([0.0, 0.0])).round(4)
-    array([-0.3126, -8.4329])
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, y = [0.0, 0.5, 1.0, 1.5, 2.0], [0.1, 0.0, 8.0, 0.2, 0.1]
+    >>> robust = sg.likelihoods.StudentT(nu=4.0, sigma=0.2)
+    >>> new = gp.posterior(x, y, likelihood=robust).predict([1.0])["predictions_summary"]
+    >>> print(f"{new['f_mean'].item():.1f} +- {new['f_sd'].item():.1f}")
+    0.1 +- 0.1
     """
 
     nu: Any

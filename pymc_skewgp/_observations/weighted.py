@@ -19,7 +19,8 @@ class Weighted(SiteLikelihood):
     r"""A likelihood whose observations have weights: :math:`\prod_i p(y_i \mid f(x_i))^{w_i}`.
 
     A weight 2 is an observation that was made twice, 0 one that was not made. What is predicted is
-    a new observation, of weight 1.
+    a new observation, of weight 1. ``gp.posterior(X, y, likelihood=..., weights=...)`` makes it of
+    these likelihoods by itself; where there are data of several kinds it is for one of them.
 
     Parameters
     ----------

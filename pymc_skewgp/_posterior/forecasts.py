@@ -17,6 +17,7 @@ from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.best_item import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.function_fit import FunctionFit
@@ -136,11 +137,12 @@ class Forecasts(ABC):
             Under a likelihood that has no labels.
         """
         likelihood = self.likelihood
-        if not isinstance(likelihood, BernoulliProbit | BernoulliLogit):
+        plain = likelihood.likelihood if isinstance(likelihood, Weighted) else likelihood
+        if not isinstance(plain, BernoulliProbit | BernoulliLogit):
             raise TypeError(
                 f"probability is of a label 1; under {likelihood!r} use predict or marginals."
             )
-        found = likelihood.predictive_summary(self.marginals(Xnew))
+        found = plain.predictive_summary(self.marginals(Xnew))
         return Probability(found["p_mean"], found["p_mean_se"])
 
     def preference_probability(self, Xa: ArrayLike, Xb: ArrayLike) -> Probability:

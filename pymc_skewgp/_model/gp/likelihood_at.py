@@ -29,7 +29,7 @@ def likelihood_at(likelihood: Any, point: Point) -> Any:
         value = getattr(likelihood, field.name)
         if isinstance(value, Variable):
             found[field.name] = compile_at([], value, point)()
-        elif isinstance(value, Likelihood) or callable(value):  # the one that has weights
+        elif isinstance(value, Likelihood):  # the one that has weights
             found[field.name] = likelihood_at(value, point)
     known: Any = likelihood
     return replace(known, **found) if found else known

@@ -19,6 +19,7 @@ from pymc_skewgp._observations.arguments import as_derivative
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._validation import FloatArray
 
@@ -207,6 +208,12 @@ def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
     """
     likelihood = as_likelihood(likelihood)
     as_derivative(likelihood.derivative, X.shape[1])
+    if isinstance(likelihood, SiteLikelihood):
+        raise ValueError(
+            f"hyperparameters are not learnt under {type(likelihood).__name__} here: compare the "
+            "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
+            "an observed variable of a model, with f from gp.prior, and use pm.sample."
+        )
     random = {
         field.name: getattr(likelihood, field.name)
         for field in _fields(likelihood)
