@@ -187,11 +187,13 @@ def by_botorch(python, problems):
             return list(zip(found["f"].astype(float), found["seconds"], strict=True))
 
 
-def gibbs(p, seed, chains=200, sweeps=9000, thin=60):
+def gibbs(p, seed, chains=200):
     """Long Gibbs runs on the rows, one coordinate after the other; then f given them.
 
     Draws of one chain are `chains` apart.
     """
+    # It mixes the more slowly the smaller the noise is.
+    sweeps, thin = (9000, 60) if p.sigma < 0.05 else (3000, 25)
     A, G = rows(p)
     rng, n = np.random.default_rng([seed, 1]), len(G)
     precision = np.linalg.inv(G)
@@ -248,13 +250,13 @@ def against(p, f, truth):
     }
 
 
-def measure(name, noise, peer_python):
-    """A row for each seed and method; of the Gibbs run one half of its chains against the other."""
-    problems = [problem(name, noise, seed) for seed in range(SEEDS)]
-    peers = by_botorch(peer_python, problems) if peer_python else [None] * SEEDS
+def measure(name, noise, seeds, peer_python):
+    """Rows of each seed, one a method; of the Gibbs run one half of its chains against the other."""
+    problems = [problem(name, noise, seed) for seed in seeds]
+    peers = by_botorch(peer_python, problems) if peer_python else [None] * len(seeds)
     for method in METHODS.values():
         method(problems[0], 0)  # compiled
-    for seed, (p, peer) in enumerate(zip(problems, peers, strict=True)):
+    for seed, p, peer in zip(seeds, problems, peers, strict=True):
         started = time.process_time()
         truth = gibbs(p, seed)
         seconds = time.process_time() - started
@@ -267,18 +269,25 @@ def measure(name, noise, peer_python):
             found[method] = against(p, f, truth) | {"seconds": seconds}
         if peer is not None:
             found["BoTorch"] = against(p, peer[0], truth) | {"seconds": peer[1]}
-        for method, row in found.items():
-            yield {"function": name, "noise": noise, "seed": seed, "method": method} | row
+        what = {"function": name, "noise": noise, "seed": seed}
+        yield [what | {"method": method} | row for method, row in found.items()]
+
+
+def fill(path, name, noise, peer_python):
+    """Whatever seeds the table does not have yet."""
+    rows = [(r["function"], float(r["noise"]), int(r["seed"])) for r in read_rows(path)]
+    left = [seed for seed in range(SEEDS) if (name, noise, seed) not in rows]
+    if left:
+        for found in measure(name, noise, left, peer_python):
+            append_rows(path, found, machine())
 
 
 def duels(path, peer_python=None):
     """50 duels, ten seeds, three functions: forecasts, contradictions, P(best), CPU seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    done = {(row["function"], float(row["noise"])) for row in read_rows(path)}
     for name in FUNCTIONS:
         for noise in NOISES:
-            if (name, noise) not in done:
-                append_rows(path, list(measure(name, noise, peer_python)), machine())
+            fill(path, name, noise, peer_python)
     found = read_rows(path)
     for noise in NOISES:
         for method in ORDER:

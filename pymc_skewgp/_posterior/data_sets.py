@@ -199,7 +199,8 @@ def as_likelihood(likelihood: Any) -> Likelihood:
         found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
         raise TypeError(
             f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
-            f"or Gaussian(0.1); got {found}."
+            "or Gaussian(0.1), or for SkewGP.posterior a function such as lambda eta: "
+            f"pm.Poisson.dist(pm.math.exp(eta)); got {found}."
         )
     return likelihood
 

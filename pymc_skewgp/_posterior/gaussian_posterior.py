@@ -4,55 +4,28 @@ Either is a Gaussian at the data and at new points, and an approximation of the 
 here to be compared with the exact posterior.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.shared_rows import RowsInBlocks
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of
+from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of, sites_of
+from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
 from pymc_skewgp._posterior.laplace_mode import mode_of
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factored_covariance_of
 from pymc_skewgp._posterior.prior_values import log_prob_of_signs, mean_of
 from pymc_skewgp._posterior.process import factored_process_given
+from pymc_skewgp._posterior.site_approximations import site_ep, site_laplace
 from pymc_skewgp._validation import FloatArray
 
 _EP_TOLERANCE = 1e-6
-
-
-class GaussianPosterior(NamedTuple):
-    """N(mean, cov) for f at n data and t new points, and an approximate log evidence.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (n + t,)
-    cov : ndarray, shape (n + t, n + t)
-    log_evidence : float
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    log_evidence: float
-
-    def marginals(self) -> LatentMarginals:
-        """Its marginals: mixtures of one component each."""
-        variance = np.maximum(self.cov.diagonal(), 0.0)  # round-off
-        return LatentMarginals(self.mean[:, None], variance, np.ones(1))
-
-    def sample(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of f, shape (n_draws, n + t)."""
-        factor = linalg.low_rank_factor(self.cov)
-        return np.asarray(
-            self.mean + rng.standard_normal((n_draws, factor.shape[1])) @ factor.T, dtype=float
-        )
 
 
 def ep_posterior(
@@ -81,14 +54,18 @@ def ep_posterior(
     GaussianPosterior
         Of the values of all functions at the first of the data, and so on.
     """
-    given, n_latent = _conditioned(prior, as_data_sets(X, y, likelihood), new)
+    sets = as_data_sets(X, y, likelihood)
+    (given, n_latent), sites = _conditioned(prior, sets, new), sites_of(sets)
+    signs = 0.0
+    if n_latent:
+        signs = log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
+    if sites is not None:
+        found = site_ep(given, sites, n_latent, _EP_TOLERANCE)
+        return found._replace(log_evidence=found.log_evidence - signs)
     if not given.n_rows:
         return _regression(given)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
-    log_evidence = given.log_density + ep.log_prob
-    if n_latent:
-        k = n_latent // prior.n_pseudo_points
-        log_evidence -= log_prob_of_signs(prior, k, 1024).value
+    log_evidence = given.log_density + ep.log_prob - signs
     return _with_sites(given, n_latent, ep.tau, ep.weights, log_evidence)
 
 
@@ -135,7 +112,9 @@ def laplace_posterior(
             "Laplace's approximation needs noise on every row, and a Constraint has only a nugget: "
             "use EP."
         )
-    given, _ = _conditioned(prior, sets, new)
+    (given, _), of_sites = _conditioned(prior, sets, new), sites_of(sets)
+    if of_sites is not None:
+        return site_laplace(given, of_sites)
     if not given.n_rows:
         return _regression(given)
     found = mode_of(RowsInBlocks(given.lower, given.upper, given.noise), given.row_factor)

@@ -1,17 +1,25 @@
-"""The mode of a Gaussian vector's coordinates given rows between limits, and the curvature."""
+"""The mode of a Gaussian vector's coordinates given its rows, and the curvature."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._observations.shared_rows import RowsInBlocks, RowSlopes
+from pymc_skewgp._observations.shared_rows import RowSlopes
 from pymc_skewgp._validation import FloatArray
 
 _TOLERANCE = 1e-10  # of the log posterior density
 _MOST_STEPS = 100
 _LEAST_STEP = 1e-6
+
+
+class RowsWithSlopes(Protocol):
+    """Rows whose log likelihood has derivatives."""
+
+    def slopes(self, eta: FloatArray) -> RowSlopes:
+        """At the predictors."""
+        ...
 
 
 class Mode(NamedTuple):
@@ -31,7 +39,7 @@ class Mode(NamedTuple):
     log_prob: float
 
 
-def mode_of(rows: RowsInBlocks, X: FloatArray) -> Mode:
+def mode_of(rows: RowsWithSlopes, X: FloatArray) -> Mode:
     r"""Newton's method, with steps halved where they overshoot.
 
     With g and -W the first two derivatives of the rows' log likelihood, the step is

@@ -11,19 +11,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.operators.predictors import predictor_covariance
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
     SiteMarginals,
     coordinate_gaussian,
 )
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
+from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
-from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
 from pymc_skewgp._observations.observations import Observations
@@ -34,11 +31,11 @@ from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraint
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import LEAST_WEIGHTED
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
-EP_TOLERANCE = 1e-3
+_EP_TOLERANCE = 1e-3
 
 
 class SiteFit(FunctionFit):
@@ -76,38 +73,13 @@ class SiteFit(FunctionFit):
 
     @cached_property
     def _predictors(self) -> SiteLogDensity:
-        """Log density of the sites in the coordinates c.
-
-        Raises
-        ------
-        ValueError
-            Where it is not finite at the mean of the process.
-        """
-        given, s = self.conditioning, self.n_latent
-        offset = self._sites.of(given.mean[s:]) + self._sites.a
-        with np.errstate(all="ignore"):
-            wrong = ~np.isfinite(self._sites.log_prob(offset))
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            raise ValueError(
-                f"the log likelihood is not finite in {int(wrong.sum())} of {wrong.size} rows at "
-                f"the mean of the prior given exact data: row {i} has the predictor "
-                f"{offset[i]:.3g}. Give a mean_func where the data are possible, or check y."
-            )
-        return SiteLogDensity(self._sites.log_prob, offset, self._sites.of(given.factor[s:]))
+        """Log density of the sites in the coordinates c."""
+        return site_log_density(self.conditioning, self._sites, self.n_latent)
 
     @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [u, predictors less their offset]."""
-        given, sites = self.conditioning, self._predictors
-        factors = SiteFactors(sites.log_prob, self._sites.slopes, sites.offset)
-        with few_blas_threads(sites.offset.size):
-            if not given.n_rows:
-                return fit_factors(predictor_covariance(sites.factor), factors, tol=EP_TOLERANCE)
-            joint = np.vstack([given.row_factor, sites.factor])
-            cov = predictor_covariance(joint, given.dense_noise)
-            both = Joined([Intervals(given.lower, given.upper), factors])
-            return fit_factors(cov, both, tol=EP_TOLERANCE)
+        return ep_of_sites(self.conditioning, self._sites, self._predictors, _EP_TOLERANCE)
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:

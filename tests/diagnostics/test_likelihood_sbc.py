@@ -42,6 +42,14 @@ def labels(f, rng):
     return (f + rng.standard_normal(f.shape) > 0).astype(int)
 
 
+# Groups of three labels at neighbouring places, or of the last one alone.
+SHARED = np.where(np.arange(N)[:, None] // 3 == np.arange(N) // 3, 0.7, 0.0) + 0.3 * np.eye(N)
+
+
+def labels_that_share_noise(f, rng):
+    return (f + rng.multivariate_normal(np.zeros(N), SHARED) > 0).astype(int)
+
+
 def values(f, rng, factor=1.0):
     return f + factor * SIGMA * rng.standard_normal(f.shape)
 
@@ -143,6 +151,9 @@ def logit_categories(f, rng):
 
 CASES = {
     "BernoulliProbit": Case(likelihoods.BernoulliProbit(), labels),
+    "BernoulliProbit: shared noise": Case(
+        likelihoods.BernoulliProbit(noise_cov=SHARED), labels_that_share_noise
+    ),
     "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
     "OrderedProbit": Case(likelihoods.OrderedProbit(CUTS, sigma=0.7), categories),
     "BinomialProbit": Case(likelihoods.BinomialProbit(TRIALS), successes),

@@ -12,11 +12,8 @@ from pymc_skewgp._diagnostics.approximations.problem import (
     predicted_probability,
 )
 from pymc_skewgp._gaussian.truncated import truncated_mvn
-from pymc_skewgp._posterior.gaussian_posterior import (
-    GaussianPosterior,
-    ep_posterior,
-    laplace_posterior,
-)
+from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
+from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 
 

@@ -133,7 +133,7 @@ class PairProposal:
         """Relative error of the evidence from tails that so many draws hardly meet."""
         missing = self.marginals.missing(self.sites, n_draws)
         if self.tails is not None:
-            missing[self.tails.which] = 0.0
+            missing[self.tails.covered] = 0.0
         rows = 0.0 if self.rows is None else self.rows.proposal.unseen_share(n_draws)
         return float(np.sqrt(missing @ missing + rows**2))
 
@@ -152,8 +152,5 @@ def pair_proposal(
     rows: GivenRows | None,
 ) -> PairProposal:
     """With tails of single sites drawn apart, where they need it and there are no rows."""
-    missing = marginals.missing(sites, _DRAWS)
-    if rows is not None or float(missing @ missing) <= _APART**2:
-        return PairProposal(gaussian, sites, marginals, rows)
-    tails = site_tails(gaussian, sites, marginals, missing)
-    return PairProposal(gaussian, sites, marginals, tails=tails)
+    tails = None if rows else site_tails(gaussian, sites, marginals, _APART, _DRAWS)
+    return PairProposal(gaussian, sites, marginals, rows, tails)

@@ -1,20 +1,22 @@
 r"""Draws of the tails that sites have and EP's Gaussian lacks.
 
-Under EP's Gaussian q a predictor is :math:`\eta_i \sim N(m_i, v_i)`, under the cavity times its own
-factor it has a density :math:`t_i` that may be far wider: noise of heavy tails, or no count where
-some were expected. The mixture
+With EP's Gaussian q in white coordinates w, directions :math:`g_i` of single predictors, and a
+density :math:`t_i(z)` that is the larger of the target along the line :math:`w = g_i z` and of EP's
+cavity times the site's own factor,
 
-.. math:: \pi_0\, q(c) + \sum_i \pi_i\, q(c \mid \eta_i)\, t_i(\eta_i) + \pi_w\, q_w(c)
-    = q(c) \Bigl\{\pi_0 + \sum_i \pi_i \frac{t_i(\eta_i)}{N(\eta_i; m_i, v_i)}
-    + \pi_w \frac{q_w(c)}{q(c)}\Bigr\}
+.. math:: \pi_0\, q(w) + \sum_i \pi_i\, q(w \mid g_i^\top w)\, t_i(g_i^\top w)
+    + \pi_w\, q_w(w) = q(w) \Bigl\{\pi_0 + \sum_i \pi_i
+    \frac{t_i(g_i^\top w)}{N(g_i^\top w; 0, 1)} + \pi_w \frac{q_w(w)}{q(w)}\Bigr\}
 
-meets these tails one at a time, and its density is known from the predictors alone. Several tails
-at once are met by :math:`q_w`, which is EP's Gaussian with all sites to a power below 1.
+meets the tails of noise that is not Gaussian, or of places with no counts at all, one at a time;
+its density takes one product for each direction. Several tails at once are met by :math:`q_w`,
+which is EP's Gaussian with all sites to a power below 1.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pymc_skewgp._gaussian import linalg
@@ -25,6 +27,7 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     coordinate_gaussian,
 )
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
+from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -32,7 +35,8 @@ from pymc_skewgp._validation import FloatArray
 # wide Gaussian, and the power of its sites.
 _PER_MISSING, _LEAST_SHARE, _MOST_SHARE = 80.0, 0.1, 0.4
 _WIDE, _POWER = 0.25, 0.4
-_MOST_SITES = 64  # with a tail of their own: those that lack most
+# Directions at most, and evaluations of a site to look along them; alike from this cosine on.
+_MOST, _MOST_EVALUATIONS, _ALIKE = 16, 2**17, 0.9
 _NODES, _TAIL, _CUT = 161, 8.7, 120.0
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
@@ -73,18 +77,18 @@ class WideGaussian:
 
 @dataclass(frozen=True)
 class SiteTails:
-    r"""The mixture, with tails of k of the sites.
+    r"""The mixture, with tails in k directions.
 
     Attributes
     ----------
     directions : ndarray, shape (k, r)
-        Of unit length: predictors in deviations from their mean are these times white coordinates.
+        g_i, of unit length.
     tables : tuple of TabulatedDensity
-        Densities t_i, likewise in deviations.
+        t_i.
     shares : ndarray, shape (k,)
         :math:`\pi_i`.
-    which : ndarray of int, shape (k,)
-        The sites.
+    covered : ndarray of bool, shape (n,)
+        Sites whose predictors have one of these directions, or nearly so.
     wide : WideGaussian
         :math:`q_w`.
     wide_share : float
@@ -94,14 +98,14 @@ class SiteTails:
     directions: FloatArray
     tables: tuple[TabulatedDensity, ...]
     shares: FloatArray
-    which: IntArray
+    covered: NDArray[np.bool_]
     wide: WideGaussian
     wide_share: float
 
     def moved(self, white: FloatArray, which: FloatArray, uniform: FloatArray) -> FloatArray:
         """Draws of the mixture from such of q, as columns.
 
-        `which` are uniforms that choose a component, `uniform` those that place its predictor.
+        `which` are uniforms that choose a component, `uniform` those that place the draw along it.
         """
         k = self.shares.size
         ends = np.cumsum(np.append(self.shares, self.wide_share))
@@ -130,25 +134,80 @@ def site_tails(
     gaussian: CoordinateGaussian,
     sites: SiteLogDensity,
     marginals: SiteMarginals,
-    missing: FloatArray,
-) -> SiteTails:
-    """The mixture for the sites whose tails lack most, `missing` being how much, shape (n,)."""
-    chosen = np.argsort(-np.abs(missing))[:_MOST_SITES]
-    shares = np.abs(missing[chosen])
-    mean, sd = marginals.mean, np.sqrt(marginals.variance)
-    cavity_var = 1.0 / np.maximum(1.0 / marginals.variance - marginals.tau, 1e-12 / sd**2)
-    cavity_mean = cavity_var * (mean / marginals.variance - marginals.nu)
-    reach = (np.abs(cavity_mean - mean) + _TAIL * np.sqrt(cavity_var)) / sd
-    z = np.sinh(np.linspace(-1.0, 1.0, _NODES)[:, None] * np.arcsinh(reach))
-    off = mean + sd * z
-    with np.errstate(over="ignore"):
-        logs = sites.log_prob(sites.offset + off) - 0.5 * (off - cavity_mean) ** 2 / cavity_var
-    logs = np.maximum(logs, logs.max(axis=0) - _CUT)
-    directions = solve_triangular(gaussian.chol, sites.factor[chosen].T, lower=True).T
-    directions /= np.linalg.norm(directions, axis=1)[:, None]
-    tables = tuple(TabulatedDensity.of(z[:, i], logs[:, i]) for i in chosen)
-    wide = WideGaussian.of(gaussian, sites, marginals)
-    needed = _PER_MISSING * float(np.linalg.norm(missing))
-    share = min(max(needed, _LEAST_SHARE), _MOST_SHARE)
+    least: float,
+    n_draws: int,
+) -> SiteTails | None:
+    """The mixture, where tails that `n_draws` draws hardly meet hold more than the share `least`.
+
+    Looked at are the sites that lack most by themselves, and the target along their directions.
+    """
+    own = marginals.missing(sites, n_draws)
+    along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
+    along /= np.linalg.norm(along, axis=0)
+    most = min(_MOST, max(1, _MOST_EVALUATIONS // (HERMITE_NODES.size * own.size)))
+    chosen = _apart(along, np.argsort(-np.abs(own)), most)
+    directions = along[:, chosen].T
+    missing = np.abs(
+        missing_of_functions(_along(gaussian, sites, directions, HERMITE_NODES), n_draws)
+    )
+    lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
+    if lacking <= least:
+        return None
+    # In units of q: the prior's deviation along each direction, as far as it reaches.
+    step = solve_triangular(gaussian.chol, directions.T, lower=True, trans="T")
+    length = np.linalg.norm(step, axis=0)
+    reach = (_TAIL + np.abs(gaussian.mean @ step) / length) / length
+    nodes = np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None])
+    logs = _along(gaussian, sites, directions, nodes) - 0.5 * nodes**2
+    tilted = _tilted(sites, marginals, chosen, nodes)
+    logs = np.maximum(_below_peak(logs), _below_peak(tilted))
+    tables = tuple(TabulatedDensity.of(z, values) for z, values in zip(nodes, logs, strict=True))
+    share = min(max(_PER_MISSING * lacking, _LEAST_SHARE), _MOST_SHARE)
+    shares = missing + 1e-3 * lacking
     shares *= (1.0 - _WIDE) * share / shares.sum()
-    return SiteTails(directions, tables, shares, chosen, wide, _WIDE * share)
+    covered = (np.abs(directions @ along) > _ALIKE).any(axis=0)
+    wide = WideGaussian.of(gaussian, sites, marginals)
+    return SiteTails(directions, tables, shares, covered, wide, _WIDE * share)
+
+
+def _below_peak(logs: FloatArray) -> FloatArray:
+    return np.maximum(logs - logs.max(axis=1, keepdims=True), -_CUT)
+
+
+def _tilted(
+    sites: SiteLogDensity, marginals: SiteMarginals, chosen: list[int], z: FloatArray
+) -> FloatArray:
+    """Log of cavity times factor of the chosen sites, z in deviations of q, shape (k, nodes)."""
+    mean, variance = marginals.mean[chosen], marginals.variance[chosen]
+    precision = np.maximum(1.0 / variance - marginals.tau[chosen], 1e-12 / variance)
+    cavity = (mean / variance - marginals.nu[chosen]) / precision
+    off = mean + np.sqrt(variance) * z.T
+    eta = np.tile(sites.offset, (z.shape[1], 1))
+    eta[:, chosen] += off
+    with np.errstate(over="ignore"):
+        logs = sites.log_prob(eta)[:, chosen]
+    logs -= 0.5 * precision * (off - cavity) ** 2
+    return np.asarray(logs.T)
+
+
+def _apart(along: FloatArray, order: IntArray, most: int) -> list[int]:
+    """The first columns in `order` that are not nearly parallel, at most so many."""
+    chosen: list[int] = []
+    for i in order:
+        if not chosen or (np.abs(along[:, i] @ along[:, chosen]) < _ALIKE).all():
+            chosen.append(int(i))
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _along(
+    gaussian: CoordinateGaussian, sites: SiteLogDensity, directions: FloatArray, z: FloatArray
+) -> FloatArray:
+    """Log of target over q at points z along each direction, shape (k, nodes)."""
+    white = directions[:, :, None] * (z if z.ndim == 1 else z[:, None])
+    white = np.ascontiguousarray(white.transpose(1, 0, 2)).reshape(directions.shape[1], -1)
+    coordinates = gaussian.of_white(white)
+    with np.errstate(over="ignore"):
+        logs = gaussian.log_ratio(coordinates, white) + sites(coordinates)
+    return logs.reshape(directions.shape[0], -1)

@@ -13,6 +13,7 @@ from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorConstant
 
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
 from pymc_skewgp._model.graph.entrywise import Coupling
@@ -68,8 +69,7 @@ class SiteFunctions:
         function = self._slopes_function
         if function is None:
             return self._differences(y, eta)
-        first = _by_blocks(lambda block: function[0](y, block), eta)
-        second = _by_blocks(lambda block: function[1](y, block), eta)
+        first, second = _by_blocks(lambda block: np.stack(function(y, block)), eta, leading=(2,))
         # A branch that is not taken may leave its NaN in a derivative.
         wrong = ~(np.isfinite(first) & np.isfinite(second))
         if wrong.any():
@@ -113,12 +113,12 @@ class SiteFunctions:
         return _compiled([self._graph.y, self._block], self._log_prob_graph)
 
     @cached_property
-    def _slopes_function(self) -> tuple[Any, Any] | None:
-        inputs = [self._graph.y, self._block]
+    def _slopes_function(self) -> Any:
+        """Of both slopes; None where PyTensor cannot differentiate."""
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
             second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return _compiled(inputs, first), _compiled(inputs, second)
+            return _compiled([self._graph.y, self._block], [first, second])
         except (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError):
             return None
 
@@ -179,26 +179,32 @@ def _compiled(inputs: list[Any], output: Any) -> Any:
 
 def _drawing(eta: Any, variable: Any) -> tuple[Any, int]:
     """Draws of a random variable as a function of predictors and generators."""
-    sources = [
-        v
-        for v in ancestors([variable])
-        if isinstance(v.type, RandomType) and v.owner is None and v is not variable
-    ]
+    known = list(ancestors([variable]))
+    sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
     generators = [source.type() for source in sources]
-    replaced = graph_replace([variable], dict(zip(sources, generators, strict=True)), strict=False)
-    return _compiled([eta, *generators], pt.broadcast_to(replaced[0], eta.shape)), len(sources)
+    # SciPy's random variables write to their parameters, which constants of PyTensor refuse.
+    constants = [v for v in known if isinstance(v, TensorConstant) and v.dtype.startswith("float")]
+    shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
+    replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
+    (drawn,) = graph_replace([variable], replace, strict=False)
+    return _compiled([eta, *generators], pt.broadcast_to(drawn, eta.shape)), len(sources)
 
 
 def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
     return [np.random.default_rng(seed) for seed in rng.integers(2**63, size=(n, 2))]
 
 
-def _by_blocks(function: Callable[[FloatArray], Any], eta: FloatArray, dtype: Any = float) -> Any:
+def _by_blocks(
+    function: Callable[[FloatArray], Any],
+    eta: FloatArray,
+    dtype: Any = float,
+    leading: tuple[int, ...] = (),
+) -> Any:
     """A function of a few rows of predictors, shape (S, n), for those of shape (..., n)."""
     rows = np.asarray(eta, dtype=np.float64).reshape(-1, eta.shape[-1])
-    found = np.empty(rows.shape, dtype=dtype)
+    found = np.empty((*leading, *rows.shape), dtype=dtype)
     step = max(1, _BLOCK // max(rows.shape[1], 1))
     with np.errstate(all="ignore"):  # infinities far out are as they should be
         for start in range(0, rows.shape[0], step):
-            found[start : start + step] = function(rows[start : start + step])
-    return found.reshape(eta.shape)
+            found[..., start : start + step, :] = function(rows[start : start + step])
+    return found.reshape(*leading, *eta.shape)
