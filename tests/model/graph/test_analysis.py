@@ -62,8 +62,8 @@ REFUSED = {
         "y, which depends on f, is Bernoulli without the probit link",
         OTHERWISE,
     ),
-    "constant times": (
-        lambda f: pm.Bernoulli("y", p=0.4 * pt.erfc(f), observed=Y[:6]),
+    "squared": (
+        lambda f: pm.Bernoulli("y", p=(0.5 * pt.erfc(f)) ** 2, observed=Y[:6]),
         "without the probit link",
         OTHERWISE,
     ),
