@@ -10,7 +10,7 @@ import argparse
 import logging
 import time
 import warnings
-from functools import partial, update_wrapper
+from functools import partial
 from pathlib import Path
 
 import arviz as az
@@ -68,6 +68,7 @@ def rates(observe, n, reparameterize, tune, draws):
 
 
 def compared(observe, n, step_draws, nuts_draws):
+    """Effective draws a second by the step over those by NUTS, and what both find."""
     step, one = rates(observe, n, False, *step_draws)
     nuts, other = rates(observe, n, True, *nuts_draws)
     for what, a, b in zip(("f", "lengthscale", "noise or rate"), step, nuts, strict=True):
@@ -76,14 +77,10 @@ def compared(observe, n, step_draws, nuts_draws):
     yield f"posterior mean and sd of noise or rate, n={n}", f"as NUTS: {other}", one
 
 
-def section(observe, *arguments):
-    return update_wrapper(partial(compared, observe, *arguments), observe)
-
-
 SECTIONS = {
-    "student_t_100": section(student_t, 100, (100, 600), (300, 300)),
-    "flips_100": section(flips, 100, (100, 600), (300, 300)),
-    "student_t_300": section(student_t, 300, (60, 250), (150, 150)),
+    "student_t_100": partial(compared, student_t, 100, (100, 600), (300, 300)),
+    "flips_100": partial(compared, flips, 100, (100, 600), (300, 300)),
+    "student_t_300": partial(compared, student_t, 300, (60, 250), (150, 150)),
 }
 
 
