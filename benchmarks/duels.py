@@ -1,15 +1,20 @@
 """Random duels on test functions: exact posterior, EP and Laplace against a long Gibbs run.
 
+"BoTorch" is its `PairwiseGP`, Laplace's approximation too, in an interpreter that has it.
+
 After S. Takeno, M. Nomura & M. Karasuyama (2023), Towards practical preferential Bayesian
 optimization with skew Gaussian processes, arXiv:2302.01513. Hyperparameters are fixed, and the same
 for all: what differs is how the posterior is computed.
 """
 
-import csv
+import subprocess
+import tempfile
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from runner import append_rows, machine, read_rows
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_ndtr, ndtr, ndtri
 
@@ -68,8 +73,12 @@ class Problem(NamedTuple):
     sigma: float
 
 
+def lengthscale_of(d):
+    return 0.25 * np.sqrt(d)
+
+
 def kernel(d):
-    lengthscale = 0.25 * np.sqrt(d)
+    lengthscale = lengthscale_of(d)
 
     def k(X, Xs=None, diag=False):
         if diag:
@@ -160,8 +169,29 @@ def by_laplace(p, seed):
     return gaussian_draws(f, cov, np.random.default_rng(seed))
 
 
-def gibbs(p, seed, chains=200, sweeps=3000, thin=50):
-    """Long Gibbs runs on the rows, one coordinate after the other; then f given them."""
+def by_botorch(python, problems):
+    """Draws for each problem, and CPU seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, out = Path(folder) / "in.npz", Path(folder) / "out.npz"
+        np.savez(
+            given,
+            X=[p.X for p in problems],
+            duels=[p.duels for p in problems],
+            sigma=problems[0].sigma,
+            lengthscale=lengthscale_of(problems[0].X.shape[1]),
+            n_draws=N_DRAWS,
+        )
+        script = Path(__file__).with_name("duels_peer.py")
+        subprocess.run([python, script, given, out], check=True)
+        with np.load(out) as found:
+            return list(zip(found["f"].astype(float), found["seconds"], strict=True))
+
+
+def gibbs(p, seed, chains=200, sweeps=9000, thin=60):
+    """Long Gibbs runs on the rows, one coordinate after the other; then f given them.
+
+    Draws of one chain are `chains` apart.
+    """
     A, G = rows(p)
     rng, n = np.random.default_rng([seed, 1]), len(G)
     precision = np.linalg.inv(G)
@@ -188,9 +218,10 @@ def gibbs(p, seed, chains=200, sweeps=3000, thin=50):
     return (solved.T @ u).T + rng.standard_normal((u.shape[1], len(cov))) @ factor.T
 
 
-METHODS = {"exact": exact, "EP": by_ep, "Laplace": by_laplace, "Gibbs": gibbs}
-FIELDS = (
-    "function", "noise", "seed", "method", "log_score", "contradict", "p_best", "duel", "seconds"
+METHODS = {"exact": exact, "EP": by_ep, "Laplace": by_laplace}
+ORDER = ("exact", "EP", "Laplace", "BoTorch", "Gibbs")
+MEASURES = (
+    "log_score", "contradict", "p_best", "duel_mean", "duel_largest", "seconds"
 )  # fmt: skip
 
 
@@ -204,51 +235,62 @@ def best(f):
     return np.bincount(f.argmax(axis=1), minlength=f.shape[1]) / len(f)
 
 
-def measure(name, noise, seed):
-    p = problem(name, noise, seed)
-    truth = None
-    for method in ("Gibbs", "exact", "EP", "Laplace"):
-        started = time.perf_counter()
-        f = METHODS[method](p, seed)
-        seconds = time.perf_counter() - started
-        win = wins(f, p.test, noise)
-        if truth is None:
-            truth = win, best(f)
-        lost = f[:, p.duels[:, 0]] < f[:, p.duels[:, 1]]
-        yield (
-            name, noise, seed, method,
-            float(np.log(np.clip(win, 1e-4, 1.0)).mean()), float(lost.any(axis=1).mean()),
-            float(np.abs(best(f) - truth[1]).max()), float(np.abs(win - truth[0]).max()), seconds,
-        )  # fmt: skip
+def against(p, f, truth):
+    """What draws of f say, and how far that is from other draws."""
+    win, off = wins(f, p.test, p.sigma), wins(truth, p.test, p.sigma)
+    lost = f[:, p.duels[:, 0]] < f[:, p.duels[:, 1]]
+    return {
+        "log_score": float(np.log(np.clip(win, 1e-4, 1.0)).mean()),
+        "contradict": float(lost.any(axis=1).mean()),
+        "p_best": float(np.abs(best(f) - best(truth)).max()),
+        "duel_mean": float(np.abs(win - off).mean()),
+        "duel_largest": float(np.abs(win - off).max()),
+    }
 
 
-def duels(path):
-    """50 duels, ten seeds: log score, draws that contradict a duel, differences to a Gibbs run."""
+def measure(name, noise, peer_python):
+    """A row for each seed and method; of the Gibbs run one half of its chains against the other."""
+    problems = [problem(name, noise, seed) for seed in range(SEEDS)]
+    peers = by_botorch(peer_python, problems) if peer_python else [None] * SEEDS
+    for method in METHODS.values():
+        method(problems[0], 0)  # compiled
+    for seed, (p, peer) in enumerate(zip(problems, peers, strict=True)):
+        started = time.process_time()
+        truth = gibbs(p, seed)
+        seconds = time.process_time() - started
+        half = np.arange(len(truth)) % 200 < 100
+        found = {"Gibbs": against(p, truth[half], truth[~half]) | {"seconds": seconds}}
+        for method, draw in METHODS.items():
+            started = time.process_time()
+            f = draw(p, seed)
+            seconds = time.process_time() - started
+            found[method] = against(p, f, truth) | {"seconds": seconds}
+        if peer is not None:
+            found["BoTorch"] = against(p, peer[0], truth) | {"seconds": peer[1]}
+        for method, row in found.items():
+            yield {"function": name, "noise": noise, "seed": seed, "method": method} | row
+
+
+def duels(path, peer_python=None):
+    """50 duels, ten seeds, three functions: forecasts, contradictions, P(best), CPU seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    with path.open() as file:
-        done = {tuple(row[:3]) for row in csv.reader(file)}
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if not done:
-            writer.writerow(FIELDS)
-        for name in FUNCTIONS:
-            for noise in NOISES:
-                for seed in range(SEEDS):
-                    if (name, str(noise), str(seed)) not in done:
-                        writer.writerows(list(measure(name, noise, seed)))
-                        file.flush()
-    with path.open() as file:
-        found = list(csv.DictReader(file))
+    done = {(row["function"], float(row["noise"])) for row in read_rows(path)}
+    for name in FUNCTIONS:
+        for noise in NOISES:
+            if (name, noise) not in done:
+                append_rows(path, list(measure(name, noise, peer_python)), machine())
+    found = read_rows(path)
     for noise in NOISES:
-        for method in METHODS:
+        for method in ORDER:
             own = [r for r in found if float(r["noise"]) == noise and r["method"] == method]
-            mean = {k: np.mean([float(r[k]) for r in own]) for k in FIELDS[4:]}
-            worst = max(float(r["duel"]) for r in own)
+            if not own:
+                continue
+            mean = {k: np.mean([float(r[k]) for r in own]) for k in MEASURES}
+            worst = max(float(r["duel_largest"]) for r in own)
             yield (
-                f"noise sd {noise}, {method}: log score; draws that contradict a duel; largest "
-                "difference of P(best) and (worst) of P(i beats j) to Gibbs; seconds",
+                f"noise sd {noise}, {method}: log score; draws that contradict a duel; off from "
+                "Gibbs: P(best), largest; P(i beats j), mean, largest; CPU seconds",
                 "",
-                f"{mean['log_score']:.3f}; {100 * mean['contradict']:.0f} %; {mean['p_best']:.3f}, "
-                f"{worst:.3f}; {mean['seconds']:.2f}",
+                f"{mean['log_score']:.3f}; {100 * mean['contradict']:.0f} %; {mean['p_best']:.3f}; "
+                f"{mean['duel_mean']:.4f}, {worst:.3f}; {mean['seconds']:.2f}",
             )

@@ -13,10 +13,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from censored import censored
+from choices import choices, rankings
 from core import RBF, ROOT
 from datasets import add_data_option
 from duels import duels
-from likelihood_scores import choices, classes, ordinal, rankings
+from likelihood_scores import classes, ordinal
 from runner import run_sections
 from tobit import tobit
 
@@ -97,18 +99,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--only", nargs="*")
-    parser.add_argument("--peer-python", help="interpreter with mord and statsmodels")
+    parser.add_argument("--peer-python", help="interpreter with mord, statsmodels and botorch")
+    parser.add_argument("--gpflow-python", help="interpreter with gpflow")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     data = options.data
     sections = {
         "cost": cost,
-        "duels": functools.partial(duels, options.out / "duels.csv"),
-        "tobit": tobit,
-        "ordinal": functools.partial(ordinal, data, options.peer_python),
-        "classes": functools.partial(classes, data),
-        "choices": functools.partial(choices, data),
-        "rankings": functools.partial(rankings, data),
+        "duels": functools.partial(duels, options.out / "duels.csv", options.peer_python),
+        "tobit": functools.partial(tobit, options.out / "tobit.csv"),
+        "censored": functools.partial(censored, data),
+        "ordinal": functools.partial(
+            ordinal, data, options.out, options.peer_python, options.gpflow_python
+        ),
+        "classes": functools.partial(classes, data, options.out),
+        "choices": functools.partial(choices, data, options.out),
+        "rankings": functools.partial(rankings, data, options.out),
     }
     run_sections(sections, options.out / "likelihoods.csv", options.only, PACKAGES)
 

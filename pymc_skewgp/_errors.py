@@ -51,6 +51,25 @@ class NotConjugateError(ValueError):
         return type(self), (self.reason, self.remedy)
 
 
+class NotSitesError(ValueError):
+    """A likelihood is no product of functions of one predictor each, or not known to be one.
+
+    Parameters
+    ----------
+    reason : str
+        What was found.
+    remedy : str
+        What to do.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"{reason} {remedy}".rstrip())
+        self.reason, self.remedy = reason, remedy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.reason, self.remedy)
+
+
 class SkewGPWarning(UserWarning):
     """Base of every warning this package gives, so that one filter reaches them all."""
 

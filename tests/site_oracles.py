@@ -41,6 +41,7 @@ def site_posterior(
     white = np.stack([g.ravel() for g in np.meshgrid(*[axis] * mean.size, indexing="ij")])
     f = mean[:, None] + np.linalg.cholesky(cov) @ white
     log_density = log_likelihood(f) - 0.5 * (white**2).sum(axis=0)
+    assert not np.isnan(log_density).any()
     largest = log_density.max()
     p = np.exp(log_density - largest)
     total = p.sum()
@@ -59,15 +60,18 @@ def log_signs(f: FloatArray, cov: ArrayLike, n: int) -> FloatArray:
     left = cov[n:, n:] - cov[n:, :n] @ gain
     sd = np.sqrt(left.diagonal())
     limit = (gain.T @ f) / sd[:, None]
-    if sd.size == 1:
-        return np.log(ndtr(limit[0]))
-    rho = left[0, 1] / sd.prod()
-    x, w = np.polynomial.legendre.leggauss(60)
-    x, w = 4.25 * (x + 1.0), 4.25 * w  # the noise of the first value above -limit, at most 8.5 more
-    start = -limit[0]
-    at = start[:, None] + x
-    inner = ndtr((limit[1][:, None] + rho * at) / np.sqrt(1.0 - rho**2))
-    return np.log((np.exp(-0.5 * at**2) * inner) @ w / np.sqrt(2 * np.pi))
+    with np.errstate(divide="ignore"):  # where there is no digit of the probability
+        if sd.size == 1:
+            return np.log(ndtr(limit[0]))
+        rho = left[0, 1] / sd.prod()
+        x, w = np.polynomial.legendre.leggauss(60)
+        # The noise of the first value, above minus the limit.
+        start = np.clip(-limit[0], -8.5, 8.5)
+        half = 0.5 * (8.5 - start)[:, None]
+        at = start[:, None] + half * (1.0 + x)
+        inner = ndtr((limit[1][:, None] + rho * at) / np.sqrt(1.0 - rho**2))
+        mass = half * w * np.exp(-0.5 * at**2) / np.sqrt(2 * np.pi)
+        return np.log((mass * inner).sum(axis=1))
 
 
 class _Sites(SiteLikelihood):

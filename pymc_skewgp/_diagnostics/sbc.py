@@ -238,7 +238,10 @@ def _simulated(
     likelihood = form.likelihood
     if simulate is not None:
         return [likelihood.as_data(simulate(f, rng), form.X.shape[0]) for f in truth]
-    return list(likelihood.replicate(form.y, truth, likelihood.log_likelihood(form.y, truth), rng))
+    found = likelihood.replicate(form.y, truth, likelihood.log_likelihood(form.y, truth), rng)
+    if found is None:
+        raise TypeError(f"data of {likelihood!r} cannot be drawn: give simulate.")
+    return list(found)
 
 
 def _together(places: list[dict[str, FloatArray]], join: Any) -> dict[str, FloatArray]:

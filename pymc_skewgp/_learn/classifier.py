@@ -162,7 +162,9 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.n_jobs = n_jobs
         self.multi_class = multi_class
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "SkewGPClassifier":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "SkewGPClassifier":
         """Learn hyperparameters and condition on the labels.
 
         Parameters
@@ -171,6 +173,9 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
             Features.
         y : array_like, shape (n,)
             Classes, of any type that scikit-learn takes.
+        sample_weight : array_like of int, shape (n,), optional
+            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
+            that repeat so often, and takes as long. Weights that are not whole are refused.
 
         Returns
         -------
@@ -178,8 +183,9 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
             Itself.
         """
         inputs, labels = validate_data(self, X, y, dtype="numeric")
-        inputs = inputs.astype(np.float64)
         check_classification_targets(labels)
+        rows = self._repeated(len(labels), sample_weight)
+        inputs, labels = inputs[rows].astype(np.float64), labels[rows]
         search = self._settings(inputs.shape[0])
         options = Options(self.kernel, self.ard, self.n_pseudo_points, search)
         classes, codes = np.unique(labels, return_inverse=True)

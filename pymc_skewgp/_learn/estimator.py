@@ -11,11 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.named_kernels import KERNELS
 from pymc_skewgp._learn.one_process import FittedProcess
 from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._observations.weights import as_weights
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -35,6 +36,12 @@ class ProcessEstimator(BaseEstimator):
 
     def _seed(self, random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
+
+    def _repeated(self, n: int, sample_weight: ArrayLike | None) -> IntArray | slice:
+        """Which of `n` rows to fit to, each as often as its weight says."""
+        if sample_weight is None:
+            return slice(None)
+        return np.repeat(np.arange(n), as_weights("sample_weight", sample_weight, n))
 
     def _settings(self, n: int) -> SearchSettings:
         """Of the search with `n` rows, from the parameters, which are checked."""

@@ -118,7 +118,9 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         self.n_restarts = n_restarts
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "SkewGPOrdinalClassifier":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "SkewGPOrdinalClassifier":
         """Learn cut-points and kernel, and condition on the classes.
 
         Parameters
@@ -127,6 +129,9 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             Features.
         y : array_like, shape (n,)
             Classes.
+        sample_weight : array_like of int, shape (n,), optional
+            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
+            that repeat so often, and takes as long. Weights that are not whole are refused.
 
         Returns
         -------
@@ -134,8 +139,9 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             Itself.
         """
         inputs, labels = validate_data(self, X, y, dtype="numeric")
-        inputs = inputs.astype(np.float64)
         check_classification_targets(labels)
+        rows = self._repeated(len(labels), sample_weight)
+        inputs, labels = inputs[rows].astype(np.float64), labels[rows]
         settings = self._settings(inputs.shape[0])
         classes, codes = self._codes(labels)
         cuts = _first_cutpoints(codes, classes.size)

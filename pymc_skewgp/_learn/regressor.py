@@ -117,7 +117,9 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         self.n_restarts = n_restarts
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: Any) -> "SkewGPRegressor":
+    def fit(
+        self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
+    ) -> "SkewGPRegressor":
         """Learn hyperparameters and condition on the values.
 
         Parameters
@@ -128,6 +130,10 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
             Values; or a lower and an upper bound of each, infinite for an open side, equal where
             the value was seen. ``CensoredData`` does not keep the order of its values: rows of X
             must be in its own order, as for `likelihoods.CensoredGaussian`.
+        sample_weight : array_like of int, shape (n,), optional
+            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
+            that repeat so often, and takes as long. Weights that are not whole are refused.
+            They are not those of noise that differs: for that see `likelihoods.Gaussian`.
 
         Returns
         -------
@@ -140,8 +146,9 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
             inputs = validate_data(self, X, dtype="numeric")
         else:
             inputs, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
-        inputs = inputs.astype(np.float64)
         data = CensoredGaussian(1.0, lower, upper).as_data(y, inputs.shape[0])
+        rows = self._repeated(len(data), sample_weight)
+        inputs, data = inputs[rows].astype(np.float64), data[rows]
         points = not with_bounds and lower is None and upper is None
         settings = self._settings(inputs.shape[0])
         if points:  # where EP has nothing to approximate

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import (
     FloatArray,
@@ -125,6 +126,11 @@ def as_positive_parameter(name: str, value: Any) -> float:
     """One positive number; the value of a random variable, an array without dimensions, is one."""
     plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
     return as_positive(name, plain)
+
+
+def chosen_of(value: Any, index: IntArray) -> Any:
+    """Of a parameter that is one number for each observation, those that are chosen."""
+    return np.asarray(value)[index] if np.ndim(value) == 1 else value
 
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:

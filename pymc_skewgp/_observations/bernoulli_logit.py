@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp._observations.arguments import as_labels
 from pymc_skewgp._observations.bernoulli_probit import new_labels
-from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
+from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
     log_logistic,
@@ -51,7 +51,7 @@ class BernoulliLogit(ClosedFormSites):
         """Labels as 0 and 1."""
         return as_labels(y, n)
 
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """Of the side of 0 that each label is on."""
         side = np.where(y == 1, 1.0, -1.0)
 
@@ -62,7 +62,7 @@ class BernoulliLogit(ClosedFormSites):
             other, slope = logistic_with_slope(-side * eta)
             return side * other, -slope
 
-        return SiteFunctions(log_prob, slopes)
+        return ClosedForm(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_labels, frozen_copy
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
@@ -103,6 +104,15 @@ class BernoulliProbit(Likelihood):
                 f"noise_cov must have a row for each of the {n} labels, got {len(self.noise_cov)}."
             )
         return as_labels(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "BernoulliProbit":
+        """Each label of its own; labels that share noise are not made more than once."""
+        if self.noise_cov is not None and not np.array_equal(index, np.arange(y.size)):
+            raise ValueError(
+                "weights are for labels with noise of their own: with noise_cov, repeat or drop "
+                "rows of X and y, and say in noise_cov what noise the copies share."
+            )
+        return self
 
     def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
         """Labels of both; the noise of new ones is their own."""

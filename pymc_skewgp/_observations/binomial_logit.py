@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from pymc_skewgp._observations.arguments import frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
+from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
     log_odds_power,
@@ -68,7 +68,7 @@ class BinomialLogit(ClosedFormSites):
         """Successes as integers, with the trials checked."""
         return as_successes(y, self.n, n)
 
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """Of successes and failures."""
         trials = as_trials(self.n, y.size)
         successes, failures, constant = y * 1.0, trials - y * 1.0, log_choose(trials, y)
@@ -80,7 +80,7 @@ class BinomialLogit(ClosedFormSites):
             p, slope = logistic_with_slope(eta)
             return successes - trials * p, -trials * slope
 
-        return SiteFunctions(log_prob, slopes)
+        return ClosedForm(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -1,6 +1,6 @@
 """Successes of several trials under a probit link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._observations.arguments import frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
 from pymc_skewgp._observations.bernoulli_probit import label_probability
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
@@ -60,6 +61,10 @@ class BinomialProbit(Likelihood):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Successes as integers, with the trials checked."""
         return as_successes(y, self.n, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "BinomialProbit":
+        """With parameters that are one number a row chosen as the rows are."""
+        return replace(self, n=chosen_of(self.n, index))
 
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a trial."""

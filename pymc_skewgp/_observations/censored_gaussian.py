@@ -1,14 +1,14 @@
 """Values with Gaussian noise of which some are known only to be beyond, or between, limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
-from pymc_skewgp._observations.arguments import as_values, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
 from pymc_skewgp._observations.gaussian import log_density
 from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Data, Likelihood
@@ -123,6 +123,11 @@ class CensoredGaussian(Likelihood):
                 "row(s)). For limits that differ pass them as arrays, or y of shape (n, 2)."
             )
         return values
+
+    def of_observations(self, index: IntArray, y: Data) -> "CensoredGaussian":
+        """With parameters that are one number a row chosen as the rows are."""
+        chosen = {x: chosen_of(getattr(self, x), index) for x in ("sigma", "lower", "upper")}
+        return replace(self, **chosen)
 
     def observations(self, y: Data, n: int) -> Observations:
         """A point or an interval each."""

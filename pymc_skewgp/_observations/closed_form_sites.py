@@ -10,7 +10,7 @@ from pymc_skewgp._observations.sites import LogProb, SiteLikelihood, Sites, Slop
 from pymc_skewgp._validation import FloatArray
 
 
-class SiteFunctions(NamedTuple):
+class ClosedForm(NamedTuple):
     """Log p(y_i | f_i), every constant included, and its two derivatives, for given y."""
 
     log_prob: LogProb
@@ -21,7 +21,7 @@ class ClosedFormSites(SiteLikelihood):
     """Sites by `functions`, which are called many times for the same data."""
 
     @abstractmethod
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """Functions of f, shape (..., n), for checked data."""
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:

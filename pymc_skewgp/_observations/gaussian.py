@@ -1,12 +1,13 @@
 """Values observed with Gaussian noise: exact Gaussian-process regression."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.arguments import as_values, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, points
@@ -64,6 +65,10 @@ class Gaussian(Likelihood):
         if not (as_vector("sigma", self.sigma, n) > 0).all():
             raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
         return values
+
+    def of_observations(self, index: IntArray, y: Data) -> "Gaussian":
+        """With parameters that are one number a row chosen as the rows are."""
+        return replace(self, sigma=chosen_of(self.sigma, index))
 
     def observations(self, y: Data, n: int) -> Observations:
         """One point a value."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_skewgp._observations.arguments import as_values, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
+from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
@@ -63,7 +63,7 @@ class Laplace(ClosedFormSites):
         as_scale("b", self.b, n)
         return as_values(y, n)
 
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """The first derivative is 0 at the kink, the second one everywhere."""
         rate = 1.0 / as_scale("b", self.b, y.size)
         constant = np.log(0.5 * rate)
@@ -74,7 +74,7 @@ class Laplace(ClosedFormSites):
         def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
             return rate * np.sign(y - eta), np.zeros(np.shape(eta))
 
-        return SiteFunctions(log_prob, slopes)
+        return ClosedForm(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.values import Derivative
@@ -61,8 +62,15 @@ class Likelihood(ABC):
     @abstractmethod
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New data at the rows of the old ones, drawn given f."""
+    ) -> Data | None:
+        """New data at the rows of the old ones, drawn given f; None where they cannot be drawn."""
+
+    def of_observations(self, index: IntArray, y: Data) -> "Likelihood":
+        """The same for observations chosen from all of `y`; they may repeat.
+
+        Where a parameter is one number for each observation, these numbers are chosen with them.
+        """
+        return self
 
     def n_functions(self, y: Data) -> int:
         """Number K of functions."""

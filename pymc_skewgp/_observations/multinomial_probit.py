@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.category_probability import (
     category_probabilities,
     log_bivariate,
@@ -145,6 +146,10 @@ class MultinomialProbit(Likelihood):
                 f"y must be from 0 to {known - 1}, for {known} classes; got {outside}."
             )
         return codes
+
+    def of_observations(self, index: IntArray, y: Data) -> "MultinomialProbit":
+        """Of as many classes, some of which may be missing among the labels that are chosen."""
+        return replace(self, n_classes=self.n_functions(y))
 
     def n_functions(self, y: Data) -> int:
         """K."""

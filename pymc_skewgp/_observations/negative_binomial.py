@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaln
 
 from pymc_skewgp._observations.arguments import as_positive_parameter, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
+from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import (
     as_counts,
@@ -83,7 +83,7 @@ class NegativeBinomial(ClosedFormSites):
         as_exposure(self.exposure, n)
         return as_counts(y, n)
 
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """In the odds of the mean against alpha."""
         exposure, alpha, counts = as_exposure(self.exposure, y.size), float(self.alpha), y * 1.0
         offset = np.log(exposure / alpha)
@@ -97,7 +97,7 @@ class NegativeBinomial(ClosedFormSites):
             total = counts + alpha
             return counts - total * p, -total * slope
 
-        return SiteFunctions(log_prob, slopes)
+        return ClosedForm(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -68,12 +68,7 @@ class Observations:
 
     def of(self, matrix: FloatArray) -> FloatArray:
         """A times an array with a row for each value of f."""
-        if self.A is None:
-            return matrix[: self.n_rows]
-        if isinstance(self.A, np.ndarray) and self.A.ndim == 1:
-            leading = matrix[: self.n_rows]
-            return self.A * leading if leading.ndim == 1 else self.A[:, None] * leading
-        return np.asarray(self.A @ matrix[: self.A.shape[1]])
+        return design_of(self.A, self.n_rows, matrix)
 
     def rows(self, chosen: NDArray[np.bool_]) -> "Observations":
         """Only the rows that are `chosen`, for the same f, and no constant."""
@@ -85,6 +80,16 @@ class Observations:
             self.upper[chosen],
             self.value[chosen],
         )
+
+
+def design_of(A: Design, n_rows: int, matrix: FloatArray) -> FloatArray:
+    """A of so many rows times an array with a row for each value of f."""
+    if A is None:
+        return matrix[:n_rows]
+    if isinstance(A, np.ndarray) and A.ndim == 1:
+        leading = matrix[:n_rows]
+        return A * leading if leading.ndim == 1 else A[:, None] * leading
+    return np.asarray(A @ matrix[: A.shape[1]])
 
 
 def points(value: FloatArray, noise: FloatArray, A: Design = None) -> Observations:

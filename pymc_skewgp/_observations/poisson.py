@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, pdtr
 
 from pymc_skewgp._observations.arguments import frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
+from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import (
     as_counts,
@@ -74,7 +74,7 @@ class Poisson(ClosedFormSites):
         as_exposure(self.exposure, n)
         return as_counts(y, n)
 
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """Of counts and exposures."""
         exposure, counts = as_exposure(self.exposure, y.size), y * 1.0
         constant = counts * np.log(exposure) - gammaln(counts + 1.0)
@@ -86,7 +86,7 @@ class Poisson(ClosedFormSites):
             mean = mean_of(eta, exposure)
             return counts - mean, -mean
 
-        return SiteFunctions(log_prob, slopes)
+        return ClosedForm(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

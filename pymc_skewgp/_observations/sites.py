@@ -1,13 +1,14 @@
 """Observations that are no rows: sites p(y_i | eta_i), functions of one predictor each."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from pymc_skewgp._observations.likelihood import Data, Likelihood
-from pymc_skewgp._observations.observations import Design, Observations, intervals
+from pymc_skewgp._observations.observations import Design, Observations, design_of, intervals
 from pymc_skewgp._validation import FloatArray
 
 
@@ -53,6 +54,10 @@ class Sites:
         """Number m of sites."""
         return self.a.size
 
+    def of(self, matrix: FloatArray) -> FloatArray:
+        """A times an array with a row for each value of f."""
+        return design_of(self.A, self.size, matrix)
+
 
 class SiteLikelihood(Likelihood):
     """A likelihood of one predictor an observation that has no rows, such as that of counts.
@@ -82,3 +87,58 @@ class SiteLikelihood(Likelihood):
             lambda eta: self.log_likelihood(y, eta),
             lambda eta: self.slopes(y, eta),
         )
+
+
+class SitesOfParts:
+    """Sites of several parts, each of values of f of its own; the values are stacked likewise.
+
+    Parameters
+    ----------
+    parts : sequence of Sites or None
+        None for a part that has no sites.
+    sizes : sequence of int
+        Numbers of values of f in each part.
+
+    Attributes
+    ----------
+    size : int
+        Of all sites.
+    """
+
+    def __init__(self, parts: Sequence[Sites | None], sizes: Sequence[int]) -> None:
+        ends = np.cumsum(sizes)
+        self._parts = [
+            (part, slice(end - size, end))
+            for part, size, end in zip(parts, sizes, ends, strict=True)
+            if part is not None
+        ]
+        last = np.cumsum([part.size for part, _ in self._parts])
+        self._own = [
+            slice(end - part.size, end) for (part, _), end in zip(self._parts, last, strict=True)
+        ]
+        self.size = int(last[-1])
+
+    def of(self, matrix: FloatArray) -> FloatArray:
+        """A times an array with a row for each value of f."""
+        return np.concatenate([part.of(matrix[values]) for part, values in self._parts])
+
+    @property
+    def a(self) -> FloatArray:
+        """Offsets of the predictors, shape (size,)."""
+        return np.concatenate([part.a for part, _ in self._parts])
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """Log p(y_i | eta_i) of all sites, eta of shape (..., size)."""
+        if len(self._parts) == 1:
+            return self._parts[0][0].log_prob(eta)
+        parts = zip(self._parts, self._own, strict=True)
+        return np.concatenate([part.log_prob(eta[..., own]) for (part, _), own in parts], axis=-1)
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivatives, likewise."""
+        if len(self._parts) == 1:
+            return self._parts[0][0].slopes(eta)
+        parts = zip(self._parts, self._own, strict=True)
+        found = [part.slopes(eta[..., own]) for (part, _), own in parts]
+        first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
+        return first, second

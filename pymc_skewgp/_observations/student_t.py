@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, stdtr, stdtrit
 
 from pymc_skewgp._observations.arguments import as_positive_parameter, as_values, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedFormSites, SiteFunctions
+from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
@@ -75,7 +75,7 @@ class StudentT(ClosedFormSites):
         as_scale("sigma", self.sigma, n)
         return as_values(y, n)
 
-    def functions(self, y: Data) -> SiteFunctions:
+    def functions(self, y: Data) -> ClosedForm:
         """Of scaled residuals."""
         nu, sigma = float(self.nu), as_scale("sigma", self.sigma, y.size)
         scale = 1.0 / (sigma * np.sqrt(nu))
@@ -91,7 +91,7 @@ class StudentT(ClosedFormSites):
             first = -2.0 * power * scale * off * near
             return first, 2.0 * power * (scale * near) ** 2 * (1.0 - off**2)
 
-        return SiteFunctions(log_prob, slopes)
+        return ClosedForm(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

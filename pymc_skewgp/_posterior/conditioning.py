@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve, qr, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.covariance import Covariance
@@ -181,18 +181,78 @@ class Conditioning:
         joint : bool
             Whether `Regression.taken` is wanted.
         """
+        needed = self.n_rows > 0
+        centre, left, cross, taken = self._given_points(mean, variance, cross, joint, needed)
+        return self._regression(centre, left, self._intervals.of(cross), taken, joint)
+
+    def regression_on_coordinates(
+        self,
+        mean: FloatArray,
+        variance: FloatArray,
+        cross: FloatArray,
+        *,
+        joint: bool = False,
+    ) -> Regression:
+        """As `regression_at`, on the coordinates c of z = mean + factor c in place of u."""
+        centre, left, cross, taken = self._given_points(mean, variance, cross, joint, True)
+        orthogonal, triangle = self._factor_qr
+        solved = solve_triangular(triangle, orthogonal.T @ cross, check_finite=False)
+        return _regression_from(centre, left, solved, solved, taken, joint)
+
+    def with_coordinates(self, mean: FloatArray, chol: FloatArray) -> "Conditioning":
+        """The same with c ~ N(mean, (L L')^-1) in place of N(0, I), `chol` being L.
+
+        In new coordinates, which are L' (c - mean).
+        """
+        factor = solve_triangular(chol, self.factor.T, lower=True, check_finite=False).T
+        cov = FactoredCovariance(factor, units=self._prior_cov.units)
+        return Conditioning(self.mean + self.factor @ mean, cov, self._intervals)
+
+    def coordinates_given_rows(self) -> tuple[FloatArray, FloatArray]:
+        """Gain (r, m) and spread (r, d): c given u is gain u + spread x, x standard normal."""
+        gain = cho_solve((self._chol, True), self.row_factor).T
+        left = -(gain @ self.row_factor)
+        left[np.diag_indices_from(left)] += 1.0
+        return gain, linalg.low_rank_factor(linalg.symmetric(left))
+
+    @cached_property
+    def _factor_qr(self) -> tuple[FloatArray, FloatArray]:
+        orthogonal, triangle = qr(self.factor, mode="economic", check_finite=False)
+        return orthogonal, triangle
+
+    @property
+    def dense_noise(self) -> FloatArray:
+        """`noise` as variances, or as an array."""
+        noise = self._intervals.S
+        if noise.ndim == 1:
+            return noise
+        matrix = np.zeros(noise.shape)
+        add_noise(matrix, noise)
+        return matrix
+
+    def _given_points(
+        self,
+        mean: FloatArray,
+        variance: FloatArray,
+        cross: FloatArray,
+        joint: bool,
+        needed: bool,
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
+        """Moments of f at new points given the points, and what these take where `joint`.
+
+        Its covariance with z only where that is `needed`.
+        """
         points = self._points
         if points is None:
-            return self._regression(mean, variance, self._intervals.of(cross), None, joint)
+            return mean, variance, cross, None
         row_cov = points.rows.of(cross)
         solved = points.precision.solve(row_cov)
         taken = row_cov.T @ solved if joint else None
         left = variance - _within(row_cov, solved, _group(variance))
-        if self.n_rows:  # covariance of z with f given the points
+        if needed:  # covariance of z with f given the points
             prior_factor = self._prior_cov.factor
             cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
-        row_cov, centre = self._intervals.of(cross), mean + row_cov.T @ points.weights
-        return self._regression(centre, left, row_cov, taken, joint)
+        return mean + row_cov.T @ points.weights, left, cross, taken
 
     def _regression(
         self,
@@ -206,14 +266,7 @@ class Conditioning:
             solved = cho_solve((self._chol, True), row_cov)
         else:
             solved = np.zeros((0, centre.size))
-        left = variance - _within(row_cov, solved, _group(variance))
-        if joint:
-            own = row_cov.T @ solved
-            taken = own if taken is None else taken + own
-        if left.ndim == 1:
-            return Regression(centre, np.maximum(left, 0.0), solved, taken)
-        own_variance = np.maximum(np.einsum("tkk->tk", left).ravel(), 0.0)
-        return Regression(centre, own_variance, solved, taken, left)
+        return _regression_from(centre, variance, row_cov, solved, taken, joint)
 
     @cached_property
     def _noise_factor(self) -> Any:
@@ -262,6 +315,25 @@ class Conditioning:
         spread = cho_solve((chol, True), known.T)
         own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
         return chol, cho_solve((own, True), spread.T).T, scaled, noisy
+
+
+def _regression_from(
+    centre: FloatArray,
+    variance: FloatArray,
+    row_cov: FloatArray,
+    solved: FloatArray,
+    taken: FloatArray | None,
+    joint: bool,
+) -> Regression:
+    """From covariances with a vector, and these times its inverse covariance."""
+    left = variance - _within(row_cov, solved, _group(variance))
+    if joint:
+        own = row_cov.T @ solved
+        taken = own if taken is None else taken + own
+    if left.ndim == 1:
+        return Regression(centre, np.maximum(left, 0.0), solved, taken)
+    own_variance = np.maximum(np.einsum("tkk->tk", left).ravel(), 0.0)
+    return Regression(centre, own_variance, solved, taken, left)
 
 
 def _group(variance: FloatArray) -> int:

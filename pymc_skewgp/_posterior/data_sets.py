@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_derivative, as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values
+from pymc_skewgp._observations.weighted import Weighted
+from pymc_skewgp._observations.weights import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_values import variances_of
 from pymc_skewgp._validation import FloatArray
@@ -33,12 +37,33 @@ class DataSet(NamedTuple):
     X : ndarray, shape (n, d)
     y : ndarray
     likelihood : Likelihood
+    weights : ndarray of int, or None
+        How often each observation was made; None where each was made once.
     """
 
     name: str
     X: FloatArray
     y: Data
     likelihood: Likelihood
+    weights: IntArray | None = None
+
+    def weighted(self, weights: ArrayLike) -> "DataSet":
+        """The same, each observation made so often; sites have powers, whole or not."""
+        known, y, n = self.likelihood, self.y, self.X.shape[0]
+        if not known.has_data:
+            raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
+        if isinstance(known, SiteLikelihood):
+            powers = Weighted(known, weights)
+            powers.sites(y, n)  # refuses impossible ones at once
+            return self._replace(likelihood=powers)
+        return self._replace(weights=as_weights("weights", weights, len(y)))
+
+    def rows(self) -> Observations:
+        """What is observed, in rows."""
+        known, n = self.likelihood, self.X.shape[0]
+        if self.weights is None:
+            return known.observations(self.y, n)
+        return weighted_observations(known, self.y, n, self.weights)
 
     @property
     def values(self) -> Values:
@@ -54,8 +79,12 @@ class DataSet(NamedTuple):
         return f"{stem}_{self.name}{variable[len(stem) :]}"
 
 
-def as_data_sets(X: Any, y: Any, likelihood: Any) -> tuple[DataSet, ...]:
+def as_data_sets(
+    X: Any, y: Any, likelihood: Any, weights: ArrayLike | None = None
+) -> tuple[DataSet, ...]:
     """Checked data: X and y, or, without y, (X, y, likelihood) of each kind.
+
+    `weights` are those of data of one kind.
 
     Raises
     ------
@@ -70,6 +99,12 @@ def as_data_sets(X: Any, y: Any, likelihood: Any) -> tuple[DataSet, ...]:
             if not name:
                 raise
             raise type(error)(f"in the data {name!r}: {error}") from error
+    if weights is not None:
+        if len(sets) > 1 or sets[0].name:
+            raise ValueError(
+                "weights are for data of one kind: repeat the rows of X and y in those of several."
+            )
+        sets = [sets[0].weighted(weights)]
     columns = {data.X.shape[1] for data in sets}
     if len(columns) > 1:
         raise ValueError(
@@ -112,11 +147,24 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
     """
     parts, constrained = [], []
     for data in sets:
-        rows = data.likelihood.observations(data.y, data.X.shape[0])
+        rows = data.rows()
         relative = data.likelihood.relative_noise
         constrained.append(np.full(rows.n_rows, relative) & (rows.variances < _MOST_NUGGET))
         parts.append(_in_prior_units(rows, prior, data) if relative else rows)
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
+
+
+def sites_of(sets: tuple[DataSet, ...]) -> SitesOfParts | None:
+    """Observations that are no rows, likewise; None where all are."""
+    parts = [
+        data.likelihood.sites(data.y, data.X.shape[0])
+        if isinstance(data.likelihood, SiteLikelihood)
+        else None
+        for data in sets
+    ]
+    if all(part is None for part in parts):
+        return None
+    return SitesOfParts(parts, [data.values.size for data in sets])
 
 
 def updated_sets(
@@ -136,7 +184,10 @@ def updated_sets(
         y = old.likelihood.joined(old.y, old.X.shape[0], ynew, new.shape[0])
     except (TypeError, ValueError) as error:
         raise type(error)(f"in the new data: {error}") from error
-    grown = old._replace(X=np.vstack([old.X, new]), y=y)
+    weights = old.weights
+    if weights is not None:  # the new ones were made once
+        weights = np.append(weights, np.ones(len(y) - weights.size, dtype=np.intp))
+    grown = old._replace(X=np.vstack([old.X, new]), y=y, weights=weights)
     return (*sets[:at], grown, *sets[at + 1 :])
 
 

@@ -12,15 +12,16 @@ from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._memory import FUNCTION_BUFFERS, refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_derivative, as_inputs
+from pymc_skewgp._observations.bernoulli_logit import BernoulliLogit
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.best_item import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree
-from pymc_skewgp._posterior.process_fit import ProcessFit
 from pymc_skewgp._validation import (
     FloatArray,
     Seed,
@@ -37,7 +38,7 @@ class Forecasts(ABC):
     """Forecasts by the mixture over draws of u, from data sets and what was computed of them."""
 
     _sets: tuple[DataSet, ...]
-    _fit: ProcessFit
+    _fit: FunctionFit
 
     @property
     @abstractmethod
@@ -116,6 +117,8 @@ class Forecasts(ABC):
 
         .. math:: p(y_* = 1) = \mathrm E_u\, \Phi\{m_*(u) / \sqrt{1 + v_*}\}
 
+        Under a logit link it is the average of the logistic function.
+
         Parameters
         ----------
         Xnew : array_like, shape (t, d) or (t,)
@@ -132,11 +135,13 @@ class Forecasts(ABC):
         TypeError
             Under a likelihood that has no labels.
         """
-        if not isinstance(self.likelihood, BernoulliProbit):
+        likelihood = self.likelihood
+        if not isinstance(likelihood, BernoulliProbit | BernoulliLogit):
             raise TypeError(
-                f"probability is of a label 1; under {self.likelihood!r} use predict or marginals."
+                f"probability is of a label 1; under {likelihood!r} use predict or marginals."
             )
-        return self.marginals(Xnew).probability()
+        found = likelihood.predictive_summary(self.marginals(Xnew))
+        return Probability(found["p_mean"], found["p_mean_se"])
 
     def preference_probability(self, Xa: ArrayLike, Xb: ArrayLike) -> Probability:
         r"""Probability that an item with inputs `Xa` wins against one with inputs `Xb`, row by row.

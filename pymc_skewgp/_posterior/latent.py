@@ -16,7 +16,7 @@ from pymc_skewgp._validation import FloatArray, Seed, as_generator
 Method = Literal["twisted", "lin_ess"]
 
 # Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
-_LEAST_WEIGHTED = 128
+LEAST_WEIGHTED = 128
 _NOTHING = Estimate(0.0, 0.0, 1.0, -np.inf)
 
 
@@ -64,7 +64,7 @@ def equal_draws(
             thin=thin,
         )
         return latent, np.arange(draws * chains).reshape(chains, draws)
-    size = max(draws, _LEAST_WEIGHTED)
+    size = max(draws, LEAST_WEIGHTED)
     latent = draw_latent(sampler, size * chains, method, rng, n_pseudo_points=n_pseudo_points)
     blocks = enumerate(latent.log_weights.reshape(chains, size))
     # Copies stay side by side, where the effective sample size of a chain sees them.

@@ -54,9 +54,15 @@ def sample_tree(
         if not likelihood.has_data:
             continue
         log_likelihood = likelihood.log_likelihood(y, own)
-        groups["posterior_predictive"][y_name] = likelihood.replicate(y, own, log_likelihood, rng)
-        groups["log_likelihood"][y_name] = log_likelihood
+        replicated = likelihood.replicate(y, own, log_likelihood, rng)
+        if replicated is not None:
+            groups["posterior_predictive"][y_name] = replicated
         observed = data.named(likelihood.y_dim)
+        if data.weights is not None:
+            groups["constant_data"][data.named("weights")] = data.weights
+            dims[data.named("weights")] = [observed]
+            log_likelihood = data.weights * log_likelihood
+        groups["log_likelihood"][y_name] = log_likelihood
         inner = [data.named(dim) for dim in likelihood.y_inner_dims]
         for name, values in likelihood.observed(y).items():
             groups["observed_data"][data.named(name)] = values

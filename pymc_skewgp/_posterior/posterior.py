@@ -25,14 +25,17 @@ from pymc_skewgp._posterior.data_sets import (
     as_data_sets,
     n_functions,
     rows_of,
+    sites_of,
     updated_sets,
 )
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
+from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.output import sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
 from pymc_skewgp._posterior.process_fit import ProcessFit
+from pymc_skewgp._posterior.site_fit import SiteFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -89,6 +92,11 @@ class SkewGPPosterior(Forecasts):
         That sign, +1 or -1. Default all +1.
     truncation : float or array_like, shape (s,), default 0
         :math:`\gamma`: 0 asks for the sign, large positive values ask for nothing.
+    weights : array_like of int, shape (n,), optional
+        How often each observation was made, a whole number for each of `y`; 0 leaves it out.
+        Default once. Two observations are two independent ones of the same :math:`f(x_i)`, noise
+        of the kernel included; their ``log_likelihood`` is that of both. Likelihoods that
+        ``likelihoods.Weighted`` takes may have weights that are not whole.
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
@@ -101,7 +109,8 @@ class SkewGPPosterior(Forecasts):
     ------
     ValueError
         Data that the likelihood does not know, empty data, shapes that do not fit, NaN or
-        infinities, pseudo-points that coincide, phases other than +-1.
+        infinities, pseudo-points that coincide, phases other than +-1; weights that are no whole
+        numbers, whose power of a likelihood of rows has no rows.
     ContradictoryPseudoPointsError
         Signs at the pseudo-points so improbable that their probability is lost in round-off.
 
@@ -147,10 +156,11 @@ class SkewGPPosterior(Forecasts):
         phase: ArrayLike | None = None,
         truncation: ArrayLike = 0.0,
         coregion: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
-        sets = as_data_sets(X, y, likelihood)
+        sets = as_data_sets(X, y, likelihood, weights)
         d = sets[0].X.shape[1]
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
@@ -179,8 +189,7 @@ class SkewGPPosterior(Forecasts):
         n = sum(data.values.size for data in sets)
         refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
         self._sets, self._size = sets, n
-        parts = [data.values for data in sets]
-        self._fit = ProcessFit(self._prior, parts, *rows_of(sets, self._prior))
+        self._fit = _fit_of(self._prior, sets)
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
@@ -281,7 +290,7 @@ class SkewGPPosterior(Forecasts):
     ) -> "SkewGPPosterior":
         """The posterior given more data, as a new object; this one stays as it is.
 
-        It is computed anew from all data, by the same likelihood.
+        It is computed anew from all data, by the same likelihood. New data have the weight 1.
 
         Parameters
         ----------
@@ -331,6 +340,13 @@ class SkewGPPosterior(Forecasts):
 
 # The class is the same for every prior and likelihood; this name says so.
 LatentPosterior = SkewGPPosterior
+
+
+def _fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
+    parts, sites = [data.values for data in sets], sites_of(sets)
+    if sites is None:
+        return ProcessFit(prior, parts, *rows_of(sets, prior))
+    return SiteFit(prior, parts, *rows_of(sets, prior), sites)
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

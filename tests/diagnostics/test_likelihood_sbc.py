@@ -125,6 +125,22 @@ def selected(f, rng):
     return np.where(f[:, 1] + 0.6 * e[0] + 0.8 * e[1] > 0, outcome, np.nan)
 
 
+EXPOSURE = DESIGN.uniform(0.3, 4.0, N)
+
+
+def logistic(f):
+    return 1.0 / (1.0 + np.exp(-f))
+
+
+def gamma_counts(f, rng):
+    """Poisson with a gamma factor of mean 1."""
+    return rng.poisson(np.exp(f) * rng.gamma(1.5, 1.0 / 1.5, f.shape))
+
+
+def logit_categories(f, rng):
+    return np.searchsorted(CUTS, f + np.log(1.0 / rng.random(f.shape) - 1.0))
+
+
 CASES = {
     "BernoulliProbit": Case(likelihoods.BernoulliProbit(), labels),
     "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
@@ -147,6 +163,24 @@ CASES = {
         likelihoods.MultinomialProbit(noise_cov=NOISES), classes_of_correlated_noise
     ),
     "Selection": Case(likelihoods.Selection(0.5, 0.6), selected),
+    "BernoulliLogit": Case(
+        likelihoods.BernoulliLogit(), lambda f, rng: (rng.random(N) < logistic(f)) * 1
+    ),
+    "BinomialLogit": Case(
+        likelihoods.BinomialLogit(TRIALS), lambda f, rng: rng.binomial(TRIALS, logistic(f))
+    ),
+    "OrderedLogit": Case(likelihoods.OrderedLogit(CUTS), logit_categories),
+    "Poisson": Case(
+        likelihoods.Poisson(EXPOSURE), lambda f, rng: rng.poisson(EXPOSURE * np.exp(f))
+    ),
+    "NegativeBinomial": Case(likelihoods.NegativeBinomial(1.5), gamma_counts),
+    "Gamma": Case(
+        likelihoods.Gamma(2.0), lambda f, rng: np.exp(f) * rng.gamma(2.0, 0.5, N), np.ones(N)
+    ),
+    "StudentT": Case(
+        likelihoods.StudentT(4.0, SIGMA), lambda f, rng: f + SIGMA * rng.standard_t(4.0, N)
+    ),
+    "Laplace": Case(likelihoods.Laplace(SIGMA), lambda f, rng: f + rng.laplace(0.0, SIGMA)),
 }
 
 

@@ -58,9 +58,16 @@ def iris():
     return data[rows], names[rows], fast().fit(data[rows], names[rows])
 
 
+# To seven digits of rows in two orders. On its labels, which are separable, the evidence has no
+# maximum, and round-off decides where the search ends; `test_sample_weight` has rows in one order.
+ORDER = {"check_sample_weight_equivalence_on_dense_data": "the order of rows shows in the digits"}
+
+
 # The one that is left out needs an experimental mode of SciPy, set before its import.
 @pytest.mark.filterwarnings("ignore:.*array_api.*")
-@parametrize_with_checks([QuickClassifier(n_restarts=0)])
+@parametrize_with_checks(
+    [QuickClassifier(n_restarts=0)], expected_failed_checks=lambda _: ORDER, xfail_strict=False
+)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -1,4 +1,4 @@
-"""What site likelihoods predict: probabilities, moments, quantiles and draws, against quadrature."""
+"""What site likelihoods predict: probabilities, moments, quantiles, draws; by quadrature."""
 
 import numpy as np
 import pytest

@@ -20,6 +20,7 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist
+from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.univariate import BoolArray, log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
@@ -121,26 +122,19 @@ class CoordinateProposal:
         As for `unseen.unseen_share`, of each group of rows alone, whose weight is a known function
         of its own Gaussian.
         """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(64)
         centre = self._factor @ self._mean_drawn
         half = solve_triangular(self._chol_drawn, self._factor.T, lower=True)
         sd = np.sqrt(np.einsum("ij,ij->j", half, half))
         names, index = np.unique(self._group, return_inverse=True)
-        # Where the draws end: what is beyond is in the rule of the whole line, and lost.
-        seen = np.abs(nodes) < -float(ndtri(1.0 / n_draws))
-        value = centre[:, None] + sd[:, None] * nodes
+        value = centre[:, None] + sd[:, None] * HERMITE_NODES
         log_ratio = self._count[:, None] * (
             self._log_masses(value)
             + 0.5 * self._tau[:, None] * value**2
             - self._nu[:, None] * value
         )
-        by_group = np.zeros((names.size, nodes.size))
+        by_group = np.zeros((names.size, HERMITE_NODES.size))
         np.add.at(by_group, index, log_ratio)
-        by_group -= by_group.max(axis=1, keepdims=True)
-        mass = weights / weights.sum()
-        ratio = np.exp(by_group)
-        ratio /= (ratio @ mass)[:, None]
-        missing = ((ratio - 1.0) * mass)[:, ~seen].sum(axis=1)
+        missing = missing_of_functions(by_group, n_draws)
         cut = 0.0 if self._cut is None else self._cut.twisted.unseen_share(n_draws)
         return float(np.sqrt(missing @ missing + cut**2))
 

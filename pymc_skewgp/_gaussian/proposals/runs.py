@@ -26,7 +26,7 @@ from pymc_skewgp._validation import FloatArray
 # With 16 an error over its standard error has Student's t distribution with 15 degrees of freedom:
 # 6 % beyond two and .1 % beyond four, where 7 degrees have 9 % and .5 %.
 N_REPLICATES = 16
-_MIN_DRAWS = 8 * N_REPLICATES  # fewer would leave nothing to estimate an error from
+MIN_DRAWS = 8 * N_REPLICATES  # fewer would leave nothing to estimate an error from
 # From a thousand draws on each replicate has as many points as even spacing asks for, where rows
 # are few enough that drawing is a small part of the time.
 _EVEN_DRAWS, _FROM_DRAWS, _FEW_ROWS = 128 * N_REPLICATES, 1000, 512
@@ -68,7 +68,7 @@ def _points(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> Float
     lacks first is skewness, whose effect on the weights is odd and cancels within a pair. With a
     leading direction evenly spaced points do better alone.
     """
-    half = -(-max(n_draws, _MIN_DRAWS) // (2 * N_REPLICATES))
+    half = -(-max(n_draws, MIN_DRAWS) // (2 * N_REPLICATES))
     if proposal.first is None:
         return mirrored_points(proposal.n_dims, half, N_REPLICATES, rng)
     return uniform_points(proposal.n_dims, 2 * half, N_REPLICATES, rng)
@@ -151,7 +151,7 @@ def temper_in_batches(
 
     Draws are weighted by their replicate.
     """
-    size = -(-max(n_draws, _MIN_DRAWS) // N_REPLICATES)
+    size = -(-max(n_draws, MIN_DRAWS) // N_REPLICATES)
     u: list[FloatArray] = []
     log_probs = np.empty(0)
     worst_k = -np.inf

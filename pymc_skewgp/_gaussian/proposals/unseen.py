@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.proposals.site_ratio import log_site_ratio
+from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
     from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # Gauss-Legendre rule for a tail, over so many deviations: beyond them nothing is left of it.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _LENGTH = 5.0
+HERMITE_NODES, _HERMITE_MASS = np.polynomial.hermite_e.hermegauss(64)
+_HERMITE_MASS /= _HERMITE_MASS.sum()
 _LARGEST = 20.0  # nats: larger log weights are clipped, and the error is large all the same
 # A row whose deviation given the earlier ones is below this share of its own has a hard edge: it is
 # met or not, and a corner that two such edges cut off may hold as much as a draw does.
@@ -70,3 +73,25 @@ def unseen_share(proposal: "TwistedProposal", n_draws: int) -> float:
     idle = proposal.tau[n_latent:] * (var + earlier) < _IDLE
     together, apart = missing[idle].sum(), missing[~idle]
     return float(np.sqrt(together**2 + apart @ apart + shared**2 + corner**2))
+
+
+def missing_of_functions(log_ratio: FloatArray, n_draws: int) -> FloatArray:
+    """What draws of one Gaussian each leave out of the means of functions of it.
+
+    Parameters
+    ----------
+    log_ratio : ndarray, shape (k, `HERMITE_NODES`)
+        Log of each function at the nodes, in deviations of its Gaussian.
+    n_draws : int
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        Relative to the mean: what the nodes that no draw of so many reaches add to it.
+    """
+    # Where the draws end: what is beyond is in the rule of the whole line, and lost.
+    seen = np.abs(HERMITE_NODES) < -float(ndtri(1.0 / n_draws))
+    ratio = np.exp(log_ratio - log_ratio.max(axis=1, keepdims=True))
+    ratio /= (ratio @ _HERMITE_MASS)[:, None]
+    missing: FloatArray = ((ratio - 1.0) * _HERMITE_MASS)[:, ~seen].sum(axis=1)
+    return missing

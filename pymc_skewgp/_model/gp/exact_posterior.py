@@ -4,6 +4,7 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 
+from pymc_skewgp._model.gp.distribution_sites import DistributionSites
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, compile_at
 from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import as_input_graph
@@ -11,7 +12,6 @@ from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import Seed
 
 
 def posterior_of(
@@ -22,27 +22,31 @@ def posterior_of(
     point: Point,
     *,
     coregion: Any,
-    n_draws: int,
-    random_seed: Seed,
+    **options: Any,
 ) -> SkewGPPosterior:
-    """`SkewGP.posterior` at checked values of the hyperparameters."""
+    """`SkewGP.posterior` at checked values of the hyperparameters; further `options` as there."""
     kinds = {
         name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
     }
+    mean_func = ArrayMean(gp.mean_func, point)
     only = kinds.get("")
     X, y, likelihood = (kinds, None, None) if only is None else only
-    return SkewGPPosterior(
+    posterior = SkewGPPosterior(
         X,
         y,
         likelihood=likelihood,
         cov_func=ArrayCovariance(gp.cov_func, point),
-        mean_func=ArrayMean(gp.mean_func, point),
+        mean_func=mean_func,
         coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
-        n_draws=n_draws,
-        random_seed=random_seed,
         **pseudo_points_at(gp, point),
+        **options,
     )
+    for name, (inputs, values, known) in kinds.items():
+        if isinstance(known, DistributionSites):
+            where = f"in the data {name!r}: " if name else ""
+            known.refuse_impossible_mean(values, mean_func(inputs), where)
+    return posterior
 
 
 def _inputs(gp: Any, X: Any) -> Any:

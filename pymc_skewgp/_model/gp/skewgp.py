@@ -11,6 +11,7 @@ from xarray import DataTree
 from pymc_skewgp._deprecation import formerly_positional
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
 from pymc_skewgp._model.gp.definition import Definition
+from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
 from pymc_skewgp._model.gp.process import (
@@ -256,9 +257,10 @@ class SkewGP(Definition):
         X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind],
         y: ArrayLike | None = None,
         *,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | Distribution | None = None,
         point: Point | None = None,
         coregion: Any = None,
+        weights: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> SkewGPPosterior:
@@ -275,10 +277,15 @@ class SkewGP(Definition):
             Values, by name, of the random variables among the hyperparameters.
         likelihood : optional
             Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its parameters may be
-            random variables, whose values `point` has.
+            random variables, whose values `point` has. Or a function from a vector of predictors
+            to an unnamed PyMC distribution of as many independent values, such as
+            ``lambda eta: pm.Poisson.dist(pm.math.exp(eta))``; it may use constants, one for all
+            rows of X or one for each.
         coregion : array_like or tensor, shape (K, K), optional
             B, for a likelihood of K functions: the covariance of functions k and l is B_kl times
             the kernel. Default the identity.
+        weights : array_like of int, shape (n,), optional
+            How often each observation was made: whole numbers, 0 to leave one out.
         n_draws : int, default 1024
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
@@ -294,9 +301,13 @@ class SkewGP(Definition):
             When `X` has not the number of columns that `cov_func` was built for, when `point`
             lacks a value, and as `SkewGPPosterior`.
         TypeError
-            When `point` is no mapping.
+            When `point` is no mapping, or `likelihood` returns no PyMC distribution.
+        NotSitesError
+            When the distribution of `likelihood` does not factorise over the predictors, or has no
+            log probability in PyMC.
         """
-        options = {"coregion": coregion, "n_draws": n_draws, "random_seed": random_seed}
+        options = {"coregion": coregion, "weights": weights}
+        options |= {"n_draws": n_draws, "random_seed": random_seed}
         return posterior_of(self, X, y, likelihood, as_point(point), **options)
 
     def sample_latent(

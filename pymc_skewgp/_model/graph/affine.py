@@ -135,7 +135,7 @@ def affine_coefficients(
     rows = pt.broadcast_to(graph, shape).ravel()
     zeros = dict(zip(xs, origins, strict=True))
     offset = clone_replace(rows, zeros)
-    in_place = [shape.type.shape == (1,) and _stays_in_place(graph, x) for x in xs]
+    in_place = [shape.type.shape == (1,) and stays_in_place(graph, x) for x in xs]
     if in_place == [True]:
         return Affine(None, offset)
     used = set(ancestors([graph]))
@@ -178,7 +178,7 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
     return isinstance(op, _LINEAR) or (isinstance(op, _LINEAR_IN_FIRST) and places == [0])
 
 
-def _stays_in_place(graph: Variable, x: Any) -> bool:
+def stays_in_place(graph: Variable, x: Any) -> bool:
     """Whether a vector graph is x plus something by construction, entry by entry."""
     if x.type.shape == (1,):  # which an offset may stretch
         return False

@@ -12,19 +12,24 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_skewgp._model.ops.plain_functions import as_array_functions
+
 
 @node_rewriter([Elemwise])
 def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
-    """`Clip` as `Minimum` of `Maximum`, which NumPy has: it would call Python for every entry."""
+    """`Clip` as `Maximum` of `Minimum`, which NumPy has: it would call Python for every entry.
+
+    In this order: a value below both limits becomes the lower one, also where that is the larger.
+    """
     if not isinstance(node.op.scalar_op, scalar.Clip):
         return None
     x, low, high = node.inputs
-    return [pt.minimum(pt.maximum(x, low), high).astype(node.outputs[0].type.dtype)]
+    return [pt.maximum(pt.minimum(x, high), low).astype(node.outputs[0].type.dtype)]
 
 
-# Fused loops would run element by element here. The last position: rewrites make clips.
+# Fused loops and powers would run element by element here. The last position: rewrites make clips.
 PLAIN = (
     Mode(linker="py", optimizer="fast_run")
-    .excluding("fusion", "inplace")
-    .register((dfs_rewriter(_clip_as_bounds), 99))
+    .excluding("fusion", "inplace", "local_pow_to_nested_squaring")
+    .register((dfs_rewriter(_clip_as_bounds, as_array_functions), 99))
 )

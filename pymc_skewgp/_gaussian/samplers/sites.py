@@ -1,0 +1,81 @@
+"""Draws of coordinates under sites: EP, mirrored pairs, and tempering where these are too few."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_skewgp._errors import DoublePrecisionError
+from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._gaussian.proposals.pairs import PairProposal, picked
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
+from pymc_skewgp._gaussian.proposals.runs import MIN_DRAWS, N_REPLICATES, temper_in_batches
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import replicate_estimate
+from pymc_skewgp._threads import few_blas_threads
+
+# Share of the evidence in tails that draws hardly meet, from which on they are tempered.
+_LARGEST_UNSEEN = 0.005
+
+
+@dataclass(frozen=True)
+class SiteSampler:
+    """Draws from a proposal of pairs, by the escalation policy: pairs, then tempering from them.
+
+    Attributes
+    ----------
+    proposal : PairProposal
+    settings : SamplerSettings
+        Thresholds.
+    """
+
+    proposal: PairProposal
+    settings: SamplerSettings = DEFAULT
+
+    def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
+        """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""
+        return self._draws(n_pairs, rng, both=True)
+
+    def singles(self, n_draws: int, rng: np.random.Generator) -> TruncatedDraws:
+        """One member of each of `n_draws` pairs, with the weight of the pair."""
+        return self._draws(n_draws, rng, both=False)
+
+    def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
+        proposal, settings = self.proposal, self.settings
+        n_sites = proposal.sites.offset.size
+        with few_blas_threads(n_sites):
+            size = -(-max(n_pairs, MIN_DRAWS) // N_REPLICATES)
+            points = uniform_points(proposal.n_dims, size, N_REPLICATES, rng)
+            pairs = proposal.pairs(points)
+            log_weights = pairs.log_weights
+            if np.isnan(log_weights).any() or not np.isfinite(log_weights.max()):
+                raise DoublePrecisionError(
+                    "the importance weights are not finite: the data and the prior are too far "
+                    "apart for double precision. Check units and offsets."
+                )
+            estimate = replicate_estimate(log_weights, N_REPLICATES)
+            unseen = proposal.unseen_share(log_weights.size)
+            error = float(np.hypot(estimate.std_error, unseen))
+            estimate = estimate._replace(std_error=error)
+            # Weights of draws that all missed a tail are all alike.
+            near = unseen <= _LARGEST_UNSEEN
+            if not (near and settings.accepts_first(estimate, "draws", n_sites)):
+                result = temper_in_batches(proposal, n_pairs, rng, settings.largest_se, settings)
+                return TruncatedDraws(
+                    result.u.T,
+                    result.log_weights,
+                    result.log_prob,
+                    result.method,
+                    replicate=result.replicate,
+                )
+        replicate = np.repeat(np.arange(N_REPLICATES), size)
+        if not both:
+            single = picked(pairs, points[-1])[:, :n_pairs].T
+            return TruncatedDraws(single, log_weights[:n_pairs], estimate, "pairs")
+        kept = [x[..., :n_pairs] for x in pairs]
+        return TruncatedDraws(
+            np.concatenate([kept[0].T, kept[1].T]),
+            np.concatenate([kept[2], kept[3]]),
+            estimate,
+            "pairs",
+            replicate=np.tile(replicate[:n_pairs], 2),
+        )

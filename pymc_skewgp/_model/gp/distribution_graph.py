@@ -1,0 +1,173 @@
+"""A function from a predictor to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import autocast_float_as
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_skewgp._errors import NotSitesError
+from pymc_skewgp._model.gp.functions import Point, as_value, is_random
+from pymc_skewgp._model.graph.entrywise import Coupling, coupling
+from pymc_skewgp._model.graph.observed import distribution_name
+from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
+
+# From a vector of predictors to an unnamed distribution of as many values.
+Distribution = Callable[[TensorVariable], Any]
+_EXAMPLE = "lambda eta: pm.Poisson.dist(pm.math.exp(eta))"
+
+
+class DistributionGraph(NamedTuple):
+    """A distribution of n values given n predictors.
+
+    Attributes
+    ----------
+    eta : TensorVariable, shape (n,)
+        Predictors.
+    y : TensorVariable, shape (n,)
+        Values.
+    variable : TensorVariable, shape (n,)
+        The random variable.
+    log_prob : TensorVariable, shape (n,)
+        Entry i depends on entries i of `eta` and `y`.
+    doubt : Coupling or None
+        An operation of which it is not known whether it keeps entries apart.
+    """
+
+    eta: Any
+    y: Any
+    variable: Any
+    log_prob: Any
+    doubt: Coupling | None
+
+    @property
+    def name(self) -> str:
+        """What PyMC calls the distribution."""
+        return distribution_name(self.variable)
+
+
+def distribution_graph(distribution: Distribution, n: int, point: Point) -> DistributionGraph:
+    """The distribution of `n` values, its random hyperparameters replaced by values in `point`.
+
+    Raises
+    ------
+    TypeError
+        For what is no unnamed PyMC distribution.
+    ValueError
+        For another shape, or a hyperparameter without a value.
+    NotSitesError
+        Where the log probability is not a sum of functions of one predictor each.
+    """
+    eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
+    with _double_precision():
+        variable = _without_hyperparameters(_called(distribution, eta), point)
+        _refuse_other_shapes(variable, n)
+        y = pt.tensor("y", dtype=variable.dtype, shape=(n,))
+        log_prob = _log_prob(variable, y)
+    name = distribution_name(variable)
+    if log_prob.type.ndim != 1:
+        raise NotSitesError(
+            f"{name} is one joint distribution of all {n} values: its log probability has shape "
+            f"{log_prob.type.shape}, not one number for each.",
+            "Sites are for values that are independent given their predictors.",
+        )
+    if eta not in ancestors([log_prob]):
+        raise NotSitesError(
+            f"the distribution {name} does not depend on the predictor that the function was "
+            "called with."
+        )
+    log_prob = checked_by_entry(log_prob, eta)
+    found = coupling(log_prob, eta)
+    if found is not None and found.certain:
+        raise coupled(name, found.operation)
+    return DistributionGraph(eta, y, variable, log_prob, found)
+
+
+def coupled(name: str, operation: str) -> NotSitesError:
+    """That entries of the predictor are not apart."""
+    return NotSitesError(
+        f"the likelihood {name} does not factorise over the entries of the predictor: {operation} "
+        "couples them.",
+        "Each observation may depend on its own entry of the predictor alone.",
+    )
+
+
+def _double_precision() -> AbstractContextManager[None]:
+    """Constants as doubles: by PyTensor's custom the log of a constant 3.0 is a single."""
+    custom = pytensor.config.cast_policy == "custom"
+    return autocast_float_as("float64") if custom else nullcontext()
+
+
+def _called(distribution: Distribution, eta: Any) -> Any:
+    """What the function returns, a random variable without a name."""
+    with pm.Model(model=None) as apart:  # named variables must not end in the user's model
+        try:
+            variable = distribution(eta)
+        except Exception as error:
+            raise ValueError(
+                f"the likelihood failed for a predictor of shape {eta.type.shape}, one entry for "
+                f"each row of X: {error}"
+            ) from error
+    if apart.basic_RVs or apart.potentials:
+        named = ", ".join(v.name for v in [*apart.basic_RVs, *apart.potentials])
+        raise TypeError(
+            f"the likelihood must return a distribution without a name, found {named}: write "
+            f"{_EXAMPLE}."
+        )
+    if isinstance(variable, TensorVariable) and any(is_random(v) for v in ancestors([variable])):
+        return variable
+    found = f"an object of type {type(variable).__name__}"
+    if isinstance(variable, TensorVariable):
+        found = f"the result of {variable.owner.op if variable.owner else variable}, not random"
+    raise TypeError(
+        f"the likelihood must return a PyMC distribution, got {found}: write {_EXAMPLE}."
+    )
+
+
+def _without_hyperparameters(variable: Any, point: Point) -> Any:
+    """The variable with values for those of a model that it depends on."""
+    given = [v for v in ancestors([variable]) if v.name in point and v is not variable]
+    values = {v: as_value(v, point[v.name]) for v in given if isinstance(v, TensorVariable)}
+    if values:
+        variable = graph_replace([variable], values, strict=False)[0]
+    missing = sorted({v.name for v in ancestors([variable]) if is_random(v) and v.name})
+    if missing:
+        raise ValueError(
+            f"the likelihood depends on the random variable(s) {', '.join(missing)} of a model: "
+            f"give values, as in point={{{missing[0]!r}: 1.0}}, or write the likelihood as an "
+            "observed variable of that model, with f from gp.prior, and use pm.sample."
+        )
+    return variable
+
+
+def _refuse_other_shapes(variable: Any, n: int) -> None:
+    shape = variable.type.shape
+    if variable.type.ndim != 1 or shape[0] not in (None, n):
+        raise ValueError(
+            f"the likelihood must be a distribution of shape ({n},), one value for each row of X; "
+            f"{distribution_name(variable)} has {variable.type.ndim} dimension(s), shape {shape}."
+        )
+
+
+def _log_prob(variable: Any, y: Variable) -> Any:
+    name = distribution_name(variable)
+    try:
+        log_prob = pm.logp(variable, y, warn_rvs=False)
+    except Exception as error:  # NotImplementedError, and what its many rules raise
+        raise NotSitesError(
+            f"PyMC has no log probability for the distribution {name}: {error}",
+            "Give one, as in pm.CustomDist.dist(eta, logp=...).",
+        ) from error
+    if any(is_random(v) for v in ancestors([log_prob])):
+        raise NotSitesError(
+            f"the log probability of {name} depends on another random variable.",
+            "Every parameter must be a number, or a function of the predictor.",
+        )
+    return log_prob

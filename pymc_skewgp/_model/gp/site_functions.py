@@ -1,0 +1,204 @@
+"""Log p(y_i | eta_i) of a distribution, its slopes, means and draws as functions of arrays."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions.moments.means import mean
+from pymc.exceptions import UndefinedMomentException
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
+from pymc_skewgp._model.graph.entrywise import Coupling
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._validation import FloatArray
+
+# Numbers that one call works on: what it makes on the way then stays in the caches.
+_BLOCK = 2**16
+# Steps of differences, for functions that PyTensor cannot differentiate.
+_STEP = 2e-4
+# In place of a mean that does not exist.
+_UNDEFINED = "undefined"
+
+
+class SiteFunctions:
+    """Functions of blocks of predictors, shape (S, n), compiled when they are first used.
+
+    Parameters
+    ----------
+    graph : DistributionGraph
+        Of n values.
+    distribution : callable
+        What it came from; draws of many vectors at once are tried by it first.
+    """
+
+    def __init__(self, graph: DistributionGraph, distribution: Distribution) -> None:
+        self._graph, self._distribution = graph, distribution
+        self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
+
+    @property
+    def name(self) -> str:
+        """What PyMC calls the distribution."""
+        return self._graph.name
+
+    @property
+    def doubt(self) -> Coupling | None:
+        """An operation of which it is not known whether it keeps entries apart."""
+        return self._graph.doubt
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the values."""
+        return np.dtype(self._graph.variable.dtype)
+
+    def log_prob(self, y: Any, eta: FloatArray) -> FloatArray:
+        """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number."""
+        found = _by_blocks(lambda block: self._log_prob_function(y, block), eta)
+        found[np.isnan(found)] = -np.inf
+        return found
+
+    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Its first and second derivatives in eta_i."""
+        function = self._slopes_function
+        if function is None:
+            return self._differences(y, eta)
+        first = _by_blocks(lambda block: function[0](y, block), eta)
+        second = _by_blocks(lambda block: function[1](y, block), eta)
+        # A branch that is not taken may leave its NaN in a derivative.
+        wrong = ~(np.isfinite(first) & np.isfinite(second))
+        if wrong.any():
+            for own, other in zip((first, second), self._differences(y, eta), strict=True):
+                own[wrong] = other[wrong]
+        return first, second
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether the distribution has a mean, be it that PyMC does not know it."""
+        return self._mean_function is not _UNDEFINED
+
+    def mean(self, eta: FloatArray) -> FloatArray | None:
+        """Mean of y_i given eta_i; None where PyMC does not know it."""
+        function = self._mean_function
+        return None if function in (None, _UNDEFINED) else _by_blocks(function, eta)
+
+    @cached_property
+    def can_draw(self) -> bool:
+        """Whether PyMC can draw values."""
+        try:
+            self.draws(np.zeros(self._graph.eta.type.shape), np.random.default_rng(0))
+        except NotImplementedError:
+            return False
+        return True
+
+    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
+        """Values given predictors, as many as these."""
+        return _by_blocks(lambda block: self._draw(block, rng), eta, self.dtype)
+
+    def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Values given predictors of any shape, of a distribution of one value."""
+        return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
+
+    @cached_property
+    def _log_prob_graph(self) -> Any:
+        return vectorize_graph(self._graph.log_prob, {self._graph.eta: self._block})
+
+    @cached_property
+    def _log_prob_function(self) -> Any:
+        return _compiled([self._graph.y, self._block], self._log_prob_graph)
+
+    @cached_property
+    def _slopes_function(self) -> tuple[Any, Any] | None:
+        inputs = [self._graph.y, self._block]
+        try:
+            first = pytensor.grad(self._log_prob_graph.sum(), self._block)
+            second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
+            return _compiled(inputs, first), _compiled(inputs, second)
+        except (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError):
+            return None
+
+    @cached_property
+    def _mean_function(self) -> Any:
+        try:
+            found = vectorize_graph(mean(self._graph.variable), {self._graph.eta: self._block})
+        except UndefinedMomentException:
+            return _UNDEFINED
+        except Exception:  # of many kinds: PyMC has no rule, or PyTensor cannot vectorise it
+            return None
+        return _compiled([self._block], pt.broadcast_to(found, self._block.shape))
+
+    @cached_property
+    def _draw_function(self) -> tuple[Any, int, bool]:
+        """A function, how many generators it takes, and whether it is of one vector only."""
+        for many in (self._vectorized, self._called_with_block):
+            try:
+                variable = many()
+                return *_drawing(self._block, variable), False
+            except Exception:  # PyTensor cannot vectorise the graphs that some variables are
+                continue
+        return *_drawing(self._graph.eta, self._graph.variable), True
+
+    def _vectorized(self) -> Any:
+        return vectorize_graph(self._graph.variable, {self._graph.eta: self._block})
+
+    def _called_with_block(self) -> Any:
+        """The user's function of a matrix; ValueError where that is not the same as of each row."""
+        variable = self._distribution(self._block)
+        y = pt.matrix("y", dtype=variable.dtype)
+        log_prob = _compiled([y, self._block], pm.logp(variable, y, warn_rvs=False))
+        n = self._graph.eta.type.shape[0]
+        eta = np.random.default_rng(0).standard_normal((2 if n == 3 else 3, n))
+        values = np.ones(eta.shape, dtype=variable.dtype)
+        found, expected = log_prob(values, eta), self._log_prob_function(values[0], eta)
+        if variable.type.ndim != 2 or not np.allclose(found, expected, equal_nan=True):
+            raise ValueError("of a matrix the distribution is not that of its rows.")
+        return variable
+
+    def _draw(self, block: FloatArray, rng: np.random.Generator) -> Any:
+        function, n_generators, one_vector = self._draw_function
+        if not one_vector:
+            return function(block, *_children(rng, n_generators))
+        return np.stack([function(row, *_children(rng, n_generators)) for row in block])
+
+    def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slopes from values at three places."""
+        h = _STEP * np.maximum(1.0, np.abs(eta))
+        below, here, above = (self.log_prob(y, eta + k * h) for k in (-1, 0, 1))
+        with np.errstate(invalid="ignore"):
+            return (above - below) / (2 * h), (above - 2 * here + below) / h**2
+
+
+def _compiled(inputs: list[Any], output: Any) -> Any:
+    return pytensor.function(inputs, output, mode=PLAIN, on_unused_input="ignore")
+
+
+def _drawing(eta: Any, variable: Any) -> tuple[Any, int]:
+    """Draws of a random variable as a function of predictors and generators."""
+    sources = [
+        v
+        for v in ancestors([variable])
+        if isinstance(v.type, RandomType) and v.owner is None and v is not variable
+    ]
+    generators = [source.type() for source in sources]
+    replaced = graph_replace([variable], dict(zip(sources, generators, strict=True)), strict=False)
+    return _compiled([eta, *generators], pt.broadcast_to(replaced[0], eta.shape)), len(sources)
+
+
+def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in rng.integers(2**63, size=(n, 2))]
+
+
+def _by_blocks(function: Callable[[FloatArray], Any], eta: FloatArray, dtype: Any = float) -> Any:
+    """A function of a few rows of predictors, shape (S, n), for those of shape (..., n)."""
+    rows = np.asarray(eta, dtype=np.float64).reshape(-1, eta.shape[-1])
+    found = np.empty(rows.shape, dtype=dtype)
+    step = max(1, _BLOCK // max(rows.shape[1], 1))
+    with np.errstate(all="ignore"):  # infinities far out are as they should be
+        for start in range(0, rows.shape[0], step):
+            found[start : start + step] = function(rows[start : start + step])
+    return found.reshape(eta.shape)

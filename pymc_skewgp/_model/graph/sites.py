@@ -1,0 +1,252 @@
+"""Observed variables of a model as sites: log p(y_i | eta_i), eta affine in latent functions.
+
+What is found is proven by the graph of the log probability: the last expression that is affine in
+the latent variables, that all their ways to the log probability lead through, and whose entries
+are kept apart from there on.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.tensor.shape import Shape, Shape_i
+
+from pymc_skewgp._errors import NotSitesError
+from pymc_skewgp._model.gp.functions import is_random
+from pymc_skewgp._model.graph.affine import (
+    affine_coefficients,
+    stays_in_place,
+    uses_values,
+    why_not_affine,
+)
+from pymc_skewgp._model.graph.entrywise import Coupling, coupling, rebuilt
+from pymc_skewgp._model.graph.lifted_layout import lifted_layout
+from pymc_skewgp._model.graph.members import as_member, is_function, is_gaussian
+from pymc_skewgp._model.graph.observed import distribution_name
+from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
+
+_REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
+
+
+class ObservedSites(NamedTuple):
+    """One observed variable as m sites log p(y_i | eta_i), graphs of value variables.
+
+    f are the values of the members, raveled, one after the other; eta = A f + a.
+
+    Attributes
+    ----------
+    name : str
+        Of the observed variable.
+    members : list of str
+        Names of SkewGP and Gaussian variables, in the order of the model.
+    A : TensorVariable, shape (m, p), or None
+        None where eta is f plus the offset, entry by entry.
+    a : TensorVariable, shape (m,)
+    eta : TensorVariable, shape (m,)
+        The input of `log_prob`.
+    log_prob : TensorVariable, shape (m,)
+        Entry i depends on entry i of `eta`, on the data, and on hyperparameters.
+    values : TensorVariable
+        The data.
+    hyperparameters : list of TensorVariable
+        Value variables of other free variables that A, a or `log_prob` depend on.
+    """
+
+    name: str
+    members: list[str]
+    A: Any
+    a: Any
+    eta: Any
+    log_prob: Any
+    values: Any
+    hyperparameters: list[Any]
+
+
+class _Split(NamedTuple):
+    """A log probability as a function of its predictor."""
+
+    predictor: Any
+    eta: Any
+    log_prob: Any
+
+
+def sites_of(model: pm.Model, observed: Any, members: Sequence[Any] | None = None) -> ObservedSites:
+    """An observed variable of a model as sites.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    observed : TensorVariable or str
+        An observed variable, or its name; one with missing values is the part that is observed.
+    members : sequence of TensorVariable, optional
+        Latent variables that the predictor is to be affine in. Default: the SkewGP variables that
+        it depends on, and with them every Gaussian variable that joins them.
+
+    Raises
+    ------
+    NotSitesError
+        The message names what is in the way.
+    """
+    rv = _as_observed(model, observed)
+    log_prob = _log_prob(model, rv)
+    if members is not None:
+        chosen = [x for x in model.free_RVs if x in members]
+        split = _split(model, rv, log_prob, chosen)
+        return _as_sites(model, rv, chosen, split)
+    used = [x for x in model.free_RVs if uses_values([log_prob], model.rvs_to_values[x], [])]
+    chosen = [x for x in used if is_function(x)]
+    if not chosen:
+        raise NotSitesError(
+            f"{rv.name} does not depend on a latent function.", "Make one by SkewGP.prior."
+        )
+    split = _split(model, rv, log_prob, chosen)
+    for other in used:
+        if other in chosen or not is_gaussian(model, other):
+            continue
+        joined = [x for x in used if x in chosen or x is other]
+        try:
+            chosen, split = joined, _split(model, rv, log_prob, joined)
+        except NotSitesError:  # a hyperparameter, or a predictor that it does not shift
+            continue
+    return _as_sites(model, rv, chosen, split)
+
+
+def _as_observed(model: pm.Model, observed: Any) -> Any:
+    name = observed if isinstance(observed, str) else observed.name
+    for known in (name, f"{name}_observed"):  # the second where some values are missing
+        rv = model.named_vars.get(known)
+        if rv is not None and rv in model.observed_RVs:
+            return rv
+    raise NotSitesError(
+        f"{name} is not an observed variable of the model.",
+        f"Observed are: {', '.join(x.name for x in model.observed_RVs) or 'none'}.",
+    )
+
+
+def _log_prob(model: pm.Model, rv: Any) -> Any:
+    """Log probability of the data, a graph of value variables."""
+    try:
+        log_prob = pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False)
+    except Exception as error:  # NotImplementedError, and what its many rules raise
+        raise NotSitesError(
+            f"PyMC has no log probability for {rv.name}, a {distribution_name(rv)} variable: "
+            f"{error}"
+        ) from error
+    (found,) = model.replace_rvs_by_values([log_prob])
+    if any(is_random(v) for v in ancestors([found])):
+        raise NotSitesError(
+            f"the log probability of {rv.name} depends on a random variable that the model does "
+            "not know.",
+            "Give it a name in the model.",
+        )
+    return found
+
+
+def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Split:
+    """The log probability at its predictor, which is affine in `members`."""
+    xs = [model.rvs_to_values[x] for x in members]
+    data = model.rvs_to_values[rv]
+    found = _at_predictor(log_prob, xs, data)
+    if isinstance(found, _Split):
+        return found
+    later = _at_predictor(lifted_layout(log_prob, xs), xs, data)
+    if isinstance(later, _Split):
+        return later
+    name = f"{rv.name}, a {distribution_name(rv)} variable,"
+    names = " and ".join(x.name for x in members)
+    reason = found or later
+    if not log_prob.type.ndim and data.type.ndim:
+        wrong = "is one number for all observations, so they are not independent given"
+        raise NotSitesError(f"the log probability of {name} {wrong} {names}.", _REMEDY)
+    if reason is None:
+        raise NotSitesError(
+            f"the log probability of {name} depends on {names} by no one predictor that is affine "
+            f"in {names} and has an entry for each observation: {why_not_affine(log_prob, xs)} is "
+            "in between.",
+            _REMEDY,
+        )
+    how = "couples them" if reason.certain else "is not known to keep them apart"
+    raise NotSitesError(
+        f"the log probability of {name} does not factorise over the entries of a predictor affine "
+        f"in {names}: {reason.operation} {how}.",
+        _REMEDY,
+    )
+
+
+def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | Coupling | None:
+    """The split at the best predictor, or what is in the way."""
+    reason, best = None, None
+    for predictor in _narrows(log_prob, xs):
+        if not _stretches(predictor, log_prob) or data in ancestors([predictor]):
+            continue
+        eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
+        own = checked_by_entry(rebuilt(log_prob, predictor, eta), eta)
+        found = coupling(own, eta)
+        if found is not None:
+            reason = reason or found
+            continue
+        split = _Split(predictor, eta, own)
+        # Where the predictor is the variable itself no design matrix is needed.
+        if len(xs) == 1 and stays_in_place(predictor, xs[0]):
+            return split
+        best = best or split
+    return best or reason
+
+
+def _stretches(predictor: Any, log_prob: Any) -> bool:
+    """Whether the predictor may have, or be broadcast to, an entry for each observation."""
+    if predictor.type.ndim != log_prob.type.ndim:
+        return False
+    lengths = zip(predictor.type.shape, log_prob.type.shape, strict=True)
+    return all(own == 1 or whole in (None, own) or own is None for own, whole in lengths)
+
+
+def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
+    """Affine expressions that all ways from `xs` to `graph` lead through, the last one first."""
+    found = set(xs)
+    order: list[Any] = list(xs)
+    for node in io_toposort(list(xs), [graph]):
+        if found.isdisjoint(node.inputs) or isinstance(node.op, Shape | Shape_i):
+            continue
+        found.update(node.outputs)
+        order.extend(node.outputs)
+    live = {graph}  # what is used by more than its shape
+    for v in reversed(order[len(xs) :]):
+        if v in live:
+            live.update(v.owner.inputs)
+    order = [*xs, *(v for v in order[len(xs) :] if v in live)]
+    place = {v: i for i, v in enumerate(order)}
+    last = dict.fromkeys(order, -1)  # where each is used for the last time
+    for v in order[len(xs) :]:
+        for source in v.owner.inputs:
+            if source in place:
+                last[source] = max(last[source], place[v])
+    narrow, reach = [], -1
+    for i, v in enumerate(order):
+        if i >= len(xs) - 1 and reach <= i and (last[v] >= 0 or v is graph):
+            narrow.append(v)
+        reach = max(reach, last[v])
+    return [v for v in reversed(narrow) if why_not_affine(v, xs) is None]
+
+
+def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> ObservedSites:
+    values = model.rvs_to_values[rv]
+    shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
+    known = [as_member(model, x) for x in members]
+    A, a = affine_coefficients(
+        split.predictor, [x.value for x in known], [x.origin for x in known], shape
+    )
+    eta = pt.tensor("eta", dtype="float64", shape=(None,))
+    whole = eta if split.eta.type.ndim == 1 else eta.reshape(shape, ndim=split.eta.type.ndim)
+    log_prob = rebuilt(split.log_prob, split.eta, whole)
+    log_prob = pt.broadcast_to(log_prob, shape).ravel()
+    used = set(graph_inputs([x for x in (A, a, log_prob) if x is not None]))
+    own = [x.value for x in known]
+    others = [
+        v
+        for x, v in model.rvs_to_values.items()
+        if x in model.free_RVs and v in used and v not in own
+    ]
+    return ObservedSites(rv.name, [x.name for x in members], A, a, eta, log_prob, values, others)

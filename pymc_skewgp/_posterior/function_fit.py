@@ -1,0 +1,172 @@
+"""Functions at the data and at new points, given the data: what forecasts ask of a fit."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.values import Derivative, Values
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior_factor import factored_covariance_of
+from pymc_skewgp._posterior.prior_values import (
+    covariance_of,
+    function_units,
+    log_prob_of_signs,
+    mean_of,
+    variances_of,
+)
+from pymc_skewgp._posterior.process import factored_process_given
+from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._validation import FloatArray, Seed
+
+_PAIRS = 256  # of points, whose covariances are read off the diagonal of a matrix
+
+
+class FunctionFit(ABC):
+    """K functions at the pseudo-points, at the data and at new points, given the data.
+
+    A latent vector is drawn, and given it the functions are Gaussian: the rectangle u where the
+    data are rows, coordinates of the functions where they have sites.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of each function; they are independent in the prior, but for its coregion.
+    parts : sequence of Values
+        What the data are about.
+
+    Attributes
+    ----------
+    n_functions : int
+        K, as many as the data are about.
+    n_latent : int
+        K times the number of pseudo-points.
+    """
+
+    def __init__(self, prior: Prior, parts: Sequence[Values]) -> None:
+        self._prior, self._parts = prior, tuple(parts)
+        self.n_functions = max(part.n_functions for part in parts)
+        self.n_latent = prior.n_pseudo_points * self.n_functions
+        self._everything = list(self._parts)
+        if self.n_latent:
+            self._everything.insert(0, Values(prior.pseudo_points, self.n_functions))
+
+    @property
+    @abstractmethod
+    def conditioning(self) -> Conditioning:
+        """Of f at the pseudo-points and at the data, given the rows."""
+
+    @property
+    @abstractmethod
+    def fitted(self) -> bool:
+        """Whether EP and its proposal are there: what is asked next only draws from them."""
+
+    @abstractmethod
+    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
+        """Weighted draws of the latent vector, and the log probability of all but the points."""
+
+    @abstractmethod
+    def equal_draws(
+        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
+    ) -> tuple[TruncatedDraws, IntArray]:
+        """Draws of the latent vector, and which of them to take, `shape` being (chains, draws)."""
+
+    @abstractmethod
+    def draw(
+        self, latent: TruncatedDraws, chosen: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
+
+    @abstractmethod
+    def sun(self) -> SunParameters:
+        """Of f at the data; ValueError where that is no SUN."""
+
+    @abstractmethod
+    def _here(self, joint: bool, group: int) -> Regression:
+        """On the latent vector, of f at the data."""
+
+    @abstractmethod
+    def _there(
+        self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
+    ) -> Regression:
+        """The same at new points, from their prior moments: see `Conditioning.regression_at`."""
+
+    @property
+    def of_single_rows(self) -> "FunctionFit":
+        """The same with a latent value for each interval, also where intervals repeat."""
+        return self
+
+    def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
+        """Log evidence, from the probability of the rectangle and that of the prior's signs."""
+        value, std_error, _, _ = add_estimates(self.conditioning.log_density, joint, signs)
+        return joint._replace(value=value, std_error=std_error)
+
+    def prior_log_prob(self, n_draws: int) -> Estimate:
+        """Log probability of the signs at the pseudo-points, before any data."""
+        return log_prob_of_signs(self._prior, self.n_functions, n_draws)
+
+    def regression(
+        self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
+    ) -> Regression:
+        """At new points; for None at the data, which are not new points at their inputs."""
+        prior, _ = self._prior, self.conditioning  # first: what is wrong at the data is named
+        if new is None:
+            return self._here(joint, self.n_functions if len(self._parts) == 1 else 1)
+        at = Values(new, self.n_functions, derivative)
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        variance = variances_of(prior, "Xnew", at)
+        return self._there(mean_of(prior, "Xnew", [at]), variance, cross, joint)
+
+    def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
+        """Of the first function at pairs of points, rows of `a` and `b` by turns."""
+        prior, _ = self._prior, self.conditioning
+        at = Values(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
+        covariance = np.zeros((a.shape[0], 2, 2))
+        covariance[:, [0, 1], [0, 1]] = variances_of(prior, "Xnew", at).reshape(-1, 2)
+        for start in range(0, a.shape[0], _PAIRS):
+            block = slice(start, start + _PAIRS)
+            between = covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
+            covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        return self._there(mean_of(prior, "Xnew", [at]), covariance, cross)
+
+    def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray:
+        """Of f at t new points given u, shape (t K, t K)."""
+        assert regression.taken is not None
+        at = [Values(new, self.n_functions)]
+        return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
+
+    def draw_at(
+        self,
+        regression: Regression,
+        covariance: FloatArray,
+        shape: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Joint draws of f at t new points, shape (chains, draws, t K)."""
+        latent, chosen = self.equal_draws(shape, "twisted", rng)
+        units = function_units(self._prior, covariance.shape[0])
+        if units is None:
+            factor = linalg.low_rank_factor(covariance)
+        else:
+            measured = covariance / units / units[:, None]
+            factor = units[:, None] * linalg.low_rank_factor(measured)
+        f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
+        f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
+        return f.T.reshape(*shape, -1)
+
+    def _given(self, rows: Observations) -> Conditioning:
+        """Of f at the pseudo-points and at the data, given these rows."""
+        prior, k = self._prior, self.n_functions
+        return factored_process_given(
+            factored_covariance_of(prior, "X", self._everything),
+            mean_of(prior, "X", self._parts),
+            np.repeat(prior.phase, k),
+            np.repeat(prior.truncation, k),
+            rows,
+        )

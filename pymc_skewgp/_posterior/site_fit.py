@@ -1,0 +1,194 @@
+r"""A process under sites, functions p(y_i | eta_i) of one predictor each, beside rows or without.
+
+With the functions given the points z = m + F c, c ~ N(0, I), and predictors :math:`\eta = A z + a`.
+The latent vector is c: EP's Gaussian of it under all sites and rows, draws of it in mirrored
+pairs, and everything else is Gaussian given c.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_skewgp._gaussian.operators.predictors import predictor_covariance
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
+    CoordinateGaussian,
+    SiteLogDensity,
+    SiteMarginals,
+    coordinate_gaussian,
+)
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.site_factors import SiteFactors
+from pymc_skewgp._gaussian.tilted import Intervals, Joined
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.sites import SitesOfParts
+from pymc_skewgp._observations.values import Values
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
+from pymc_skewgp._posterior.function_fit import FunctionFit
+from pymc_skewgp._posterior.latent import LEAST_WEIGHTED
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._threads import few_blas_threads
+from pymc_skewgp._validation import FloatArray, Seed, as_generator
+
+EP_TOLERANCE = 1e-3
+
+
+class SiteFit(FunctionFit):
+    """Functions given sites, and rows where there are some: the latent vector is c.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of each function.
+    parts : sequence of Values
+        What the data are about.
+    observations : Observations
+        Rows of these values; none of them where all data are sites.
+    constrained : ndarray of bool, shape (m,)
+        Which of the rows are constraints.
+    sites : SitesOfParts
+    """
+
+    def __init__(
+        self,
+        prior: Prior,
+        parts: Sequence[Values],
+        observations: Observations,
+        constrained: NDArray[np.bool_],
+        sites: SitesOfParts,
+    ) -> None:
+        super().__init__(prior, parts)
+        self._constrained = constrained[~observations.is_point]
+        self._observations, self._sites = observations, sites
+
+    @cached_property
+    def conditioning(self) -> Conditioning:
+        """See `FunctionFit`: u are the signs at pseudo-points, and the intervals of the data."""
+        return self._given(self._observations)
+
+    @cached_property
+    def _predictors(self) -> SiteLogDensity:
+        """Log density of the sites in the coordinates c.
+
+        Raises
+        ------
+        ValueError
+            Where it is not finite at the mean of the process.
+        """
+        given, s = self.conditioning, self.n_latent
+        offset = self._sites.of(given.mean[s:]) + self._sites.a
+        with np.errstate(all="ignore"):
+            wrong = ~np.isfinite(self._sites.log_prob(offset))
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise ValueError(
+                f"the log likelihood is not finite in {int(wrong.sum())} of {wrong.size} rows at "
+                f"the mean of the prior given exact data: row {i} has the predictor "
+                f"{offset[i]:.3g}. Give a mean_func where the data are possible, or check y."
+            )
+        return SiteLogDensity(self._sites.log_prob, offset, self._sites.of(given.factor[s:]))
+
+    @cached_property
+    def ep(self) -> EPResult:
+        """EP's fixed point for [u, predictors less their offset]."""
+        given, sites = self.conditioning, self._predictors
+        factors = SiteFactors(sites.log_prob, self._sites.slopes, sites.offset)
+        with few_blas_threads(sites.offset.size):
+            if not given.n_rows:
+                return fit_factors(predictor_covariance(sites.factor), factors, tol=EP_TOLERANCE)
+            joint = np.vstack([given.row_factor, sites.factor])
+            cov = predictor_covariance(joint, given.dense_noise)
+            both = Joined([Intervals(given.lower, given.upper), factors])
+            return fit_factors(cov, both, tol=EP_TOLERANCE)
+
+    @cached_property
+    def gaussian(self) -> CoordinateGaussian:
+        """N(0, I) of c times EP's sites of the likelihood, but not of the rows."""
+        m = self.conditioning.n_rows
+        return coordinate_gaussian(self._predictors.factor, self.ep.tau[m:], self.ep.nu[m:])
+
+    @cached_property
+    def sampler(self) -> SiteSampler:
+        """Proposals, which the evidence and all draws share."""
+        m, ep = self.conditioning.n_rows, self.ep
+        marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
+        rows = self._given_rows() if m else None
+        return SiteSampler(pair_proposal(self.gaussian, self._predictors, marginals, rows))
+
+    def _given_rows(self) -> GivenRows:
+        given, gaussian = self.conditioning, self.gaussian
+        tilted = given.with_coordinates(gaussian.mean, gaussian.chol)
+        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper)
+        if self._constrained.any():
+            rows = np.flatnonzero(self._constrained) + self.n_latent
+            refuse_contradictory_constraints(sampler, rows, tilted.noise_variances[rows])
+        gain, spread = tilted.coordinates_given_rows()
+        return GivenRows(sampler.first, gain, spread)
+
+    @property
+    def fitted(self) -> bool:
+        """See `FunctionFit`."""
+        return "sampler" in vars(self)
+
+    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
+        """Both members of `n_draws` pairs, columns c."""
+        return self.sampler.members(n_draws, as_generator(random_seed))
+
+    def equal_draws(
+        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
+    ) -> tuple[TruncatedDraws, IntArray]:
+        """See `FunctionFit`.
+
+        Raises
+        ------
+        ValueError
+            For a `method` that knows rows only.
+        """
+        if method != "twisted":
+            raise ValueError(
+                f"method={method!r} draws rows within limits, which {self._sites.size} of these "
+                'observations are not: leave method at its default, "twisted".'
+            )
+        chains, draws = shape
+        size = max(draws, LEAST_WEIGHTED)
+        latent = self.sampler.singles(size * chains, rng)
+        blocks = enumerate(latent.log_weights.reshape(chains, size))
+        chosen = [i * size + np.sort(systematic_resample(block, draws, rng)) for i, block in blocks]
+        return latent, np.stack(chosen)
+
+    def draw(
+        self, latent: TruncatedDraws, chosen: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """See `FunctionFit`: c says all of f at the data."""
+        given, s = self.conditioning, self.n_latent
+        f = latent.draws[chosen.ravel()] @ given.factor[s:].T
+        f += given.mean[s:]
+        return f.reshape(*chosen.shape, -1)
+
+    def sun(self) -> SunParameters:
+        """ValueError: it is none."""
+        raise ValueError(
+            "under a likelihood that is not made of intervals the posterior of f is no SUN: use "
+            "sample, predict or marginals."
+        )
+
+    def _here(self, joint: bool, group: int) -> Regression:
+        given, s = self.conditioning, self.n_latent
+        mean, factor = given.mean[s:], given.factor[s:]
+        shape = (mean.size // group, group, group)
+        covariance = None if group == 1 else np.zeros(shape)
+        taken = factor @ factor.T if joint else None
+        return Regression(mean, np.zeros(mean.size), factor.T, taken, covariance)
+
+    def _there(
+        self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
+    ) -> Regression:
+        return self.conditioning.regression_on_coordinates(mean, variance, cross, joint=joint)

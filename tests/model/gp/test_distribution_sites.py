@@ -1,0 +1,382 @@
+"""Any PyMC distribution as a likelihood of sites: densities by SciPy, slopes by differences."""
+
+import pickle
+
+import mpmath
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+from scipy.special import expit, logsumexp, ndtr, polygamma
+
+from pymc_skewgp import NotSitesError
+from pymc_skewgp._model.gp.distribution_sites import DistributionSites
+from pymc_skewgp._model.ops.plain_functions import _FUNCTIONS
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+
+N = 6
+RNG = np.random.default_rng(3)
+COUNTS = np.array([0, 1, 2, 5, 1, 3])
+POSITIVE = np.array([0.2, 1.5, 0.7, 3.0, 0.1, 2.2])
+UNIT = np.array([0.1, 0.5, 0.9, 0.3, 0.7, 0.2])
+REAL = np.array([-1.5, 0.3, 2.0, 0.0, 0.8, -0.4])
+LABELS = np.array([0, 1, 1, 0, 1, 0])
+CATEGORIES = np.array([0, 1, 2, 3, 1, 2])
+EXPOSURE = np.array([1.0, 2.0, 0.5, 4.0, 1.5, 3.0])
+CUTPOINTS = np.array([-1.0, 0.2, 1.0])
+F = RNG.normal(size=(2, 3, N))
+
+
+def _ordered(y, f):
+    cumulative = expit(np.concatenate([CUTPOINTS, [np.inf]]) - f[..., None])
+    p = np.diff(cumulative, prepend=0.0)
+    return np.log(np.take_along_axis(p, np.broadcast_to(y, f.shape)[..., None], -1)[..., 0])
+
+
+def _zero_inflated(y, f):
+    own = np.log(0.7) + stats.poisson.logpmf(y, np.exp(f))
+    return np.where(y == 0, logsumexp([own, np.full(f.shape, np.log(0.3))], axis=0), own)
+
+
+# name: what a user writes, y, log density by SciPy
+CASES = {
+    "poisson": (
+        lambda eta: pm.Poisson.dist(EXPOSURE * pm.math.exp(eta)),
+        COUNTS,
+        lambda y, f: stats.poisson.logpmf(y, EXPOSURE * np.exp(f)),
+    ),
+    "negative binomial": (
+        lambda eta: pm.NegativeBinomial.dist(mu=pm.math.exp(eta), alpha=3.0),
+        COUNTS,
+        lambda y, f: stats.nbinom.logpmf(y, 3.0, 3.0 / (3.0 + np.exp(f))),
+    ),
+    "bernoulli": (
+        lambda eta: pm.Bernoulli.dist(logit_p=eta),
+        LABELS,
+        lambda y, f: stats.bernoulli.logpmf(y, expit(f)),
+    ),
+    "binomial": (
+        lambda eta: pm.Binomial.dist(n=np.arange(5, 5 + N), logit_p=eta),
+        COUNTS,
+        lambda y, f: stats.binom.logpmf(y, np.arange(5, 5 + N), expit(f)),
+    ),
+    "gamma": (
+        lambda eta: pm.Gamma.dist(alpha=2.0, beta=2.0 / pm.math.exp(eta)),
+        POSITIVE,
+        lambda y, f: stats.gamma.logpdf(y, 2.0, scale=np.exp(f) / 2.0),
+    ),
+    "gamma of mean and sd": (
+        lambda eta: pm.Gamma.dist(mu=pm.math.exp(eta), sigma=0.5),
+        POSITIVE,
+        lambda y, f: stats.gamma.logpdf(y, 4 * np.exp(2 * f), scale=0.25 * np.exp(-f)),
+    ),
+    "ordered logistic": (
+        lambda eta: pm.OrderedLogistic.dist(eta, CUTPOINTS),
+        CATEGORIES,
+        _ordered,
+    ),
+    "student t": (
+        lambda eta: pm.StudentT.dist(nu=4, mu=eta, sigma=0.5),
+        REAL,
+        lambda y, f: stats.t.logpdf(y, 4, f, 0.5),
+    ),
+    "beta": (
+        lambda eta: pm.Beta.dist(mu=pm.math.sigmoid(eta), nu=5.0),
+        UNIT,
+        lambda y, f: stats.beta.logpdf(y, 5 * expit(f), 5 * expit(-f)),
+    ),
+    "zero inflated": (
+        lambda eta: pm.ZeroInflatedPoisson.dist(psi=0.7, mu=pm.math.exp(eta)),
+        COUNTS,
+        _zero_inflated,
+    ),
+    "exponential": (
+        lambda eta: pm.Exponential.dist(pm.math.exp(-eta)),
+        POSITIVE,
+        lambda y, f: stats.expon.logpdf(y, scale=np.exp(f)),
+    ),
+    "weibull": (
+        lambda eta: pm.Weibull.dist(alpha=1.5, beta=pm.math.exp(eta)),
+        POSITIVE,
+        lambda y, f: stats.weibull_min.logpdf(y, 1.5, scale=np.exp(f)),
+    ),
+    "von mises": (
+        lambda eta: pm.VonMises.dist(eta, 2.0),
+        REAL,
+        lambda y, f: stats.vonmises.logpdf(y, 2.0, f),
+    ),
+    "truncated": (
+        lambda eta: pm.Truncated.dist(pm.Normal.dist(eta, 0.8), lower=0.0),
+        POSITIVE,
+        lambda y, f: stats.truncnorm.logpdf(y, -f / 0.8, np.inf, f, 0.8),
+    ),
+    "censored": (
+        lambda eta: pm.Censored.dist(pm.Normal.dist(eta, 0.8), lower=0.0, upper=None),
+        np.maximum(REAL, 0.0),
+        lambda y, f: np.where(y > 0, stats.norm.logpdf(y, f, 0.8), stats.norm.logcdf(0.0, f, 0.8)),
+    ),
+    "categories from a stack": (
+        lambda eta: pm.Categorical.dist(logit_p=pt.stack([eta, -eta, 0.0 * eta], axis=1)),
+        np.minimum(CATEGORIES, 2),
+        lambda y, f: (
+            np.take_along_axis(
+                z := np.stack([f, -f, 0 * f], -1), np.broadcast_to(y, f.shape)[..., None], -1
+            )[..., 0]
+            - logsumexp(z, axis=-1)
+        ),
+    ),
+    "own density": (
+        lambda eta: pm.CustomDist.dist(eta, logp=lambda y, eta: -pt.abs(y - eta) - pt.log(2.0)),
+        REAL,
+        lambda y, f: stats.laplace.logpdf(y, f),
+    ),
+    "function of a variable": (
+        lambda eta: pm.math.exp(pm.Normal.dist(eta, 0.7)),
+        POSITIVE,
+        lambda y, f: stats.lognorm.logpdf(y, 0.7, scale=np.exp(f)),
+    ),
+}
+MEANS = {
+    "poisson": lambda f: EXPOSURE * np.exp(f),
+    "bernoulli": expit,
+    "student t": lambda f: f,
+    "beta": expit,
+    "zero inflated": lambda f: 0.7 * np.exp(f),
+    "weibull": lambda f: np.exp(f) * 0.9027452929509336,  # Gamma(5/3)
+    "truncated": lambda f: stats.truncnorm.mean(-f / 0.8, np.inf, f, 0.8),
+    "censored": lambda f: f * ndtr(f / 0.8) + 0.8 * stats.norm.pdf(f / 0.8),
+    "function of a variable": lambda f: np.exp(f + 0.245),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_density_is_that_of_scipy_and_slopes_are_its_derivatives(name):
+    distribution, y, expected = CASES[name]
+    likelihood = DistributionSites(distribution, {})
+    data = likelihood.as_data(y, N)
+    found = likelihood.log_likelihood(data, F)
+    # Sums of some ten terms of size up to ten, of double precision.
+    np.testing.assert_allclose(found, expected(data, F), rtol=1e-10, atol=1e-10)
+    first, second = likelihood.slopes(data, F)
+    h = 1e-4
+    above, below = expected(data, F + h), expected(data, F - h)
+    # Third and fourth derivatives times h^2, and round-off over h and h^2.
+    np.testing.assert_allclose(first, (above - below) / (2 * h), rtol=1e-5, atol=1e-6)
+    if name != "own density":  # whose slope is not continuous
+        curvature = (above - 2 * expected(data, F) + below) / h**2
+        np.testing.assert_allclose(second, curvature, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_draws_have_the_mean_of_the_distribution(name):
+    distribution, y, _ = CASES[name]
+    likelihood = DistributionSites(distribution, {})
+    data, rng = likelihood.as_data(y, N), np.random.default_rng(7)
+    f = np.tile(F[0, 0], (4, 2000, 1))
+    drawn = likelihood.replicate(data, f, likelihood.log_likelihood(data, f), rng)
+    assert drawn.shape == f.shape
+    drawn = drawn.reshape(-1, N)
+    error = drawn.std(axis=0) / np.sqrt(drawn.shape[0])
+    # 5 standard errors at 6 entries of 9 cases: false alarm 3e-5.
+    assert (np.abs(drawn.mean(axis=0) - MEANS[name](F[0, 0])) < 5 * error).all()
+    assert np.unique(drawn[:, 0]).size > 1  # and not one draw for all
+
+
+def test_constants_of_each_row_have_no_new_points():
+    rng = np.random.default_rng(0)
+    likelihood = DistributionSites(CASES["poisson"][0], {})
+    likelihood.as_data(COUNTS, N)
+    assert likelihood.predictive_draws(np.zeros((1, 2, 3)), rng) == {}
+    assert likelihood.predictive_summary(_mixture()) == {}
+
+
+def _mixture():
+    means = np.random.default_rng(1).normal(0.0, 0.3, (2, 400))
+    return LatentMarginals(means, np.array([0.1, 0.5]), np.full(400, 1 / 400))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_forecast_of_counts(known):
+    """Mean and sd of a Poisson variable over a log-normal mixture, in closed form."""
+
+    def counts(eta):
+        return pm.Poisson.dist(pm.math.exp(eta))
+
+    def unknown(eta):  # which PyMC has no mean for
+        return pm.CustomDist.dist(
+            eta,
+            logp=lambda y, eta: pm.logp(pm.Poisson.dist(pm.math.exp(eta)), y),
+            random=lambda eta, rng=None, size=None: rng.poisson(np.exp(eta), size=size),
+            dtype="int64",
+        )
+
+    mixture = _mixture()
+    found = DistributionSites(counts if known else unknown, {}).predictive_summary(mixture)
+    rate = np.exp(mixture.means + mixture.variance[:, None] / 2)
+    mean = rate.mean(axis=1)
+    square = np.exp(2 * mixture.means + 2 * mixture.variance[:, None]).mean(axis=1)
+    sd = np.sqrt(mean + square - mean**2)
+    if known:
+        np.testing.assert_allclose(found["y_mean"], mean, rtol=1e-10)  # the rule is exact here
+        error = rate.std(axis=1) / np.sqrt(400)
+        np.testing.assert_allclose(found["y_mean_se"], error, rtol=1e-6)
+    # 5 standard errors, the components being given; 4 numbers: false alarm 2e-6.
+    assert (np.abs(found["y_mean"] - mean) < 5 * found["y_mean_se"]).all()
+    assert (np.abs(found["y_sd"] - sd) < 5 * found["y_sd_se"]).all()
+    assert (found["y_sd_se"] < 0.1 * sd).all()
+
+
+def test_forecasts_are_left_out_where_there_are_none():
+    mixture, rng = _mixture(), np.random.default_rng(0)
+    cauchy = DistributionSites(lambda eta: pm.Cauchy.dist(eta, 1.0), {})
+    assert cauchy.predictive_summary(mixture) == {}  # it has no mean
+    assert cauchy.predictive_draws(F, rng)["y"].shape == F.shape
+    own = DistributionSites(CASES["own density"][0], {})
+    assert own.predictive_summary(mixture) == {} == own.predictive_draws(F, rng)
+    assert own.replicate(REAL, F, F, rng) is None
+
+
+def test_values_of_hyperparameters_and_pickling():
+    with pm.Model() as model:
+        alpha = pm.HalfNormal("alpha")
+
+    def counts(eta):
+        return pm.NegativeBinomial.dist(mu=pm.math.exp(eta), alpha=alpha)
+
+    likelihood = DistributionSites(counts, {"alpha": 3.0})
+    expected = CASES["negative binomial"][2](COUNTS, F)
+    np.testing.assert_allclose(likelihood.log_likelihood(COUNTS, F), expected, rtol=1e-10)
+    again = pickle.loads(pickle.dumps(DistributionSites(CASES["bernoulli"][0], {})))
+    np.testing.assert_allclose(
+        again.log_likelihood(LABELS, F[0, 0]), stats.bernoulli.logpmf(LABELS, expit(F[0, 0]))
+    )
+    with pytest.raises(ValueError, match=r"depends on the random variable\(s\) alpha of a model"):
+        DistributionSites(counts, {}).as_data(COUNTS, N)
+    assert list(model.named_vars) == ["alpha"]
+
+
+def test_far_out_one_impossible_entry_leaves_the_others():
+    """Scales that underflow are impossible there alone, and raise no error."""
+    likelihood = DistributionSites(lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta)), {})
+    data = likelihood.as_data(REAL, N)
+    f = np.zeros(N)
+    f[2] = -1000.0
+    found = likelihood.log_likelihood(data, f)
+    assert found[2] == -np.inf
+    np.testing.assert_allclose(np.delete(found, 2), stats.norm.logpdf(np.delete(REAL, 2)))
+
+
+COUPLED = {
+    "Sum": lambda eta: pm.Normal.dist(eta - eta.mean(), 1.0),
+    "Softmax": lambda eta: pm.Normal.dist(pm.math.softmax(eta), 1.0),
+    "Cumsum": lambda eta: pm.Poisson.dist(pm.math.exp(eta.cumsum())),
+    "Dot": lambda eta: pm.Normal.dist(np.ones((N, N)) @ eta, 1.0),
+    "Subtensor": lambda eta: pm.Normal.dist(eta[::-1], 1.0),
+    "Max": lambda eta: pm.Normal.dist(0.0, pt.exp(eta - eta.max())),
+    "SortOp": lambda eta: pm.Normal.dist(pt.sort(eta), 1.0),
+    "Sub ": lambda eta: pm.Normal.dist((eta[:, None] - eta[None, :]).max(axis=1), 1.0),
+    "Join": lambda eta: pm.Normal.dist(pt.concatenate([eta, 0 * eta])[:N], 1.0),
+    # Not known to the analysis of the graph: found by values.
+    "Reshape": lambda eta: pm.Normal.dist(eta.reshape((2, 3)).T.ravel(), 1.0),
+    "joint distribution": lambda eta: pm.MvNormal.dist(eta, np.eye(N)),
+}
+
+
+@pytest.mark.parametrize("operation", COUPLED)
+def test_what_does_not_factorise_is_refused_by_the_name_of_the_operation(operation):
+    with pytest.raises(NotSitesError, match=operation.strip()):
+        DistributionSites(COUPLED[operation], {}).as_data(
+            REAL if operation != "Cumsum" else COUNTS, N
+        )
+
+
+def test_what_only_looks_coupled_is_accepted():
+    """Operations that the analysis does not know, but that keep entries apart."""
+    likelihood = DistributionSites(lambda eta: pm.Normal.dist(eta.reshape((2, 3)).ravel(), 1.0), {})
+    data = likelihood.as_data(REAL, N)
+    np.testing.assert_allclose(likelihood.log_likelihood(data, F), stats.norm.logpdf(REAL, F))
+
+
+# what is wrong: the function, y, the error, what it says
+WRONG = {
+    "no distribution": (lambda eta: pm.math.exp(eta), REAL, TypeError, "result of Exp, not random"),
+    "nothing": (lambda eta: None, REAL, TypeError, "an object of type NoneType"),
+    "a name": (lambda eta: pm.Normal("y", eta), REAL, TypeError, "without a name, found y"),
+    "no predictor": (
+        lambda eta: pm.Normal.dist(0.0, 1.0, shape=N),
+        REAL,
+        NotSitesError,
+        "does not depend on the predictor",
+    ),
+    "a number": (
+        lambda eta: pm.Normal.dist(eta.sum(), 1.0),
+        REAL,
+        ValueError,
+        r"shape \(6,\), one",
+    ),
+    "a matrix": (lambda eta: pm.Normal.dist(eta[:, None]), REAL, ValueError, "2 dimension"),
+    "another length": (
+        lambda eta: pm.Normal.dist(eta + np.ones(4)),
+        REAL,
+        ValueError,
+        r"failed for a predictor of shape \(6,\)",
+    ),
+    "randomness": (
+        lambda eta: pm.Normal.dist(eta, pm.HalfNormal.dist()),
+        REAL,
+        NotSitesError,
+        "depends on another random variable",
+    ),
+    "no log probability": (
+        lambda eta: pm.Normal.dist(eta) + pm.Normal.dist(0.0),
+        REAL,
+        NotSitesError,
+        "no log probability",
+    ),
+    "negative counts": (
+        lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
+        -COUNTS,
+        ValueError,
+        "outside of the support of Poisson in 5 of 6 row",
+    ),
+    "fractions": (
+        lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
+        POSITIVE,
+        ValueError,
+        "must hold integers",
+    ),
+    "negative scale": (
+        lambda eta: pm.Normal.dist(eta, -1.0),
+        REAL,
+        ValueError,
+        "outside of its range, which is sigma > 0",
+    ),
+    "missing": (lambda eta: pm.Normal.dist(eta), REAL * np.nan, ValueError, "must be finite"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_errors_say_what_is_wrong(what):
+    distribution, y, error, says = WRONG[what]
+    with pytest.raises(error, match=says):
+        DistributionSites(distribution, {}).as_data(y, N)
+
+
+def test_log_prob_at_the_prior_mean_must_be_finite():
+    likelihood = DistributionSites(lambda eta: pm.Exponential.dist(eta), {})
+    likelihood.refuse_impossible_mean(POSITIVE, np.ones(N))
+    with pytest.raises(ValueError, match="not finite at the prior mean in 6 of 6 row"):
+        likelihood.refuse_impossible_mean(POSITIVE, -np.ones(N))
+
+
+@pytest.mark.parametrize("kind", _FUNCTIONS, ids=lambda kind: kind.__name__)
+def test_functions_of_arrays_are_those_of_numbers(kind):
+    x = np.array([-700.0, -30.0, -0.7, -0.01, -1e-9]) * (1 if kind.__name__ == "Log1mexp" else -1)
+    expected = {
+        "Softplus": lambda x: x + np.log1p(np.exp(-x)),
+        "Log1mexp": lambda x: [float(mpmath.log1p(-mpmath.exp(t))) for t in x],
+        "TriGamma": lambda x: polygamma(1, x),
+    }[kind.__name__]
+    with mpmath.workdps(400):  # digits of 1 - exp(-700)
+        np.testing.assert_allclose(_FUNCTIONS[kind](x), expected(x), rtol=1e-12)

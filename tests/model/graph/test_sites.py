@@ -1,0 +1,279 @@
+"""Observed variables of models as sites: how users write them, and what is refused."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+from scipy.special import expit, gammaln, log_expit
+
+from pymc_skewgp import NotSitesError, SkewGP
+from pymc_skewgp._model.graph.sites import sites_of
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
+N = 7
+X = np.linspace(0.0, 3.0, N)[:, None]
+Y = np.array([0, 2, 1, 3, 0, 5, 1])
+REAL = np.array([-1.0, 0.5, 2.0, 0.1, -0.3, 1.2, 0.7])
+EXPOSURE = np.array([1.0, 2.0, 0.5, 4.0, 1.5, 3.0, 1.0])
+INDEX = np.array([0, 1, 1, 2, 6, 5, 5, 3])
+SEEN = np.array([0, 2, 3, 5, 6])
+COVARIATES = np.stack([np.ones(N), np.arange(N) - 3.0], axis=1)
+VALUES = {  # of everything that a case may have, on its own scale
+    "f": np.array([0.3, -0.4, 0.8, 1.1, -0.9, 0.2, 0.5]),
+    "g": np.array([-0.2, 0.5, 0.1, -0.7, 0.4, 0.9, -0.3]),
+    "b": np.array(0.4),
+    "w": np.array([0.2, -0.3]),
+    "alpha": np.array(1.7),
+    "cutpoints": np.array([-1.0, 0.3, 1.4]),
+}
+F, G = VALUES["f"], VALUES["g"]
+
+
+def _poisson(y, mu):
+    return y * np.log(mu) - mu - gammaln(y + 1.0)
+
+
+def prior(name="f"):
+    return SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)).prior(name, X)
+
+
+def log_link():
+    pm.Poisson("y", pm.math.exp(prior()), observed=Y)
+    return F, _poisson(Y, np.exp(F)), "f"
+
+
+def offset():
+    pm.Poisson("y", pm.math.exp(prior() + np.log(EXPOSURE)), observed=Y)
+    return None, _poisson(Y, EXPOSURE * np.exp(F)), "f"
+
+
+def exposure_as_data():
+    exposure = pm.Data("exposure", EXPOSURE)
+    pm.Poisson("y", exposure * pm.math.exp(prior()), observed=pm.Data("counts", Y))
+    return F, _poisson(Y, EXPOSURE * np.exp(F)), "f"
+
+
+def linear_terms():
+    b, w = pm.Normal("b"), pm.Normal("w", shape=2)
+    pm.Poisson("y", pm.math.exp(b + prior() + COVARIATES @ w), observed=Y)
+    eta = 0.4 + F + COVARIATES @ VALUES["w"]
+    return eta, _poisson(Y, np.exp(eta)), "b w f"
+
+
+def two_functions():
+    pm.Poisson("y", pm.math.exp(prior("f") + EXPOSURE * prior("g")), observed=Y)
+    return F + EXPOSURE * G, _poisson(Y, np.exp(F + EXPOSURE * G)), "f g"
+
+
+def picked_before():
+    index = pm.Data("index", INDEX)
+    pm.Poisson("y", pm.math.exp(prior()[index]), observed=Y[INDEX])
+    return F[INDEX], _poisson(Y, np.exp(F))[INDEX], "f"
+
+
+def picked_after_from_a_deterministic():
+    rate = pm.Deterministic("rate", EXPOSURE * pm.math.exp(prior()))
+    pm.Poisson("y", rate[INDEX], observed=Y[INDEX])
+    return F[INDEX], _poisson(Y, EXPOSURE * np.exp(F))[INDEX], "f"
+
+
+def masked():
+    masked = np.ma.masked_array(Y, ~np.isin(np.arange(N), SEEN))
+    with pytest.warns(pm.exceptions.ImputationWarning):
+        pm.Poisson("y", pm.math.exp(prior()), observed=masked)
+    return F[SEEN], _poisson(Y, np.exp(F))[SEEN], "f"
+
+
+def shared_dispersion():
+    alpha = pm.HalfNormal("alpha")
+    pm.NegativeBinomial("y", mu=pm.math.exp(prior()), alpha=alpha, observed=Y)
+    return F, stats.nbinom.logpmf(Y, 1.7, 1.7 / (1.7 + np.exp(F))), "f"
+
+
+def logit():
+    pm.Bernoulli("y", logit_p=prior(), observed=Y > 0)
+    return F, log_expit(np.where(Y > 0, F, -F)), "f"
+
+
+def logit_by_hand():
+    pm.Bernoulli("y", p=1 / (1 + pm.math.exp(-prior())), observed=Y > 0)
+    return F, log_expit(np.where(Y > 0, F, -F)), "f"
+
+
+def trials():
+    pm.Binomial("y", n=pm.Data("n", Y + 3), logit_p=prior(), observed=Y)
+    return F, stats.binom.logpmf(Y, Y + 3, expit(F)), "f"
+
+
+def ordered():
+    cutpoints = pm.Normal(
+        "cutpoints", [-1, 0, 1], shape=3, transform=pm.distributions.transforms.ordered
+    )
+    pm.OrderedLogistic("y", eta=prior(), cutpoints=cutpoints, observed=Y % 4)
+    cumulative = expit(np.append(VALUES["cutpoints"], np.inf) - F[:, None])
+    return F, np.log(np.diff(cumulative, prepend=0.0)[np.arange(N), Y % 4]), "f"
+
+
+def repeated_rows():
+    pm.Poisson("y", pm.math.exp(prior()), observed=np.tile(Y, (3, 1)))
+    return np.tile(F, 3), np.tile(_poisson(Y, np.exp(F)), 3), "f"
+
+
+def repeated_columns_raveled():
+    rate = (pm.math.exp(prior())[:, None] * np.ones(2)).ravel()
+    pm.Poisson("y", rate, observed=np.repeat(Y, 2))
+    return np.repeat(F, 2), np.repeat(_poisson(Y, np.exp(F)), 2), "f"
+
+
+def scale_of_noise():
+    alpha = pm.HalfNormal("alpha")
+    pm.StudentT("y", nu=4, mu=prior(), sigma=alpha, observed=REAL)
+    return F, stats.t.logpdf(REAL, 4, F, 1.7), "f"
+
+
+def predictor_in_the_scale():
+    pm.Normal("y", 0.0, pm.math.exp(prior()), observed=REAL)
+    return F, stats.norm.logpdf(REAL, 0.0, np.exp(F)), "f"
+
+
+def scaled_function():
+    alpha = pm.HalfNormal("alpha")
+    pm.Poisson("y", pm.math.exp(alpha * prior()), observed=Y)
+    return None, _poisson(Y, np.exp(1.7 * F)), "f"
+
+
+def gaussian_in_the_scale():
+    b = pm.Normal("b")
+    pm.StudentT("y", nu=4, mu=prior(), sigma=pm.math.exp(b), observed=REAL)
+    return F, stats.t.logpdf(REAL, 4, F, np.exp(0.4)), "f"
+
+
+def zero_inflated():
+    pm.ZeroInflatedPoisson("y", psi=0.7, mu=pm.math.exp(prior()), observed=Y)
+    own = np.log(0.7) + _poisson(Y, np.exp(F))
+    return F, np.where(Y == 0, np.logaddexp(own, np.log(0.3)), own), "f"
+
+
+def one_parameter_of_two():
+    mu = pm.math.exp(prior())
+    pm.Gamma("y", mu=mu, sigma=0.5 * mu, observed=REAL**2)
+    return F, stats.gamma.logpdf(REAL**2, 4.0, scale=np.exp(F) / 4), "f"
+
+
+def summed_up_before():
+    pm.Poisson("y", pm.math.exp(pt.cumsum(prior())), observed=Y)
+    return np.cumsum(F), _poisson(Y, np.exp(np.cumsum(F))), "f"
+
+
+CASES = (
+    log_link,
+    offset,
+    exposure_as_data,
+    linear_terms,
+    two_functions,
+    picked_before,
+    picked_after_from_a_deterministic,
+    masked,
+    shared_dispersion,
+    logit,
+    logit_by_hand,
+    trials,
+    ordered,
+    repeated_rows,
+    repeated_columns_raveled,
+    scale_of_noise,
+    predictor_in_the_scale,
+    scaled_function,
+    gaussian_in_the_scale,
+    zero_inflated,
+    one_parameter_of_two,
+    summed_up_before,
+)
+
+
+def _at_values(model, sites, graphs, eta):
+    """Graphs as numbers, hyperparameters at `VALUES`."""
+    point = model.initial_point()
+    for rv in model.free_RVs:
+        if rv.name in VALUES:
+            transform = model.rvs_to_transforms[rv]
+            value = VALUES[rv.name]
+            if transform is not None:
+                value = transform.forward(value, *rv.owner.inputs).eval()
+            point[model.rvs_to_values[rv].name] = value
+    inputs = [sites.eta, *model.value_vars]
+    function = pytensor.function(inputs, graphs, mode=PLAIN, on_unused_input="ignore")
+    return function(eta, *(point[v.name] for v in model.value_vars))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_sites_of_a_model(case):
+    with pm.Model() as model:
+        predictor, log_prob, names = case()
+    sites = sites_of(model, "y")
+    assert sites.members == [x.name for x in model.free_RVs if x.name in names.split()]
+    f = np.concatenate([np.ravel(VALUES[name]) for name in sites.members])
+    nothing = np.zeros(1)
+    (a,) = _at_values(model, sites, [sites.a], nothing)
+    design = np.eye(N) if sites.A is None else _at_values(model, sites, [sites.A], nothing)[0]
+    eta = design @ f + a
+    if predictor is not None:
+        np.testing.assert_allclose(eta, predictor, rtol=1e-12, atol=1e-12)
+    (found,) = _at_values(model, sites, [sites.log_prob], eta)
+    # PyTensor takes logs of constants such as 2 in single precision: 1e-7 of numbers near 1.
+    np.testing.assert_allclose(found, log_prob, rtol=2e-7, atol=2e-7)
+    expected = {"alpha", "cutpoints", "b"} & {x.name for x in model.free_RVs} - set(sites.members)
+    assert {v.name.partition("_")[0] for v in sites.hyperparameters} == expected
+
+
+def test_no_design_where_the_predictor_is_the_function():
+    for case in (log_link, scale_of_noise, scaled_function, ordered):
+        with pm.Model() as model:
+            case()
+        assert sites_of(model, model["y"]).A is None
+
+
+def test_members_may_be_chosen():
+    with pm.Model() as model:
+        linear_terms()
+    sites = sites_of(model, "y", [model["f"]])
+    assert sites.members == ["f"]
+    assert {v.name for v in sites.hyperparameters} == {"b", "w"}
+
+
+REFUSED = {
+    "Softmax": lambda: pm.Poisson("y", 9 * pm.math.softmax(prior()), observed=Y),
+    "Sum": lambda: pm.Poisson("y", pm.math.exp(f := prior()) / pm.math.exp(f).sum(), observed=Y),
+    "Dot": lambda: pm.Poisson("y", np.ones((N, N)) @ pm.math.exp(prior()), observed=Y),
+    "Cumsum": lambda: pm.Poisson("y", pt.cumsum(pm.math.exp(prior())), observed=Y),
+    "no one predictor .* Exp": lambda: pm.Normal(
+        "y", prior("f"), pm.math.exp(prior("g")), observed=REAL
+    ),
+    "no one predictor .* Mul": lambda: pm.Poisson(
+        "y", pm.math.exp(prior("f") * prior("g")), observed=Y
+    ),
+    "one number for all observations": lambda: pm.MvNormal(
+        "y", pm.math.exp(prior()), np.eye(N), observed=REAL
+    ),
+    "does not depend on a latent function": lambda: pm.Poisson("y", 2.0, observed=Y),
+    "random variable that the model does not know": lambda: pm.Poisson(
+        "y", pm.math.exp(prior() + pm.Normal.dist()), observed=Y
+    ),
+    "no log probability": lambda: pm.CustomDist(
+        "y",
+        prior(),
+        random=lambda mu, rng=None, size=None: rng.normal(mu, size=size),
+        observed=REAL,
+    ),
+    "is not an observed variable": lambda: pm.Poisson("y", pm.math.exp(prior())),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_refusals_name_what_is_in_the_way(reason):
+    with pm.Model() as model:
+        REFUSED[reason]()
+    with pytest.raises(NotSitesError, match=reason):
+        sites_of(model, "y")
