@@ -60,7 +60,7 @@ def rates(observe, n, reparameterize, tune, draws):
         options |= {"nuts_sampler": "pymc"} if reparameterize else {}
         pm.sample(2, tune=2, random_seed=SEED, **options)  # compiles
         started = time.process_time()
-        found = pm.sample(draws, tune=tune, random_seed=SEED, **options).posterior
+        found = pm.sample(draws, tune=tune, random_seed=SEED, **options).posterior.dataset
         seconds = time.process_time() - started
     ess = az.ess(found[["f", "ls", name]])
     of = [float(ess[x].min()) / seconds for x in ("f", "ls", name)]
