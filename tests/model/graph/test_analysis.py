@@ -63,6 +63,11 @@ REFUSED = {
         "y, which depends on f, is Bernoulli without the probit link",
         OTHERWISE,
     ),
+    "squared": (
+        lambda f: pm.Bernoulli("y", p=(0.5 * pt.erfc(f)) ** 2, observed=Y[:6]),
+        "without the probit link",
+        OTHERWISE,
+    ),
     "Poisson": (
         lambda f: pm.Poisson("y", pt.exp(f), observed=Y[:6]),
         f"y, which depends on f, is Poisson; {KNOWN}",
