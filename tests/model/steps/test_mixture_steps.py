@@ -264,9 +264,13 @@ def test_forecasts_follow_from_the_draws():
 
 def test_masked_values_are_drawn_given_the_rest():
     """Their errors over the scale are Student-t, whatever the draws of f and sigma are."""
-    masked = np.where(np.arange(6) == 2, np.nan, VALUES)
+    values = np.where(np.arange(6) == 2, np.nan, VALUES)
+
+    def build(f):
+        pm.StudentT("y", nu=4, mu=f, sigma=pm.HalfNormal("sigma"), observed=values)
+
     with pytest.warns(ImputationWarning):
-        model = model_of(lambda f: pm.StudentT("y", 4, f, pm.HalfNormal("sigma"), observed=masked))
+        model = model_of(build)
     with model:
         step = ConjugateStep([model["f"], model["sigma"], model["y_unobserved"]])
     step.setup_chain(np.random.default_rng(2), 0, 400)
