@@ -99,6 +99,14 @@ def independent_gps(X, first, new):
     return sg.SkewGPClassifier(random_state=SEED).fit(flat[0], first).predict_proba(flat[1])
 
 
+def function_each(X, first, new):
+    """Multinomial probit, exact: each alternative has a function of all features."""
+    varying = X.reshape(len(X), -1).std(axis=0) > 0
+    flat = [Z.reshape(len(Z), -1)[:, varying] for Z in (X, new)]
+    model = sg.SkewGPClassifier(multi_class="exact", random_state=SEED)
+    return model.fit(flat[0], first).predict_proba(flat[1])
+
+
 def frequencies(k):
     def fit(X, first, new):
         share = (np.bincount(first, minlength=k) + 0.5) / (len(first) + 0.5 * k)
@@ -133,6 +141,7 @@ def choices(data, folder):
             ),
             "conditional logit": lambda X, y, new: conditional_logit(X, y[:, None], new),
             "independent GPs": independent_gps,
+            "exact, a function an alternative": function_each,
             "frequencies": frequencies(k),
         }
         table.measure(name, (X, y), methods, largest=LARGEST, scale=False)
