@@ -272,7 +272,7 @@ class Stay:
 )
 def test_chain_has_the_moments_of_quadrature(name, s):
     make, log_likelihood = CHAINS[name]
-    model, n = make(s), 4000
+    model, n = make(s), 2050
     sampler = ConjugateSampler(lambda target: Stay(), 1)
     rng = np.random.default_rng(len(name) + s)
     state, f = conjugate.init(MU), np.empty((n, 2))

@@ -87,7 +87,15 @@ def flips(s):
     return model, "eps_logodds__", log_posterior, (12.0, 9.0)
 
 
-@pytest.mark.parametrize(("make", "s"), [(student_t, 1), (student_t_shared, 0), (flips, 0)])
+@pytest.mark.parametrize(
+    ("make", "s"),
+    [
+        (student_t, 0),
+        (student_t_shared, 0),
+        (flips, 0),
+        pytest.param(student_t, 1, marks=pytest.mark.slow(ci=True)),
+    ],
+)
 def test_posterior_by_quadrature(make, s):
     model, name, log_posterior, (reach, other_reach) = make(s)
     grids = np.meshgrid(reach * NODES, reach * NODES, other_reach * NODES, indexing="ij")
