@@ -1,6 +1,7 @@
 r"""Probabilities of rectangles in JAX, for the samplers of numpyro and blackjax.
 
-Models with `pt_mvn_logcdf`, `UnifiedSkewNormal`, `TruncatedMvNormal` or `MarginalProbit`, in up to
+Models with `pt_mvn_logcdf`, `UnifiedSkewNormal`, `TruncatedMvNormal`, `MarginalProbit` or
+`SkewGP.marginal_likelihood` under any likelihood, in up to
 20 dimensions under one probability, run under ``pm.sample(nuts_sampler="numpyro")`` and "blackjax".
 Those differentiate in JAX, so the evaluation here is differentiable: the separation of variables of
 Genz (1992) at fixed quasi-random points.

@@ -46,6 +46,9 @@ DATA: dict[str, Any] = {
     "chosen": np.array([2, 0, 1]),
     "classes": np.array([0, 2, 1, 1, 0, 2]),
     "replicates": np.array([[0.1, -0.3], [0.5, 0.7], [0.0, 0.4], [1.2, 0.9], [-0.5, -1.0], [2, 1]]),
+    "values_or_nan": np.array([-0.3, 0.6, np.nan, 1.0, np.nan, 2.0]),
+    "masked_seen": np.ma.masked_array([0.0, 0.6, 0.4, 1.0, 0.0, 1.5], mask=[0, 0, 1, 0, 1, 0]),
+    "masked_levels": np.ma.masked_array([0, 2, 1, 1, 0, 2], mask=[0, 0, 1, 0, 0, 0]),
     "masked": np.ma.masked_array([0, 1, 1, 0, 1, 0], mask=[0, 0, 1, 0, 0, 0]),
 }
 
@@ -93,18 +96,27 @@ class Pattern:
         Variables that are drawn together with f, f among them; empty where NUTS samples f.
     moved : tuple of str
         Those that the step moves with the block integrated out.
+    predicted : tuple of str
+        Those that depend on the block, and nothing on them: the step draws them given it.
     why : str
         Reason why NUTS samples f, or another function, in the words of the warning; empty where
         none is given.
     given_indicators : bool
         Whether the observations are mixtures of rows.
+    apart : tuple of str
+        Functions of blocks of their own, which share hyperparameters with this one.
+    shared : tuple of str
+        These hyperparameters: NUTS has them, and the step moves them for one block at a time.
     """
 
     code: str
     block: tuple[str, ...] = ("f",)
     moved: tuple[str, ...] = ()
+    predicted: tuple[str, ...] = ()
     why: str = ""
     given_indicators: bool = False
+    apart: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     def build(self) -> pm.Model:
         """The model."""
@@ -127,8 +139,13 @@ class Pattern:
         jointly = " jointly and" if len(self.block) > 1 else ""
         text = f"draws {_listed(self.block)}{jointly} exactly"
         text += " given indicators" if self.given_indicators else ""
+        if self.apart:
+            text += f", and {_listed(self.apart)} apart; NUTS for {_listed(self.shared)}, which the"
+            text += " step moves too, for one function given the others"
         if self.moved:
             text += f"; moves {_listed(self.moved)}"
+        if self.predicted:
+            text += f"; predicts {_listed(self.predicted)}"
         return text + (f"; NUTS for the rest, with a warning: {self.why}" if self.why else "")
 
 
@@ -292,6 +309,14 @@ PATTERNS: dict[str, list[Pattern]] = {
             ("f", "g"),
             ("alpha",),
         ),
+        Pattern(
+            "gp = sg.SkewGP(cov_func=tau**2 * pm.gp.cov.ExpQuad(1, 0.7))\n"
+            'f, g = gp.prior("f", X), gp.prior("g", X)\n'
+            'sg.BernoulliProbit("y", f, observed=labels)\n'
+            'pm.Normal("z", g, 0.3, observed=values)',
+            apart=("g",),
+            shared=("tau",),
+        ),
         Pattern('data = pm.Data("data", labels)\nsg.BernoulliProbit("y", f, observed=data)'),
         Pattern(
             'sg.BernoulliProbit("y", f, shape=6)\n'
@@ -302,9 +327,33 @@ PATTERNS: dict[str, list[Pattern]] = {
             'model = pm.do(pm.modelcontext(None), {"sigma": 0.5})'
         ),
         Pattern('sg.BernoulliProbit("y", f[~masked.mask], observed=masked.compressed())'),
+        Pattern('sg.BernoulliProbit("y", f, observed=masked)', predicted=("y_unobserved",)),
+        Pattern(
+            'pm.Bernoulli("y", p=pm.math.invprobit(f + alpha), observed=masked)',
+            ("f", "alpha"),
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.Normal("y", f, sigma, observed=values_or_nan)',
+            moved=("sigma",),
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.Censored("y", pm.Normal.dist(f, 0.3), lower=0, upper=None, observed=masked_seen)',
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.OrderedProbit("y", eta=f, cutpoints=c, observed=masked_levels)',
+            moved=("c",),
+            predicted=("y_unobserved",),
+        ),
+        Pattern(
+            'pm.Gamma("r", 2.0, pm.math.exp(f[0]))\nsg.BernoulliProbit("y", f, observed=labels)',
+            predicted=("r",),
+        ),
         _refused(
-            'sg.BernoulliProbit("y", f, observed=masked)',
-            "y, which depends on f, has masked values",
+            'pm.MvNormal("y", f, cov=S, observed=values_or_nan)',
+            "y_observed, which depends on f, is MultivariateNormal with masked entries",
         ),
     ],
     "Not conjugate": [
@@ -354,7 +403,9 @@ PATTERNS: dict[str, list[Pattern]] = {
             "the potential y depends on f",
         ),
         _refused(
-            'pm.Gamma("r", 2.0, pm.math.exp(f[0]))\nsg.BernoulliProbit("y", f, observed=labels)',
+            'r = pm.Gamma("r", 2.0, pm.math.exp(f[0]))\n'
+            'sg.BernoulliProbit("y", f, observed=labels)\n'
+            'pm.Poisson("z", r, observed=counts)',
             "r, which depends on f, is not observed",
         ),
         Pattern(

@@ -293,6 +293,8 @@ PUBLIC = {
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
     "_learn.classifier:SkewGPClassifier.__init__": "an option of the estimator each",
     "_model.distributions.marginal_probit:MarginalProbit.dist": "five parameters, two forms of one",
+    "_model.gp.integrated_out:IntegratedOut.marginal_likelihood": "data, and how to integrate",
+    "_model.gp.integrated_out:IntegratedOut.sample_latent": "a trace, data, and how to draw",
     "_plots.slice_density:plot_slice_density": "what is drawn, each part with its switch",
     "_plots.latent_band:plot_latent_band": "what is drawn, each part with its switch",
     "_plots.skewness:plot_skewness": "what is drawn, each part with its switch",

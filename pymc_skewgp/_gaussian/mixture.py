@@ -7,6 +7,8 @@ from pymc_skewgp._gaussian.weights import IntArray, weighted_error
 from pymc_skewgp._validation import FloatArray
 
 _MAX_STEPS = 60
+_NARROW = 0.03  # of the mixture's deviation: a thousand components would leave gaps
+_SILVERMAN = 0.9
 _CHUNK = 2**22  # entries of a block of rows x components
 
 
@@ -138,10 +140,17 @@ def mixture_cdf_errors(
 def mixture_density(
     means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
 ) -> FloatArray:
-    """Density of the mixture of `mixture_cdf` at `values`, in the same shape."""
+    """Density of the mixture of `mixture_cdf` at `values`, in the same shape.
+
+    Where the components are points, or nearly so, they are draws of the density to be had: it is
+    smoothed by a Gaussian kernel of Silverman's (1986) width.
+    """
     density = np.empty(values.shape)
+    width = _SILVERMAN * float(weights @ weights) ** 0.2
     for block in _blocks(*means.shape):
         sd = _visible_sd(means[block], variance[block])
+        total = mixture_moments(means[block], variance[block], weights)[1]
+        sd = np.where(sd < _NARROW * total, width * total, sd)
         for i, at in enumerate(values[:, block]):
             density[i, block] = _density((at[:, None] - means[block]) / sd[:, None], sd, weights)
     return density

@@ -14,7 +14,6 @@ from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
-from pymc_skewgp._gaussian.proposals.runs import SamplingResult
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import Estimate, describe_weights, systematic_resample
@@ -116,7 +115,7 @@ def draws_by(
     """The same by a sampler, which is fitted once for all calls."""
     refuse_too_many_draws("the number of draws", n_draws, sampler.size)
     result = sampler.sample(n_draws, rng, goal="draws", rtol=rtol)
-    _warn_of_few(result, sampler.settings.largest_se)
+    warn_of_few(result.log_prob, result.log_weights.size, sampler.settings.largest_se)
     estimate, exact = result.log_prob, None
     if sampler.is_rectangle and sampler.size <= 2:
         exact = exact_log_prob(sampler.cov.dense(), sampler.lower, sampler.upper)
@@ -131,11 +130,10 @@ def draws_by(
     )
 
 
-def _warn_of_few(result: SamplingResult, largest_se: float) -> None:
-    estimate = result.log_prob
+def warn_of_few(estimate: Estimate, n_draws: int, largest_se: float) -> None:
+    """Warn where draws are so unequal in weight that there are few of them."""
     few = not estimate.relative_ess >= _LEAST_RELATIVE_ESS
     if few or not estimate.std_error <= largest_se or estimate.heavy_tailed:
-        n_draws = result.log_weights.size
         warn(
             f"the effective sample size of {n_draws} draws is about "
             f"{estimate.relative_ess * n_draws:.0f} ({describe_weights(estimate)}; standard error "

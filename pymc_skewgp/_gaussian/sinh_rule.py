@@ -16,7 +16,11 @@ from pymc_skewgp._validation import FloatArray
 
 _STRETCH = 0.5  # spacings double every 1.4 of t
 _NEGLIGIBLE = 37.0  # nats below the largest value
+_WIDE = 32.0  # the same at the ends of a span that was taken over
 _SCAN_NODES, _FIRST_NODES, _MOST_NODES = 17, 9, 2049
+
+LogDensity = Callable[[FloatArray], FloatArray]
+Span = tuple[FloatArray, FloatArray]
 
 
 class LineMoments(NamedTuple):
@@ -35,13 +39,14 @@ class LineMoments(NamedTuple):
 
 
 def line_moments(
-    log_density: Callable[[FloatArray], FloatArray],
+    log_density: LogDensity,
     centre: FloatArray,
     scale: FloatArray,
     reach: FloatArray,
     change: float,
-) -> LineMoments:
-    """Moments of n densities.
+    span: Span | None = None,
+) -> tuple[LineMoments, "LineRule"]:
+    """Moments of n densities, and the rule that they are from.
 
     Parameters
     ----------
@@ -53,50 +58,104 @@ def line_moments(
         Distance from the centre beyond which nothing is left of the density.
     change : float
         Of the moments from one step to the next at which to stop: the error left is its square.
+    span : tuple of ndarray, shape (n,) each, optional
+        First and last t of similar densities, which saves looking for them.
+
+    Returns
+    -------
+    LineMoments, LineRule
     """
+    rule = None if span is None else LineRule(log_density, centre, scale, span)
+    if span is None or rule is None or not rule.is_wide:
+        span = _span(log_density, centre, scale, reach)
+        rule = LineRule(log_density, centre, scale, span)
+    found = rule.moments()
+    while rule.size < _MOST_NODES:
+        rule.refine()
+        before, found = found, rule.moments()
+        if found.change(before) < change:
+            break
+    return found, rule
+
+
+def _span(
+    log_density: LogDensity, centre: FloatArray, scale: FloatArray, reach: FloatArray
+) -> Span:
+    """The range of t beyond which each density is negligible."""
     turn = np.arcsinh(_STRETCH * reach / scale) / _STRETCH
     scan = np.linspace(-turn, turn, _SCAN_NODES)
-    values = log_density(centre + _offset(scan, scale))
+    values = log_density(centre + np.sinh(_STRETCH * scan) * (scale / _STRETCH))
     seen = values > values.max(axis=0) - _NEGLIGIBLE
     last = _SCAN_NODES - 1
     start = np.maximum(seen.argmax(axis=0) - 1, 0)
     stop = np.minimum(last - seen[::-1].argmax(axis=0) + 1, last)
     column = np.arange(centre.size)
-    start, stop = scan[start, column], scan[stop, column]
-    nodes = np.linspace(start, stop, _FIRST_NODES)
-    logs = log_density(centre + _offset(nodes, scale))
-    found = _moments(nodes, logs, scale)
-    while nodes.shape[0] < _MOST_NODES:
-        between = 0.5 * (nodes[1:] + nodes[:-1])
-        nodes = _interleaved(nodes, between)
-        logs = _interleaved(logs, log_density(centre + _offset(between, scale)))
-        before, found = found, _moments(nodes, logs, scale)
-        if found.change(before) < change:
-            break
-    return found
+    return scan[start, column], scan[stop, column]
 
 
-def _offset(t: FloatArray, scale: FloatArray) -> FloatArray:
-    offset: FloatArray = np.sinh(_STRETCH * t)
-    offset *= scale / _STRETCH
-    return offset
+class LineRule:
+    """The trapezoid rule on nodes that are doubled in number again and again."""
+
+    def __init__(
+        self, log_density: LogDensity, centre: FloatArray, scale: FloatArray, span: Span
+    ) -> None:
+        self._log_density, self._centre, self._scale = log_density, centre, scale / _STRETCH
+        self.span = span
+        self._start, self._length = span[0], span[1] - span[0]
+        self._offset, self._jacobian, self._logs = self._at(np.linspace(0.0, 1.0, _FIRST_NODES))
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return self._logs.shape[0]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether nothing is left of the densities at the ends."""
+        ends = np.maximum(self._logs[0], self._logs[-1])
+        return bool((ends < self._logs.max(axis=0) - _WIDE).all())
+
+    def refine(self) -> None:
+        """Halve the step."""
+        new = self._at((np.arange(self.size - 1) + 0.5) / (self.size - 1))
+        old = self._offset, self._jacobian, self._logs
+        joined = (_interleaved(a, b) for a, b in zip(old, new, strict=True))
+        self._offset, self._jacobian, self._logs = joined
+
+    def moments(self) -> LineMoments:
+        """By the nodes that there are."""
+        largest, mass = self._mass()
+        total = mass.sum(axis=0)
+        shift = np.einsum("ij,ij->j", mass, self._offset) / total
+        off = self._offset - shift
+        off *= off
+        variance = np.einsum("ij,ij->j", mass, off) / total
+        step = self._length / (self.size - 1) * _STRETCH
+        return LineMoments(largest + np.log(total * step * self._scale), shift, variance)
+
+    def mean(self, function: LogDensity) -> FloatArray:
+        """Mean of a function of points, shape (k, n), under each density."""
+        _, mass = self._mass()
+        values = function(self._centre + self._offset)
+        return np.asarray(np.einsum("ij,ij->j", mass, values) / mass.sum(axis=0))
+
+    def _mass(self) -> tuple[FloatArray, FloatArray]:
+        largest = self._logs.max(axis=0)
+        mass = np.exp(self._logs - largest)
+        mass *= self._jacobian
+        return largest, mass
+
+    def _at(self, share: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Distances from the centre, Jacobians and log densities at shares of the span."""
+        turned = np.exp(_STRETCH * (self._start + share[:, None] * self._length))
+        turned *= 0.5
+        back = 0.25 / turned
+        offset = turned - back
+        offset *= self._scale
+        return offset, turned + back, self._log_density(self._centre + offset)
 
 
 def _interleaved(nodes: FloatArray, between: FloatArray) -> FloatArray:
     joined = np.empty((nodes.shape[0] + between.shape[0], nodes.shape[1]))
     joined[::2], joined[1::2] = nodes, between
     return joined
-
-
-def _moments(nodes: FloatArray, logs: FloatArray, scale: FloatArray) -> LineMoments:
-    largest = logs.max(axis=0)
-    mass = np.exp(logs - largest)
-    mass *= np.cosh(_STRETCH * nodes)
-    total = mass.sum(axis=0)
-    offset = _offset(nodes, scale)
-    shift = np.einsum("ij,ij->j", mass, offset) / total
-    offset -= shift
-    offset *= offset
-    variance = np.einsum("ij,ij->j", mass, offset) / total
-    step = nodes[1] - nodes[0]
-    return LineMoments(largest + np.log(total * step * scale), shift, variance)

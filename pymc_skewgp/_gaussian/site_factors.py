@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pymc_skewgp._gaussian.sinh_rule import line_moments
+from pymc_skewgp._gaussian.sinh_rule import LineMoments, LineRule, Span, line_moments
 from pymc_skewgp._gaussian.tilted import Tilted
 from pymc_skewgp._validation import FloatArray
 
@@ -56,17 +56,31 @@ class SiteFactors:
         self._mode: FloatArray | None = None  # of the last products, near which the next ones are
         self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
         self._concave = self.active
+        self._span: Span | None = None
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `Factors`."""
+        mean = self._offset + mean
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return self._tilted(self._offset + mean, sd)
+            centre, found, _ = self._product(mean, sd)
+        log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
+        shift = (centre - mean + found.shift) / sd
+        # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
+        return Tilted(log_mass, shift, np.minimum(found.variance / sd**2, 1.0 - _LEAST_TAKEN))
+
+    def expected(self, function: SiteFunction, mean: FloatArray, sd: FloatArray) -> FloatArray:
+        """Mean of a function of eta under N(mean_i, sd_i^2) times factor i."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return self._product(self._offset + mean, sd)[2].mean(function)
 
     def residual(self, mean_gap: FloatArray, variance_gap: FloatArray) -> float:
         """Of all rows together: many small gaps of one sign are as bad as a large one."""
         return float(variance_gap.sum() + mean_gap @ mean_gap)
 
-    def _tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+    def _product(
+        self, mean: FloatArray, sd: FloatArray
+    ) -> tuple[FloatArray, LineMoments, LineRule]:
+        """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
         if self._mode is None:
             self._look_around(mean, sd)
         self._mode, curvature = self._mode_of_product(mean, sd)
@@ -85,11 +99,9 @@ class SiteFactors:
             return logs
 
         reach = np.abs(centre - mean) + _TAIL * sd
-        found = line_moments(log_product, centre, scale, reach, _CHANGE)
-        log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
-        shift = (centre - mean + found.shift) / sd
-        # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
-        return Tilted(log_mass, shift, np.minimum(found.variance / sd**2, 1.0 - _LEAST_TAKEN))
+        found, rule = line_moments(log_product, centre, scale, reach, _CHANGE, self._span)
+        self._span = rule.span
+        return centre, found, rule
 
     def _look_around(self, mean: FloatArray, sd: FloatArray) -> None:
         """Which factors are log-concave within reach, and the modes of those that are not."""

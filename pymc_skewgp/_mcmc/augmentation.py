@@ -306,3 +306,5 @@ def _refuse_nan(prior: SunParameters, observed: Observations) -> None:
     limits = observed.lower[intervals], observed.upper[intervals]
     if not all(np.isfinite(x).all() for x in numbers) or np.isnan(limits).any():
         raise FloatingPointError("the parameters hold NaN or infinite values.")
+    if (limits[0] >= limits[1]).any():
+        raise FloatingPointError("limits are in the wrong order.")

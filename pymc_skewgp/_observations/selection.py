@@ -42,8 +42,7 @@ class Selection(Likelihood):
         a PyMC model, whose value ``point`` then gives.
     rho : float, default 0
         Correlation of the two noises, strictly between -1 and 1. With 0 selection is ignorable
-        given the functions. It may be a random variable too, but `find_hyperparameters` does not
-        learn it: compare evidences at several values.
+        given the functions. It may be a random variable too.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def sample_tree(
     start = 0
     for data in sets:
         likelihood, y, size = data.likelihood, data.y, data.values.size
-        own = _by_function(f[..., start : start + size], data)
+        own = by_function(f[..., start : start + size], data)
         start += size
         X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
         row = data.named("obs_id")
@@ -69,7 +69,7 @@ def sample_tree(
             dims[data.named(name)] = [observed, *inner]
         dims[y_name], one_each[y_name] = [observed, *inner], [observed]
         coords[observed] = np.arange(log_likelihood.shape[-1])
-        coords |= _own_coords(data)
+        coords |= own_coords(data)
     present = {name: group for name, group in groups.items() if group}
     apart = {"log_likelihood": one_each} if one_each else {}
     return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
@@ -125,8 +125,8 @@ def predictions_tree(
                 dims[data.named(name)] = ["quantile", "pred_id"]
         for name in (*found, *draws):
             further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
-            dims[data.named(name)] = ["pred_id", *(_own_dim(data, dim) for dim in further)]
-        coords |= _own_coords(data)
+            dims[data.named(name)] = ["pred_id", *(own_dim(data, dim) for dim in further)]
+        coords |= own_coords(data)
     return as_datatree(
         {**groups, "predictions_summary": summary, "predictions_constant_data": {"X": X}},
         dims=dims,
@@ -135,18 +135,19 @@ def predictions_tree(
     )
 
 
-def _by_function(f: FloatArray, data: DataSet) -> FloatArray:
+def by_function(f: FloatArray, data: DataSet) -> FloatArray:
     """Values of a data set with the functions in a dimension of their own, where it has several."""
     k = data.values.n_functions
     return f if k == 1 else f.reshape(*f.shape[:-1], data.X.shape[0], k)
 
 
-def _own_dim(data: DataSet, dim: str) -> str:
+def own_dim(data: DataSet, dim: str) -> str:
     """What a dimension is called: functions are the same for all the data, categories are not."""
     shared = (data.likelihood.function_dim, "pred_id_other")
     return dim if dim in shared else data.named(dim)
 
 
-def _own_coords(data: DataSet) -> dict[str, Any]:
+def own_coords(data: DataSet) -> dict[str, Any]:
+    """Coordinates of the dimensions that only its likelihood has."""
     coords = data.likelihood.coords(data.y)
-    return {_own_dim(data, dim): values for dim, values in coords.items()}
+    return {own_dim(data, dim): values for dim, values in coords.items()}

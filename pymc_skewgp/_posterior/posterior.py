@@ -72,6 +72,10 @@ class SkewGPPosterior(Forecasts):
     points times the probability of the rectangle, over that of the signs at the pseudo-points
     alone; f given u is Gaussian.
 
+    Likelihoods such as `likelihoods.Poisson` make no rows but sites, :math:`p(y_i \mid \eta_i)`.
+    Then f is drawn in mirrored pairs from expectation propagation's Gaussian, each draw with its
+    exact weight, so that the marginal likelihood is known with its error there as well.
+
     Parameters
     ----------
     X : array_like, shape (n, d) or (n,)
@@ -216,6 +220,7 @@ class SkewGPPosterior(Forecasts):
     def latent(self) -> TruncatedDraws:
         """Weighted draws of u, columns: pseudo-points first, then the intervals of the data.
 
+        Under sites: of standard normal coordinates of f at the data, in `n_draws` mirrored pairs.
         Hundreds of intervals of one value of f, such as trials, are one column: their mean.
         """
         return self._fit.latent(self._n_draws, self._random_seed)
@@ -256,7 +261,7 @@ class SkewGPPosterior(Forecasts):
         method : {"twisted", "lin_ess"}
             "twisted": near-independent draws (weighted ones, resampled to equal weights within each
             chain). "lin_ess": a Markov chain, kept for comparison. Under a Gaussian likelihood and
-            a GP prior draws are independent, by either.
+            a GP prior draws are independent, by either. Under sites there is "twisted" only.
         random_seed : int, Generator, SeedSequence or None
             Source of randomness.
         thin : int, default 1

@@ -1,11 +1,13 @@
 """The prior covariance of values of several functions, by one factor for all functions."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.values import (
     Values,
     derivative_groups,
@@ -33,15 +35,24 @@ def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> 
         return cov
     between = between_functions(prior, k)
     at, function = input_index(parts), function_index(parts)
-    matrix = cov.dense()[np.ix_(at, at)]
-    matrix *= between[np.ix_(function, function)]
     half = _factor(between)[function]
     factor = half[:, :, None] * cov.factor[at][:, None, :]
     units = cov.units
     if units is not None or prior.coregion is not None:
         units = np.ones(at.size) if units is None else units[at]
         units = units * np.sqrt(between.diagonal())[function]
+    # Where its rank is low the matrix is never asked for.
+    matrix = partial(_entries, cov, at, between, function)
     return FactoredCovariance(factor.reshape(factor.shape[0], -1), matrix, units)
+
+
+def _entries(
+    kernel: FactoredCovariance, at: IntArray, between: FloatArray, function: IntArray
+) -> FloatArray:
+    """Covariance of function a at input i with function b at j: k_ij B_ab."""
+    matrix: FloatArray = kernel.dense()[np.ix_(at, at)]
+    matrix *= between[np.ix_(function, function)]
+    return matrix
 
 
 def _factor(between: FloatArray) -> FloatArray:

@@ -16,9 +16,13 @@ def process_given(
     phase: FloatArray,
     truncation: FloatArray,
     observations: Observations,
+    units: FloatArray | None = None,
 ) -> Conditioning:
-    """`factored_process_given` from the prior covariance as a matrix."""
-    cov = FactoredCovariance.of_kernel(matrix)
+    """`factored_process_given` from the prior covariance as a matrix.
+
+    `units` are those of each value, where they differ: see `FactoredCovariance`.
+    """
+    cov = FactoredCovariance.of_kernel(matrix, units)
     return factored_process_given(cov, mean, phase, truncation, observations)
 
 

@@ -49,12 +49,15 @@ def test_step(pattern: Pattern):
         assert any("as it stands" in message and pattern.why in message for message in messages)
     else:
         assert not messages
-    assert names == {*pattern.block, *pattern.moved}
+    assert names == {*pattern.block, *pattern.moved, *pattern.predicted, *pattern.apart}
     if pattern.block:
         graph = analyse(model, model["f"])
         assert set(graph.names) == set(pattern.block)
         mixed = [y for y in graph.observed if y.mixture is not None]
         assert bool(mixed) == pattern.given_indicators
+        # Of those that are not left to the step alone.
+        moved = {model.values_to_rvs[value].name for value in graph.hyperparameters}
+        assert moved >= set(pattern.shared)
 
 
 def log_density_of_rows(observed, f):
@@ -105,7 +108,8 @@ def test_rows_have_the_density_of_the_data(pattern: Pattern):
     graphs = [*latent.prior, *(graph for y in latent.observed for graph in y.graphs)]
     assert set(graph_inputs(graphs)).isdisjoint(latent.values)
     at_point = LatentAtPoint(model, latent, {"mode": "FAST_COMPILE"})
-    logp = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")
+    own = [model[y.name] for y in latent.observed]
+    logp = model.compile_logp(vars=own, mode="FAST_COMPILE")
     constant = sum(
         float(y.log_constant.eval()) for y in latent.observed if y.log_constant is not None
     )

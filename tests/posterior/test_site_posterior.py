@@ -1,11 +1,15 @@
 """Posteriors under sites, beside rows and pseudo-points, against a trapezoid rule over f."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 from site_oracles import Counts, Logit, ProbitSite, Student, log_signs, site_posterior
 
 from pymc_skewgp import SkewGPPosterior
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, GoalSettings
+from pymc_skewgp._gaussian.weights import normalized_weights, weighted_error
 from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian
 
 X = np.array([[-1.0], [0.2], [1.1], [2.5]])
@@ -114,3 +118,22 @@ def test_probit_sites_agree_with_probit_rows():
         for i in range(3):
             error = np.hypot(first.moment_errors[i], second.moment_errors[i])
             assert (np.abs(first.moments[i] - second.moments[i]) < 4.5 * error).all()
+
+
+def test_tempered_draws_agree_with_quadrature():
+    inputs, y = X[:2], [0.0, 7.0]
+    exact = site_posterior(line(inputs), rbf(inputs), given(Counts(), y), 401)
+    posterior = SkewGPPosterior(inputs, y, cov_func=rbf, mean_func=line, likelihood=Counts())
+    always = replace(DEFAULT, draws=GoalSettings(accept=2.0, temper=2.0))
+    sampler = replace(posterior._fit.sampler, settings=always)
+    found = sampler.members(2048, np.random.default_rng(0))
+    assert found.method == "tempered"
+    # 4.5 standard errors, of which sixteen replicates tell the size.
+    evidence = found.log_prob
+    assert abs(evidence.value - exact.log_evidence) < 4.5 * evidence.std_error
+    at = posterior._fit.regression(None)
+    f = at.centre + found.draws @ at.solved
+    weights = normalized_weights(found.log_weights)
+    mean = weights @ f
+    error = weighted_error((f - mean).T, weights, found.replicate)
+    assert (np.abs(mean - exact.mean) < 4.5 * error).all()

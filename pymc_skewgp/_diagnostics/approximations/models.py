@@ -110,7 +110,7 @@ def _labels(problem: Problem) -> Any:
     known = problem.likelihood
     if not (isinstance(known, bernoulli_probit.BernoulliProbit) and known.independent):
         raise ValueError(
-            f"PyMC's methods are compared on labels with noise of their own only; under {known!r} "
+            f"PyMC's methods are compared on labels only, with noise of their own; under {known!r} "
             "the methods 'exact', 'lin_ess', 'ep' and 'laplace' are there."
         )
     return problem.labels

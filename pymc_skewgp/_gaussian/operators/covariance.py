@@ -42,6 +42,10 @@ class WithSites(Protocol):
         """Marginals and normalising constant under Gaussian sites; `work` is overwritten."""
         ...
 
+    def site_precision(self, tau: FloatArray) -> FloatArray:
+        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
+        ...
+
 
 class Covariance(WithSites, Protocol):
     """What the samplers need to know of a covariance matrix."""
@@ -62,8 +66,4 @@ class Covariance(WithSites, Protocol):
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""
-        ...
-
-    def site_precision(self, tau: FloatArray) -> FloatArray:
-        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
         ...

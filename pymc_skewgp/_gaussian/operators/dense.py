@@ -70,6 +70,14 @@ class SemidefiniteMatrix:
         log_constant = 0.5 * float(nu @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)
 
+    def site_precision(self, tau: FloatArray) -> FloatArray:
+        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
+        root = np.sqrt(tau)
+        inverse, _ = dpotri(self._site_chol(root), lower=1, overwrite_c=1)
+        inverse *= root
+        inverse *= root[:, None]
+        return linalg.mirrored(inverse)
+
     def _site_chol(self, root: FloatArray, work: FloatArray | None = None) -> FloatArray:
         scaled = np.multiply(self.matrix, root, out=work)
         scaled *= root[:, None]
@@ -134,11 +142,3 @@ class DenseCovariance(SemidefiniteMatrix):
         chol = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
         half = solve_triangular(chol, self._chol.T, lower=True, check_finite=False)
         return half.T @ half
-
-    def site_precision(self, tau: FloatArray) -> FloatArray:
-        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
-        root = np.sqrt(tau)
-        inverse, _ = dpotri(self._site_chol(root), lower=1, overwrite_c=1)
-        inverse *= root
-        inverse *= root[:, None]
-        return linalg.mirrored(inverse)

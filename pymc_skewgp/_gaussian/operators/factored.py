@@ -1,5 +1,8 @@
 """The covariance of a latent function, K = F F', with as many columns in F as it has rank."""
 
+from collections.abc import Callable
+from functools import cached_property
+
 import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
@@ -17,8 +20,8 @@ class FactoredCovariance:
     ----------
     factor : ndarray, shape (q, r)
         F, with F F' the covariance.
-    matrix : ndarray, shape (q, q), optional
-        F F', where the caller has it.
+    matrix : ndarray, shape (q, q), or function that makes it, optional
+        F F', where the caller has it, or knows a better way to it.
     units : ndarray, shape (q,), optional
         What each value is to be measured in where round-off counts. Default the same for all.
     """
@@ -26,10 +29,14 @@ class FactoredCovariance:
     def __init__(
         self,
         factor: FloatArray,
-        matrix: FloatArray | None = None,
+        matrix: FloatArray | Callable[[], FloatArray] | None = None,
         units: FloatArray | None = None,
     ) -> None:
-        self.factor, self._matrix, self.units = factor, matrix, units
+        self.factor, self._given, self.units = factor, matrix, units
+
+    @cached_property
+    def _matrix(self) -> FloatArray | None:
+        return self._given() if callable(self._given) else self._given
 
     @classmethod
     def of_kernel(cls, matrix: FloatArray, units: FloatArray | None = None) -> "FactoredCovariance":

@@ -1,6 +1,7 @@
 """EP's Gaussian of the coordinates c of a function, and sites as functions of them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -48,11 +49,17 @@ class CoordinateGaussian:
     mean: FloatArray
     chol: FloatArray
 
+    @cached_property
+    def spread(self) -> FloatArray:
+        """L^-T."""
+        eye = np.eye(self.mean.size)
+        return solve_triangular(self.chol, eye, lower=True, trans="T", check_finite=False)
+
     def of_white(self, white: FloatArray) -> FloatArray:
         """Coordinates mean + L^-T white, as columns."""
-        left = solve_triangular(self.chol, white, lower=True, trans="T", check_finite=False)
-        left += self.mean[:, None]
-        return left
+        coordinates: FloatArray = self.spread @ white
+        coordinates += self.mean[:, None]
+        return coordinates
 
     def log_ratio(self, coordinates: FloatArray, white: FloatArray) -> FloatArray:
         """Log N(c; 0, I) / q(c), for columns of coordinates and what they are the images of."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_skewgp._gaussian.edges import Edges
-from pymc_skewgp._gaussian.operators.covariance import Covariance
+from pymc_skewgp._gaussian.operators.covariance import Covariance, WithSites
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._validation import FloatArray
 
@@ -49,11 +49,24 @@ def ep_gradient(cov: Covariance, ep: EPResult, lower: FloatArray, upper: FloatAr
     .. [1] J. P. Cunningham, P. Hennig & S. Lacoste-Julien (2011), Gaussian probabilities and
        expectation propagation, arXiv:1111.6832.
     """
-    # As in `fit_ep`: round-off may leave a marginal at its site's variance.
-    variance = 1.0 / np.maximum(1.0 / ep.variance - ep.tau, 1e-10 / cov.diagonal())
-    mean = variance * (ep.mean / ep.variance - ep.nu)
-    edges = Edges.of(lower, upper, mean, np.sqrt(variance))
+    edges = Edges.of(lower, upper, *cavities(cov, ep))
+    return EPGradient(-edges.lower, edges.upper, ep_cov_gradient(cov, ep))
+
+
+def ep_cov_gradient(cov: WithSites, ep: EPResult) -> FloatArray:
+    """That in the covariance, whatever the factors; ``ep.weights`` is that in the mean."""
     gradient = cov.site_precision(ep.tau)
     gradient *= -0.5
     gradient += np.outer(0.5 * ep.weights, ep.weights)
-    return EPGradient(-edges.lower, edges.upper, gradient)
+    return gradient
+
+
+def cavities(cov: WithSites, ep: EPResult) -> tuple[FloatArray, FloatArray]:
+    """Means and deviations of the Gaussian without each site in turn.
+
+    Where a factor has a parameter, the derivative in it is the mean of that of the log factor under
+    cavity times factor (`SiteFactors.expected`).
+    """
+    # As in `fit_ep`: round-off may leave a marginal at its site's variance.
+    variance = 1.0 / np.maximum(1.0 / ep.variance - ep.tau, 1e-10 / cov.diagonal())
+    return variance * (ep.mean / ep.variance - ep.nu), np.sqrt(variance)

@@ -36,7 +36,7 @@ from pymc_skewgp._validation import FloatArray
 _PER_MISSING, _LEAST_SHARE, _MOST_SHARE = 80.0, 0.1, 0.4
 _WIDE, _POWER = 0.25, 0.4
 # Directions at most, and evaluations of a site to look along them; alike from this cosine on.
-_MOST, _MOST_EVALUATIONS, _ALIKE = 16, 2**17, 0.9
+_MOST, _MOST_EVALUATIONS, _ALIKE = 16, 2**16, 0.9
 _NODES, _TAIL, _CUT = 161, 8.7, 120.0
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 

@@ -9,6 +9,7 @@ from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.pairs import PairProposal, picked
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.proposals.runs import MIN_DRAWS, N_REPLICATES, temper_in_batches
+from pymc_skewgp._gaussian.rectangle import warn_of_few
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import replicate_estimate
 from pymc_skewgp._threads import few_blas_threads
@@ -60,6 +61,7 @@ class SiteSampler:
             near = unseen <= _LARGEST_UNSEEN
             if not (near and settings.accepts_first(estimate, "draws", n_sites)):
                 result = temper_in_batches(proposal, n_pairs, rng, settings.largest_se, settings)
+                warn_of_few(result.log_prob, n_pairs, settings.largest_se)
                 return TruncatedDraws(
                     result.u.T,
                     result.log_weights,

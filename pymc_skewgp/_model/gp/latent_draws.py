@@ -1,69 +1,96 @@
-"""The latent function for each hyperparameter draw of a trace, given labels."""
+"""The latent functions for each hyperparameter draw of a trace, given data."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import NDArray
-from scipy.special import ndtr
-from xarray import Dataset, DataTree
+from xarray import DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
-from pymc_skewgp._model.gp.process import joint_covariance
-from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws, refuse_name
-from pymc_skewgp._model.gp.values import ValuesAt, mean_of_values
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree, refuse_taken_names
+from pymc_skewgp._model.gp.marginal_variable import DataOfModel
+from pymc_skewgp._model.gp.process import joint_covariance, signs_of_functions
+from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
+from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph, mean_of_values
+from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.values import Values, derivative_groups, function_index, input_index
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.datatree import as_datatree
+from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.latent import pick_draw
+from pymc_skewgp._posterior.prior_values import units_of
 from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray, as_count
 
 _LEAST_FRACTION = 0.1
 
 
-class Labelled(NamedTuple):
-    """Inputs with labels +-1, shape (n, d) and (n,), and new inputs, shape (t, d), or None."""
+class _Kinds(NamedTuple):
+    """Data of each kind, and what of the functions they and new points are about."""
 
-    X: FloatArray
-    y: NDArray[np.int64]
-    Xnew: FloatArray | None
+    names: list[str]
+    known: list[KnownData]
+    values: list[Values]
+    n_functions: int
 
-    @property
-    def blocks(self) -> list[FloatArray]:
-        """Inputs at which f is wanted."""
-        return [self.X] if self.Xnew is None else [self.X, self.Xnew]
+    def at(self, random: Sequence[FloatArray]) -> list[Likelihood]:
+        """Likelihoods with these values of their random parameters, one after the other."""
+        rest = iter(random)
+        return [
+            part.at(dict(zip(part.random, islice(rest, len(part.random)), strict=True)))
+            for part in self.known
+        ]
+
+    def rows(self, likelihoods: Sequence[Likelihood], variances: FloatArray) -> Observations:
+        """Rows of all the data; `variances` are the prior ones of their values."""
+        parts, sizes, start = [], [values.size for values in self.values], 0
+        for known, likelihood, size in zip(self.known, likelihoods, sizes, strict=False):
+            rows = likelihood.observations(known.y, known.X.shape[0])
+            if likelihood.relative_noise:
+                rows = replace(rows, S=rows.S * variances[start : start + size])
+            start += size
+            parts.append(rows)
+        return stacked(parts, sizes[: len(parts)])
 
 
 def draw_latent(
     gp: Any,
     idata: DataTree,
-    data: Labelled,
+    data: DataOfModel,
+    Xnew: FloatArray | None,
     *,
     name: str,
     n_candidates: int,
     rng: np.random.Generator,
     progressbar: bool,
 ) -> DataTree:
-    """`SkewGP.sample_latent` given labels, for checked arguments."""
+    """`SkewGP.sample_latent` given data, for checked arguments."""
     count = as_count("n_candidates", n_candidates)
     trace = posterior_draws(idata)
-    _refuse_taken_names(trace, name, data.y.size)
-    parts = [ValuesAt(block) for block in data.blocks]
-    outputs = [
-        joint_covariance(gp, parts, 0.0)[1],
-        mean_of_values(gp.mean_func, parts),
-        pt.as_tensor_variable(gp.phase),
-        pt.as_tensor_variable(gp.truncation),
-    ]
-    function = DrawFunction(trace, outputs)
-    likelihood = BernoulliProbit()
-    rows = likelihood.observations(data.y, data.y.size)
-    f = np.empty((*function.shape, sum(block.shape[0] for block in data.blocks)))
+    kinds, graphs = _kinds(data, Xnew)
+    sets = tuple(
+        DataSet(own, known.X, known.y, known.likelihood)
+        for own, known in zip(kinds.names, kinds.known, strict=True)
+    )
+    refuse_taken_names(trace, name, sets)
+    function = DrawFunction(trace, _outputs(gp, data, kinds, graphs))
+    s = gp.n_pseudo_points * kinds.n_functions
+    units = _unit_groups(gp, kinds, s)
+    f = np.empty((*function.shape, sum(values.size for values in kinds.values)))
     relative_ess = np.empty(function.shape)
-    for index, (cov, mean, phase, truncation) in function.each(f"Drawing {name}", progressbar):
-        given = process_given(cov, mean, phase, truncation, rows)
-        f[index], relative_ess[index] = _one_draw(given, count, rng, gp.n_pseudo_points)
+    likelihoods = np.empty(function.shape, dtype=object)
+    for index, (cov, mean, phase, truncation, *random) in function.each(
+        f"Drawing {name}", progressbar
+    ):
+        likelihoods[index] = kinds.at(random)
+        variances = cov.diagonal()
+        rows = kinds.rows(likelihoods[index], variances[s:])
+        given = process_given(cov, mean, phase, truncation, rows, units_of(variances, units))
+        f[index], relative_ess[index] = _one_draw(given, count, rng, s)
     few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -74,69 +101,50 @@ def draw_latent(
             LowEffectiveSampleWarning,
             stacklevel=4,
         )
-    return _pack(trace, name, f, relative_ess, data, rng)
+    return latent_tree(trace, sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng)
 
 
-def _refuse_taken_names(trace: Dataset, name: str, n: int) -> None:
-    if name in trace.variables:
-        raise ValueError(
-            f"idata.posterior has draws of {name!r}, and the labels y ask for others: leave out X "
-            f"and y to continue those of prior to Xnew, or name the new ones, name='{name}_new'."
-        )
-    refuse_name(name)
-    found = trace.sizes.get("obs_id", n)
-    if found != n:
-        raise ValueError(
-            f"idata.posterior has a dimension 'obs_id' of length {found}, but there are {n} "
-            "labels: rename that dimension first."
-        )
+def _kinds(data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
+    known = data.known()
+    k = max(part.n_functions for part in known)
+    graphs = data.values(known)
+    values = [Values(part.X, part.n_functions, part.likelihood.derivative) for part in known]
+    if Xnew is not None:
+        graphs.append(ValuesAt(Xnew, k))
+        values.append(Values(Xnew, k))
+    return _Kinds(list(data.kinds), known, values, k), graphs
+
+
+def _outputs(gp: Any, data: DataOfModel, kinds: _Kinds, graphs: list[ValuesAt]) -> list[Any]:
+    """Prior moments, signs at pseudo-points, and random parameters of likelihoods, as graphs."""
+    coregion = as_coregion_graph(data.coregion, kinds.n_functions)
+    phase, truncation, _ = signs_of_functions(gp, kinds.n_functions)
+    return [
+        joint_covariance(gp, graphs, 0.0, coregion)[1],
+        mean_of_values(gp.mean_func, graphs),
+        pt.as_tensor_variable(phase),
+        pt.as_tensor_variable(truncation),
+        *(pt.as_tensor_variable(x) for part in kinds.known for x in part.random.values()),
+    ]
+
+
+def _unit_groups(gp: Any, kinds: _Kinds, n_latent: int) -> dict[Any, Any]:
+    """Which values are of one function, or of one derivative of it, by that."""
+    parts = kinds.values
+    if n_latent:
+        parts = [Values(np.zeros((gp.n_pseudo_points, 1)), kinds.n_functions), *parts]
+    function, at = function_index(parts), input_index(parts)
+    found = {}
+    for derivative, inputs in derivative_groups(parts).items():
+        for k in range(kinds.n_functions):
+            rows = np.flatnonzero(np.isin(at, inputs) & (function == k))
+            if rows.size:
+                found[derivative, k] = rows
+    return found
 
 
 def _one_draw(
-    given: Conditioning, n_candidates: int, rng: np.random.Generator, n_pseudo_points: int
+    given: Conditioning, n_candidates: int, rng: np.random.Generator, n_latent: int
 ) -> tuple[FloatArray, float]:
     with no_warnings():  # thousands of runs: the caller warns once, with their number
-        return pick_draw(given, n_candidates, rng, n_pseudo_points=n_pseudo_points)
-
-
-def _pack(
-    trace: Dataset,
-    name: str,
-    f: FloatArray,
-    relative_ess: FloatArray,
-    data: Labelled,
-    rng: np.random.Generator,
-) -> DataTree:
-    X, y, Xnew = data
-    n = X.shape[0]
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": {name: f[..., :n]},
-        "sample_stats": {"relative_ess": relative_ess},
-        "log_likelihood": {"y": BernoulliProbit().log_likelihood(y, f[..., :n])},
-        "observed_data": {"y": y},
-        "constant_data": {"X": X},
-    }
-    if Xnew is not None:
-        p = ndtr(f[..., n:])
-        y = (rng.random(p.shape) < p).astype(np.int64)
-        groups["predictions"] = {name: f[..., n:], "p": p, "y": y}
-        groups["predictions_constant_data"] = {"X": Xnew}
-    tree = as_datatree(
-        groups,
-        dims={"y": ["obs_id"], "X": ["obs_id", "feature"], name: ["obs_id"]},
-        pred_dims={
-            **{variable: ["pred_id"] for variable in (name, "p", "y")},
-            "X": ["pred_id", "feature"],
-        },
-        coords={
-            "obs_id": trace.get("obs_id", np.arange(n)),
-            "pred_id": np.arange(f.shape[-1] - n),
-            "feature": np.arange(X.shape[1]),
-        },
-        attrs={"method": "twisted"},
-    )
-    for group, node in tree.children.items():
-        if "draw" in node.dims:  # those of a thinned trace do not count from 0
-            tree[group].dataset = node.dataset.assign_coords(chain=trace.chain, draw=trace.draw)
-    tree["posterior"].dataset = trace.merge(tree["posterior"].dataset, join="exact")
-    return tree
+        return pick_draw(given, n_candidates, rng, n_pseudo_points=n_latent)

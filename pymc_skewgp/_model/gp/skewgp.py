@@ -1,26 +1,21 @@
 """`SkewGP`: a Gaussian process whose sign is known at a few points, used like ``pm.gp.Latent``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import ArrayLike
-from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
-from xarray import DataTree
 
 from pymc_skewgp._deprecation import formerly_positional
-from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
-from pymc_skewgp._model.gp.definition import Definition
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
+from pymc_skewgp._model.gp.integrated_out import IntegratedOut
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
-    as_label_graph,
     process_at,
     refuse_unknown_options,
 )
-from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
 from pymc_skewgp._model.gp.variables import (
     FunctionAt,
     as_function_at,
@@ -28,15 +23,14 @@ from pymc_skewgp._model.gp.variables import (
     skew_normal,
     skew_normal_from_white,
 )
-from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
-from pymc_skewgp._validation import Seed, as_generator
+from pymc_skewgp._validation import Seed
 
 _JITTER = 1e-6  # as pm.gp has it
 
 
-class SkewGP(Definition):
+class SkewGP(IntegratedOut):
     r"""Skew Gaussian process.
 
     A Gaussian process :math:`f \sim GP(m, k)` conditioned on
@@ -87,9 +81,6 @@ class SkewGP(Definition):
     >>> print(f"log evidence {posterior.log_marginal_likelihood.value:.2f}")
     log evidence -1.78
     """
-
-    _function: FunctionAt | None = None  # of `prior`
-    _labelled: tuple[Any, Any] | None = None  # of `marginal_likelihood`
 
     def prior(
         self,
@@ -197,60 +188,6 @@ class SkewGP(Definition):
         Xnew = as_input_graph("Xnew", Xnew, self.n_columns)
         return skew_normal(name, process_given(self, known, known.f, Xnew, jitter), **kwargs)
 
-    def marginal_likelihood(
-        self,
-        name: str,
-        X: Any,
-        y: Any,
-        *,
-        method: Literal["twisted", "ep"] = "twisted",
-        n_draws: int = 256,
-        jitter: float = _JITTER,
-        **kwargs: Any,
-    ) -> TensorVariable:
-        r"""Labels with the latent function integrated out, as an observed variable.
-
-        .. math:: p(y) = \Phi_{s+n}(\tilde\gamma; \tilde\Gamma) / \Phi_s(\gamma; \Gamma)
-
-        What is left for NUTS are the hyperparameters; `sample_latent` then draws f for each of
-        its draws.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        X : array_like or tensor, shape (n, d)
-            Inputs.
-        y : array_like or ``pm.Data``, shape (n,)
-            Labels, 0 and 1.
-        method : {"twisted", "ep"}, default "twisted"
-            "twisted": unbiased but for Monte Carlo error, from `n_draws` fixed quasi-random
-            points, so that the density is a deterministic function. "ep": expectation
-            propagation, with fewer operations, off by hundredths of a nat, more in steep cases.
-        n_draws : int, default 256
-            Points for "twisted". The error falls faster than their square root.
-        jitter : float, default 1e-6
-            Added to the variances.
-        **kwargs
-            Passed on to the variable: ``dims``, ...
-
-        Returns
-        -------
-        TensorVariable
-
-        Raises
-        ------
-        ValueError
-            Labels other than 0 and 1, `X` and `y` of different length.
-        """
-        refuse_unknown_options(kwargs)
-        y = as_label_graph(y, X if isinstance(X, Variable) else as_inputs("X", X))
-        X = as_input_graph("X", X, self.n_columns)
-        sun = process_at(self, [X], jitter)
-        self._labelled = (X, y)
-        options = {"method": method, "n_draws": n_draws, "observed": y, **kwargs}
-        return skew_normal(name, sun, MarginalProbit, **options)
-
     @formerly_positional("point")
     def posterior(
         self,
@@ -309,90 +246,3 @@ class SkewGP(Definition):
         options = {"coregion": coregion, "weights": weights}
         options |= {"n_draws": n_draws, "random_seed": random_seed}
         return posterior_of(self, X, y, likelihood, as_point(point), **options)
-
-    def sample_latent(
-        self,
-        idata: DataTree,
-        *,
-        Xnew: ArrayLike | None = None,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        name: str | None = None,
-        n_candidates: int = 64,
-        random_seed: Seed = None,
-        progressbar: bool = True,
-    ) -> DataTree:
-        """Latent function for each draw of a trace.
-
-        After `prior`, under any likelihood, ``idata.posterior`` has f at the inputs of `prior`: f*
-        at `Xnew` is drawn from the process given it, with the hyperparameters of the same draw, as
-        ``pm.sample_posterior_predictive`` would draw a variable made by `conditional`.
-
-        After `marginal_likelihood`, or with `X` and `y`, f is drawn from its exact posterior given
-        the labels, with one of `n_candidates` weighted draws of u, picked by weight: off by the
-        weights' relative variance (a few hundredths as a rule) over `n_candidates`.
-
-        Parameters
-        ----------
-        idata : DataTree
-            Result of ``pm.sample``, or a part of it.
-        Xnew : array_like, shape (t, d), optional
-            New inputs to predict at, with white noise of their own, also where they equal `X`.
-            After `prior` they are needed.
-        X, y : array_like, optional
-            Data, default those of `marginal_likelihood`.
-        name : str, optional
-            Name of the latent function in the result. Default that of `prior`, or "f".
-        n_candidates : int, default 64
-            Weighted draws that the one kept is picked from, by weight. Not used after `prior`.
-        random_seed : int, Generator, SeedSequence or None
-            Source of randomness.
-        progressbar : bool, default True
-            Show progress.
-
-        Returns
-        -------
-        DataTree
-            ``posterior``: the variables of ``idata.posterior``; ``predictions``: `name` (chain,
-            draw, pred_id) at `Xnew`; ``predictions_constant_data``. After `prior` no more: how
-            labels follow from f is for your model to say (probit: ``scipy.special.ndtr`` of f).
-
-            Given labels also `name` (chain, draw, obs_id) in ``posterior``, ``p`` and ``y`` in
-            ``predictions``, ``relative_ess`` of the candidates in ``sample_stats``,
-            ``log_likelihood`` of each label given f, ``observed_data``, ``constant_data``.
-
-        Raises
-        ------
-        ValueError
-            Without a latent function or labels, or when ``idata.posterior`` lacks a variable that
-            f depends on.
-
-        Warns
-        -----
-        LowEffectiveSampleWarning
-            When candidates of some draws had a relative ESS below a tenth.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import pymc as pm
-        >>> from pymc_skewgp import SkewGP
-        >>> X = np.linspace(0, 3, 6)[:, None]
-        >>> with pm.Model():
-        ...     gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-        ...     f = gp.prior("f", X)
-        ...     counts = pm.Poisson("counts", pm.math.exp(f), observed=[1, 0, 2, 4, 2, 1])
-        ...     idata = pm.sample_prior_predictive(draws=20, random_seed=1)
-        >>> idata["posterior"] = idata["prior"]  # in place of a long run of pm.sample
-        >>> new = gp.sample_latent(idata, Xnew=[[3.5], [4.0]], progressbar=False)
-        >>> dict(new["predictions"]["f"].sizes)
-        {'chain': 1, 'draw': 20, 'pred_id': 2}
-        """
-        return sample_latent(
-            self,
-            idata,
-            Latent(self._function, self._labelled, Xnew, X, y, name),
-            n_candidates=n_candidates,
-            rng=as_generator(random_seed),
-            progressbar=progressbar,
-        )

@@ -100,9 +100,11 @@ class BlockGraph(NamedTuple):
     likelihood_parameters : list of TensorVariable
         Values of the continuous free variables that the noise or the indicators of mixtures depend
         on, but not the prior of f: to be moved given f as well, or alone.
+    predicted : list of TensorVariable
+        Free random variables that depend on members, and that nothing depends on.
     rest : list of TensorVariable
-        All variables and potentials of the model but the members and their observations: with f
-        integrated out, what the density has besides the evidence.
+        All variables and potentials of the model but the members, their observations and what they
+        predict: with f integrated out, what the density has besides the evidence.
     """
 
     names: list[str]
@@ -114,6 +116,7 @@ class BlockGraph(NamedTuple):
     observed: list[ObservedRows]
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
+    predicted: list[Any]
     rest: list[Any]
 
     @property
@@ -150,7 +153,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     graphs = [graph for y in rows for graph in y.graphs]
     own = [member.name for member in members]
     _refuse_randomness(" and ".join(own), [*prior, *graphs])
-    gone = {*own, *(y.name for y in rows)}
+    gone = {*own, *(y.name for y in rows), *(x.name for x in block.predicted)}
     sizes = [member.n_latent for member in members]
     return BlockGraph(
         own,
@@ -162,6 +165,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         rows,
         _hyperparameters(model, prior, rows, own),
         _likelihood_parameters(model, prior, rows, own),
+        block.predicted,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 

@@ -17,16 +17,26 @@ from pymc_skewgp._model.graph.observed import (
     Observed,
     children,
     find_observed,
+    is_prediction,
     outside_predictor,
     recognised,
 )
 
 
 class Block(NamedTuple):
-    """Random variables that are drawn together, and what observes them."""
+    """Random variables that are drawn together, what observes them, and what they predict.
+
+    Attributes
+    ----------
+    members : list of TensorVariable
+    observed : list of Observed
+    predicted : list of TensorVariable
+        Free variables that depend on members, and that nothing depends on, such as masked data.
+    """
 
     members: list[Any]
     observed: list[Observed]
+    predicted: list[Any]
 
 
 def find_blocks(model: pm.Model) -> list[Block]:
@@ -34,8 +44,8 @@ def find_blocks(model: pm.Model) -> list[Block]:
     functions = [rv for rv in model.free_RVs if is_function(rv) and _is_conjugate(model, rv)]
     if not functions:
         return []
-    below = {rv: children(model, rv) for rv in functions}
-    below |= {rv: children(model, rv) for rv in model.free_RVs if is_gaussian(model, rv)}
+    gaussian = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
+    below = {rv: children(model, rv) for rv in [*functions, *gaussian]}
     blocks: list[Block] = []
     for rv in functions:
         if not any(rv in block.members for block in blocks):
@@ -77,7 +87,11 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
                     "Give the step both, or neither.",
                 )
     names = {other.name for rv in members for other in children(model, rv)}
-    return Block(members, [y for y in block.observed if y.name in names])
+    return Block(
+        members,
+        [y for y in block.observed if y.name in names],
+        [x for x in block.predicted if x.name in names],
+    )
 
 
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
@@ -102,8 +116,12 @@ def _grown(model: pm.Model, rv: Any, below: dict[Any, list[Any]], others: list[B
             joined = _join(model, members, observed, candidate, below[candidate])
             if joined is not None:
                 members, observed, grows = [*members, candidate], joined, True
-    order = [x for x in model.free_RVs if x in members]
-    return Block(order, [observed[y.name] for y in model.observed_RVs if y.name in observed])
+    below_members = [x for member in members for x in below[member]]
+    return Block(
+        [x for x in model.free_RVs if x in members],
+        [observed[y.name] for y in model.observed_RVs if y.name in observed],
+        [x for x in model.free_RVs if x in below_members and is_prediction(model, x)],
+    )
 
 
 def _join(
@@ -122,6 +140,8 @@ def _join(
             mean, spread = mean_and_spread(child)
             if uses_values(spread, candidate, []) or why_not_affine(mean, joint) is not None:
                 return None
+            continue
+        if is_prediction(model, child):
             continue
         try:
             y = recognised(model, child)

@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
@@ -56,7 +57,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
     """
     evidences, gone, reasons = [], set(), []
     for rv in model.observed_RVs:
-        if isinstance(rv.owner.op, MarginalProbitRV):
+        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
             evidences.append(_of_marginal(model, rv))
             gone.add(rv.name)
     for rv in model.free_RVs:
@@ -67,6 +68,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             _refuse_mixtures(block)
             evidences.append(_of_block(block))
             gone.update([*block.names, *(y.name for y in block.observed)])
+            gone.update(x.name for x in block.predicted)
         except NotConjugateError as error:
             reasons.append(error.reason)
     if reasons or not evidences:
@@ -97,6 +99,10 @@ def collapse_process(
 
 def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
     parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+    if isinstance(rv.owner.op, MarginalDataRV):
+        sun, rows = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
+        n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
+        return _terms(_sun(sun, n_latent), rows)
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))

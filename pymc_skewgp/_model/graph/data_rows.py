@@ -131,15 +131,18 @@ class KnownData:
             arrays.append(_dense_design(found, chosen.size * self.n_functions))
         return (*arrays, *(slope for pair in slopes.values() for slope in pair))
 
-    def symbols(self) -> list[Any]:
-        """Variables for `arrays`."""
-        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.arrays]
-        inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
-        return inputs
+    def without_graphs(self) -> "KnownData":
+        """The same for what outlives a graph: the names of random parameters alone."""
+        return replace(self, random=dict.fromkeys(self.random))
+
+    def at(self, random: Mapping[str, Any]) -> Likelihood:
+        """The likelihood with numbers as its random parameters."""
+        return _replaced(self.likelihood, {k: np.asarray(x)[()] for k, x in random.items()})
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
-        inputs = self.symbols()
+        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.arrays]
+        inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
         return inputs, self.rows_of(inputs, self.random)
 
     def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
@@ -210,7 +213,7 @@ def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
     as_derivative(likelihood.derivative, X.shape[1])
     if isinstance(likelihood, SiteLikelihood):
         raise ValueError(
-            f"hyperparameters are not learnt under {type(likelihood).__name__} here: compare the "
+            f"functions are not integrated out under {type(likelihood).__name__} here: compare the "
             "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
             "an observed variable of a model, with f from gp.prior, and use pm.sample."
         )
@@ -243,8 +246,8 @@ def _fields(likelihood: Any) -> Any:
     return fields(likelihood)
 
 
-def _replaced(likelihood: Any, values: dict[str, Any]) -> Any:
-    return replace(likelihood, **values)
+def _replaced(likelihood: Any, values: Mapping[str, Any]) -> Any:
+    return replace(likelihood, **values) if values else likelihood
 
 
 def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Likelihood:
@@ -268,7 +271,7 @@ def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Lik
                 )
             steps = 2.0 * np.arange(float(count)) if name == "cutpoints" else np.zeros(count)
             stand_in[name] = stand_in[name] + steps
-    return _replaced(likelihood, stand_in) if stand_in else likelihood
+    return _replaced(likelihood, stand_in)
 
 
 def _beyond(likelihood: Any, random: dict[str, Any], y: Any, name: str) -> float:

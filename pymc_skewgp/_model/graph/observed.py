@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import pymc as pm
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BernoulliRV
 
@@ -51,7 +52,8 @@ def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
     Returns
     -------
     list of Observed
-        Each has one of the `LIKELIHOODS`, and its `predictor` is affine in `rv`.
+        Each has one of the `LIKELIHOODS`, and its `predictor` is affine in `rv`. Predictions are
+        left out.
 
     Raises
     ------
@@ -63,8 +65,12 @@ def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
         raise NotConjugateError(f"{name} is not a free random variable of the model.")
     _refuse_other_functions(model, rv)
     found = []
-    for other in children(model, rv):
-        found.append(_as_observed(model, rv, other))
+    below = children(model, rv)
+    for other in below:
+        if not is_prediction(model, other):
+            found.append(_as_observed(model, rv, other))
+    if not found and below:
+        raise _not_observed(rv, below[0])
     if not found:
         raise NoObservationsError(
             f"{name} has no observations.",
@@ -76,6 +82,8 @@ def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
 def distribution_name(variable: Any) -> str:
     """What PyMC calls the distribution of a random variable."""
     op = variable.owner.op
+    if isinstance(op, PartialObservedRV):
+        return f"{distribution_name(variable.owner.inputs[0])} with masked entries"
     name: str = getattr(op, "_print_name", (type(op).__name__.removesuffix("RV"),))[0]
     return name
 
@@ -102,7 +110,7 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
     if other in model.potentials:
         raise NotConjugateError(f"the potential {other.name} depends on {rv.name}.", otherwise)
     if other in model.free_RVs:
-        raise _not_observed(model, rv, other)
+        raise _not_observed(rv, other)
     found = recognised(model, other)
     if found is not None:
         if outside_predictor(found.rows, rv):
@@ -118,28 +126,32 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
                 otherwise,
             )
         return found
+    remedy = f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}"
+    if isinstance(other.owner.op, PartialObservedRV):
+        remedy = "Leave them out: the mean and the covariance of those seen."
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
     known = ", ".join(x.variables for x in LIKELIHOODS)
     raise NotConjugateError(
         f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
         f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
-        f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}",
+        remedy,
     )
 
 
-def _not_observed(model: pm.Model, rv: Any, other: Any) -> NotConjugateError:
-    whole, _, ending = other.name.rpartition("_")
-    if ending == "unobserved" and f"{whole}_observed" in model.named_vars:
-        return NotConjugateError(
-            f"{whole}, which depends on {rv.name}, has masked values, sampled as {other.name}.",
-            f"Leave them out, as in BernoulliProbit({whole!r}, {rv.name}[seen], "
-            "observed=y[seen]); pm.sample_posterior_predictive predicts them afterwards.",
-        )
+def _not_observed(rv: Any, other: Any) -> NotConjugateError:
     return NotConjugateError(
         f"{other.name}, which depends on {rv.name}, is not observed.",
         "Where it is a prediction, add it to the model after pm.sample, for "
         f"pm.sample_posterior_predictive. Otherwise: {_REPARAMETERIZE.format(rv.name)}",
     )
+
+
+def is_prediction(model: pm.Model, rv: Any) -> bool:
+    """Whether a variable is free and nothing depends on it: masked data, or a prediction.
+
+    It says nothing of what it depends on, and is drawn from its distribution given that.
+    """
+    return rv in model.free_RVs and not children(model, rv)
 
 
 def children(model: pm.Model, rv: Any) -> list[Any]:

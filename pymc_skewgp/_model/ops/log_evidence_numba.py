@@ -13,7 +13,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 2
+_CACHE_VERSION = 3
 
 
 @register_funcify_default_op_cache_key(LogEvidence)
@@ -22,11 +22,9 @@ def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
     result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
 
     @numba_njit
-    def evidence(lower, upper, value, noise, mu, scale, cross_cov, truncation, latent_cov):  # type: ignore[no-untyped-def]
+    def evidence(*inputs):  # type: ignore[no-untyped-def]
         with numba.objmode(result=result_type):
-            rows = (lower, upper, value, noise)
-            sun = (mu, scale, cross_cov, truncation, latent_cov)
-            result = log_evidence(method, n_draws, *rows, *sun)
+            result = log_evidence(method, n_draws, *inputs)
         return result
 
     return evidence, _CACHE_VERSION

@@ -28,8 +28,9 @@ def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
 
 
 # Fused loops and powers would run element by element here. The last position: rewrites make clips.
+# One after the other: two in one have a cache of their own, which cannot be pickled.
 PLAIN = (
     Mode(linker="py", optimizer="fast_run")
     .excluding("fusion", "inplace", "local_pow_to_nested_squaring")
-    .register((dfs_rewriter(_clip_as_bounds, as_array_functions), 99))
+    .register((dfs_rewriter(_clip_as_bounds), 99), (dfs_rewriter(as_array_functions), 99))
 )

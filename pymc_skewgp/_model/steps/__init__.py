@@ -4,6 +4,7 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 
-# The list object itself is what ``pm.sample`` reads.
+# The list object itself is what ``pm.sample`` reads. Of steps that are equally good for a variable,
+# as PyMC's own for labels and categories are for masked ones, it takes the first.
 if ConjugateStep not in STEP_METHODS:
-    STEP_METHODS.append(ConjugateStep)
+    STEP_METHODS.insert(0, ConjugateStep)

@@ -37,7 +37,7 @@ def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
 def _claimed(model: pm.Model, block: Block) -> list[Any]:
     claimed = [model.values_to_rvs[value] for value in block_graph(model, block).moved]
     below = {x: {y.name for y in children(model, x)} for x in claimed}
-    own = {x.name for x in [*block.members, *block.observed]}
+    own = {x.name for x in [*block.members, *block.observed, *block.predicted]}
     while True:
         inside = {*own, *(x.name for x in claimed)}
         left = [x for x in claimed if below[x] <= inside]

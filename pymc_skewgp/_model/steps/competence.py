@@ -14,7 +14,11 @@ import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
 from pymc_skewgp._model.graph.blocks import Block, find_blocks
 from pymc_skewgp._model.graph.members import is_function
-from pymc_skewgp._model.graph.observed import NoObservationsError, find_observed
+from pymc_skewgp._model.graph.observed import (
+    NoObservationsError,
+    find_observed,
+    is_prediction,
+)
 from pymc_skewgp._model.steps.claims import is_claimed
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
@@ -46,8 +50,8 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     """Whether `ConjugateStep` samples a free random variable of the model that asks.
 
     So it does with SkewGP variables, and, unless the user chose steps for these, with the Gaussian
-    variables of their blocks and with hyperparameters that nothing else depends on. Options for
-    NUTS leave it the hyperparameters.
+    variables of their blocks, with what these predict, such as masked data, and with
+    hyperparameters that nothing else depends on. Options for NUTS leave it the hyperparameters.
 
     Warns
     -----
@@ -57,8 +61,10 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     asked = who_asks(rv)
     if asked is None:
         return False
-    if not is_function(rv):
-        return any(_goes_with(rv, block, asked) for block in find_blocks(asked.model))
+    if not is_function(rv) or is_prediction(asked.model, rv):
+        goes = any(_goes_with(rv, block, asked) for block in find_blocks(asked.model))
+        if goes or not is_function(rv):
+            return goes
     try:
         find_observed(asked.model, rv)
     except NotConjugateError as error:
@@ -72,6 +78,8 @@ def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
     functions = [x for x in block.members if is_function(x)]
     if any(asked.model.rvs_to_values[x] in asked.assigned for x in functions):
         return False
+    if rv in block.predicted:
+        return True
     # Options for NUTS without a variable for NUTS would be an error.
     nuts = "nuts" in asked.options
     if rv in block.members:
@@ -82,8 +90,8 @@ def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
 
 def _are_others(model: pm.Model) -> bool:
     """Whether a model has variables that are in no block."""
-    members = [x for block in find_blocks(model) for x in block.members]
-    return any(rv not in members for rv in model.free_RVs)
+    taken = [x for block in find_blocks(model) for x in [*block.members, *block.predicted]]
+    return any(rv not in taken for rv in model.free_RVs)
 
 
 def _say_why(name: str, error: NotConjugateError, asked: Asked, has_grad: bool) -> None:

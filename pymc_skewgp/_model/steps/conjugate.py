@@ -50,7 +50,10 @@ class ConjugateStep(SUNStep):
     * up to eight hyperparameters of kernels, noise, cut-points and the like on which nothing else
       depends. If there are more, if other variables depend on them, or if ``pm.sample`` is given
       options for NUTS (``target_accept``, ``nuts``), NUTS samples them given f, and the step moves
-      them all the same.
+      them all the same;
+    * free variables that depend on f and that nothing depends on: missing data (masked, or NaN),
+      which PyMC makes variables of, and predictions. They say nothing of f, and are drawn from
+      their distributions at the end of each step.
 
     Hyperparameters move with f integrated out, because f all but determines those of a smooth
     kernel: by slice sampling of :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
@@ -65,7 +68,7 @@ class ConjugateStep(SUNStep):
     Parameters of the noise and rates of lapses move given f as well, by slices, with the
     indicators integrated out.
 
-    Where f has other children (another likelihood, a potential, masked labels), a line of PyMC's
+    Where f has other children (another likelihood, a potential), a line of PyMC's
     log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
     model, that NUTS is to sample f as it stands. Samplers that are called without ``pm.sample``
     (``nutpie.compile_pymc_model``, say) ask no step methods: they give no such word.

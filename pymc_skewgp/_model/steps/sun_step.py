@@ -23,6 +23,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
 from pymc_skewgp._model.graph.blocks import find_blocks, part_of
 from pymc_skewgp._model.graph.observed import distribution_name, find_observed
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
+from pymc_skewgp._model.steps.predictions import Predictions
 
 
 class SUNStep(BlockedStep):
@@ -66,6 +67,11 @@ class SUNStep(BlockedStep):
         self.rng = get_random_generator(rng)
         graphs = _chosen_blocks(model, self.vars, collapse=kernel.collapse)
         self._blocks = [BlockMove(model, graph, kernel, compile_kwargs) for graph in graphs]
+        predicted = [rv for graph in graphs for rv in graph.predicted]
+        self._predictions = Predictions(model, list(dict.fromkeys(predicted)))
+        # Blocks move with these integrated out: a step that left them as they were would be wrong.
+        own = [model.rvs_to_values[rv] for rv in self._predictions.rvs]
+        self.vars += [value for value in own if value not in self.vars]
         start = model.initial_point() if initial_point is None else initial_point
         for block in self._blocks:
             block.prepare(start)
@@ -121,6 +127,7 @@ class SUNStep(BlockedStep):
                 ) from error
             infos.append(info)
             self._warn_if_inexact(block.name, info)
+        point = self._predictions.draw(point, self.rng)
         if self._left is not None:
             self._left -= 1
         return point, [self._stats(point, infos)]
@@ -169,6 +176,7 @@ def _chosen_blocks(model: pm.Model, values: list[Any], *, collapse: bool) -> lis
             found.append(block_graph(model, part_of(model, block, rvs)))
     names = {name for graph in found for name in graph.names}
     known = {value for graph in found for value in graph.moved}
+    known |= {model.rvs_to_values[x] for graph in found for x in graph.predicted}
     for rv, value in zip(rvs, values, strict=True):
         if rv.name not in names and value not in known:
             _refuse(model, rv)

@@ -180,6 +180,7 @@ class TestOutput:
             "log_likelihood",
             "observed_data",
             "constant_data",
+            "posterior_predictive",
             "predictions",
             "predictions_constant_data",
         }
@@ -286,7 +287,7 @@ class TestPlainErrors:
             process().sample_latent(trace(**SHORT) if idata is None else idata, **options)
 
     def test_without_data(self):
-        self.refuse(ValueError, "needs a latent function or labels: call prior", X=None, y=None)
+        self.refuse(ValueError, "needs a latent function or data: call prior", X=None, y=None)
 
     @pytest.mark.parametrize("name", ["X", "y"])
     def test_half_of_the_data(self, name):
@@ -299,9 +300,7 @@ class TestPlainErrors:
 
     @pytest.mark.parametrize("name", ["ls", "eta"])
     def test_name_of_a_hyperparameter(self, name):
-        self.refuse(
-            ValueError, f"has draws of .{name}., and the labels y ask for others", name=name
-        )
+        self.refuse(ValueError, f"has draws of .{name}., and the data y ask for others", name=name)
 
     @pytest.mark.parametrize("name", ["p", "y", "X", "obs_id"])
     def test_name_of_the_output(self, name):
@@ -318,7 +317,7 @@ class TestPlainErrors:
 
     def test_dimension_of_another_length(self):
         idata = trace(dims={"w": ["obs_id"]}, **SHORT, w=np.zeros((2, 3, 5)))
-        self.refuse(ValueError, "dimension 'obs_id' of length 5, but there are 8 labels", idata)
+        self.refuse(ValueError, "dimension 'obs_id' of length 5, but there are 8 rows of X", idata)
 
     @pytest.mark.parametrize(
         ("changes", "message"),

@@ -29,7 +29,8 @@ def unobserved(f):
 def imputed(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImputationWarning)
-        BernoulliProbit("y", f, observed=np.ma.masked_array(Y[:6], np.arange(6) == 2))
+        data = np.ma.masked_array(Y[:6].astype(float), np.arange(6) == 2)
+        pm.MvNormal("y", f, cov=np.eye(6), observed=data)
 
 
 def two_children(f):
@@ -39,7 +40,7 @@ def two_children(f):
 
 def hidden_child(f):
     BernoulliProbit("y", f, observed=Y[:6])
-    pm.Normal("z", f[0] + 1.0)
+    pm.Poisson("w", pt.exp(pm.Normal("z", f[0] + 1.0)), observed=3)
 
 
 def potential(f):
@@ -62,6 +63,11 @@ REFUSED = {
         "y, which depends on f, is Bernoulli without the probit link",
         OTHERWISE,
     ),
+    "squared": (
+        lambda f: pm.Bernoulli("y", p=(0.5 * pt.erfc(f)) ** 2, observed=Y[:6]),
+        "without the probit link",
+        OTHERWISE,
+    ),
     "Poisson": (
         lambda f: pm.Poisson("y", pt.exp(f), observed=Y[:6]),
         f"y, which depends on f, is Poisson; {KNOWN}",
@@ -76,8 +82,8 @@ REFUSED = {
     "hidden child": (hidden_child, "z, which depends on f, is not observed.", OTHERWISE),
     "missing values": (
         imputed,
-        "y, which depends on f, has masked values, sampled as y_unobserved.",
-        "Leave them out, as in BernoulliProbit('y', f[seen], observed=y[seen])",
+        "y_observed, which depends on f, is MultivariateNormal with masked entries",
+        "Leave them out: the mean and the covariance of those seen.",
     ),
     "potential": (potential, "the potential barrier depends on f.", OTHERWISE),
     "square": (
@@ -252,7 +258,7 @@ def with_b(sigma=1.0, eta=lambda f, b: f + b, more=lambda f, b: None):
         with_b(eta=lambda f, b: f + b**2),
         with_b(more=lambda f, b: pm.Potential("p", -(b**4))),
         with_b(more=lambda f, b: pm.Poisson("n", pt.exp(b), observed=3)),
-        with_b(more=lambda f, b: pm.Normal("below", 0.0, pt.exp(b))),
+        with_b(more=lambda f, b: pm.Normal("below", 0.0, pt.exp(b), observed=1.0)),
         with_b(eta=lambda f, b: f),
     ],
     ids=["product", "square", "potential", "Poisson", "scale", "apart"],

@@ -240,6 +240,31 @@ IMPOSSIBLE = {
         [1.0, 1.0, 0.0, 2.0, 2.0, 1.0],
         "y must be positive, got 0",
     ),
+    "negative trials": (
+        lambda f, y: pm.Binomial("y", n=-3, p=pm.math.invprobit(f), observed=y),
+        [0, 0, 0, 0, 0, 0],
+        "y must be numbers of successes from 0 to n",
+    ),
+    "limits in the wrong order": (
+        lambda f, y: pm.Censored("y", pm.Normal.dist(f, 1.0), 1.0, 1.0, observed=y),
+        [1.0] * N,
+        "lower of y must be below upper",
+    ),
+    "cut-points in the wrong order": (
+        lambda f, y: pm.OrderedProbit("y", f, [0.5, -0.5], observed=y),
+        [0, 1, 2, 2, 0, 1],
+        "the cut-points of y must increase",
+    ),
+    "threshold": (
+        lambda f, y: PreferenceProbit("y", f, PAIRS, threshold=-0.1, observed=y),
+        [1, -1],
+        "the threshold of y must not be negative",
+    ),
+    "covariance": (
+        lambda f, y: pm.MvNormal("y", f, cov=np.eye(N) - 0.5, observed=y),
+        [1.0] * N,
+        "the covariance of y must be positive definite",
+    ),
     "infinite": (
         lambda f, y: pm.Normal("y", f, 1.0, observed=y),
         [0.0, 1.0, INF, 0.0, 2.0, 0.0],
@@ -253,6 +278,41 @@ def test_impossible_data(name):
     build, data, message = IMPOSSIBLE[name]
     with pytest.raises(ValueError, match=message):
         rows(lambda f: build(f, np.array(data)))
+
+
+NOISE = {
+    "normal": lambda f, sd: pm.Normal("y", f, sd, observed=VALUES),
+    "lognormal": lambda f, sd: pm.LogNormal("y", f, sd, observed=np.exp(VALUES)),
+    "censored": lambda f, sd: pm.Censored(
+        "y", pm.Normal.dist(f, sd), -0.5, None, observed=np.maximum(VALUES, -0.5)
+    ),
+    "interval": lambda f, sd: IntervalNormal("y", f, sd, -1.0, 1.0, observed=VALUES),
+    "ordered": lambda f, sd: pm.OrderedProbit("y", f, [-0.5, 0.5], sigma=sd, observed=LEVELS),
+    "Student-t": lambda f, sd: pm.StudentT("y", nu=3.0, mu=f, sigma=sd, observed=VALUES),
+    "Laplace": lambda f, sd: pm.Laplace("y", f, sd, observed=VALUES),
+    "duels": lambda f, sd: PreferenceProbit("y", f, PAIRS, sd, observed=[1, -1]),
+    "choices": lambda f, sd: ChoiceProbit("y", f[PAIRS], sd, observed=[1, 0]),
+}
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_that_is_not_positive(name):
+    """Refused where it is data; no place for a chain to be where it is random."""
+    for sd in (0.0, -1.0):
+        with pytest.raises(ValueError, match="the noise of y must be positive"):
+            rows(lambda f, sd=sd: NOISE[name](f, sd))
+    found = rows(lambda f: NOISE[name](f, pm.Normal("sd", initval=-1.0)))
+    assert np.isnan(found.variances).all()
+
+
+def test_a_threshold_below_zero_is_no_place_for_a_chain():
+    """Nor an error there: the data may have ties at others."""
+    found = rows(
+        lambda f: PreferenceProbit(
+            "y", f, PAIRS, 1.0, pm.Normal("d", initval=-1.0), observed=[1, 0]
+        )
+    )
+    assert np.isnan(found.lower).all()
 
 
 def test_what_must_be_known():

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("in_python")
 def masked(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImputationWarning)
-        BernoulliProbit("y", f, observed=np.ma.masked_array(Y[:6], np.arange(6) == 2))
+        pm.Poisson("y", pm.math.exp(f), observed=np.ma.masked_array(Y[:6], np.arange(6) == 2))
 
 
 def with_potential(f):
@@ -35,7 +35,7 @@ OTHERS = {
         lambda f: pm.Bernoulli("y", p=pm.math.sigmoid(f), observed=Y[:6]),
         "y.* is Bernoulli without the probit link",
     ),
-    "masked": (masked, "y.* has masked values, sampled as y_unobserved. Leave them out"),
+    "masked": (masked, "y_observed.* is Poisson"),
     "potential": (with_potential, "the potential barrier depends on f. Make f with"),
     "Poisson": (lambda f: pm.Poisson("y", pm.math.exp(f), observed=Y[:6]), "y.* is Poisson"),
 }

@@ -47,6 +47,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         pt.le(successes, trials),
     )
     # One index for each trial: which unit it is of, and its number there.
+    trials = pt.maximum(trials, 0)  # fewer are refused above; graphs are made all the same
     unit = pt.repeat(pt.arange(trials.shape[0]), trials)
     number = pt.arange(unit.shape[0]) - (pt.cumsum(trials) - trials)[unit]
     is_success = pt.lt(number, successes[unit])

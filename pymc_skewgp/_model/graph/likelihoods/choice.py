@@ -13,7 +13,7 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     data_shape,
     refuse_other_than_counts,
     required,
-    spread,
+    variances,
 )
 
 
@@ -38,7 +38,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     choice, other = pt.arange(chosen.shape[0])[:, None], pt.arange(k - 1)[None, :]
     other = other + pt.ge(other, chosen)
     predictor = eta[choice, chosen] - eta[choice, other]
-    variance = pt.sqr(spread(sigma, shape))
+    variance = variances(rv, sigma, shape)
     noise = block_diagonal(variance[:, None, None] * (pt.eye(k - 1, dtype="float64") + 1.0))
     zero = pt.zeros(noise.shape[0], dtype="float64")
     rows = pt.stack([chosen.shape[0], k - 1])

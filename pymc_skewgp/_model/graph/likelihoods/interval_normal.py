@@ -11,6 +11,7 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     data_shape,
     refuse_nan,
     spread,
+    variances,
 )
 
 
@@ -22,7 +23,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     shape = data_shape(values)
     y, low, high = (spread(x, shape) for x in (values, lower, upper))
     value = pt.switch(within(y, low, high), pt.constant(float("nan"), dtype="float64"), y)
-    return RowGraphs(mu, shape, low, high, pt.sqr(spread(sigma, shape)), value)
+    return RowGraphs(mu, shape, low, high, variances(rv, sigma, shape), value)
 
 
 INTERVAL_NORMAL = Likelihood("interval normal", "IntervalNormal", _rows, refuse_nan)

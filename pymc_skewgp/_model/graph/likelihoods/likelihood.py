@@ -125,6 +125,24 @@ def required(x: Any, message: str, *conditions: Any) -> Any:
     return CheckAndRaise(ValueError, message)(x, together)
 
 
+def required_of(name: str, x: Any, what: str, *conditions: Any) -> Any:
+    """`x`, a parameter of the variable `name`, where `conditions` hold.
+
+    Elsewhere an error says `what` it must be, where `x` is data; NaN, which is nowhere, for values
+    of random variables.
+    """
+    if not is_random(x):
+        return required(x, f"{what.format(name)}.", *conditions)
+    holds = pt.all(pt.stack([pt.all(c) for c in conditions]))
+    return pt.switch(holds, x, pt.constant(float("nan"), dtype="float64"))
+
+
+def variances(rv: Any, sigma: Any, shape: Any) -> Any:
+    """Of noise of standard deviation `sigma`, which must be positive, for each of the data."""
+    sd = spread(sigma, shape)
+    return pt.sqr(required_of(rv.name, sd, "the noise of {} must be positive", pt.gt(sd, 0.0)))
+
+
 def is_random(*graphs: Any) -> bool:
     """Whether anything random is in the graphs: a variable of the model, or one without a name."""
     return any(isinstance(getattr(v.owner, "op", None), RNGConsumerOp) for v in ancestors(graphs))

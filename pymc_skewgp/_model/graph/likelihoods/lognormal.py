@@ -12,7 +12,7 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     data_shape,
     point_rows,
     refuse_non_finite,
-    spread,
+    variances,
 )
 
 
@@ -22,7 +22,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         return None
     mu, sigma = rv.owner.op.dist_params(rv.owner)
     shape, logs = data_shape(values), pt.log(pt.cast(values, "float64"))
-    rows = point_rows(mu, shape, pt.sqr(spread(sigma, shape)), logs)
+    rows = point_rows(mu, shape, variances(rv, sigma, shape), logs)
     return rows._replace(log_constant=-pt.sum(logs))
 
 

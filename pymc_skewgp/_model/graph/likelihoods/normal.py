@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytensor.tensor as pt
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_skewgp._model.graph.likelihoods.likelihood import (
@@ -11,7 +10,7 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     data_shape,
     point_rows,
     refuse_non_finite,
-    spread,
+    variances,
 )
 
 
@@ -21,7 +20,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         return None
     mu, sigma = rv.owner.op.dist_params(rv.owner)
     shape = data_shape(values)
-    return point_rows(mu, shape, pt.sqr(spread(sigma, shape)), values)
+    return point_rows(mu, shape, variances(rv, sigma, shape), values)
 
 
 NORMAL = Likelihood("normal", "pm.Normal", _rows, refuse_non_finite)

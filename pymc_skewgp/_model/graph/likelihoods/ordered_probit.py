@@ -10,14 +10,16 @@ from pytensor.graph.basic import equal_computations
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import CategoricalRV
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_skewgp._model.graph.likelihoods.likelihood import (
     Likelihood,
     RowGraphs,
     data_shape,
+    is_random,
     refuse_other_than_counts,
     required,
-    spread,
+    variances,
 )
 from pymc_skewgp._model.graph.likelihoods.probit_link import (
     first_above,
@@ -40,7 +42,7 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     if not isinstance(rv.owner.op, CategoricalRV):
         return None
     (p,) = rv.owner.op.dist_params(rv.owner)
-    found = _arguments(_without_leading(p))
+    found = _chosen_arguments(_without_leading(p))
     if found is None:
         return None
     eta, cutpoints, sigma = found
@@ -52,8 +54,11 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         pt.ge(category, 0),
         pt.le(category, cutpoints.shape[-1]),
     )
+    rising = pt.lt(cutpoints[..., :-1], cutpoints[..., 1:])
+    if not is_random(cutpoints):  # of others intervals without inside have probability 0
+        cutpoints = required(cutpoints, f"the cut-points of {rv.name} must increase.", rising)
     lower, upper = _limits(cutpoints, category, shape)
-    return RowGraphs(eta, shape, lower, upper, pt.sqr(spread(sigma, shape)))
+    return RowGraphs(eta, shape, lower, upper, variances(rv, sigma, shape))
 
 
 def _without_leading(p: Any) -> Any:
@@ -79,6 +84,26 @@ def _limits(cutpoints: Any, category: Any, shape: Any) -> tuple[Any, Any]:
 def _with_ends(cuts: Any) -> Any:
     end = pt.full_like(cuts[..., :1], np.inf)
     return pt.concatenate([-end, cuts, end], axis=-1)
+
+
+def _chosen_arguments(p: Any) -> _Arguments | None:
+    """Arguments of all probabilities, or of chosen ones where some are masked."""
+    if not (p.owner and isinstance(p.owner.op, AdvancedSubtensor)):
+        return _arguments(p)
+    whole, *index = p.owner.inputs
+    found = _arguments(uncopied(whole))
+    if found is None or len(index) != 1 or index[0].type.dtype != "bool":
+        return None
+    (mask,) = index
+    if mask.type.ndim != whole.type.ndim - 1:
+        return None
+    shape = list(mask.shape)
+    cutpoints = found.cutpoints
+    if cutpoints.type.ndim > 1:
+        cutpoints = pt.broadcast_to(cutpoints, [*shape, cutpoints.shape[-1]])[mask]
+    eta = pt.broadcast_to(found.eta, shape)[mask]
+    sigma = found.sigma if found.sigma.type.ndim == 0 else pt.broadcast_to(found.sigma, shape)[mask]
+    return _Arguments(eta, cutpoints, sigma)
 
 
 def _arguments(p: Any) -> _Arguments | None:

@@ -11,8 +11,11 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     Likelihood,
     RowGraphs,
     data_shape,
+    is_random,
     required,
+    required_of,
     spread,
+    variances,
 )
 
 
@@ -23,17 +26,19 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
     difference, noise, threshold = rv.owner.op.dist_params(rv.owner)
     shape = data_shape(values)
     d, y = spread(threshold, shape), values.ravel()
-    y = required(
-        y,
-        f"the observations of {rv.name} hold 0, a tie, which needs threshold > 0: -1 says that "
-        "the second item of a pair won.",
-        pt.or_(pt.neq(y, 0), pt.gt(d, 0.0)),
-    )
+    d = required_of(rv.name, d, "the threshold of {} must not be negative", pt.ge(d, 0.0))
+    if not is_random(d):
+        y = required(
+            y,
+            f"the observations of {rv.name} hold 0, a tie, which needs threshold > 0: -1 says that "
+            "the second item of a pair won.",
+            pt.or_(pt.neq(y, 0), pt.gt(d, 0.0)),
+        )
     end = pt.full_like(d, np.inf)
     first, second = pt.gt(y, 0), pt.lt(y, 0)
     lower = pt.switch(first, d, pt.switch(second, -end, -d))
     upper = pt.switch(first, end, pt.switch(second, -d, d))
-    return RowGraphs(difference, shape, lower, upper, pt.sqr(spread(noise, shape)))
+    return RowGraphs(difference, shape, lower, upper, variances(rv, noise, shape))
 
 
 def _check(name: str, values: NDArray[Any]) -> None:

@@ -13,7 +13,9 @@ from pymc_skewgp._model.graph.likelihoods.likelihood import (
     data_shape,
     point_rows,
     refuse_non_finite,
+    required_of,
     spread,
+    variances,
 )
 
 
@@ -23,8 +25,10 @@ def _rows(rv: Any, values: Any) -> RowGraphs | None:
         return None
     nu, mu, sigma = rv.owner.op.dist_params(rv.owner)
     shape = data_shape(values)
-    rows = point_rows(mu, shape, pt.sqr(spread(sigma, shape)), values)
-    return rows._replace(mixture=MixtureGraphs(StudentTNoise, (spread(nu, shape),)))
+    rows = point_rows(mu, shape, variances(rv, sigma, shape), values)
+    nu = spread(nu, shape)
+    nu = required_of(rv.name, nu, "the degrees of freedom of {} must be positive", pt.gt(nu, 0.0))
+    return rows._replace(mixture=MixtureGraphs(StudentTNoise, (nu,)))
 
 
 STUDENT_T = Likelihood("Student-t", "pm.StudentT", _rows, refuse_non_finite)

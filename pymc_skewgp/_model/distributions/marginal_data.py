@@ -1,0 +1,258 @@
+"""Data under any likelihood of rows, with the latent functions integrated out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.logprob.abstract import _logprob
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
+from pymc_skewgp._model.distributions.joint_draws import JointDrawsRV
+from pymc_skewgp._model.distributions.parameters import known_value
+from pymc_skewgp._model.distributions.sun_parameters import as_sun_parameters
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
+from pymc_skewgp._model.graph.data_rows import KnownData, RowsOfData
+from pymc_skewgp._model.graph.joined_rows import NoisyRows, rows_of_parts
+from pymc_skewgp._model.ops.log_evidence import LogEvidence, pt_log_evidence
+from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._validation import FloatArray
+
+_N_SUN = len(SunParameters._fields)
+
+
+class Kinds(NamedTuple):
+    """Data of one kind or of several, without the graphs of what is random in their likelihoods.
+
+    One kind's value is its y; that of several is a vector of all their numbers, one kind after the
+    other.
+    """
+
+    parts: tuple[KnownData, ...]
+
+    @property
+    def value(self) -> NDArray[Any]:
+        """The data."""
+        if len(self.parts) == 1:
+            return self.parts[0].y
+        return np.concatenate([np.ravel(part.y).astype(np.float64) for part in self.parts])
+
+    @property
+    def observed(self) -> Any:
+        """`value` as PyMC may have it, which would take NaN in an array for missing data."""
+        value = self.value
+        return pt.constant(value) if np.isnan(value).any() else value
+
+    @property
+    def parameters(self) -> list[tuple[int, str]]:
+        """What is random: of which kind, and its name."""
+        return [(i, name) for i, part in enumerate(self.parts) for name in part.random]
+
+    def with_value(self, value: NDArray[Any]) -> "Kinds":
+        """The same for other data of the same shapes."""
+        if np.array_equal(value, self.value, equal_nan=True):
+            return self  # with arrays that are there already
+        ends = np.cumsum([0, *(part.y.size for part in self.parts)])
+        flat = np.ravel(value)
+        parts = []
+        for part, (start, end) in zip(self.parts, pairwise(ends), strict=True):
+            y = flat[start:end].reshape(part.y.shape).astype(part.y.dtype)
+            checked = part.likelihood.as_data(y, part.X.shape[0])
+            parts.append(replace(part, y=checked))
+        return Kinds(tuple(parts))
+
+    def rows(self, random: Sequence[Any]) -> list[RowsOfData]:
+        """Graphs of the rows; `random` are the random parameters, in the order of `parameters`."""
+        named = self._by_part(random)
+        return [
+            part.rows_of([pt.constant(x) for x in part.arrays], values)
+            for part, values in zip(self.parts, named, strict=True)
+        ]
+
+    def replicated(
+        self, f: FloatArray, random: Sequence[Any], rng: np.random.Generator
+    ) -> NDArray[Any]:
+        """New data given f, shape (draws, p), with one set of parameters."""
+        drawn, start = [], 0
+        for part, values in zip(self.parts, self._by_part(random), strict=True):
+            n, k = part.X.shape[0], part.n_functions
+            own = f[:, start : start + n * k]
+            start += n * k
+            own = own if k == 1 else own.reshape(-1, n, k)
+            known = part.at(values)
+            y = np.asarray(known.replicate(part.y, own, known.log_likelihood(part.y, own), rng))
+            if y.ndim == part.y.ndim:  # values that are seen, of data that are two bounds each
+                y = np.stack([y, y], axis=-1)
+            drawn.append(y)
+        if len(drawn) == 1:
+            return np.asarray(drawn[0])
+        return np.concatenate([y.reshape(len(f), -1) for y in drawn], axis=1)
+
+    def _by_part(self, values: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        named: list[dict[str, Any]] = [{} for _ in self.parts]
+        for (i, name), value in zip(self.parameters, values, strict=True):
+            named[i][name] = value
+        return named
+
+
+class MarginalDataRV(JointDrawsRV):
+    """Data given rows of a unified skew-normal vector.
+
+    Parameters
+    ----------
+    kinds : Kinds
+    method : {"twisted", "ep"}
+    n_draws : int
+        How the log density is computed; see `pt_mvn_logcdf`.
+    """
+
+    name = "marginal_data"
+    __props__ = ("name", "signature", "dtype", "inplace", "kinds", "method", "n_draws")
+    _print_name = ("MarginalData", "\\operatorname{MarginalData}")
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        method: LogProbMethod = "twisted",
+        n_draws: int = 256,
+        **kwargs: Any,
+    ) -> None:
+        self.kinds, self.method, self.n_draws = kinds, method, n_draws
+        super().__init__(**kwargs)
+
+    def rng_fn(
+        self,
+        rng: np.random.Generator,
+        mu: FloatArray,
+        scale: FloatArray,
+        cross_cov: FloatArray,
+        truncation: FloatArray,
+        latent_cov: FloatArray,
+        *rest: Any,
+    ) -> Any:
+        """Draw f, then data given f; the random parameters and the size come last."""
+        *random, size = rest
+        if mu.ndim > 1:
+            raise NotImplementedError(
+                "data with their function integrated out are drawn for one set of parameters at a "
+                "time, and these have batch dimensions."
+            )
+        shape = () if size is None else tuple(int(n) for n in size)
+        f = UnifiedSkewNormalRV.rng_fn(
+            rng, mu, scale, cross_cov, truncation, latent_cov, (prod(shape),)
+        )
+        y = self.kinds.replicated(f, random, rng)
+        return y.reshape(*shape, *y.shape[1:]).astype(self.dtype)
+
+
+def _make(
+    *parameters: Any,
+    kinds: Kinds,
+    method: LogProbMethod = "twisted",
+    n_draws: int = 256,
+    rng: Any = None,
+    **kwargs: Any,
+) -> TensorVariable:
+    rng = pt.random.shared_rng(seed=None) if rng is None else rng
+    value = kinds.value
+    inputs = ["(p)", "(p,p)", "(p,s)", "(s)", "(s,s)"]
+    for i, x in enumerate(parameters[_N_SUN:]):
+        inputs.append("(" + ",".join(f"k{i}{j}" for j in range(x.type.ndim)) + ")")
+    output = "(" + ",".join(str(n) for n in value.shape) + ")"
+    op = MarginalDataRV(
+        kinds,
+        method,
+        n_draws,
+        signature=f"{','.join(inputs)}->{output}",
+        dtype=value.dtype.name,
+    )
+    return op(*parameters, rng=rng, return_next_rng=True, **kwargs)[1]
+
+
+class MarginalData(pm.Distribution):
+    """Data under likelihoods of rows, with the unified skew-normal function integrated out.
+
+    Parameters
+    ----------
+    sun : SunParameters
+        Graphs, of the values of the functions that the data are about, one kind after the other.
+    parts : sequence of KnownData
+        The data, and what is random in their likelihoods.
+    method : {"twisted", "ep"}, default "twisted"
+    n_draws : int, default 256
+        As for `pt_mvn_logcdf`.
+    """
+
+    rv_type = MarginalDataRV
+    rv_op = _make
+
+    @classmethod
+    def dist(
+        cls,
+        sun: SunParameters,
+        *,
+        parts: Sequence[KnownData],
+        method: LogProbMethod = "twisted",
+        n_draws: int = 256,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        """Unnamed variable; see the class."""
+        mu, scale, cross_cov, truncation, latent_cov = sun
+        sun = as_sun_parameters(mu, scale, None, truncation, latent_cov, cross_cov)
+        LogEvidence(method, n_draws)  # refuses what it does not know, before any sampling
+        random = [pt.cast(x, "float64") for part in parts for x in part.random.values()]
+        kinds = Kinds(tuple(part.without_graphs() for part in parts))
+        options = {"kinds": kinds, "method": method, "n_draws": n_draws}
+        return super().dist([*sun, *random], **options, **kwargs)
+
+    def support_point(rv: Any, size: Any, *parameters: Any) -> Any:
+        """The data themselves."""
+        value = pt.constant(rv.owner.op.kinds.value)
+        return (
+            value
+            if size is None or not rv.type.ndim > value.type.ndim
+            else pt.full((*size, *value.shape), value)
+        )
+
+
+def rows_given(
+    op: MarginalDataRV, value: Any, parameters: Sequence[Any]
+) -> tuple[SunParameters, NoisyRows]:
+    """The predictors of the rows of a `MarginalData` variable, and its rows, as graphs.
+
+    Raises
+    ------
+    NotImplementedError
+        Data that are not constants.
+    """
+    known = known_value(value)
+    if known is None:
+        raise NotImplementedError(
+            "data with their function integrated out must be arrays, and not a variable: which of "
+            "their rows are points, and which are intervals, is read from them."
+        )
+    sun, random = SunParameters(*parameters[:_N_SUN]), parameters[_N_SUN:]
+    return rows_of_parts(sun, op.kinds.with_value(known).rows(random))
+
+
+@_logprob.register(MarginalDataRV)
+def _marginal_data_logp(op: MarginalDataRV, values: Any, *inputs: Any, **kwargs: Any) -> Any:
+    [value] = values
+    _, _, *parameters = inputs
+    sun, rows = rows_given(op, value, parameters)
+    log_p = pt_log_evidence(
+        rows.lower,
+        rows.upper,
+        sun,
+        value=rows.value,
+        noise=rows.S,
+        method=op.method,
+        n_draws=op.n_draws,
+    )
+    return log_p + rows.log_constant

@@ -1,0 +1,127 @@
+"""The observed variable of a SkewGP whose latent functions are integrated out."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_skewgp._model.distributions.marginal_data import Kinds, MarginalData
+from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
+from pymc_skewgp._model.gp.process import (
+    as_input_graph,
+    as_label_graph,
+    process_of_values,
+    shape_now,
+)
+from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph
+from pymc_skewgp._model.gp.variables import skew_normal
+from pymc_skewgp._model.graph.data_rows import KnownData, known_data
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._posterior.data_sets import kinds_of
+
+
+class DataOfModel(NamedTuple):
+    """Data that functions are integrated out under, by name of the kind.
+
+    Attributes
+    ----------
+    kinds : dict
+        (X, y, likelihood) by name, empty where there is only one: checked, but for what is a graph.
+    coregion : array_like or variable, or None
+    """
+
+    kinds: Mapping[str, tuple[Any, Any, Any]]
+    coregion: Any
+
+    @property
+    def labels(self) -> tuple[Any, Any] | None:
+        """Inputs and labels, where there is nothing but labels of one function."""
+        if list(self.kinds) != [""] or self.coregion is not None:
+            return None
+        X, y, likelihood = self.kinds[""]
+        plain = isinstance(likelihood, BernoulliProbit) and likelihood.noise_cov is None
+        return (X, y) if plain else None
+
+    def known(self) -> list[KnownData]:
+        """The data as they are now, checked.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `known_data`.
+        """
+        found = []
+        for name, (X, y, likelihood) in self.kinds.items():
+            try:
+                inputs = np.asarray(_present(X), dtype=np.float64)
+                found.append(known_data(inputs, _present(y), likelihood))
+            except (TypeError, ValueError) as error:
+                if not name:
+                    raise
+                raise type(error)(f"in the data {name!r}: {error}") from error
+        return found
+
+    def values(self, known: list[KnownData]) -> list[ValuesAt]:
+        """What of the functions they are about."""
+        inputs = [X for X, _, _ in self.kinds.values()]
+        return [
+            ValuesAt(X, x.n_functions, x.likelihood.derivative, x.likelihood.relative_noise)
+            for X, x in zip(inputs, known, strict=True)
+        ]
+
+
+def data_of_model(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> DataOfModel:
+    """The arguments of `SkewGP.marginal_likelihood`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What does not fit, as far as it is known.
+    """
+    given = {
+        name: (_matrix(inputs), data, BernoulliProbit() if known is None else known)
+        for name, (inputs, data, known) in kinds_of(X, y, likelihood).items()
+    }
+    only_labels = DataOfModel(given, coregion).labels is not None
+    kinds = {}
+    for name, (inputs, data, known) in given.items():
+        if only_labels:
+            data = as_label_graph(data, inputs)
+        elif isinstance(data, Variable):
+            raise TypeError(
+                f"y under {type(known).__name__} must be an array: which of its rows are points, "
+                "and which are intervals, is read from it. Only labels of one function may be "
+                "pm.Data."
+            )
+        elif shape_now(inputs)[0] is None:
+            raise ValueError("X must have a known number of rows: give an array, or pm.Data.")
+        kinds[name] = (as_input_graph("X", inputs, gp.n_columns), data, known)
+    return DataOfModel(kinds, coregion)
+
+
+def marginal_variable(
+    gp: Any, name: str, data: DataOfModel, jitter: float, options: Mapping[str, Any]
+) -> TensorVariable:
+    """An observed variable of the model in context; `options` are those of the variable."""
+    if data.labels is not None:
+        X, y = data.labels
+        sun = process_of_values(gp, [ValuesAt(X)], jitter)
+        return skew_normal(name, sun, MarginalProbit, observed=y, **options)
+    known = data.known()
+    coregion = as_coregion_graph(data.coregion, max(part.n_functions for part in known))
+    sun = process_of_values(gp, data.values(known), jitter, coregion)
+    value = Kinds(tuple(known)).observed
+    return MarginalData(name, sun, parts=known, observed=value, **options)
+
+
+def _present(value: Any) -> Any:
+    """Values as they are now; of inputs that depend on random variables only the shape counts."""
+    return value.eval(mode=PLAIN) if isinstance(value, Variable) else value
+
+
+def _matrix(X: Any) -> Any:
+    return X if isinstance(X, Variable) else as_inputs("X", X)
