@@ -260,7 +260,7 @@ def forecasts(what, columns, names, y):
     for kernel in kernels:
         gap = np.subtract(scores[kernel], scores["linear tobit"])
         yield (
-            f"{what}: log score of rows left out, SkewGPRegressor ({kernel}), linear tobit; difference",
+            f"{what}: log score of new rows: GP ({kernel}), linear tobit; difference",
             ">= 0",
             f"{np.mean(scores[kernel]):.3f}, {np.mean(scores['linear tobit']):.3f}; "
             f"{gap.mean():+.3f} +- {gap.std(ddof=1) / np.sqrt(len(gap)):.3f}",
