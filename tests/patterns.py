@@ -158,8 +158,8 @@ def _refused(code: str, why: str) -> Pattern:
     return Pattern(code, block=(), why=why)
 
 
-def _mixture(code: str, moved: tuple[str, ...] = ()) -> Pattern:
-    return Pattern(code, moved=moved, given_indicators=True)
+def _mixture(code: str, moved: tuple[str, ...] = (), predicted: tuple[str, ...] = ()) -> Pattern:
+    return Pattern(code, moved=moved, predicted=predicted, given_indicators=True)
 
 
 # Headings of the page, and the patterns under each.
@@ -340,6 +340,17 @@ PATTERNS: dict[str, list[Pattern]] = {
         ),
         Pattern(
             'pm.Censored("y", pm.Normal.dist(f, 0.3), lower=0, upper=None, observed=masked_seen)',
+            predicted=("y_unobserved",),
+        ),
+        _mixture(
+            'pm.StudentT("y", nu=4, mu=f, sigma=sigma, observed=values_or_nan)',
+            moved=("sigma",),
+            predicted=("y_unobserved",),
+        ),
+        _mixture(
+            "p = lapse * guess + (1 - lapse) * pm.math.invprobit(f)\n"
+            'pm.Bernoulli("y", p=p, observed=masked)',
+            moved=("lapse",),
             predicted=("y_unobserved",),
         ),
         Pattern(

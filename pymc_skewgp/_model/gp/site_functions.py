@@ -12,16 +12,19 @@ from pymc.distributions.moments.means import mean
 from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
 from pymc_skewgp._model.graph.entrywise import Coupling
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS
 from pymc_skewgp._validation import FloatArray
 
 # Numbers that one call works on: what it makes on the way then stays in the caches.
 _BLOCK = 2**16
+# The same for loops until all draws are accepted, which reserve memory for thousands of steps.
+_LOOP_BLOCK = 2**12
 # Steps of differences, for functions that PyTensor cannot differentiate.
 _STEP = 2e-4
 # In place of a mean that does not exist.
@@ -98,7 +101,9 @@ class SiteFunctions:
 
     def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
         """Values given predictors, as many as these."""
-        return _by_blocks(lambda block: self._draw(block, rng), eta, self.dtype)
+        nodes = self._draw_function[0].maker.fgraph.apply_nodes
+        size = _LOOP_BLOCK if any(isinstance(node.op, Scan) for node in nodes) else _BLOCK
+        return _by_blocks(lambda block: self._draw(block, rng), eta, self.dtype, size=size)
 
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Values given predictors of any shape, of a distribution of one value."""
@@ -187,7 +192,8 @@ def _drawing(eta: Any, variable: Any) -> tuple[Any, int]:
     shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
     replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
     (drawn,) = graph_replace([variable], replace, strict=False)
-    return _compiled([eta, *generators], pt.broadcast_to(drawn, eta.shape)), len(sources)
+    output = pt.broadcast_to(drawn, eta.shape)
+    return pytensor.function([eta, *generators], output, mode=PLAIN_LOOPS), len(sources)
 
 
 def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
@@ -199,11 +205,12 @@ def _by_blocks(
     eta: FloatArray,
     dtype: Any = float,
     leading: tuple[int, ...] = (),
+    size: int = _BLOCK,
 ) -> Any:
     """A function of a few rows of predictors, shape (S, n), for those of shape (..., n)."""
     rows = np.asarray(eta, dtype=np.float64).reshape(-1, eta.shape[-1])
     found = np.empty((*leading, *rows.shape), dtype=dtype)
-    step = max(1, _BLOCK // max(rows.shape[1], 1))
+    step = max(1, size // max(rows.shape[1], 1))
     with np.errstate(all="ignore"):  # infinities far out are as they should be
         for start in range(0, rows.shape[0], step):
             found[..., start : start + step, :] = function(rows[start : start + step])

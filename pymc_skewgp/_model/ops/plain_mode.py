@@ -27,10 +27,17 @@ def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
     return [pt.maximum(pt.minimum(x, high), low).astype(node.outputs[0].type.dtype)]
 
 
-# Fused loops and powers would run element by element here. The last position: rewrites make clips.
-# One after the other: two in one have a cache of their own, which cannot be pickled.
-PLAIN = (
-    Mode(linker="py", optimizer="fast_run")
-    .excluding("fusion", "inplace", "local_pow_to_nested_squaring")
-    .register((dfs_rewriter(_clip_as_bounds), 99), (dfs_rewriter(as_array_functions), 99))
-)
+def _plain(*excluded: str) -> Mode:
+    """A mode without what would run element by element in Python: fused loops and powers."""
+    # The last position: rewrites make clips. One after the other: two in one have a cache of their
+    # own, which cannot be pickled.
+    return (
+        Mode(linker="py", optimizer="fast_run")
+        .excluding("fusion", "local_pow_to_nested_squaring", *excluded)
+        .register((dfs_rewriter(_clip_as_bounds), 99), (dfs_rewriter(as_array_functions), 99))
+    )
+
+
+PLAIN = _plain("inplace")
+# For loops until all draws are accepted: not in place each step would copy memory for all steps.
+PLAIN_LOOPS = _plain()

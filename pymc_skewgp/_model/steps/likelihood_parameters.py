@@ -53,7 +53,9 @@ class LikelihoodParameters:
         self._state: SliceState | None = None
         if not moved:
             return
-        terms = model.logp(jacobian=True, sum=False)
+        # Predictions are drawn afterwards: they are integrated out too.
+        known = [x for x in [*model.basic_RVs, *model.potentials] if x not in block.predicted]
+        terms = model.logp(vars=known, jacobian=True, sum=False)
         terms = [term.sum() for term in terms if not set(moved).isdisjoint(ancestors([term]))]
         total = sum(terms[1:], start=terms[0])
         used = set(graph_inputs([total]))

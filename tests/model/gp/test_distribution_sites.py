@@ -1,6 +1,7 @@
 """Any PyMC distribution as a likelihood of sites: densities by SciPy, slopes by differences."""
 
 import pickle
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -181,6 +182,25 @@ def test_draws_have_the_mean_of_the_distribution(name):
     # 5 standard errors at 6 entries of 9 cases: false alarm 3e-5.
     assert (np.abs(drawn.mean(axis=0) - MEANS[name](F[0, 0])) < 5 * error).all()
     assert np.unique(drawn[:, 0]).size > 1  # and not one draw for all
+
+
+def test_draws_by_rejection_need_no_memory_for_each_step():
+    """PyMC draws truncated counts in a loop of up to 10,000 steps."""
+
+    def positive(eta):
+        return pm.Truncated.dist(pm.Poisson.dist(pm.math.exp(eta)), lower=1)
+
+    likelihood = DistributionSites(positive, {})
+    data, rng = likelihood.as_data(COUNTS + 1, N), np.random.default_rng(1)
+    f = np.zeros((10_000, N))
+    tracemalloc.start()
+    drawn = likelihood.replicate(data, f, f, rng)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e8  # for all draws at once it would be 10,000 times 480,000 bytes
+    assert drawn.min() == 1
+    mean, error = 1 / (1 - np.exp(-1)), drawn.std() / np.sqrt(drawn.size)
+    assert abs(drawn.mean() - mean) < 5 * error  # false alarm 6e-7
 
 
 def test_constants_of_each_row_have_no_new_points():

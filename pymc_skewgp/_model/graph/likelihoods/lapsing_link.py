@@ -81,16 +81,20 @@ def _phi(node: Any) -> LapsingLink | None:
 
 
 def _rearranged(node: Any) -> LapsingLink | None:
-    """Entries of a probability whose a and b are the same for all entries."""
-    inner = lapsing_link(node.inputs[0])
-    if inner is None or not (_is_single(inner.a) and _is_single(inner.b)):
+    """Entries of a probability whose parts have one entry, or as many as it has."""
+    p, *where = node.inputs
+    inner = lapsing_link(p)
+    if inner is None or inner.eta.type.broadcastable != p.type.broadcastable:
         return None
-    eta = node.op(inner.eta, *node.inputs[1:])
-    return LapsingLink(eta, *(pt.as_tensor(x).squeeze() for x in (inner.a, inner.b)))
-
-
-def _is_single(x: Any) -> bool:
-    return all(pt.as_tensor(x).type.broadcastable)
+    parts = [node.op(inner.eta, *where)]
+    for x in map(pt.as_tensor, (inner.a, inner.b)):
+        if all(x.type.broadcastable):
+            parts.append(x.squeeze())
+        elif x.type.broadcastable == p.type.broadcastable:
+            parts.append(node.op(x, *where))
+        else:
+            return None
+    return LapsingLink(*parts)
 
 
 def _times(link: LapsingLink | None, factor: Any) -> LapsingLink | None:
