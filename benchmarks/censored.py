@@ -239,7 +239,7 @@ def linear_and_smooth(d):
 
 
 def forecasts(what, columns, names, y):
-    """Log score of held-out values, a density or the probability of the limit: GP, linear tobit."""
+    """Log score of values left out, a density or the probability of the limit: GP, linear tobit."""
     X = np.column_stack([columns[name] for name in names])
     kernels = {"rbf": "rbf", "linear + rbf": linear_and_smooth}
     scores = {"rbf": [], "linear + rbf": [], "linear tobit": []}
@@ -260,7 +260,7 @@ def forecasts(what, columns, names, y):
     for kernel in kernels:
         gap = np.subtract(scores[kernel], scores["linear tobit"])
         yield (
-            f"{what}: log score held out, SkewGPRegressor ({kernel}), linear tobit; difference",
+            f"{what}: log score of new rows: GP ({kernel}), linear tobit; difference",
             ">= 0",
             f"{np.mean(scores[kernel]):.3f}, {np.mean(scores['linear tobit']):.3f}; "
             f"{gap.mean():+.3f} +- {gap.std(ddof=1) / np.sqrt(len(gap)):.3f}",

@@ -73,8 +73,8 @@ def measure(p, share):
     # New values: how probable it is that they are censored.
     censored = posterior.predict(new, draws=0, quantiles=())["predictions_summary"]["p_lower"]
     approximate = {}
-    for method, (told, _) in summaries(posterior, (X, y), new).items():
-        off = np.abs(told["p_lower"] - censored.to_numpy())
+    for method, (found_new, _) in summaries(posterior, (X, y), new).items():
+        off = np.abs(found_new["p_lower"] - censored.to_numpy())
         function = ep_posterior if method == "EP" else laplace_posterior
         found = function(posterior.prior, X, y, new[:0], posterior.likelihood)
         sd = f.std(axis=(0, 1))
