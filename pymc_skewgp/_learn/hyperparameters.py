@@ -1,6 +1,6 @@
 """`find_hyperparameters`: the maximum of the collapsed marginal likelihood."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -28,7 +28,7 @@ def find_hyperparameters(
     X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
     y: ArrayLike | None = None,
     *,
-    likelihood: Likelihood | None = None,
+    likelihood: Likelihood | Callable[[Any], Any] | None = None,
     coregion: Any = None,
     method: Method = "twisted",
     batch_size: int | None = None,
@@ -70,15 +70,18 @@ def find_hyperparameters(
         observations too, pass the model.
     likelihood : optional
         Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. Its ``sigma``,
-        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper`` may be random variables, and
-        are learnt then.
+        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper``, and those of likelihoods
+        such as ``NegativeBinomial`` or ``StudentT``, may be random variables, and are learnt then.
+        Or a function from predictors to a PyMC distribution, as for `SkewGP.posterior`; so are
+        the random variables that it depends on.
     coregion : array_like or tensor, shape (K, K), optional
         B, for a likelihood of K functions, as for `SkewGP.posterior`; what is random in it is
         learnt. Default the identity.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
-        posterior (importance sampling, twisted by EP), which is right up to its standard error.
+        posterior (importance sampling, twisted by EP; of sites such as Poisson counts, mirrored
+        pairs from EP's Gaussian), which is right up to its standard error.
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels

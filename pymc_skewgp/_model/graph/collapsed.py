@@ -13,12 +13,14 @@ from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
 from pymc_skewgp._model.graph.data_rows import RowsOfData
+from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.joined_rows import (
     NoisyRows,
     joined,
     joint_noise,
     predictor,
     rows_of_parts,
+    sites_last,
 )
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
@@ -36,11 +38,14 @@ class Collapsed(NamedTuple):
     ----------
     evidences : list of EvidenceTerms
         One for each block of functions, graphs of the model's value variables.
+    sites : list of tuples of SitesOfData
+        Of each evidence: sites on its last rows, none where all are points or intervals.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
     """
 
     evidences: list[EvidenceTerms]
+    sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
 
 
@@ -80,21 +85,23 @@ def collapse_model(model: pm.Model) -> Collapsed:
         )
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
     _refuse_products(model, evidences, gone)
-    return Collapsed(evidences, rest)
+    return Collapsed(evidences, [() for _ in evidences], rest)
 
 
 def collapse_process(
     model: pm.Model, gp: Any, parts: list[RowsOfData], coregion: Any | None = None
 ) -> Collapsed:
     """A SkewGP under data of one kind or of several, and the priors of what it needs."""
+    parts = sites_last(parts)
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
     terms = _terms(*rows_of_parts(sun, parts))
-    used = set(ancestors(list(terms)))
+    sites = tuple(part.sites for part in parts if part.sites is not None)
+    used = set(ancestors([*terms, *(x for part in sites for x in part.parameters)]))
     rest = [rv for rv in model.free_RVs if rv in used]
     others = set(model.basic_RVs).difference(rest)
     # Potentials that tie these to other variables of the model say nothing without them.
     own = [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
-    return Collapsed([terms], rest + own)
+    return Collapsed([terms], [sites], rest + own)
 
 
 def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:

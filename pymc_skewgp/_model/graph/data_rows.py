@@ -48,6 +48,8 @@ class RowsOfData(NamedTuple):
         Minus infinity where parameters or data are impossible.
     relative : bool
         Whether S is in units of the prior variances of the values.
+    sites : SitesOfData, or None
+        Where the rows are predictors of sites: intervals of width 0 at 0, without noise.
     """
 
     values: ValuesAt
@@ -58,6 +60,7 @@ class RowsOfData(NamedTuple):
     value: Any
     log_constant: Any
     relative: bool
+    sites: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +216,8 @@ def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
     as_derivative(likelihood.derivative, X.shape[1])
     if isinstance(likelihood, SiteLikelihood):
         raise ValueError(
-            f"functions are not integrated out under {type(likelihood).__name__} here: compare the "
-            "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
-            "an observed variable of a model, with f from gp.prior, and use pm.sample."
+            f"functions are not integrated out under {type(likelihood).__name__} here: write the "
+            "data as an observed variable of a model, with f from gp.prior, and use pm.sample."
         )
     random = {
         field.name: getattr(likelihood, field.name)
