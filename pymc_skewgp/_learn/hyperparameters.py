@@ -61,8 +61,9 @@ def find_hyperparameters(
     ----------
     model : pymc.Model or SkewGP
         A model whose latent functions can be integrated out: with `SkewGP.marginal_likelihood`, or
-        with `SkewGP.prior` under observations that `ConjugateStep` knows (``pm.Normal``,
-        ``pm.Censored``, ``pm.OrderedProbit``, ``pm.Binomial`` and `BernoulliProbit` among them).
+        with `SkewGP.prior` under observations that are independent given predictors affine in f:
+        those that `ConjugateStep` knows (``pm.Normal``, ``pm.Censored``, ``pm.OrderedProbit``,
+        ``pm.Binomial`` and `BernoulliProbit` among them), and any others, such as ``pm.Poisson``.
         Or a SkewGP made inside a model, with `X` and `y`.
     X, y : array_like, shapes (n, d) and (n,)
         Inputs and data, for a SkewGP; data of several kinds as for `SkewGP.posterior`. Then only

@@ -43,11 +43,12 @@ class SiteFunctions:
     ----------
     graph : DistributionGraph
         Of n values.
-    distribution : callable
-        What it came from; draws of many vectors at once are tried by it first.
+    distribution : callable, optional
+        What it came from; draws of many vectors at once are tried by it first. None where no draws
+        are asked for.
     """
 
-    def __init__(self, graph: DistributionGraph, distribution: Distribution) -> None:
+    def __init__(self, graph: DistributionGraph, distribution: Distribution | None = None) -> None:
         self._graph, self._distribution = graph, distribution
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
@@ -197,6 +198,7 @@ class SiteFunctions:
 
     def _called_with_block(self) -> Any:
         """The user's function of a matrix; ValueError where that is not the same as of each row."""
+        assert self._distribution is not None
         variable = self._distribution(self._block)
         y = pt.matrix("y", dtype=variable.dtype)
         log_prob = _compiled([y, self._block], pm.logp(variable, y, warn_rvs=False))
