@@ -17,7 +17,8 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.values import as_coregion_graph
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._model.graph.data_rows import Arrays, KnownData, known_data
+from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
 from pymc_skewgp._validation import FloatArray, as_count
@@ -72,14 +73,14 @@ class ProcessObjective(NamedTuple):
     origin : ndarray, shape (k,)
     arrays : tuple of ndarray
         All the data, as the objective takes them.
-    parts : KnownData or None
+    parts : KnownData, KnownSites or None
         They can be taken apart where it is not None.
     """
 
     objective: Objective
     origin: FloatArray
     arrays: Arrays
-    parts: KnownData | None
+    parts: KnownData | KnownSites | None
 
 
 def learning_problem(
@@ -134,7 +135,9 @@ def process_objective(
             "weights are for data of one kind: repeat the rows of X and y in those of several."
         )
     kinds = [
-        known_data(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, weights)
+        known_of(
+            as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, gp.model.root, weights
+        )
         for X, y, known in given.values()
     ]
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
