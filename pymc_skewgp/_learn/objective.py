@@ -65,6 +65,16 @@ class Objective:
         """Value and gradient with the evidence of expectation propagation."""
         return self._value(point, lambda key, terms: self.ep[key](terms))
 
+    def total_by_ep(self, point: Point) -> tuple[float, float]:
+        """Total and log evidence as `by_ep`, no gradient."""
+        log_evidence = 0.0
+        for i, j in self.ep:
+            compiled, batch = self.terms[i], self.batches[j]
+            with few_blas_threads(compiled.n_rows):
+                log_evidence += self.ep[i, j](compiled(point, batch)).value
+        total = log_evidence + self.log_prior(point)
+        return (total, log_evidence) if np.isfinite(total) else (-np.inf, -np.inf)
+
     def by_twisting(self, point: Point, n_draws: int, seed: int) -> Value:
         """Value and gradient with the evidence of the twisted sampler."""
         return self._value(point, lambda _, terms: evidence_by_twisting(terms, n_draws, seed))
@@ -85,7 +95,7 @@ class Objective:
         return np.array([evidence_estimate(t, n_draws).value for t in self.terms_at(point)])
 
     def log_prior(self, point: Point) -> float:
-        """Log density of the rest of the model, without Jacobians."""
+        """Log density of the rest of the model, without Jacobians unless it was compiled so."""
         return self.prior(point)[0]
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
@@ -130,6 +140,8 @@ def compile_objective(
     data: Sequence[Any] = (),
     batches: Sequence[Batch] = ((),),
     start: Mapping[str, Any] | None = None,
+    *,
+    averaged: bool = False,
 ) -> tuple[Objective, FloatArray]:
     """The objective of a collapsed model, and the vector to start from.
 
@@ -143,6 +155,9 @@ def compile_objective(
         Values of `data`.
     start : mapping, optional
         Values of free variables by name, on their own scale. Default the model's initial point.
+    averaged : bool, default False
+        For an integral in place of a maximum: `Objective.prior` is a density on the unconstrained
+        scale, that of the coordinates, and there may be nothing to learn.
 
     Raises
     ------
@@ -151,10 +166,10 @@ def compile_objective(
     """
     flat = iter(model.replace_rvs_by_values([x for graph in collapsed.evidences for x in graph]))
     graphs = [type(graph)(*(next(flat) for _ in graph)) for graph in collapsed.evidences]
-    densities = model.logp(vars=collapsed.rest, jacobian=False, sum=False)
+    densities = model.logp(vars=collapsed.rest, jacobian=averaged, sum=False)
     log_prior = sum([term.sum() for term in densities], start=pt.constant(0.0))
     everything = [*(x for graph in graphs for x in graph), log_prior]
-    coordinates, origin = coordinates_of(model, everything, start)
+    coordinates, origin = coordinates_of(model, everything, start, may_be_none=averaged)
     objective = Objective(
         coordinates,
         [CompiledTerms(coordinates, data, graph) for graph in graphs],

@@ -57,21 +57,28 @@ class DrawFunction:
         What to compute, of random variables that `trace` has.
     further : dict, optional
         Other inputs of `outputs`, and their values for each draw, (chain, draw, ...).
+    mode : optional
+        Of ``pytensor.function``. By default thousands of evaluations are expected: PyTensor's own
+        backend repays its compilation.
     """
 
     def __init__(
-        self, trace: Dataset, outputs: list[Any], further: dict[Any, FloatArray] | None = None
+        self,
+        trace: Dataset,
+        outputs: list[Any],
+        further: dict[Any, FloatArray] | None = None,
+        mode: Any = None,
     ) -> None:
         further = further or {}
         known = set(map(str, trace.data_vars))
         needed = hyperparameters(outputs, known, list(further), "idata.posterior")
         inputs = [node.type() for node in needed]
-        # Thousands of evaluations: PyTensor's own backend repays its compilation.
         self._function = pytensor.function(
             [*inputs, *further],
             outputs,
             givens=list(zip(needed, inputs, strict=True)),
             on_unused_input="ignore",
+            mode=mode,
         )
         self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])

@@ -1,5 +1,6 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pymc as pm
@@ -38,10 +39,13 @@ class Collapsed(NamedTuple):
         One for each block of functions, graphs of the model's value variables.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
+    blocks : list of BlockGraph or None
+        What each of the evidences comes from; None where the model has it collapsed already.
     """
 
     evidences: list[EvidenceTerms]
     rest: list[Any]
+    blocks: Sequence[BlockGraph | None] = ()
 
 
 def collapse_model(model: pm.Model) -> Collapsed:
@@ -56,9 +60,11 @@ def collapse_model(model: pm.Model) -> Collapsed:
         Where there is none; the message says what is in the way.
     """
     evidences, gone, reasons = [], set(), []
+    blocks: list[BlockGraph | None] = []
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
             evidences.append(_of_marginal(model, rv))
+            blocks.append(None)
             gone.add(rv.name)
     for rv in model.free_RVs:
         if not is_function(rv) or rv.name in gone:
@@ -67,6 +73,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             block = block_graph(model, _without_means(model, block_of(model, rv)))
             _refuse_mixtures(block)
             evidences.append(_of_block(block))
+            blocks.append(block)
             gone.update([*block.names, *(y.name for y in block.observed)])
             gone.update(x.name for x in block.predicted)
         except NotConjugateError as error:
@@ -80,7 +87,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
         )
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
     _refuse_products(model, evidences, gone)
-    return Collapsed(evidences, rest)
+    return Collapsed(evidences, rest, blocks)
 
 
 def collapse_process(
