@@ -9,6 +9,7 @@ from rich.progress import track
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._model.gp.functions import hyperparameters
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
 _OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
@@ -77,6 +78,7 @@ class DrawFunction:
             [*inputs, *further],
             outputs,
             givens=list(zip(needed, inputs, strict=True)),
+            mode=PLAIN,
             on_unused_input="ignore",
             mode=mode,
         )
