@@ -149,7 +149,7 @@ def integrate(
     ...     gp = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=ls))
     >>> dt = sg.integrate(gp, x, y, Xnew=[[0.5]], random_seed=0, progressbar=False)
     >>> print(f"log evidence {dt['posterior'].attrs['log_evidence']:.1f}")
-    log evidence -9.9
+    log evidence -11.1
     >>> dict(dt["predictions"]["f"].sizes)
     {'chain': 4, 'draw': 1000, 'pred_id': 1}
     """

@@ -14,7 +14,6 @@ from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.gp.latent_draws import LatentGivenData
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel
-from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.draws_with_evidence import (
     DrawsWithEvidence,
     draws_with_evidence,
@@ -52,7 +51,7 @@ class ProcessFunctions:
         """See `LatentFunctions`."""
         trace = self._trace(points, np.arange(len(points))[None])
         self._likelihoods = []
-        steps = self._latent.each(trace, "", False, mode=PLAIN)
+        steps = self._latent.each(trace, "", False)
         for (_, at), count in zip(steps, counts, strict=True):
             self._likelihoods.append(at.likelihoods)
             yield draws_with_evidence(

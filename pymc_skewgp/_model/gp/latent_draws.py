@@ -145,10 +145,10 @@ class LatentGivenData:
         self._units = _unit_groups(gp, kinds, self.n_signs)
 
     def each(
-        self, trace: Dataset, description: str, progressbar: bool, mode: Any = None
+        self, trace: Dataset, description: str, progressbar: bool
     ) -> Iterator[tuple[Any, AtDraw]]:
-        """Index of each draw of a trace, and the functions there; `mode` as of `DrawFunction`."""
-        function = DrawFunction(trace, self._outputs, mode=mode)
+        """Index of each draw of a trace, and the functions there."""
+        function = DrawFunction(trace, self._outputs)
         s = self.n_signs
         for index, arrays in function.each(description, progressbar):
             cov, mean, phase, truncation, *random = arrays

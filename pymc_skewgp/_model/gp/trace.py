@@ -58,17 +58,10 @@ class DrawFunction:
         What to compute, of random variables that `trace` has.
     further : dict, optional
         Other inputs of `outputs`, and their values for each draw, (chain, draw, ...).
-    mode : optional
-        Of ``pytensor.function``. By default thousands of evaluations are expected: PyTensor's own
-        backend repays its compilation.
     """
 
     def __init__(
-        self,
-        trace: Dataset,
-        outputs: list[Any],
-        further: dict[Any, FloatArray] | None = None,
-        mode: Any = None,
+        self, trace: Dataset, outputs: list[Any], further: dict[Any, FloatArray] | None = None
     ) -> None:
         further = further or {}
         known = set(map(str, trace.data_vars))
@@ -80,7 +73,6 @@ class DrawFunction:
             givens=list(zip(needed, inputs, strict=True)),
             mode=PLAIN,
             on_unused_input="ignore",
-            mode=mode,
         )
         self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
