@@ -36,6 +36,7 @@ from pymc_skewgp._errors import (
 from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.correct import correct
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.frechet import maximize_frechet_bound
 from pymc_skewgp._learn.hyperparameters import find_hyperparameters
@@ -118,6 +119,7 @@ __all__ = [
     "UnifiedSkewNormal",
     "__version__",
     "compare_approximations",
+    "correct",
     "cov",
     "coverage",
     "find_hyperparameters",

@@ -36,7 +36,7 @@ class Collapsed(NamedTuple):
     Attributes
     ----------
     evidences : list of EvidenceTerms
-        One for each block of functions, graphs of the model's value variables.
+        One for each block of functions, graphs of the model's variables or of their values.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
     blocks : list of BlockGraph or None
@@ -104,8 +104,17 @@ def collapse_process(
     return Collapsed([terms], rest + own)
 
 
+def evidences_of_variables(model: pm.Model) -> dict[str, EvidenceTerms]:
+    """Of each variable made by `SkewGP.marginal_likelihood`, graphs of the random variables."""
+    return {
+        rv.name: _of_marginal(model, rv)
+        for rv in model.observed_RVs
+        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV)
+    }
+
+
 def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
-    parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+    parameters = list(rv.owner.op.dist_params(rv.owner))
     if isinstance(rv.owner.op, MarginalDataRV):
         sun, rows = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
