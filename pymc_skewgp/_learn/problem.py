@@ -117,14 +117,23 @@ def learning_problem(
 
 
 def process_objective(
-    data: TrainingData, batch_size: int | None, rng: np.random.Generator, start: Start
+    data: TrainingData,
+    batch_size: int | None,
+    rng: np.random.Generator,
+    start: Start,
+    *,
+    averaged: bool = False,
 ) -> ProcessObjective:
-    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches."""
+    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches.
+
+    `averaged` as for `compile_objective`.
+    """
     gp, X, y, likelihood, coregion, weights = data
     without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
     if X is None or (y is None and not without_y):
-        raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
-    if gp.model is None:
+        caller = "integrate" if averaged else "find_hyperparameters"
+        raise ValueError(f"a SkewGP needs its data: {caller}(gp, X, y).")
+    if gp.model is None and not averaged:
         raise ValueError(
             "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
@@ -153,11 +162,14 @@ def process_objective(
             )
         parts = random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
-    model = gp.model.root  # a nested model's variables are the root's as well
+    # A nested model's variables are the root's as well.
+    model = pm.Model() if gp.model is None else gp.model.root
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
     collapsed = collapse_process(model, gp, list(rows), coregion)
     symbols = [symbol for own in inputs for symbol in own]
-    objective, origin = compile_objective(model, collapsed, symbols, batches, start)
+    objective, origin = compile_objective(
+        model, collapsed, symbols, batches, start, averaged=averaged
+    )
     return ProcessObjective(objective, origin, arrays, only)
 
 
