@@ -143,10 +143,10 @@ def process_objective(
         raise ValueError(
             "weights are for data of one kind: repeat the rows of X and y in those of several."
         )
+    # A nested model's variables are the root's as well.
+    model = pm.Model() if gp.model is None else gp.model.root
     kinds = [
-        known_of(
-            as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, gp.model.root, weights
-        )
+        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
         for X, y, known in given.values()
     ]
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
@@ -162,8 +162,6 @@ def process_objective(
             )
         parts = random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
-    # A nested model's variables are the root's as well.
-    model = pm.Model() if gp.model is None else gp.model.root
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
     collapsed = collapse_process(model, gp, list(rows), coregion)
     symbols = [symbol for own in inputs for symbol in own]

@@ -111,7 +111,7 @@ class KnownSites:
         parameters = tuple(pt.cast(x, "float64") for x in random.values())
         sites = SitesOfData(self.family, y, parameters)
         nothing = pt.constant(0.0, dtype="float64")
-        return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites)
+        return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites=sites)
 
 
 def known_of(
