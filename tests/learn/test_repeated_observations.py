@@ -205,3 +205,28 @@ def test_trials_beside_sites():
     by_ep = objective.by_ep(point)
     assert by_ep.log_evidence == pytest.approx(found.value, abs=0.01)
     assert by_ep.gradient[0] == pytest.approx(float(slope), abs=0.01)
+
+
+def test_weights_of_sites():
+    """Powers of sites are those of repeated rows; under a function of a predictor: refused."""
+    y, weights = np.array([2, 0, 1, 4]), np.array([3, 1, 0, 2])
+    index = np.repeat(np.arange(4), weights)
+
+    def objective(X, y, weights=None, distribution=None):
+        with pm.Model():
+            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0.0, 0.5)))
+            alpha = pm.LogNormal("alpha", 1.0, 0.5)
+        known = distribution or sg.likelihoods.NegativeBinomial(alpha)
+        data = TrainingData(gp, X, y, known, weights=weights)
+        return process_objective(data, None, np.random.default_rng(0), None)
+
+    weighted, repeated = objective(X, y, weights), objective(X[index], y[index])
+    point = Point(weighted.origin)
+    a, b = weighted.objective.by_ep(point), repeated.objective.by_ep(point)
+    # One site to a power against several equal ones: near the same Gaussian, not quite.
+    assert a.total == pytest.approx(b.total, abs=0.01)
+    exact = [x.objective.estimate(point, 2048, 1) for x in (weighted, repeated)]
+    error = np.hypot(exact[0].std_error, exact[1].std_error)
+    assert abs(exact[0].value - exact[1].value) < 4 * error + 1e-6
+    with pytest.raises(ValueError, match="weights go with the likelihoods"):
+        objective(X, y, weights, lambda eta: pm.Poisson.dist(mu=pm.math.exp(eta)))
