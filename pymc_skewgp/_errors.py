@@ -70,6 +70,14 @@ class NotSitesError(ValueError):
         return type(self), (self.reason, self.remedy)
 
 
+class DiscreteHyperparameterError(ValueError):
+    """A hyperparameter is discrete and not binary: its values cannot all be tried."""
+
+
+class ImproperPriorError(ValueError):
+    """A hyperparameter has a flat prior, under which no evidence of the model is defined."""
+
+
 class SkewGPWarning(UserWarning):
     """Base of every warning this package gives, so that one filter reaches them all."""
 
@@ -108,6 +116,10 @@ class BoundaryOptimumWarning(SkewGPWarning):
 
 class OptimumConvergenceWarning(SkewGPWarning):
     """A search for hyperparameters ended before it was at an optimum."""
+
+
+class IntegrationWarning(SkewGPWarning):
+    """An integral over hyperparameters is less exact than its standard error says."""
 
 
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)

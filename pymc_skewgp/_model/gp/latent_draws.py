@@ -1,13 +1,13 @@
 """The latent functions for each hyperparameter draw of a trace, given data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree, refuse_taken_names
@@ -71,26 +71,15 @@ def draw_latent(
     """`SkewGP.sample_latent` given data, for checked arguments."""
     count = as_count("n_candidates", n_candidates)
     trace = posterior_draws(idata)
-    kinds, graphs = _kinds(data, Xnew)
-    sets = tuple(
-        DataSet(own, known.X, known.y, known.likelihood)
-        for own, known in zip(kinds.names, kinds.known, strict=True)
-    )
-    refuse_taken_names(trace, name, sets)
-    function = DrawFunction(trace, _outputs(gp, data, kinds, graphs))
-    s = gp.n_pseudo_points * kinds.n_functions
-    units = _unit_groups(gp, kinds, s)
-    f = np.empty((*function.shape, sum(values.size for values in kinds.values)))
-    relative_ess = np.empty(function.shape)
-    likelihoods = np.empty(function.shape, dtype=object)
-    for index, (cov, mean, phase, truncation, *random) in function.each(
-        f"Drawing {name}", progressbar
-    ):
-        likelihoods[index] = kinds.at(random)
-        variances = cov.diagonal()
-        rows = kinds.rows(likelihoods[index], variances[s:])
-        given = process_given(cov, mean, phase, truncation, rows, units_of(variances, units))
-        f[index], relative_ess[index] = _one_draw(given, count, rng, s)
+    latent = LatentGivenData(gp, data, Xnew)
+    refuse_taken_names(trace, name, latent.sets)
+    shape = (trace.sizes["chain"], trace.sizes["draw"])
+    f = np.empty((*shape, latent.size))
+    relative_ess = np.empty(shape)
+    likelihoods = np.empty(shape, dtype=object)
+    for index, at in latent.each(trace, f"Drawing {name}", progressbar):
+        likelihoods[index] = at.likelihoods
+        f[index], relative_ess[index] = _one_draw(at.given, count, rng, latent.n_signs)
     few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -101,7 +90,74 @@ def draw_latent(
             LowEffectiveSampleWarning,
             stacklevel=4,
         )
-    return latent_tree(trace, sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng)
+    return latent_tree(
+        trace, latent.sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng
+    )
+
+
+class AtDraw(NamedTuple):
+    """Latent functions given data, at one draw of the hyperparameters.
+
+    Attributes
+    ----------
+    given : Conditioning
+        Of the functions at the pseudo-points, at the data, and at new points.
+    likelihoods : list of Likelihood
+        One for each kind of data.
+    signs : tuple of ndarray
+        Prior covariance, phase and truncation at the pseudo-points.
+    """
+
+    given: Conditioning
+    likelihoods: list[Likelihood]
+    signs: tuple[FloatArray, FloatArray, FloatArray]
+
+
+class LatentGivenData:
+    """The latent functions of a SkewGP given data, as a function of the hyperparameters.
+
+    Parameters
+    ----------
+    gp : SkewGP
+    data : DataOfModel
+    Xnew : ndarray, shape (t, d), or None
+        New points, at which they are wanted as well.
+
+    Attributes
+    ----------
+    sets : tuple of DataSet
+    size : int
+        Values at the data and at the new points.
+    n_signs : int
+        Values at the pseudo-points, which come before them.
+    """
+
+    def __init__(self, gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> None:
+        kinds, graphs = _kinds(data, Xnew)
+        self._kinds = kinds
+        self.sets = tuple(
+            DataSet(own, known.X, known.y, known.likelihood)
+            for own, known in zip(kinds.names, kinds.known, strict=True)
+        )
+        self.size = sum(values.size for values in kinds.values)
+        self.n_signs = gp.n_pseudo_points * kinds.n_functions
+        self._outputs = _outputs(gp, data, kinds, graphs)
+        self._units = _unit_groups(gp, kinds, self.n_signs)
+
+    def each(
+        self, trace: Dataset, description: str, progressbar: bool
+    ) -> Iterator[tuple[Any, AtDraw]]:
+        """Index of each draw of a trace, and the functions there."""
+        function = DrawFunction(trace, self._outputs)
+        s = self.n_signs
+        for index, arrays in function.each(description, progressbar):
+            cov, mean, phase, truncation, *random = arrays
+            likelihoods = self._kinds.at(random)
+            variances = cov.diagonal()
+            rows = self._kinds.rows(likelihoods, variances[s:])
+            units = units_of(variances, self._units)
+            given = process_given(cov, mean, phase, truncation, rows, units)
+            yield index, AtDraw(given, likelihoods, (cov[:s, :s], phase, truncation))
 
 
 def _kinds(data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
