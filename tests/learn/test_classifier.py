@@ -58,9 +58,9 @@ def iris():
     return data[rows], names[rows], fast().fit(data[rows], names[rows])
 
 
-# To seven digits of rows in two orders. What is learnt is the same; but on labels that are separable
-# eta is some hundreds, and Monte Carlo draws its rows in another order where several say equally
-# much: probabilities differ by their error. `test_sample_weight` has rows in one order.
+# To seven digits of rows in two orders. What is learnt is the same; but on labels that are
+# separable eta is some hundreds, and Monte Carlo draws its rows in another order where several say
+# equally much: probabilities differ by their error. `test_sample_weight` has rows in one order.
 ORDER = {"check_sample_weight_equivalence_on_dense_data": "the order of rows shows in the digits"}
 
 
