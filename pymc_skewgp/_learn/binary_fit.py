@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from pymc_skewgp._cost import refuse_too_many_rows
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import LearningRun, learn
@@ -58,6 +59,7 @@ def fit_binary(
     BinaryFit
         Its `fit` is None where the kernel has nothing to learn.
     """
+    refuse_too_many_rows(X.shape[0])  # now, and not after the search
     rng = np.random.default_rng(seed)
     gp, centre = _process(X, options)
     kernel = {rv.name for rv in gp.model.free_RVs}

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from pymc_skewgp._cost import refuse_too_many_rows
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import learn
@@ -72,6 +73,7 @@ def fit_process(
     weights : ndarray of int, optional
         How often each observation was made. Default once.
     """
+    refuse_too_many_rows(X.shape[0])  # now, and not after the search
     with pm.Model() as model:
         mean_func, likelihood, start = define()
         if callable(kernel.kernel):

@@ -44,7 +44,7 @@ from pymc_skewgp._gaussian.tilted import Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.learnt_sites import SitesGiven
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
 # Of EP's fixed point behind pairs, whose weights make up for what is left.
@@ -159,7 +159,7 @@ class _Pairs:
 
     def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""
-        return self.sampler.members(n_draws, np.random.default_rng(random_seed))
+        return self.sampler.members(n_draws, as_generator(random_seed))
 
 
 def _given_rows(
