@@ -61,7 +61,11 @@ def fit_binary(
     """
     refuse_too_many_rows(X.shape[0])  # now, and not after the search
     rng = np.random.default_rng(seed)
-    gp, centre = _process(X, options)
+    # The search is of rows in one order, whatever order they came in: on labels that are separable
+    # the evidence has no maximum, and round-off would decide where it ends.
+    order = np.lexsort((y, *X.T))
+    seen, labels = X[order], y[order]
+    gp, centre = _process(seen, options)
     kernel = {rv.name for rv in gp.model.free_RVs}
     start = centre | {name: value for name, value in (before or {}).items() if name in kernel}
     in_batches = options.search.batch_size is not None
@@ -72,10 +76,11 @@ def fit_binary(
         settings = options.search if before is None else replace(options.search, n_restarts=0)
         # A first search starts at its centre: to work that out again would be a compilation.
         box = None if before is None else centre
-        run = learn(TrainingData(gp, X, y), settings, rng, start=start, centre=box)
+        run = learn(TrainingData(gp, seen, labels), settings, rng, start=start, centre=box)
         start = {name: value for name, value in run.values.items() if name in kernel}
     if options.n_pseudo_points:
-        gp, run = _with_pseudo_points(TrainingData(gp, X, y), options, start, centre, run, rng)
+        data = TrainingData(gp, seen, labels)
+        gp, run = _with_pseudo_points(data, options, start, centre, run, rng)
     posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
