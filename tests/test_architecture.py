@@ -205,6 +205,17 @@ def test_imports_follow_the_layers(module):
     assert not problems, "\n".join(problems)
 
 
+def test_no_two_test_files_have_one_name():
+    """Those of folders without packages are imported by their name alone."""
+    seen: dict[str, Path] = {}
+    twice = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name != "conftest.py" and path.name in seen:
+            twice.append(f"{path.relative_to(ROOT)} and {seen[path.name].relative_to(ROOT)}")
+        seen[path.name] = path
+    assert not twice, "one name for two files: " + "; ".join(twice)
+
+
 def test_tests_have_no_star_imports():
     stars = [
         f"{path.relative_to(ROOT)}, line {node.lineno}"

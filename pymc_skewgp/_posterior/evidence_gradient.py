@@ -24,8 +24,14 @@ from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.repeated_log_prob import log_prob_by_ep
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
+from pymc_skewgp._posterior.interval_probability import (
+    interval_estimate,
+    interval_log_prob,
+    repeated_rows_of,
+)
 from pymc_skewgp._sun.contradiction import round_off_effect
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -49,7 +55,7 @@ class EvidenceGradient(NamedTuple):
     value : float
     wrt : EvidenceTerms
         Derivatives in each of its entries; 0 for infinite limits, and for `noise`, which is part
-        of the covariance.
+        of the covariance, but where rows repeat: what the noise of each says beyond that.
     noise : float
         See `LogProbGradient`.
     """
@@ -89,6 +95,12 @@ class EvidenceByEP:
         if not lower.size:
             return LogProbGradient(0.0, lower, upper, rows.cov)
         start = self._last if self._last is not None and self._last.tau.size == lower.size else None
+        repeated = repeated_rows_of(rows)
+        if repeated is not None:
+            found, ep = log_prob_by_ep(repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+            if np.isfinite(ep.log_prob):
+                self._last = ep
+            return found
         cov = _covariance(terms, rows)
         ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
         gradient = ep_gradient(cov, ep, lower, upper)
@@ -106,9 +118,7 @@ def evidence_by_twisting(
             rows = Intervals(terms)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
-    joint = log_prob_and_gradient(
-        rows.lower, rows.upper, rows.cov, n_draws=n_draws, random_seed=random_seed
-    )
+    joint = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
     return _evidence(terms, rows, joint)
 
 
@@ -120,7 +130,7 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     if not _round_off(terms) <= LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
-    joint = log_prob_rectangle(rows.cov, rows.lower, rows.upper, n_draws, None, random_seed)
+    joint = interval_estimate(rows, n_draws, random_seed)
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -190,11 +200,12 @@ def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> 
         return _nothing(terms)
     wrt = EvidenceTerms(
         *own,
-        np.zeros_like(terms.noise),
+        rows.at_intervals(joint.own_noise),
         -prior.lower,
         -prior.upper,
         -prior.cov,
         np.ones_like(terms.log_constant),
+        np.zeros_like(terms.counts),
     )
     return EvidenceGradient(value, wrt, joint.noise)
 

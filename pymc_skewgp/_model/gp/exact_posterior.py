@@ -29,14 +29,14 @@ def posterior_of(
         name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
     }
-    mean_func = ArrayMean(gp.mean_func, point)
+    cov_func, mean_func = ArrayCovariance(gp.cov_func, point), ArrayMean(gp.mean_func, point)
     only = kinds.get("")
     X, y, likelihood = (kinds, None, None) if only is None else only
     posterior = SkewGPPosterior(
         X,
         y,
         likelihood=likelihood,
-        cov_func=ArrayCovariance(gp.cov_func, point),
+        cov_func=cov_func,
         mean_func=mean_func,
         coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
         **pseudo_points_at(gp, point),
