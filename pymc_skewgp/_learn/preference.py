@@ -41,6 +41,9 @@ class SkewGPPreference(OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
+    hyperparameters : {"maximize", "average"}, default "maximize"
+        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
+        mixture of posteriors at 32 points.
 
     Attributes
     ----------
@@ -94,6 +97,7 @@ class SkewGPPreference(OneProcessEstimator):
         threshold: float = 0.0,
         n_restarts: int = 1,
         random_state: Any = None,
+        hyperparameters: Literal["maximize", "average"] = "maximize",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -101,6 +105,7 @@ class SkewGPPreference(OneProcessEstimator):
         self.threshold = threshold
         self.n_restarts = n_restarts
         self.random_state = random_state
+        self.hyperparameters = hyperparameters
 
     def fit(self, datapoints: ArrayLike, comparisons: ArrayLike) -> "SkewGPPreference":
         """Learn the kernel and condition on the comparisons.
@@ -122,7 +127,7 @@ class SkewGPPreference(OneProcessEstimator):
         likelihood = Preference(1.0, self.noise, self.threshold)
         duels = likelihood.as_data(comparisons, inputs.shape[0])
         settings = self._settings(len(duels))
-        kernel = Kernel(self.kernel, self.ard, _SCALE)
+        kernel = Kernel(self.kernel, self.ard, _SCALE, self._averages)
         definition = Definition(pm.gp.mean.Zero(), likelihood, {})
         seed = self._seed(self.random_state)
         self._keep(fit_process(inputs, duels, kernel, lambda: definition, settings, seed))
