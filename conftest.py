@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def examples_without_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """PyTensor's Python backend: the same numbers. The tests are for the backend that users have."""
+    """The same numbers by PyTensor in Python; tests are for the backend that users have."""
     if not isinstance(request.node, pytest.DoctestItem):
         yield
         return

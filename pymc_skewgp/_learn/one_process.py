@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.average_process import averaged_process
 from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.fit_report import HyperparameterFit
@@ -64,6 +65,7 @@ def fit_process(
     define: Callable[[], Definition],
     settings: SearchSettings,
     seed: int,
+    weights: IntArray | None = None,
 ) -> FittedProcess:
     """Learn hyperparameters, then condition on all data.
 
@@ -77,6 +79,8 @@ def fit_process(
         Called inside a ``pm.Model``.
     settings : SearchSettings
     seed : int
+    weights : ndarray of int, optional
+        How often each observation was made. Default once.
     """
     with pm.Model() as model:
         mean_func, likelihood, start = define()
@@ -87,13 +91,17 @@ def fit_process(
             start = start | own
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
     if kernel.average:
+        if weights is not None:
+            y = np.repeat(y, weights, axis=0)
         return FittedProcess(*averaged_process(TrainingData(gp, X, y, likelihood), start, seed))
     run = None
     if model.free_RVs:
-        data = TrainingData(gp, X, y, likelihood)
+        data = TrainingData(gp, X, y, likelihood, weights=weights)
         run = learn(data, settings, np.random.default_rng(seed), start=start)
     point = run.values if run else None
-    posterior = gp.posterior(X, y, likelihood=likelihood, point=point, random_seed=seed)
+    posterior = gp.posterior(
+        X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
+    )
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return FittedProcess(posterior, run.report(evidence) if run else None)

@@ -39,6 +39,12 @@ class ModelFunctions:
     """
 
     def __init__(self, model: pm.Model, collapsed: Collapsed, objective: Objective) -> None:
+        if any(collapsed.sites):
+            raise ValueError(
+                "integrate draws functions of models whose observed variables are rows, such as "
+                "probit labels and normal values; this model has other ones, such as counts: use "
+                "find_hyperparameters, and SkewGP.posterior at its point."
+            )
         self._model, self._objective = model, objective
         self._parts = [
             None if block is None else _BlockFunctions(model, block) for block in collapsed.blocks
