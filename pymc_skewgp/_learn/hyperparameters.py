@@ -30,6 +30,7 @@ def find_hyperparameters(
     *,
     likelihood: Likelihood | Callable[[Any], Any] | None = None,
     coregion: Any = None,
+    weights: ArrayLike | None = None,
     method: Method = "twisted",
     batch_size: int | None = None,
     start: Mapping[str, Any] | None = None,
@@ -78,6 +79,9 @@ def find_hyperparameters(
     coregion : array_like or tensor, shape (K, K), optional
         B, for a likelihood of K functions, as for `SkewGP.posterior`; what is random in it is
         learnt. Default the identity.
+    weights : array_like of int, shape (n,), optional
+        How often each observation was made, as for `SkewGP.posterior`: whole numbers. Observations
+        that are intervals cost no more for being made more often. Default once each.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
@@ -115,7 +119,7 @@ def find_hyperparameters(
     ------
     ValueError
         A model without data of that kind, nothing to learn, unknown names in `start`, more than
-        three binary entries.
+        three binary entries, weights that are no whole numbers.
 
     Warns
     -----
@@ -161,7 +165,7 @@ def find_hyperparameters(
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(model, X, y, likelihood, coregion)
+    data = TrainingData(model, X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if not quiet:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import learn
 from pymc_skewgp._learn.named_kernels import KernelFunction, named_kernel
@@ -54,6 +55,7 @@ def fit_process(
     define: Callable[[], Definition],
     settings: SearchSettings,
     seed: int,
+    weights: IntArray | None = None,
 ) -> FittedProcess:
     """Learn hyperparameters, then condition on all data.
 
@@ -67,6 +69,8 @@ def fit_process(
         Called inside a ``pm.Model``.
     settings : SearchSettings
     seed : int
+    weights : ndarray of int, optional
+        How often each observation was made. Default once.
     """
     with pm.Model() as model:
         mean_func, likelihood, start = define()
@@ -78,10 +82,12 @@ def fit_process(
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
     run = None
     if model.free_RVs:
-        data = TrainingData(gp, X, y, likelihood)
+        data = TrainingData(gp, X, y, likelihood, weights=weights)
         run = learn(data, settings, np.random.default_rng(seed), start=start)
     point = run.values if run else None
-    posterior = gp.posterior(X, y, likelihood=likelihood, point=point, random_seed=seed)
+    posterior = gp.posterior(
+        X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
+    )
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return FittedProcess(posterior, run.report(evidence) if run else None)

@@ -29,7 +29,8 @@ Start = Mapping[str, Any] | None
 class TrainingData(NamedTuple):
     """A model with its data in it; or a SkewGP, its inputs and data, and their likelihood.
 
-    And the covariance of the functions, where that has several.
+    And the covariance of the functions, where that has several, and how often each observation was
+    made, where that is not once.
     """
 
     model: Any
@@ -37,6 +38,7 @@ class TrainingData(NamedTuple):
     y: Any = None
     likelihood: Any = None
     coregion: Any = None
+    weights: Any = None
 
 
 class LearningProblem(NamedTuple):
@@ -95,8 +97,8 @@ def learning_problem(
     if isinstance(model, pm.Model):
         if any(x is not None for x in data[1:]) or settings.batch_size is not None:
             raise ValueError(
-                "X, y, likelihood and batch_size go with a SkewGP, as coregion does: a model has "
-                "its data in it. Use find_hyperparameters(gp, X, y, ...)."
+                "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
+                "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
             )
         root = model.root
         objective, origin = compile_objective(root, collapse_model(root), start=start)
@@ -118,7 +120,7 @@ def process_objective(
     data: TrainingData, batch_size: int | None, rng: np.random.Generator, start: Start
 ) -> ProcessObjective:
     """The objective of a SkewGP: the evidence of all its data, or the sum over random batches."""
-    gp, X, y, likelihood, coregion = data
+    gp, X, y, likelihood, coregion, weights = data
     without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
     if X is None or (y is None and not without_y):
         raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
@@ -127,9 +129,16 @@ def process_objective(
             "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
+    given = kinds_of(X, y, likelihood)
+    if weights is not None and list(given) != [""]:
+        raise ValueError(
+            "weights are for data of one kind: repeat the rows of X and y in those of several."
+        )
     kinds = [
-        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, gp.model.root)
-        for X, y, known in kinds_of(X, y, likelihood).values()
+        known_of(
+            as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, gp.model.root, weights
+        )
+        for X, y, known in given.values()
     ]
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays = tuple(array for kind in kinds for array in kind.arrays)

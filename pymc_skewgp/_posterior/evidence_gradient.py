@@ -28,11 +28,18 @@ from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.weights import Estimate, add_estimates
+from pymc_skewgp._gaussian.repeated_log_prob import folded, log_prob_by_ep
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
+from pymc_skewgp._posterior.interval_probability import (
+    interval_estimate,
+    interval_log_prob,
+    repeated_rows_of,
+)
 from pymc_skewgp._posterior.site_evidence import (
     JointGradient,
+    RowsWithSites,
     sites_by_ep,
     sites_by_pairs,
     sites_estimate,
@@ -60,7 +67,7 @@ class EvidenceGradient(NamedTuple):
     value : float
     wrt : EvidenceTerms
         Derivatives in each of its entries; 0 for infinite limits, and for `noise`, which is part
-        of the covariance.
+        of the covariance, but where rows repeat: what the noise of each says beyond that.
     noise : float
         See `LogProbGradient`.
     in_parameters : sequence of ndarray
@@ -100,7 +107,7 @@ class EvidenceByEP:
             return _nothing(terms)
         return _evidence(terms, rows, joint)
 
-    def _sites(self, rows: Intervals, sites: SitesGiven) -> JointGradient:
+    def _sites(self, rows: RowsWithSites, sites: SitesGiven) -> JointGradient:
         last = self._last
         start = last if last is not None and last.tau.size == rows.lower.size else None
         found, ep = sites_by_ep(rows, sites, self._tol, start)
@@ -113,6 +120,12 @@ class EvidenceByEP:
         if not lower.size:
             return LogProbGradient(0.0, lower, upper, rows.cov)
         start = self._last if self._last is not None and self._last.tau.size == lower.size else None
+        repeated = repeated_rows_of(rows)
+        if repeated is not None:
+            found, ep = log_prob_by_ep(repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+            if np.isfinite(ep.log_prob):
+                self._last = ep
+            return found
         cov = _covariance(terms, rows)
         ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
         gradient = ep_gradient(cov, ep, lower, upper)
@@ -130,9 +143,7 @@ def evidence_by_twisting(
             rows = Intervals(terms)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
-    joint = log_prob_and_gradient(
-        rows.lower, rows.upper, rows.cov, n_draws=n_draws, random_seed=random_seed
-    )
+    joint = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
     return _evidence(terms, rows, joint)
 
 
@@ -156,9 +167,9 @@ def evidence_estimate(
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
     if sites is None:
-        joint = log_prob_rectangle(rows.cov, rows.lower, rows.upper, n_draws, None, random_seed)
+        joint = interval_estimate(rows, n_draws, random_seed)
     else:
-        joint = sites_estimate(rows, sites, n_draws, random_seed)
+        joint = sites_estimate(_single(rows)[0], sites, n_draws, random_seed)
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -169,13 +180,25 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
+def _single(rows: Intervals) -> tuple[RowsWithSites, IntArray | None]:
+    """Rows one by one, and which kind each is of, where some stand for several."""
+    repeated = repeated_rows_of(rows)
+    if repeated is None:
+        return RowsWithSites(rows.lower, rows.upper, rows.cov), None
+    single, kind = repeated.single()
+    return RowsWithSites(single.lower, single.upper, single.cov), kind
+
+
 def _of_sites(
-    terms: EvidenceTerms, joint: Callable[[Intervals], JointGradient]
+    terms: EvidenceTerms, joint: Callable[[RowsWithSites], JointGradient]
 ) -> EvidenceGradient:
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
             rows = Intervals(terms)
-            found, parameters = joint(rows)
+            single, kind = _single(rows)
+            found, parameters = joint(single)
+            if kind is not None:
+                found = folded(found, kind, rows.counts.size)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
     if not (np.isfinite(found.value) and np.isfinite(found.cov).all()):
@@ -242,11 +265,12 @@ def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> 
         return _nothing(terms)
     wrt = EvidenceTerms(
         *own,
-        np.zeros_like(terms.noise),
+        rows.at_intervals(joint.own_noise),
         -prior.lower,
         -prior.upper,
         -prior.cov,
         np.ones_like(terms.log_constant),
+        np.zeros_like(terms.counts),
     )
     return EvidenceGradient(value, wrt, joint.noise)
 

@@ -39,12 +39,10 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._gaussian.tilted import Intervals as IntervalFactors
-from pymc_skewgp._gaussian.tilted import Joined
+from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.learnt_sites import SitesGiven
-from pymc_skewgp._posterior.evidence_terms import Intervals
 from pymc_skewgp._validation import FloatArray
 
 MAX_SWEEPS = 100
@@ -54,6 +52,21 @@ _PAIRS_TOLERANCE = 1e-3
 _NEGLIGIBLE = 1e-12
 # Part of the rows shows whether the factor has too many columns to save anything.
 _LOW_RANK_SHARE = 0.3
+
+
+class RowsWithSites(NamedTuple):
+    """Rows that are intervals, then predictors of sites, points given.
+
+    Attributes
+    ----------
+    lower, upper : ndarray, shape (n,)
+        Limits less the rows' means; of predictors both are 0 less the mean.
+    cov : ndarray, shape (n, n)
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    cov: FloatArray
 
 
 class JointGradient(NamedTuple):
@@ -72,7 +85,7 @@ class JointGradient(NamedTuple):
 
 
 def sites_by_ep(
-    rows: Intervals, sites: SitesGiven, tol: float, start: EPResult | None = None
+    rows: RowsWithSites, sites: SitesGiven, tol: float, start: EPResult | None = None
 ) -> tuple[JointGradient, EPResult]:
     """EP's log probability of the rows that are intervals, times sites, with its gradient."""
     k = rows.lower.size - sites.size
@@ -91,7 +104,7 @@ def sites_by_ep(
 
 
 def sites_by_pairs(
-    rows: Intervals, sites: SitesGiven, n_draws: int, random_seed: int, tol: float
+    rows: RowsWithSites, sites: SitesGiven, n_draws: int, random_seed: int, tol: float
 ) -> JointGradient:
     """The same by mirrored pairs at fixed points.
 
@@ -118,7 +131,9 @@ def sites_by_pairs(
     return JointGradient(found, sites.in_parameters(pairs.density.offset + e, shares))
 
 
-def sites_estimate(rows: Intervals, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:
+def sites_estimate(
+    rows: RowsWithSites, sites: SitesGiven, n_draws: int, random_seed: int
+) -> Estimate:
     """The value alone with its error, rows that are intervals among them or not."""
     return _estimate(_Pairs(rows, sites).draws(n_draws, random_seed))
 
@@ -126,7 +141,7 @@ def sites_estimate(rows: Intervals, sites: SitesGiven, n_draws: int, random_seed
 class _Pairs:
     """Mirrored pairs for sites, and for rows that are intervals before them."""
 
-    def __init__(self, rows: Intervals, sites: SitesGiven) -> None:
+    def __init__(self, rows: RowsWithSites, sites: SitesGiven) -> None:
         k = rows.lower.size - sites.size
         matrix = linalg.symmetric(rows.cov)
         factor = linalg.low_rank_factor(matrix[k:, k:], _NEGLIGIBLE)
@@ -145,7 +160,7 @@ class _Pairs:
 
 
 def _given_rows(
-    rows: Intervals, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
+    rows: RowsWithSites, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
 ) -> GivenRows:
     """Rows under EP's Gaussian of the predictors' coordinates c, and white c given them."""
     k = matrix.shape[0] - factor.shape[0]
@@ -165,7 +180,7 @@ def _given_rows(
 
 def _fit(
     cov: WithSites,
-    rows: Intervals,
+    rows: RowsWithSites,
     factors: SiteFactors,
     k: int,
     tol: float,
@@ -173,7 +188,7 @@ def _fit(
 ) -> EPResult:
     if not k:
         return fit_factors(cov, factors, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
-    both = Joined([IntervalFactors(rows.lower[:k], rows.upper[:k]), factors])
+    both = Joined([Intervals(rows.lower[:k], rows.upper[:k]), factors])
     return fit_factors(cov, both, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
 

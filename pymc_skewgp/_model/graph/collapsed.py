@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
@@ -20,6 +21,7 @@ from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.joined_rows import (
     NoisyRows,
     joined,
+    joint_counts,
     joint_noise,
     predictor,
     rows_of_parts,
@@ -193,13 +195,15 @@ def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
     )
     log_constant = sum(x.log_constant for x in rows)
     S = joint_noise([x.S for x in rows])
-    return _terms(sun, NoisyRows(S, lower, upper, value, log_constant))
+    counts = joint_counts([(x.counts, x.lower) for x in rows])
+    return _terms(sun, NoisyRows(S, lower, upper, value, log_constant, counts=counts))
 
 
 def _rows_of(y: ObservedRows) -> NoisyRows:
     value = _nowhere(y.lower) if y.value is None else y.value
     log_constant = _zero() if y.log_constant is None else y.log_constant
-    return NoisyRows(y.S, y.lower, y.upper, value, pt.cast(log_constant, "float64"))
+    log_constant = pt.cast(log_constant, "float64")
+    return NoisyRows(y.S, y.lower, y.upper, value, log_constant, counts=y.counts)
 
 
 def _no_rows(a: Any) -> NoisyRows:
@@ -245,6 +249,12 @@ def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
     truncation = sun.truncation
     apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
     own = rows.S if apart else pt.zeros_like(rows.value)
+    counts = np.float64(1.0)
+    if rows.counts is not None:
+        counts = pt.concatenate([pt.ones_like(truncation, dtype="float64"), rows.counts])
+        own = rows.S
+        if own.type.ndim == 2:  # the noise of rows that repeat is their own all the same
+            own = pt.switch(pt.gt(rows.counts, 1.0), pt.diagonal(own), np.float64(0.0))
     return EvidenceTerms(
         lower,
         upper,
@@ -255,4 +265,5 @@ def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
         pt.full_like(truncation, float("inf"), dtype=truncation.dtype),
         sun.latent_cov,
         rows.log_constant,
+        pt.as_tensor_variable(counts),
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Variable
 
@@ -111,10 +111,13 @@ class KnownSites:
         parameters = tuple(pt.cast(x, "float64") for x in random.values())
         sites = SitesOfData(self.family, y, parameters)
         nothing = pt.constant(0.0, dtype="float64")
-        return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites)
+        rows = values, None, zero, zero, zero, nowhere, nothing, False
+        return RowsOfData(*rows, sites=sites)
 
 
-def known_of(X: FloatArray, y: Any, likelihood: Any, model: Any = None) -> Any:
+def known_of(
+    X: FloatArray, y: Any, likelihood: Any, model: Any = None, weights: ArrayLike | None = None
+) -> Any:
     """Check data under any likelihood: `KnownSites` of one of sites, `KnownData` of any other.
 
     Parameters
@@ -125,6 +128,8 @@ def known_of(X: FloatArray, y: Any, likelihood: Any, model: Any = None) -> Any:
         Also a function from predictors to a PyMC distribution.
     model : pymc.Model, optional
         That of the random variables that such a function depends on.
+    weights : array_like, shape (n,), optional
+        How often each observation was made; of sites their powers, whole or not.
 
     Raises
     ------
@@ -132,10 +137,17 @@ def known_of(X: FloatArray, y: Any, likelihood: Any, model: Any = None) -> Any:
         As `known_data`.
     """
     if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+        if weights is not None:
+            raise ValueError(
+                "weights go with likelihoods of pymc_skewgp.likelihoods: a distribution of PyMC "
+                "has none. Repeat the rows of X and y."
+            )
         return _of_distribution(X, y, likelihood, model)
     known = as_likelihood(likelihood)
     if not isinstance(known, SiteLikelihood):
-        return known_data(X, y, likelihood)
+        return known_data(X, y, likelihood, weights)
+    if weights is not None:
+        known = Weighted(known, weights)
     random = _random_parameters(known)
     numbers = with_parameters(known, {name: _stand_in(name, x) for name, x in random.items()})
     data = numbers.as_data(y, X.shape[0])

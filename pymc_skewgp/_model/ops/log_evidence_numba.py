@@ -13,7 +13,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 3
+_CACHE_VERSION = 4
 
 
 @register_funcify_default_op_cache_key(LogEvidence)
