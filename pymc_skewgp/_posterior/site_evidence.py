@@ -39,8 +39,7 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._gaussian.tilted import Intervals as IntervalFactors
-from pymc_skewgp._gaussian.tilted import Joined
+from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.learnt_sites import SitesGiven
@@ -191,7 +190,7 @@ def _fit(
 ) -> EPResult:
     if not k:
         return fit_factors(cov, factors, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
-    both = Joined([IntervalFactors(rows.lower[:k], rows.upper[:k]), factors])
+    both = Joined([Intervals(rows.lower[:k], rows.upper[:k]), factors])
     return fit_factors(cov, both, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
 
