@@ -32,6 +32,7 @@ from pymc_skewgp._errors import (
     SkewGPWarning,
     StuckChainWarning,
     TooManyDrawsError,
+    TooManyRowsError,
 )
 from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
@@ -114,6 +115,7 @@ __all__ = [
     "SkewGPWarning",
     "StuckChainWarning",
     "TooManyDrawsError",
+    "TooManyRowsError",
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",

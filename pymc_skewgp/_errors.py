@@ -16,6 +16,10 @@ class TooManyDrawsError(MemoryError, ValueError):
     """The draws asked for would not fit into memory."""
 
 
+class TooManyRowsError(MemoryError, ValueError):
+    """Exact algebra of so many rows would not fit into memory."""
+
+
 class DoublePrecisionError(FloatingPointError, ValueError):
     """A probability, or draws under a condition, are beyond what double precision can hold."""
 

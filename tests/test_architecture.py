@@ -32,7 +32,7 @@ LAYERS = (
         "foundations",
         tuple(
             f"{PACKAGE}.{name}"
-            for name in ("_errors", "_deprecation", "_validation", "_memory", "_threads")
+            for name in ("_errors", "_deprecation", "_validation", "_memory", "_cost", "_threads")
         ),
         frozenset({"numpy", "scipy", "threadpoolctl"}),
     ),

@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
-from pymc_skewgp._errors import IntegrationWarning, warn
-from pymc_skewgp._gaussian.weights import describe_weights
-from pymc_skewgp._learn.averaging.exact_points import ExactPoints, exact_points
-from pymc_skewgp._learn.averaging.integration import CHAINS, RUNGS, Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.exact_points import exact_points
+from pymc_skewgp._learn.averaging.integration import integral_by_ep
 from pymc_skewgp._learn.averaging.problem import integration_problem
 from pymc_skewgp._learn.averaging.progress import Stages
+from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
 from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -139,8 +137,7 @@ def integrate(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import pymc as pm
+    >>>     >>> import pymc as pm
     >>> import pymc_skewgp as sg
     >>> x = np.linspace(-3, 3, 20)[:, None]
     >>> y = (np.sin(2 * x[:, 0]) > 0.3).astype(int)
@@ -181,7 +178,7 @@ def integrate(
     equal = exact.equal_draws(chains, draws, rng)
     tree = problem.latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
-    attributes = _attributes(integral, exact)
+    attributes = attributes_of(integral, exact)
     attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
     stats = (
         tree["posterior"]
@@ -194,45 +191,5 @@ def integrate(
     tree["sample_stats"] = DataTree(stats)
     for group in ("posterior", "sample_stats"):
         tree[group].attrs.update(attributes)
-    _warn(integral, exact)
+    warn_of(integral, exact, stacklevel=3)
     return tree
-
-
-def _attributes(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
-    by_ep, correction = integral.log_integral, exact.correction()
-    return {
-        "log_evidence": by_ep.value + correction.value,
-        "log_evidence_se": float(np.hypot(by_ep.std_error, correction.std_error)),
-        "relative_ess": by_ep.relative_ess,
-        "pareto_k": by_ep.pareto_k,
-        "relative_ess_exact": correction.relative_ess,
-        "pareto_k_exact": correction.pareto_k,
-        "method": RUNGS[integral.rung],
-        "rung": integral.rung,
-        "n_evaluations": integral.n_evaluations,
-        "n_evidences": len(exact.points),
-    }
-
-
-def _warn(integral: Integral, exact: ExactPoints) -> None:
-    if not integral.accepted:
-        what = (
-            "the chains of the hyperparameters have not converged"
-            if integral.rung == CHAINS
-            else "the importance weights of the hyperparameters are very unequal"
-        )
-        warn(
-            f"{what} ({describe_weights(integral.log_integral)}): the draws may not be those of "
-            "the posterior. Give narrower priors, or use pm.sample.",
-            IntegrationWarning,
-            stacklevel=3,
-        )
-    correction = exact.correction()
-    if correction.heavy_tailed or correction.relative_ess < _DEFAULT.importance.least_ess:
-        warn(
-            "expectation propagation's evidence is far from the exact one "
-            f"({describe_weights(correction)} of the weights between them): raise n_evidences, or "
-            "use pm.sample.",
-            IntegrationWarning,
-            stacklevel=3,
-        )

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
+from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
@@ -149,6 +150,8 @@ def process_objective(
         known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
         for X, y, known in given.values()
     ]
+    if batch_size is None:
+        announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays = tuple(array for kind in kinds for array in kind.arrays)
     only = kinds[0] if len(kinds) == 1 else None

@@ -13,8 +13,10 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._observations.observations import Observations, intervals, stacked
+from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.latent import draw_latent
+from pymc_skewgp._posterior.site_draws import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -51,11 +53,16 @@ def draws_with_evidence(
     *,
     n_pseudo_points: int,
     log_prob_of_signs: float,
+    sites: SitesOfParts | None = None,
 ) -> DrawsWithEvidence:
     """Of z after its first `n_pseudo_points` values, `count` draws from `n_candidates` of u.
 
-    `log_prob_of_signs` is that of the prior, before any data.
+    Under `sites` from as many mirrored pairs of coordinates; `log_prob_of_signs` is that of the
+    prior, before any data.
     """
+    if sites is not None:
+        found = _under_sites(given, count, n_candidates, rng, n_pseudo_points, sites)
+        return found._replace(log_evidence=found.log_evidence - log_prob_of_signs)
     sampler = RectangleSampler(given.cov, given.lower, given.upper)
     size = max(count, n_candidates)
     latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=n_pseudo_points)
@@ -65,6 +72,24 @@ def draws_with_evidence(
     value, std_error, relative_ess, _ = latent.log_prob
     log_evidence = given.log_density + value - log_prob_of_signs
     return DrawsWithEvidence(log_evidence, std_error, relative_ess, f)
+
+
+def _under_sites(
+    given: Conditioning,
+    count: int,
+    n_candidates: int,
+    rng: np.random.Generator,
+    n_pseudo_points: int,
+    sites: SitesOfParts,
+) -> DrawsWithEvidence:
+    nothing = np.zeros(given.n_rows - n_pseudo_points, dtype=bool)
+    sampler = SiteDraws(given, sites, n_pseudo_points, nothing).sampler
+    latent = sampler.singles(max(count, n_candidates), rng)
+    chosen = systematic_resample(latent.log_weights, count, rng)
+    f = latent.draws[chosen] @ given.factor[n_pseudo_points:].T + given.mean[n_pseudo_points:]
+    assert latent.log_prob is not None
+    value, std_error, relative_ess, _ = latent.log_prob
+    return DrawsWithEvidence(given.log_density + value, std_error, relative_ess, f)
 
 
 def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> float:

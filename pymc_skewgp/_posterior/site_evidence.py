@@ -39,12 +39,11 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._gaussian.tilted import Intervals as IntervalFactors
-from pymc_skewgp._gaussian.tilted import Joined
+from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.learnt_sites import SitesGiven
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
 # Of EP's fixed point behind pairs, whose weights make up for what is left.
@@ -159,7 +158,7 @@ class _Pairs:
 
     def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""
-        return self.sampler.members(n_draws, np.random.default_rng(random_seed))
+        return self.sampler.members(n_draws, as_generator(random_seed))
 
 
 def _given_rows(
@@ -191,7 +190,7 @@ def _fit(
 ) -> EPResult:
     if not k:
         return fit_factors(cov, factors, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
-    both = Joined([IntervalFactors(rows.lower[:k], rows.upper[:k]), factors])
+    both = Joined([Intervals(rows.lower[:k], rows.upper[:k]), factors])
     return fit_factors(cov, both, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
 

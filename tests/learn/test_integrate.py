@@ -276,6 +276,29 @@ def test_random_phase():
     assert agrees(dt["posterior"]["positive"].values.mean(), share, se)
 
 
+@pytest.mark.parametrize("by_name", [True, False])
+def test_counts(by_name):
+    """A likelihood that is no rows: one count, by quadrature over f and its standard deviation."""
+    with pm.Model():
+        level = pm.HalfNormal("level", 1.0)
+        gp = sg.SkewGP(cov_func=(0.3 + level) ** 2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    nodes, w = line(0.0, 8.0)
+    prior = stats.halfnorm().pdf(nodes) * w
+    x, v = np.polynomial.hermite_e.hermegauss(60)
+    f = (0.3 + nodes[:, None]) * x
+    p = stats.poisson.pmf(3, np.exp(f)) * v / v.sum()
+    joint = prior @ p.sum(axis=1)
+    known = sg.likelihoods.Poisson() if by_name else lambda eta: pm.Poisson.dist(pm.math.exp(eta))
+    options = {"draws": 500, "chains": 2, "n_evidences": 128, "random_seed": 1}
+    dt = integrate(gp, [[0.0]], [3], likelihood=known, **options, **QUIET)
+    found = dt["posterior"].attrs
+    assert agrees(found["log_evidence"], np.log(joint), found["log_evidence_se"])
+    mean, se = mean_with_error(dt, "f")
+    assert agrees(mean, prior @ (p * f).sum(axis=1) / joint, se)
+    mean, se = mean_with_error(dt, "level")
+    assert agrees(mean, (prior * nodes) @ p.sum(axis=1) / joint, se)
+
+
 def test_gaussian_random_effects_are_drawn_with_the_function():
     """A block of two members: the evidence over one standard deviation, the effects' mean."""
     X, group = np.array([-1.0, 0.0, 1.0, 2.0]), np.array([0, 1, 0, 1])

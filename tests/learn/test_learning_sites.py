@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from oracles import finite_difference
-from scipy import stats
+from scipy import special, stats
 from scipy.special import expit
 
 import pymc_skewgp as sg
@@ -171,6 +171,30 @@ def test_gradients_of_parameters(case):
     assert abs(exact.log_evidence - estimate.value) < 0.02
     assert abs(by_ep.log_evidence - estimate.value) < 0.1
     np.testing.assert_allclose(exact.gradient, by_ep.gradient, atol=0.05)
+
+
+def test_trials_beside_sites():
+    """Rows that stand for several: as the same labels written out, but for the coefficient."""
+    half = X[::4]
+    successes, trials = np.array([0, 1, 3, 2, 1]), 3
+    labels = (np.arange(trials) < successes[:, None]).astype(int).ravel()
+    by_kind = []
+    for kind in (
+        (half, successes, lk.BinomialProbit(trials)),
+        (np.repeat(half, trials, axis=0), labels, lk.BernoulliProbit()),
+    ):
+        _, gp, made = process(alpha=half_normal)
+        kinds = [(X, COUNTS, lk.NegativeBinomial(made["alpha"])), kind]
+        found = process_objective(TrainingData(gp, kinds), None, np.random.default_rng(0), None)
+        by_kind.append((found.objective, Point(found.origin)))
+    (merged, point), (apart, _) = by_kind
+    coefficient = np.log(special.comb(trials, successes)).sum()
+    ours, theirs = merged.by_ep(point), apart.by_ep(point)
+    assert ours.total == pytest.approx(theirs.total + coefficient, abs=1e-4)
+    np.testing.assert_allclose(ours.gradient, theirs.gradient, **EP_TOL)
+    estimates = [objective.estimate(point, 1024, 1) for objective in (merged, apart)]
+    gap = estimates[0].value - estimates[1].value - coefficient
+    assert abs(gap) < 4 * np.hypot(estimates[0].std_error, estimates[1].std_error)
 
 
 def test_find_hyperparameters():

@@ -61,6 +61,7 @@ class ProcessFunctions:
                 rng,
                 n_pseudo_points=self._latent.n_signs,
                 log_prob_of_signs=log_prob_of_prior_signs(*at.signs),
+                sites=at.sites,
             )
 
     def tree(

@@ -18,10 +18,11 @@ from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph, mean_of_va
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values, derivative_groups, function_index, input_index
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.latent import pick_draw
+from pymc_skewgp._posterior.draws_with_evidence import draws_with_evidence
 from pymc_skewgp._posterior.prior_values import units_of
 from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray, as_count
@@ -56,6 +57,18 @@ class _Kinds(NamedTuple):
             parts.append(rows)
         return stacked(parts, sizes[: len(parts)])
 
+    def sites(self, likelihoods: Sequence[Likelihood]) -> SitesOfParts | None:
+        """Observations that are no rows; None where all are."""
+        parts = [
+            likelihood.sites(known.y, known.X.shape[0])
+            if isinstance(likelihood, SiteLikelihood)
+            else None
+            for known, likelihood in zip(self.known, likelihoods, strict=True)
+        ]
+        if all(part is None for part in parts):
+            return None
+        return SitesOfParts(parts, [values.size for values in self.values[: len(parts)]])
+
 
 def draw_latent(
     gp: Any,
@@ -79,7 +92,17 @@ def draw_latent(
     likelihoods = np.empty(shape, dtype=object)
     for index, at in latent.each(trace, f"Drawing {name}", progressbar):
         likelihoods[index] = at.likelihoods
-        f[index], relative_ess[index] = _one_draw(at.given, count, rng, latent.n_signs)
+        with no_warnings():  # thousands of runs: one warning, with their number, comes after them
+            drawn = draws_with_evidence(
+                at.given,
+                1,
+                count,
+                rng,
+                n_pseudo_points=latent.n_signs,
+                log_prob_of_signs=0.0,
+                sites=at.sites,
+            )
+        f[index], relative_ess[index] = drawn.f[0], drawn.relative_ess
     few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -106,11 +129,14 @@ class AtDraw(NamedTuple):
         One for each kind of data.
     signs : tuple of ndarray
         Prior covariance, phase and truncation at the pseudo-points.
+    sites : SitesOfParts or None
+        Observations that are no rows, of the values after the pseudo-points.
     """
 
     given: Conditioning
     likelihoods: list[Likelihood]
     signs: tuple[FloatArray, FloatArray, FloatArray]
+    sites: SitesOfParts | None
 
 
 class LatentGivenData:
@@ -133,7 +159,7 @@ class LatentGivenData:
     """
 
     def __init__(self, gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> None:
-        kinds, graphs = _kinds(data, Xnew)
+        kinds, graphs = _kinds(gp, data, Xnew)
         self._kinds = kinds
         self.sets = tuple(
             DataSet(own, known.X, known.y, known.likelihood)
@@ -143,6 +169,8 @@ class LatentGivenData:
         self.n_signs = gp.n_pseudo_points * kinds.n_functions
         self._outputs = _outputs(gp, data, kinds, graphs)
         self._units = _unit_groups(gp, kinds, self.n_signs)
+        # Of a function that gives a distribution each takes a compilation.
+        self._known = None if any(part.random for part in kinds.known) else kinds.at([])
 
     def each(
         self, trace: Dataset, description: str, progressbar: bool
@@ -152,16 +180,17 @@ class LatentGivenData:
         s = self.n_signs
         for index, arrays in function.each(description, progressbar):
             cov, mean, phase, truncation, *random = arrays
-            likelihoods = self._kinds.at(random)
+            likelihoods = self._known or self._kinds.at(random)
             variances = cov.diagonal()
             rows = self._kinds.rows(likelihoods, variances[s:])
             units = units_of(variances, self._units)
             given = process_given(cov, mean, phase, truncation, rows, units)
-            yield index, AtDraw(given, likelihoods, (cov[:s, :s], phase, truncation))
+            signs = cov[:s, :s], phase, truncation
+            yield index, AtDraw(given, likelihoods, signs, self._kinds.sites(likelihoods))
 
 
-def _kinds(data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
-    known = data.known()
+def _kinds(gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
+    known = data.known_or_sites(gp.model)
     k = max(part.n_functions for part in known)
     graphs = data.values(known)
     values = [Values(part.X, part.n_functions, part.likelihood.derivative) for part in known]
@@ -197,10 +226,3 @@ def _unit_groups(gp: Any, kinds: _Kinds, n_latent: int) -> dict[Any, Any]:
             if rows.size:
                 found[derivative, k] = rows
     return found
-
-
-def _one_draw(
-    given: Conditioning, n_candidates: int, rng: np.random.Generator, n_latent: int
-) -> tuple[FloatArray, float]:
-    with no_warnings():  # thousands of runs: the caller warns once, with their number
-        return pick_draw(given, n_candidates, rng, n_pseudo_points=n_latent)
