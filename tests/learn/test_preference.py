@@ -91,3 +91,25 @@ def test_before_it_is_fitted():
 def test_bad_input(options, duels, message):
     with pytest.raises(ValueError, match=message):
         fast(**options).fit(ITEMS, duels)
+
+
+def test_weights_are_repeated_comparisons():
+    items = np.linspace(0.0, 3.0, 4)[:, None]
+    duels = np.array([[1, 0], [2, 1], [2, 3], [0, 1]])
+    weights = np.array([4, 3, 2, 0])
+    weighted = SkewGPPreference(n_restarts=0, random_state=0).fit(items, duels, weights)
+    repeated = SkewGPPreference(n_restarts=0, random_state=0)
+    repeated.fit(items, duels[np.repeat(np.arange(4), weights)])
+    # One evidence, maximised to its last hundredth of a nat; and the Monte Carlo error of each.
+    one, other = (x.log_marginal_likelihood_.value for x in (weighted, repeated))
+    assert one == pytest.approx(other, abs=0.03)
+    np.testing.assert_allclose(weighted.predict(items), repeated.predict(items), atol=0.1)
+
+
+def test_weights_that_mean_nothing():
+    """Of an item that keeps its noise; and parts of a comparison."""
+    items, duels = [[0.0], [1.0]], [[0, 1]]
+    with pytest.raises(ValueError, match="comes out the same"):
+        SkewGPPreference(noise="item").fit(items, duels, [2])
+    with pytest.raises(ValueError, match="sample_weight must be whole numbers"):
+        SkewGPPreference().fit(items, duels, [0.5])
