@@ -1,6 +1,6 @@
 """`find_hyperparameters`: the maximum of the collapsed marginal likelihood."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -28,7 +28,7 @@ def find_hyperparameters(
     X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
     y: ArrayLike | None = None,
     *,
-    likelihood: Likelihood | None = None,
+    likelihood: Likelihood | Callable[[Any], Any] | None = None,
     coregion: Any = None,
     weights: ArrayLike | None = None,
     method: Method = "twisted",
@@ -62,8 +62,9 @@ def find_hyperparameters(
     ----------
     model : pymc.Model or SkewGP
         A model whose latent functions can be integrated out: with `SkewGP.marginal_likelihood`, or
-        with `SkewGP.prior` under observations that `ConjugateStep` knows (``pm.Normal``,
-        ``pm.Censored``, ``pm.OrderedProbit``, ``pm.Binomial`` and `BernoulliProbit` among them).
+        with `SkewGP.prior` under observations that are independent given predictors affine in f:
+        those that `ConjugateStep` knows (``pm.Normal``, ``pm.Censored``, ``pm.OrderedProbit``,
+        ``pm.Binomial`` and `BernoulliProbit` among them), and any others, such as ``pm.Poisson``.
         Or a SkewGP made inside a model, with `X` and `y`.
     X, y : array_like, shapes (n, d) and (n,)
         Inputs and data, for a SkewGP; data of several kinds as for `SkewGP.posterior`. Then only
@@ -71,8 +72,10 @@ def find_hyperparameters(
         observations too, pass the model.
     likelihood : optional
         Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. Its ``sigma``,
-        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper`` may be random variables, and
-        are learnt then.
+        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper``, and those of likelihoods
+        such as ``NegativeBinomial`` or ``StudentT``, may be random variables, and are learnt then.
+        Or a function from predictors to a PyMC distribution, as for `SkewGP.posterior`; so are
+        the random variables that it depends on.
     coregion : array_like or tensor, shape (K, K), optional
         B, for a likelihood of K functions, as for `SkewGP.posterior`; what is random in it is
         learnt. Default the identity.
@@ -82,7 +85,8 @@ def find_hyperparameters(
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
-        posterior (importance sampling, twisted by EP), which is right up to its standard error.
+        posterior (importance sampling, twisted by EP; of sites such as Poisson counts, mirrored
+        pairs from EP's Gaussian), which is right up to its standard error.
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels

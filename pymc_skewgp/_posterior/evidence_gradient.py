@@ -5,8 +5,12 @@ r"""The log evidence with its gradient: a density of points, and probabilities o
 
 The rows of u are the pseudo-points of a Skew GP, then the observations that are intervals. By
 expectation propagation for an optimiser on its way, by the twisted sampler where it arrives.
+
+Where there are sites, functions p(y_i | eta_i) of one predictor each, these are the last rows, and
+the probability is that of the others times all p(y_i | eta_i): see `site_evidence`.
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +26,25 @@ from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.ep_dense import EPWithGradient, fit_dense_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.repeated_log_prob import log_prob_by_ep
+from pymc_skewgp._gaussian.repeated_log_prob import folded, log_prob_by_ep
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
+from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
 from pymc_skewgp._posterior.interval_probability import (
     interval_estimate,
     interval_log_prob,
     repeated_rows_of,
+    single_rows,
+)
+from pymc_skewgp._posterior.site_evidence import (
+    JointGradient,
+    Rectangle,
+    sites_by_ep,
+    sites_by_pairs,
+    sites_estimate,
 )
 from pymc_skewgp._sun.contradiction import round_off_effect
 from pymc_skewgp._threads import few_blas_threads
@@ -58,11 +72,14 @@ class EvidenceGradient(NamedTuple):
         of the covariance, but where rows repeat: what the noise of each says beyond that.
     noise : float
         See `LogProbGradient`.
+    in_parameters : sequence of ndarray
+        Derivatives in the parameters of sites.
     """
 
     value: float
     wrt: EvidenceTerms
     noise: float = 0.0
+    in_parameters: Sequence[FloatArray] = ()
 
 
 class EvidenceByEP:
@@ -78,8 +95,10 @@ class EvidenceByEP:
         self._tol = tol
         self._last: EPResult | None = None
 
-    def __call__(self, terms: EvidenceTerms) -> EvidenceGradient:
+    def __call__(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
+        if sites is not None:
+            return _of_sites(terms, lambda rows: self._sites(rows, sites))
         try:
             with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
                 rows = Intervals(terms)
@@ -89,6 +108,14 @@ class EvidenceByEP:
         if not (np.isfinite(joint.value) and np.isfinite(joint.cov).all()):
             return _nothing(terms)
         return _evidence(terms, rows, joint)
+
+    def _sites(self, rows: Rectangle, sites: SitesGiven) -> JointGradient:
+        last = self._last
+        start = last if last is not None and last.tau.size == rows.lower.size else None
+        found, ep = sites_by_ep(rows, sites, self._tol, start)
+        if np.isfinite(ep.log_prob):
+            self._last = ep
+        return found
 
     def _rectangle(self, terms: EvidenceTerms, rows: Intervals) -> LogProbGradient:
         lower, upper = rows.lower, rows.upper
@@ -102,8 +129,14 @@ class EvidenceByEP:
                 self._last = ep
             return found
         cov = _covariance(terms, rows)
-        ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
-        gradient = ep_gradient(cov, ep, lower, upper)
+        fitted = None
+        if isinstance(cov, DenseCovariance):
+            limits = np.stack([lower, upper])
+            fitted = fit_dense_ep(cov.matrix, limits, tol=self._tol, start=start)
+        if fitted is None:
+            ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+            fitted = EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
+        ep, gradient = fitted
         if np.isfinite(ep.log_prob):
             self._last = ep
         return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
@@ -122,7 +155,18 @@ def evidence_by_twisting(
     return _evidence(terms, rows, joint)
 
 
-def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) -> Estimate:
+def evidence_by_pairs(
+    terms: EvidenceTerms, sites: SitesGiven, n_draws: int, random_seed: int = 0
+) -> EvidenceGradient:
+    """Log evidence by mirrored pairs at fixed points, and the gradient by the same draws."""
+    return _of_sites(
+        terms, lambda rows: sites_by_pairs(rows, sites, n_draws, random_seed, EP_TOLERANCE)
+    )
+
+
+def evidence_estimate(
+    terms: EvidenceTerms, n_draws: int, random_seed: int = 0, sites: SitesGiven | None = None
+) -> Estimate:
     """Log evidence with its standard error, no gradient.
 
     Minus infinity where the signs at pseudo-points have a probability that round-off decides.
@@ -130,7 +174,10 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     if not _round_off(terms) <= LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
-    joint = interval_estimate(rows, n_draws, random_seed)
+    if sites is None:
+        joint = interval_estimate(rows, n_draws, random_seed)
+    else:
+        joint = sites_estimate(single_rows(rows)[0], sites, n_draws, random_seed)
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -139,6 +186,23 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     )
     total = add_estimates(known, joint, prior)
     return joint._replace(value=total.value, std_error=total.std_error)
+
+
+def _of_sites(
+    terms: EvidenceTerms, joint: Callable[[Rectangle], JointGradient]
+) -> EvidenceGradient:
+    try:
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
+            rows = Intervals(terms)
+            single, kind = single_rows(rows)
+            found, parameters = joint(single)
+            if kind is not None:
+                found = folded(found, kind, rows.lower.size)
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return _nothing(terms)
+    if not (np.isfinite(found.value) and np.isfinite(found.cov).all()):
+        return _nothing(terms)
+    return _evidence(terms, rows, found)._replace(in_parameters=parameters)
 
 
 def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:

@@ -25,7 +25,8 @@ class EvidenceTerms(NamedTuple):
     ----------
     lower, upper : (s + n,)
         Limits of the rows, less their means; what they are at points has no meaning. A label 1 is
-        the interval (0, inf) of the noisy predictor, a label 0 is (-inf, 0).
+        the interval (0, inf) of the noisy predictor, a label 0 is (-inf, 0). Where there are sites,
+        the last rows are their predictors, of which both are 0 less the mean.
     value : (s + n,)
         At points, less their means; NaN at intervals.
     cov : (s + n, s + n)

@@ -54,6 +54,8 @@ class RowsOfData(NamedTuple):
         Whether S is in units of the prior variances of the values.
     counts : TensorVariable, shape (m,), or None
         How many rows each interval stands for, each with noise of its own. None for one each.
+    sites : SitesOfData, or None
+        Where the rows are predictors of sites: intervals of width 0 at 0, without noise.
     """
 
     values: ValuesAt
@@ -65,6 +67,7 @@ class RowsOfData(NamedTuple):
     log_constant: Any
     relative: bool
     counts: Any = None
+    sites: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +253,8 @@ def known_data(
     as_derivative(likelihood.derivative, X.shape[1])
     if isinstance(likelihood, SiteLikelihood):
         raise ValueError(
-            f"functions are not integrated out under {type(likelihood).__name__} here: compare the "
-            "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
-            "an observed variable of a model, with f from gp.prior, and use pm.sample."
+            f"functions are not integrated out under {type(likelihood).__name__} here: write the "
+            "data as an observed variable of a model, with f from gp.prior, and use pm.sample."
         )
     random = {
         field.name: getattr(likelihood, field.name)
