@@ -237,12 +237,31 @@ def _jax_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs
     return _with_gradient(log_density)
 
 
+def _kind_of_rows(op: LogEvidence, node: Apply) -> Any:
+    """Which kind each row is of, where rows repeat."""
+    if not op.repeats:
+        return None
+    counts = node.inputs[-1]
+    if not isinstance(counts, Constant):
+        raise NotImplementedError("JAX needs to know how many rows repeat: they must be data.")
+    return np.repeat(np.arange(counts.data.size), counts.data.astype(np.intp))
+
+
+def _each(noise: jax.Array, kind: Any) -> jax.Array:
+    """Noise of each row; what rows of one kind have is their own."""
+    if noise.ndim == 1:
+        return noise[kind]
+    other = (kind[:, None] == kind) & ~np.eye(kind.size, dtype=bool)
+    return jnp.where(other, 0.0, noise[kind][:, kind])
+
+
 @jax_funcify.register(LogEvidence)
 def _jax_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
     points = partial(_points, n_points=max(op.n_draws, _LEAST_POINTS), random_seed=0)
 
     value = node.inputs[2]  # of data, as a rule, which say how many rows are points
     n_known = int((~np.isnan(value.data)).sum()) if isinstance(value, Constant) else 0
+    kind = _kind_of_rows(op, node)
 
     def evidence(
         lower: jax.Array,
@@ -251,6 +270,13 @@ def _jax_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
         noise: jax.Array,
         *parameters: jax.Array,
     ) -> jax.Array:
+        if kind is not None:
+            (lower, upper, value), noise = (
+                (x[kind] for x in (lower, upper, value)),
+                _each(noise, kind),
+            )
+            mu, scale, cross_cov, *latent, _ = parameters
+            parameters = (mu[kind], scale[kind][:, kind], cross_cov[kind], *latent)
         sun = SunParameters(*parameters)
         n, s = len(lower), len(sun.truncation)
         top = jnp.concatenate([sun.latent_cov, sun.cross_cov.T], axis=1)

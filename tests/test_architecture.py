@@ -32,7 +32,7 @@ LAYERS = (
         "foundations",
         tuple(
             f"{PACKAGE}.{name}"
-            for name in ("_errors", "_deprecation", "_validation", "_memory", "_threads")
+            for name in ("_errors", "_deprecation", "_validation", "_memory", "_cost", "_threads")
         ),
         frozenset({"numpy", "scipy", "threadpoolctl"}),
     ),
@@ -205,6 +205,17 @@ def test_imports_follow_the_layers(module):
     assert not problems, "\n".join(problems)
 
 
+def test_no_two_test_files_have_one_name():
+    """Those of folders without packages are imported by their name alone."""
+    seen: dict[str, Path] = {}
+    twice = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name != "conftest.py" and path.name in seen:
+            twice.append(f"{path.relative_to(ROOT)} and {seen[path.name].relative_to(ROOT)}")
+        seen[path.name] = path
+    assert not twice, "one name for two files: " + "; ".join(twice)
+
+
 def test_tests_have_no_star_imports():
     stars = [
         f"{path.relative_to(ROOT)}, line {node.lineno}"
@@ -291,6 +302,7 @@ PUBLIC = {
     "_diagnostics.comparison:compare_approximations": "a whole comparison in one call",
     "_diagnostics.sbc:sbc": "a whole calibration in one call",
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
+    "_learn.integrate:integrate": "a whole integral in one call",
     "_learn.classifier:SkewGPClassifier.__init__": "an option of the estimator each",
     "_model.distributions.marginal_probit:MarginalProbit.dist": "five parameters, two forms of one",
     "_model.gp.integrated_out:IntegratedOut.marginal_likelihood": "data, and how to integrate",

@@ -62,6 +62,9 @@ class LogProbGradient(NamedTuple):
     noise : float
         Standard error of the value where draws were tempered. They meet chance on their way, so
         that this is what the value jumps by between neighbours; 0 where it is smooth.
+    own_noise : ndarray, shape (n,), or float
+        Where rows repeat: derivatives in the noise of the rows of each kind, beyond `cov`, of which
+        it is part. 0 elsewhere.
     """
 
     value: float
@@ -69,6 +72,7 @@ class LogProbGradient(NamedTuple):
     upper: FloatArray
     cov: FloatArray
     noise: float = 0.0
+    own_noise: FloatArray | float = 0.0
 
 
 _Evaluate = Callable[[DenseCovariance, FloatArray, FloatArray], LogProbGradient]

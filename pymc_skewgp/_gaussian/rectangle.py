@@ -66,7 +66,7 @@ def log_prob_rectangle(
     refuse_too_many_draws("n_draws", n_draws, low.size)
     sampler = RectangleSampler(DenseCovariance(matrix), low, high, settings)
     result = sampler.sample(n_draws, as_generator(random_seed), goal="probability", rtol=rtol)
-    _warn_of_error(result.log_prob, settings.largest_se if rtol is None else rtol)
+    warn_of_error(result.log_prob, settings.largest_se if rtol is None else rtol)
     return result.log_prob
 
 
@@ -85,7 +85,7 @@ def exact_log_prob(cov: FloatArray, lower: FloatArray, upper: FloatArray) -> flo
     return None
 
 
-def _warn_of_error(estimate: Estimate, wanted: float) -> None:
+def warn_of_error(estimate: Estimate, wanted: float) -> None:
     """Warn where an estimate fell short of what was asked."""
     if not estimate.std_error <= wanted or estimate.heavy_tailed:
         warn(

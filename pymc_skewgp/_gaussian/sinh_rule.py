@@ -133,11 +133,10 @@ class LineRule:
         step = self._length / (self.size - 1) * _STRETCH
         return LineMoments(largest + np.log(total * step * self._scale), shift, variance)
 
-    def mean(self, function: LogDensity) -> FloatArray:
-        """Mean of a function of points, shape (k, n), under each density."""
+    def nodes(self) -> tuple[FloatArray, FloatArray]:
+        """Points and their shares of each density, both of shape (k, n)."""
         _, mass = self._mass()
-        values = function(self._centre + self._offset)
-        return np.asarray(np.einsum("ij,ij->j", mass, values) / mass.sum(axis=0))
+        return self._centre + self._offset, mass / mass.sum(axis=0)
 
     def _mass(self) -> tuple[FloatArray, FloatArray]:
         largest = self._logs.max(axis=0)

@@ -68,10 +68,10 @@ class SiteFactors:
         # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
         return Tilted(log_mass, shift, np.minimum(found.variance / sd**2, 1.0 - _LEAST_TAKEN))
 
-    def expected(self, function: SiteFunction, mean: FloatArray, sd: FloatArray) -> FloatArray:
-        """Mean of a function of eta under N(mean_i, sd_i^2) times factor i."""
+    def nodes(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Predictors, shape (k, n), and their weights under N(mean_i, sd_i^2) times factor i."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return self._product(self._offset + mean, sd)[2].mean(function)
+            return self._product(self._offset + mean, sd)[2].nodes()
 
     def residual(self, mean_gap: FloatArray, variance_gap: FloatArray) -> float:
         """Of all rows together: many small gaps of one sign are as bad as a large one."""

@@ -11,7 +11,9 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._observations.learnt_sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -27,6 +29,8 @@ class CompiledTerms:
     data : sequence of variables
         What `graph` is a function of besides the coordinates.
     graph : EvidenceTerms
+    sites : sequence of SitesOfData
+        On its last rows.
 
     Attributes
     ----------
@@ -34,12 +38,22 @@ class CompiledTerms:
         Of the last covariance; 0 before the first one.
     """
 
-    def __init__(self, coordinates: Coordinates, data: Sequence[Any], graph: EvidenceTerms) -> None:
-        self._coordinates, self.n_rows = coordinates, 0
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        data: Sequence[Any],
+        graph: EvidenceTerms,
+        sites: Sequence[SitesOfData] = (),
+    ) -> None:
+        self._coordinates, self.n_rows, self._sites = coordinates, 0, sites
         inputs = [*coordinates.inputs, *data]
         self._forward = _function(inputs, list(graph))
-        weights = [output.type() for output in graph]
-        weighted = sum((w * output).sum() for w, output in zip(weights, graph, strict=True))
+        parameters = [x for part in sites for x in part.parameters]
+        known = [[part.y, *part.parameters] for part in sites]
+        self._of_sites = [_function(inputs, values) for values in known]
+        outputs = [*graph, *parameters]
+        weights = [output.type() for output in outputs]
+        weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
         self._pull = _function([*inputs, *weights], _gradient(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
@@ -49,10 +63,33 @@ class CompiledTerms:
         self.n_rows = terms.cov.shape[0]
         return terms
 
-    def pull_back(self, point: Point, batch: Batch, wrt: EvidenceTerms) -> list[FloatArray]:
-        """Gradient in the continuous variables from that in the matrices."""
+    def sites(self, point: Point, batch: Batch) -> SitesGiven | None:
+        """Sites on the last rows; None where there are none.
+
+        Raises
+        ------
+        ValueError
+            For parameters that are impossible.
+        """
+        if not self._sites:
+            return None
         arguments = self._coordinates.arguments(point)
-        result: list[FloatArray] = self._pull(*arguments, *batch, *wrt)
+        given = []
+        for part, function in zip(self._sites, self._of_sites, strict=True):
+            y, *parameters = function(*arguments, *batch)
+            given.append(part.family.at(y, parameters))
+        return joined_sites(given)
+
+    def pull_back(
+        self,
+        point: Point,
+        batch: Batch,
+        wrt: EvidenceTerms,
+        in_parameters: Sequence[FloatArray] = (),
+    ) -> list[FloatArray]:
+        """Gradient in the continuous variables from that in the matrices, and in parameters."""
+        arguments = self._coordinates.arguments(point)
+        result: list[FloatArray] = self._pull(*arguments, *batch, *wrt, *in_parameters)
         return result
 
 

@@ -1,6 +1,6 @@
 """`find_hyperparameters`: the maximum of the collapsed marginal likelihood."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -28,8 +28,9 @@ def find_hyperparameters(
     X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
     y: ArrayLike | None = None,
     *,
-    likelihood: Likelihood | None = None,
+    likelihood: Likelihood | Callable[[Any], Any] | None = None,
     coregion: Any = None,
+    weights: ArrayLike | None = None,
     method: Method = "twisted",
     batch_size: int | None = None,
     start: Mapping[str, Any] | None = None,
@@ -61,8 +62,9 @@ def find_hyperparameters(
     ----------
     model : pymc.Model or SkewGP
         A model whose latent functions can be integrated out: with `SkewGP.marginal_likelihood`, or
-        with `SkewGP.prior` under observations that `ConjugateStep` knows (``pm.Normal``,
-        ``pm.Censored``, ``pm.OrderedProbit``, ``pm.Binomial`` and `BernoulliProbit` among them).
+        with `SkewGP.prior` under observations that are independent given predictors affine in f:
+        those that `ConjugateStep` knows (``pm.Normal``, ``pm.Censored``, ``pm.OrderedProbit``,
+        ``pm.Binomial`` and `BernoulliProbit` among them), and any others, such as ``pm.Poisson``.
         Or a SkewGP made inside a model, with `X` and `y`.
     X, y : array_like, shapes (n, d) and (n,)
         Inputs and data, for a SkewGP; data of several kinds as for `SkewGP.posterior`. Then only
@@ -70,15 +72,21 @@ def find_hyperparameters(
         observations too, pass the model.
     likelihood : optional
         Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. Its ``sigma``,
-        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper`` may be random variables, and
-        are learnt then.
+        ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper``, and those of likelihoods
+        such as ``NegativeBinomial`` or ``StudentT``, may be random variables, and are learnt then.
+        Or a function from predictors to a PyMC distribution, as for `SkewGP.posterior`; so are
+        the random variables that it depends on.
     coregion : array_like or tensor, shape (K, K), optional
         B, for a likelihood of K functions, as for `SkewGP.posterior`; what is random in it is
         learnt. Default the identity.
+    weights : array_like of int, shape (n,), optional
+        How often each observation was made, as for `SkewGP.posterior`: whole numbers. Observations
+        that are intervals cost no more for being made more often. Default once each.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
         there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
-        posterior (importance sampling, twisted by EP), which is right up to its standard error.
+        posterior (importance sampling, twisted by EP; of sites such as Poisson counts, mirrored
+        pairs from EP's Gaussian), which is right up to its standard error.
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels
@@ -111,7 +119,7 @@ def find_hyperparameters(
     ------
     ValueError
         A model without data of that kind, nothing to learn, unknown names in `start`, more than
-        three binary entries.
+        three binary entries, weights that are no whole numbers.
 
     Warns
     -----
@@ -157,7 +165,7 @@ def find_hyperparameters(
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(model, X, y, likelihood, coregion)
+    data = TrainingData(model, X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if not quiet:

@@ -14,10 +14,12 @@ from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledTerms, 
 from pymc_skewgp._learn.coordinates import Coordinates, coordinates_of
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._model.graph.collapsed import Collapsed
+from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
     EvidenceByEP,
     EvidenceGradient,
+    evidence_by_pairs,
     evidence_by_twisting,
     evidence_estimate,
 )
@@ -30,6 +32,7 @@ _COMPOSITE_TOLERANCE = 3e-4
 
 # Which term of which batch.
 Key = tuple[int, int]
+Evidence = Callable[[Key, EvidenceTerms, SitesGiven | None], EvidenceGradient]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +66,35 @@ class Objective:
 
     def by_ep(self, point: Point) -> Value:
         """Value and gradient with the evidence of expectation propagation."""
-        return self._value(point, lambda key, terms: self.ep[key](terms))
+        return self._value(point, lambda key, terms, sites: self.ep[key](terms, sites))
+
+    def total_by_ep(self, point: Point) -> tuple[float, float]:
+        """Total and log evidence as `by_ep`, no gradient."""
+        log_evidence = 0.0
+        for i, j in self.ep:
+            compiled, batch = self.terms[i], self.batches[j]
+            with few_blas_threads(compiled.n_rows):
+                try:
+                    sites = compiled.sites(point, batch)
+                except ValueError:  # parameters beyond their range, or double precision
+                    return -np.inf, -np.inf
+                log_evidence += self.ep[i, j](compiled(point, batch), sites).value
+        total = log_evidence + self.log_prior(point)
+        return (total, log_evidence) if np.isfinite(total) else (-np.inf, -np.inf)
 
     def by_twisting(self, point: Point, n_draws: int, seed: int) -> Value:
-        """Value and gradient with the evidence of the twisted sampler."""
-        return self._value(point, lambda _, terms: evidence_by_twisting(terms, n_draws, seed))
+        """Value and gradient with the evidence of the twisted sampler, or of pairs for sites."""
+
+        def evidence(_: Key, terms: EvidenceTerms, sites: SitesGiven | None) -> EvidenceGradient:
+            if sites is None:
+                return evidence_by_twisting(terms, n_draws, seed)
+            return evidence_by_pairs(terms, sites, n_draws, seed)
+
+        return self._value(point, evidence)
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, summed over the batches."""
-        estimates = [evidence_estimate(terms, n_draws, seed) for terms in self.terms_at(point)]
+        estimates = self._estimates(point, n_draws, seed)
         values, errors, fractions, shapes = np.transpose(estimates)
         return Estimate(
             float(values.sum()),
@@ -82,10 +105,10 @@ class Objective:
 
     def batch_evidences(self, point: Point, n_draws: int) -> FloatArray:
         """Log evidence of every batch by the twisted sampler, no gradient."""
-        return np.array([evidence_estimate(t, n_draws).value for t in self.terms_at(point)])
+        return np.array([found.value for found in self._estimates(point, n_draws, 0)])
 
     def log_prior(self, point: Point) -> float:
-        """Log density of the rest of the model, without Jacobians."""
+        """Log density of the rest of the model, without Jacobians unless it was compiled so."""
         return self.prior(point)[0]
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
@@ -98,9 +121,17 @@ class Objective:
             for batch in self.batches:
                 yield compiled(point, batch)
 
-    def _value(
-        self, point: Point, evidence: Callable[[Key, EvidenceTerms], EvidenceGradient]
-    ) -> Value:
+    def _estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
+        """Log evidence of every term and batch."""
+        return [
+            evidence_estimate(
+                compiled(point, batch), n_draws, seed, sites=compiled.sites(point, batch)
+            )
+            for compiled in self.terms
+            for batch in self.batches
+        ]
+
+    def _value(self, point: Point, evidence: Evidence) -> Value:
         log_prior, slopes = self.prior(point)
         log_evidence, noise = 0.0, 0.0
         gradient = [np.array(slope, dtype=np.float64) for slope in slopes]
@@ -109,12 +140,16 @@ class Objective:
             # Between the kernel's passes and the factorisations a second BLAS thread would be
             # woken and sent to sleep all the time.
             with few_blas_threads(compiled.n_rows):
-                found = evidence((i, j), compiled(point, batch))
+                try:
+                    sites = compiled.sites(point, batch)
+                except ValueError:  # parameters beyond their range, or double precision
+                    return Value(-np.inf, -np.inf, np.zeros_like(point.x))
+                found = evidence((i, j), compiled(point, batch), sites)
                 log_evidence += found.value
                 noise = float(np.hypot(noise, found.noise))
                 if not np.isfinite(log_evidence):
                     break
-                parts = compiled.pull_back(point, batch, found.wrt)
+                parts = compiled.pull_back(point, batch, found.wrt, found.in_parameters)
             for sum_, part in zip(gradient, parts, strict=True):
                 sum_ += part
         flat = np.concatenate([np.ravel(g) for g in gradient] or [np.zeros(0)])
@@ -130,6 +165,8 @@ def compile_objective(
     data: Sequence[Any] = (),
     batches: Sequence[Batch] = ((),),
     start: Mapping[str, Any] | None = None,
+    *,
+    averaged: bool = False,
 ) -> tuple[Objective, FloatArray]:
     """The objective of a collapsed model, and the vector to start from.
 
@@ -143,21 +180,34 @@ def compile_objective(
         Values of `data`.
     start : mapping, optional
         Values of free variables by name, on their own scale. Default the model's initial point.
+    averaged : bool, default False
+        For an integral in place of a maximum: `Objective.prior` is a density on the unconstrained
+        scale, that of the coordinates, and there may be nothing to learn.
 
     Raises
     ------
     ValueError
         As `coordinates_of`.
     """
-    flat = iter(model.replace_rvs_by_values([x for graph in collapsed.evidences for x in graph]))
+    known = [x for graph in collapsed.evidences for x in graph]
+    learnt = [x for sites in collapsed.sites for part in sites for x in part.parameters]
+    flat = iter(model.replace_rvs_by_values([*known, *learnt]))
     graphs = [type(graph)(*(next(flat) for _ in graph)) for graph in collapsed.evidences]
-    densities = model.logp(vars=collapsed.rest, jacobian=False, sum=False)
+    sites = [
+        [part._replace(parameters=tuple(next(flat) for _ in part.parameters)) for part in parts]
+        for parts in collapsed.sites
+    ]
+    densities = model.logp(vars=collapsed.rest, jacobian=averaged, sum=False)
     log_prior = sum([term.sum() for term in densities], start=pt.constant(0.0))
-    everything = [*(x for graph in graphs for x in graph), log_prior]
-    coordinates, origin = coordinates_of(model, everything, start)
+    parameters = [x for parts in sites for part in parts for x in part.parameters]
+    everything = [*(x for graph in graphs for x in graph), *parameters, log_prior]
+    coordinates, origin = coordinates_of(model, everything, start, may_be_none=averaged)
     objective = Objective(
         coordinates,
-        [CompiledTerms(coordinates, data, graph) for graph in graphs],
+        [
+            CompiledTerms(coordinates, data, graph, own)
+            for graph, own in zip(graphs, sites, strict=True)
+        ],
         CompiledLogPrior(coordinates, log_prior),
         CompiledValues(coordinates),
         list(batches),

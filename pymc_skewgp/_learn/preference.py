@@ -7,11 +7,13 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.estimator import OneProcessEstimator
 from pymc_skewgp._learn.named_kernels import KernelFunction
 from pymc_skewgp._learn.one_process import Definition, Kernel, fit_process
 from pymc_skewgp._observations.preference import Preference
 from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.weights import as_weights
 from pymc_skewgp._validation import FloatArray
 
 _SCALE = 2.0  # of utilities, in standard deviations of the noise
@@ -41,6 +43,9 @@ class SkewGPPreference(OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
+    hyperparameters : {"maximize", "average"}, default "maximize"
+        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
+        mixture of posteriors at 32 points.
 
     Attributes
     ----------
@@ -94,6 +99,7 @@ class SkewGPPreference(OneProcessEstimator):
         threshold: float = 0.0,
         n_restarts: int = 1,
         random_state: Any = None,
+        hyperparameters: Literal["maximize", "average"] = "maximize",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -101,8 +107,14 @@ class SkewGPPreference(OneProcessEstimator):
         self.threshold = threshold
         self.n_restarts = n_restarts
         self.random_state = random_state
+        self.hyperparameters = hyperparameters
 
-    def fit(self, datapoints: ArrayLike, comparisons: ArrayLike) -> "SkewGPPreference":
+    def fit(
+        self,
+        datapoints: ArrayLike,
+        comparisons: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> "SkewGPPreference":
         """Learn the kernel and condition on the comparisons.
 
         Parameters
@@ -112,6 +124,9 @@ class SkewGPPreference(OneProcessEstimator):
         comparisons : array_like of int, shape (n, 2) or (n, 3)
             Row numbers of `datapoints`, the winner first; with a third column 1 for a tie and 0 for
             a win.
+        sample_weight : array_like of int, shape (n,), optional
+            How often each comparison came out so: whole numbers. Not with ``noise="item"``, where a
+            comparison that is made again comes out the same. Default once.
 
         Returns
         -------
@@ -121,12 +136,23 @@ class SkewGPPreference(OneProcessEstimator):
         inputs = validate_data(self, datapoints, dtype="numeric").astype(np.float64)
         likelihood = Preference(1.0, self.noise, self.threshold)
         duels = likelihood.as_data(comparisons, inputs.shape[0])
+        weights = self._weights(len(duels), sample_weight)
         settings = self._settings(len(duels))
-        kernel = Kernel(self.kernel, self.ard, _SCALE)
+        kernel = Kernel(self.kernel, self.ard, _SCALE, self._averages)
         definition = Definition(pm.gp.mean.Zero(), likelihood, {})
         seed = self._seed(self.random_state)
-        self._keep(fit_process(inputs, duels, kernel, lambda: definition, settings, seed))
+        self._keep(fit_process(inputs, duels, kernel, lambda: definition, settings, seed, weights))
         return self
+
+    def _weights(self, n: int, sample_weight: ArrayLike | None) -> IntArray | None:
+        if sample_weight is None:
+            return None
+        if self.noise == "item":
+            raise ValueError(
+                'sample_weight does not go with noise="item": each item keeps its noise, so that a '
+                'comparison that is made again comes out the same. Use noise="fresh".'
+            )
+        return as_weights("sample_weight", sample_weight, n)
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Posterior mean of the utility.

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
+from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
@@ -17,7 +18,8 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.values import as_coregion_graph
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._model.graph.data_rows import Arrays, KnownData, known_data
+from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
 from pymc_skewgp._validation import FloatArray, as_count
@@ -28,7 +30,8 @@ Start = Mapping[str, Any] | None
 class TrainingData(NamedTuple):
     """A model with its data in it; or a SkewGP, its inputs and data, and their likelihood.
 
-    And the covariance of the functions, where that has several.
+    And the covariance of the functions, where that has several, and how often each observation was
+    made, where that is not once.
     """
 
     model: Any
@@ -36,6 +39,7 @@ class TrainingData(NamedTuple):
     y: Any = None
     likelihood: Any = None
     coregion: Any = None
+    weights: Any = None
 
 
 class LearningProblem(NamedTuple):
@@ -70,14 +74,14 @@ class ProcessObjective(NamedTuple):
     origin : ndarray, shape (k,)
     arrays : tuple of ndarray
         All the data, as the objective takes them.
-    parts : KnownData or None
+    parts : KnownData, KnownSites or None
         They can be taken apart where it is not None.
     """
 
     objective: Objective
     origin: FloatArray
     arrays: Arrays
-    parts: KnownData | None
+    parts: KnownData | KnownSites | None
 
 
 def learning_problem(
@@ -94,8 +98,8 @@ def learning_problem(
     if isinstance(model, pm.Model):
         if any(x is not None for x in data[1:]) or settings.batch_size is not None:
             raise ValueError(
-                "X, y, likelihood and batch_size go with a SkewGP, as coregion does: a model has "
-                "its data in it. Use find_hyperparameters(gp, X, y, ...)."
+                "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
+                "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
             )
         root = model.root
         objective, origin = compile_objective(root, collapse_model(root), start=start)
@@ -114,22 +118,40 @@ def learning_problem(
 
 
 def process_objective(
-    data: TrainingData, batch_size: int | None, rng: np.random.Generator, start: Start
+    data: TrainingData,
+    batch_size: int | None,
+    rng: np.random.Generator,
+    start: Start,
+    *,
+    averaged: bool = False,
 ) -> ProcessObjective:
-    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches."""
-    gp, X, y, likelihood, coregion = data
+    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches.
+
+    `averaged` as for `compile_objective`.
+    """
+    gp, X, y, likelihood, coregion, weights = data
     without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
     if X is None or (y is None and not without_y):
-        raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
-    if gp.model is None:
+        caller = "integrate" if averaged else "find_hyperparameters"
+        raise ValueError(f"a SkewGP needs its data: {caller}(gp, X, y).")
+    if gp.model is None and not averaged:
         raise ValueError(
             "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
+    given = kinds_of(X, y, likelihood)
+    if weights is not None and list(given) != [""]:
+        raise ValueError(
+            "weights are for data of one kind: repeat the rows of X and y in those of several."
+        )
+    # A nested model's variables are the root's as well.
+    model = pm.Model() if gp.model is None else gp.model.root
     kinds = [
-        known_data(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known)
-        for X, y, known in kinds_of(X, y, likelihood).values()
+        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
+        for X, y, known in given.values()
     ]
+    if batch_size is None:
+        announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays = tuple(array for kind in kinds for array in kind.arrays)
     only = kinds[0] if len(kinds) == 1 else None
@@ -143,11 +165,12 @@ def process_objective(
             )
         parts = random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
-    model = gp.model.root  # a nested model's variables are the root's as well
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
     collapsed = collapse_process(model, gp, list(rows), coregion)
     symbols = [symbol for own in inputs for symbol in own]
-    objective, origin = compile_objective(model, collapsed, symbols, batches, start)
+    objective, origin = compile_objective(
+        model, collapsed, symbols, batches, start, averaged=averaged
+    )
     return ProcessObjective(objective, origin, arrays, only)
 
 

@@ -1,10 +1,13 @@
 """Independence Metropolis on u: proposals of the sequential sampler twisted by EP."""
 
 import warnings
+from typing import Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning
+from pymc_skewgp._gaussian.operators.repeated import RepeatedCovariance
+from pymc_skewgp._gaussian.proposals.coordinates import CoordinateProposal
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.policy import (
     DEFAULT,
@@ -13,7 +16,8 @@ from pymc_skewgp._gaussian.proposals.policy import (
     first_accepted,
     pilot_log_weights,
 )
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.proposals.tempering import Proposal
+from pymc_skewgp._gaussian.samplers.repeated import means_given
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.moves import Walk
@@ -24,6 +28,14 @@ _EP_TOLERANCE, _EP_ADAPTED = 1e-2, 1e-3
 _EP_SWEEPS = 60
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
 _REFUSED = -1e300
+
+
+class WeighedProposal(Proposal, Protocol):
+    """A proposal that knows the weight of any state."""
+
+    def log_weights_of(self, u: FloatArray) -> FloatArray:
+        """Log of target over proposal density, of columns."""
+        ...
 
 
 class IndependenceMove:
@@ -45,7 +57,7 @@ class IndependenceMove:
         self, target: Augmentation, n_proposals: int, settings: SamplerSettings = DEFAULT
     ) -> None:
         self._target, self._n_proposals, self._settings = target, n_proposals, settings
-        self._proposal: TwistedProposal | None = None
+        self._proposal: WeighedProposal | None = None
 
     def _fit(self, tol: float) -> EPResult:
         target = self._target
@@ -54,7 +66,15 @@ class IndependenceMove:
             warnings.simplefilter("ignore", EPConvergenceWarning)
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _twisted(self, ep: EPResult, rung: Rung) -> TwistedProposal:
+    def _state(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """What the proposal draws, at u."""
+        return u
+
+    def _rows(self, states: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Those of u at such states, columns."""
+        return states
+
+    def _twisted(self, ep: EPResult, rung: Rung) -> WeighedProposal:
         return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
 
     def adapt(self) -> int:
@@ -64,7 +84,7 @@ class IndependenceMove:
         """
         ep, rng = self._fit(_EP_ADAPTED), np.random.default_rng(0)
 
-        def pilot(rung: Rung) -> tuple[TwistedProposal, float]:
+        def pilot(rung: Rung) -> tuple[WeighedProposal, float]:
             proposal = self._twisted(ep, rung)
             log_weights = pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
             return proposal, relative_ess(_finite(log_weights))
@@ -79,9 +99,10 @@ class IndependenceMove:
         """See `Move`."""
         if self._proposal is None:
             self._proposal = self._twisted(self._fit(_EP_TOLERANCE), self._settings.move_rungs[0])
+        start = self._state(u, rng)
         proposed, log_weights = _propose(self._proposal, n * thin, rng)
         log_uniforms = np.log(rng.random(n * thin)).tolist()
-        current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])
+        current = float(_finite(self._proposal.log_weights_of(start[:, None]))[0])
         chosen, taken, path = -1, [], []
         for i, log_weight in enumerate(log_weights.tolist()):
             accepted = log_uniforms[i] < log_weight - current
@@ -90,9 +111,9 @@ class IndependenceMove:
             taken.append(accepted)
             path.append((chosen, current))
         index, weight = (np.array(x) for x in zip(*path[thin - 1 :: thin], strict=True))
-        states = np.where(index >= 0, proposed[:, index], u[:, None])
+        states = np.where(index >= 0, proposed[:, index], start[:, None])
         return Walk(
-            np.ascontiguousarray(states.T),
+            np.ascontiguousarray(self._rows(states, rng).T),
             {
                 "accept": np.reshape(taken, (n, thin)).mean(axis=1),
                 "log_weight": weight - log_mean_exp(log_weights),
@@ -101,8 +122,38 @@ class IndependenceMove:
         )
 
 
+class CoordinateMove(IndependenceMove):
+    """The same in the coordinates behind rows that repeat; means of these are drawn given them.
+
+    Given u the coordinates are Gaussian: the means say of them all that their rows do.
+    """
+
+    def _fit(self, tol: float) -> EPResult:
+        kinds = self._target.kinds
+        cov = RepeatedCovariance(kinds.noise, kinds.factor, kinds.count)
+        low, high, count = kinds.lower, kinds.upper, kinds.count
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EPConvergenceWarning)
+            return fit_ep(cov, low, high, tol=tol, max_sweeps=_EP_SWEEPS, count=count)
+
+    def _twisted(self, ep: EPResult, rung: Rung) -> WeighedProposal:
+        return CoordinateProposal(self._target.kinds, ep, rung.relax, _EP_TOLERANCE)
+
+    def _state(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return self._target.coordinates_given(u, rng)
+
+    def _rows(self, states: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return means_given(self._target.kinds, self._target.n_rows, states, rng)
+
+
+def independence_move(target: Augmentation, n_proposals: int) -> IndependenceMove:
+    """The move for the rows that there are."""
+    kind = IndependenceMove if target.model.repeated is None else CoordinateMove
+    return kind(target, n_proposals)
+
+
 def _propose(
-    proposal: TwistedProposal, n: int, rng: np.random.Generator
+    proposal: WeighedProposal, n: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     u, log_weights = proposal.draw(rng.random((proposal.n_dims, n)), overwrite_points=True)
     return u, _finite(log_weights)

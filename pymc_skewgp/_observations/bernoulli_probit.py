@@ -97,6 +97,10 @@ class BernoulliProbit(Likelihood):
         linalg.cholesky("noise_cov", cov)  # refuses what is no covariance
         object.__setattr__(self, "noise_cov", frozen_copy(cov))
 
+    def __repr__(self) -> str:
+        shared = "" if self.noise_cov is None else f"noise_cov={self.noise_cov!r}"
+        return f"{type(self).__name__}({shared})"
+
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Labels as 0 and 1."""
         if self.noise_cov is not None and len(self.noise_cov) != n:

@@ -5,8 +5,12 @@ r"""The log evidence with its gradient: a density of points, and probabilities o
 
 The rows of u are the pseudo-points of a Skew GP, then the observations that are intervals. By
 expectation propagation for an optimiser on its way, by the twisted sampler where it arrives.
+
+Where there are sites, functions p(y_i | eta_i) of one predictor each, these are the last rows, and
+the probability is that of the others times all p(y_i | eta_i): see `site_evidence`.
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +29,23 @@ from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_dense import EPWithGradient, fit_dense_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.repeated_log_prob import folded, log_prob_by_ep
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
+from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
+from pymc_skewgp._posterior.interval_probability import (
+    interval_estimate,
+    interval_log_prob,
+    repeated_rows_of,
+    single_rows,
+)
+from pymc_skewgp._posterior.site_evidence import (
+    JointGradient,
+    Rectangle,
+    sites_by_ep,
+    sites_by_pairs,
+    sites_estimate,
+)
 from pymc_skewgp._sun.contradiction import round_off_effect
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -50,14 +69,17 @@ class EvidenceGradient(NamedTuple):
     value : float
     wrt : EvidenceTerms
         Derivatives in each of its entries; 0 for infinite limits, and for `noise`, which is part
-        of the covariance.
+        of the covariance, but where rows repeat: what the noise of each says beyond that.
     noise : float
         See `LogProbGradient`.
+    in_parameters : sequence of ndarray
+        Derivatives in the parameters of sites.
     """
 
     value: float
     wrt: EvidenceTerms
     noise: float = 0.0
+    in_parameters: Sequence[FloatArray] = ()
 
 
 class EvidenceByEP:
@@ -73,8 +95,10 @@ class EvidenceByEP:
         self._tol = tol
         self._last: EPResult | None = None
 
-    def __call__(self, terms: EvidenceTerms) -> EvidenceGradient:
+    def __call__(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
+        if sites is not None:
+            return _of_sites(terms, lambda rows: self._sites(rows, sites))
         try:
             with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
                 rows = Intervals(terms)
@@ -85,11 +109,25 @@ class EvidenceByEP:
             return _nothing(terms)
         return _evidence(terms, rows, joint)
 
+    def _sites(self, rows: Rectangle, sites: SitesGiven) -> JointGradient:
+        last = self._last
+        start = last if last is not None and last.tau.size == rows.lower.size else None
+        found, ep = sites_by_ep(rows, sites, self._tol, start)
+        if np.isfinite(ep.log_prob):
+            self._last = ep
+        return found
+
     def _rectangle(self, terms: EvidenceTerms, rows: Intervals) -> LogProbGradient:
         lower, upper = rows.lower, rows.upper
         if not lower.size:
             return LogProbGradient(0.0, lower, upper, rows.cov)
         start = self._last if self._last is not None and self._last.tau.size == lower.size else None
+        repeated = repeated_rows_of(rows)
+        if repeated is not None:
+            found, ep = log_prob_by_ep(repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+            if np.isfinite(ep.log_prob):
+                self._last = ep
+            return found
         cov = _covariance(terms, rows)
         fitted = None
         if isinstance(cov, DenseCovariance):
@@ -113,13 +151,22 @@ def evidence_by_twisting(
             rows = Intervals(terms)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
-    joint = log_prob_and_gradient(
-        rows.lower, rows.upper, rows.cov, n_draws=n_draws, random_seed=random_seed
-    )
+    joint = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
     return _evidence(terms, rows, joint)
 
 
-def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) -> Estimate:
+def evidence_by_pairs(
+    terms: EvidenceTerms, sites: SitesGiven, n_draws: int, random_seed: int = 0
+) -> EvidenceGradient:
+    """Log evidence by mirrored pairs at fixed points, and the gradient by the same draws."""
+    return _of_sites(
+        terms, lambda rows: sites_by_pairs(rows, sites, n_draws, random_seed, EP_TOLERANCE)
+    )
+
+
+def evidence_estimate(
+    terms: EvidenceTerms, n_draws: int, random_seed: int = 0, sites: SitesGiven | None = None
+) -> Estimate:
     """Log evidence with its standard error, no gradient.
 
     Minus infinity where the signs at pseudo-points have a probability that round-off decides.
@@ -127,7 +174,10 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     if not _round_off(terms) <= LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
-    joint = log_prob_rectangle(rows.cov, rows.lower, rows.upper, n_draws, None, random_seed)
+    if sites is None:
+        joint = interval_estimate(rows, n_draws, random_seed)
+    else:
+        joint = sites_estimate(single_rows(rows)[0], sites, n_draws, random_seed)
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -136,6 +186,23 @@ def evidence_estimate(terms: EvidenceTerms, n_draws: int, random_seed: int = 0) 
     )
     total = add_estimates(known, joint, prior)
     return joint._replace(value=total.value, std_error=total.std_error)
+
+
+def _of_sites(
+    terms: EvidenceTerms, joint: Callable[[Rectangle], JointGradient]
+) -> EvidenceGradient:
+    try:
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
+            rows = Intervals(terms)
+            single, kind = single_rows(rows)
+            found, parameters = joint(single)
+            if kind is not None:
+                found = folded(found, kind, rows.lower.size)
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return _nothing(terms)
+    if not (np.isfinite(found.value) and np.isfinite(found.cov).all()):
+        return _nothing(terms)
+    return _evidence(terms, rows, found)._replace(in_parameters=parameters)
 
 
 def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
@@ -197,11 +264,12 @@ def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> 
         return _nothing(terms)
     wrt = EvidenceTerms(
         *own,
-        np.zeros_like(terms.noise),
+        rows.at_intervals(joint.own_noise),
         -prior.lower,
         -prior.upper,
         -prior.cov,
         np.ones_like(terms.log_constant),
+        np.zeros_like(terms.counts),
     )
     return EvidenceGradient(value, wrt, joint.noise)
 

@@ -25,7 +25,8 @@ class EvidenceTerms(NamedTuple):
     ----------
     lower, upper : (s + n,)
         Limits of the rows, less their means; what they are at points has no meaning. A label 1 is
-        the interval (0, inf) of the noisy predictor, a label 0 is (-inf, 0).
+        the interval (0, inf) of the noisy predictor, a label 0 is (-inf, 0). Where there are sites,
+        the last rows are their predictors, of which both are 0 less the mean.
     value : (s + n,)
         At points, less their means; NaN at intervals.
     cov : (s + n, s + n)
@@ -40,6 +41,8 @@ class EvidenceTerms(NamedTuple):
         Their covariance.
     log_constant : ()
         What the log evidence has beyond that of the rows.
+    counts : (s + n,) or ()
+        Rows that each interval stands for, each with noise of its own, which must be known.
     """
 
     lower: Any
@@ -51,6 +54,7 @@ class EvidenceTerms(NamedTuple):
     prior_upper: Any
     prior_cov: Any
     log_constant: Any = np.float64(0.0)
+    counts: Any = np.float64(1.0)
 
 
 class RowGradient(NamedTuple):
@@ -63,7 +67,7 @@ class RowGradient(NamedTuple):
 
 
 class Intervals:
-    """The rows that are intervals, given those that are points.
+    """The rows that are intervals, given those that are points; those that stand for none left out.
 
     Parameters
     ----------
@@ -72,7 +76,7 @@ class Intervals:
 
     Attributes
     ----------
-    lower, upper, noise : ndarray, shape (m,)
+    lower, upper, noise, counts : ndarray, shape (m,)
     cov : ndarray, shape (m, m)
         Limits and covariance of a rectangle.
     log_density : float
@@ -85,13 +89,21 @@ class Intervals:
     """
 
     def __init__(self, terms: EvidenceTerms) -> None:
-        self._point = ~np.isnan(terms.value)
+        counts = np.broadcast_to(terms.counts, terms.value.shape)
+        point = ~np.isnan(terms.value)
+        self._n_rows = point.size
+        self._points = p = np.flatnonzero(point)
+        self._kept = i = np.flatnonzero(~point & (counts > 0))
         self.log_density = 0.0
         self.lower, self.upper, self.cov = terms.lower, terms.upper, terms.cov
-        self.noise = terms.noise
-        if not self._point.any():
+        self.noise, self.counts = terms.noise, counts
+        if i.size == point.size:
             return
-        p, i = np.flatnonzero(self._point), np.flatnonzero(~self._point)
+        self.noise, self.counts = terms.noise[i], counts[i]
+        self.lower, self.upper = terms.lower[i], terms.upper[i]
+        self.cov = terms.cov[np.ix_(i, i)]
+        if not p.size:
+            return
         residual = terms.value[p]
         chol, _ = linalg.cholesky(
             "the covariance of the values", linalg.symmetric(terms.cov[np.ix_(p, p)])
@@ -101,14 +113,19 @@ class Intervals:
         self._weights = cho_solve((chol, True), residual)
         self._solved = cho_solve((chol, True), cross)
         shift = cross.T @ self._weights
-        self.lower, self.upper = terms.lower[i] - shift, terms.upper[i] - shift
-        self.cov = terms.cov[np.ix_(i, i)] - cross.T @ self._solved
-        self.noise = terms.noise[i]
+        self.lower, self.upper = self.lower - shift, self.upper - shift
+        self.cov = self.cov - cross.T @ self._solved
         self.log_density = float(
             -0.5 * residual @ self._weights
             - np.log(chol.diagonal()).sum()
             - 0.5 * residual.size * _LOG_2PI
         )
+
+    def at_intervals(self, x: FloatArray | float) -> FloatArray:
+        """A vector for all rows with `x` at these, 0 elsewhere."""
+        full = np.zeros(self._n_rows)
+        full[self._kept] = x
+        return full
 
     def pull_back(self, lower: FloatArray, upper: FloatArray, cov: FloatArray) -> RowGradient:
         r"""Gradient in all rows of `log_density` plus what has these derivatives in the rectangle.
@@ -121,13 +138,16 @@ class Intervals:
 
         with :math:`\Gamma` the derivative in the rectangle's covariance.
         """
-        if not self._point.any():
+        n, p, i = self._n_rows, self._points, self._kept
+        if i.size == n:
             return RowGradient(lower, upper, np.zeros_like(lower), cov)
-        n = self._point.size
-        p, i = np.flatnonzero(self._point), np.flatnonzero(~self._point)
+        full = RowGradient(
+            self.at_intervals(lower), self.at_intervals(upper), np.zeros(n), np.zeros((n, n))
+        )
+        full.cov[np.ix_(i, i)] = cov
+        if not p.size:
+            return full
         weights, solved = self._weights, self._solved
-        full = RowGradient(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros((n, n)))
-        full.lower[i], full.upper[i] = lower, upper
         by_mean = -(lower + upper)
         moved = solved @ by_mean
         full.value[p] = moved - weights
@@ -137,5 +157,4 @@ class Intervals:
         own -= 0.5 * cho_solve((self._chol, True), np.eye(p.size))
         full.cov[np.ix_(p, p)] = linalg.symmetric(own)
         full.cov[np.ix_(p, i)], full.cov[np.ix_(i, p)] = across, across.T
-        full.cov[np.ix_(i, i)] = cov
         return full

@@ -30,12 +30,12 @@ _JITTER = 1e-6
 
 _ARRAY = types.CPointer(types.float64)
 _SIGNATURE = types.float64(types.intp, *[_ARRAY] * 5)
-_SYMBOL = "pymc_skewgp_log_prob_by_ep"
+_SYMBOL = "pymc_skewgp_rectangle_by_ep"
 
 
 @cache
-def log_prob_by_ep() -> Any:
-    """`_log_prob_by_ep` for functions that numba compiles, arrays as ``x.ctypes``."""
+def rectangle_by_ep() -> Any:
+    """`_rectangle_by_ep` for functions that numba compiles, arrays as ``x.ctypes``."""
     # Kept in this module: the code must not be freed.
     add_symbol(_SYMBOL, _compiled().address)
     return types.ExternalFunction(_SYMBOL, _SIGNATURE)
@@ -43,10 +43,10 @@ def log_prob_by_ep() -> Any:
 
 @cache
 def _compiled() -> Any:
-    return cfunc(_SIGNATURE, cache=True, error_model="numpy")(_log_prob_by_ep)
+    return cfunc(_SIGNATURE, cache=True, error_model="numpy")(_rectangle_by_ep)
 
 
-def _log_prob_by_ep(n, cov, noise, limits, by_cov, by_limits):  # type: ignore[no-untyped-def]
+def _rectangle_by_ep(n, cov, noise, limits, by_cov, by_limits):  # type: ignore[no-untyped-def]
     """Log P(limits) under N(0, cov + diag(noise)), and the derivatives filled in.
 
     `limits` and `by_limits` are (2, n). `cov` must be a covariance by itself, as `LogEvidence` asks

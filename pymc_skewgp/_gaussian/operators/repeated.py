@@ -1,7 +1,7 @@
 """A covariance diag(d) + F F' of rows that repeat, each row of F standing for so many."""
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian.operators.covariance import SiteProduct
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
@@ -42,3 +42,11 @@ class RepeatedCovariance(LowRankCovariance):
         log_det -= float(self.count @ np.log(shrunk.share))
         log_constant = 0.5 * float((self.count * nu) @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)
+
+    def kind_precision(self, tau: FloatArray) -> FloatArray:
+        """(F F' + T^-1)^-1, T being what the sites of all rows of a kind say of its entry of F."""
+        shrunk = self.noise.shrunk(tau)
+        precision = self.count * tau * shrunk.share
+        chol, _ = self._core(self.count * tau, shrunk)
+        half = solve_triangular(chol, self.factor.T * precision, lower=True)
+        return np.diag(precision) - half.T @ half

@@ -109,12 +109,25 @@ class CoordinateProposal:
         if self._cut is not None:
             rows, log_weights = self._cut.twisted.draw(points[: self._cut.twisted.n_dims].copy())
             c += self._cut.gain @ rows
-        white = self._chol.T @ c
         c += self._mean[:, None]
-        log_weights += 0.5 * (np.einsum("ij,ij->j", white, white) - np.einsum("ij,ij->j", c, c))
-        log_weights -= float(np.log(self._chol.diagonal()).sum())
-        log_weights += self._count @ self._log_masses(self._factor @ c)
-        return c, log_weights
+        return c, log_weights + self._log_ratio(c)
+
+    def log_weights_of(self, c: FloatArray) -> FloatArray:
+        """Log weights of coordinates that something else drew, columns within the limits."""
+        log_weights = self._log_ratio(c)
+        if self._cut is not None:
+            log_weights += self._cut.twisted.log_weights_of(
+                self._cut.rows @ (c - self._mean[:, None])
+            )
+        return log_weights
+
+    def _log_ratio(self, c: FloatArray) -> FloatArray:
+        """Log weights, but for rows without noise."""
+        white = self._chol.T @ (c - self._mean[:, None])
+        ratio = 0.5 * (np.einsum("ij,ij->j", white, white) - np.einsum("ij,ij->j", c, c))
+        ratio -= float(np.log(self._chol.diagonal()).sum())
+        found: FloatArray = ratio + self._count @ self.log_masses(self._factor @ c)
+        return found
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the probability from tails that `n_draws` draws hardly meet.
@@ -128,9 +141,7 @@ class CoordinateProposal:
         names, index = np.unique(self._group, return_inverse=True)
         value = centre[:, None] + sd[:, None] * HERMITE_NODES
         log_ratio = self._count[:, None] * (
-            self._log_masses(value)
-            + 0.5 * self._tau[:, None] * value**2
-            - self._nu[:, None] * value
+            self.log_masses(value) + 0.5 * self._tau[:, None] * value**2 - self._nu[:, None] * value
         )
         by_group = np.zeros((names.size, HERMITE_NODES.size))
         np.add.at(by_group, index, log_ratio)
@@ -138,7 +149,7 @@ class CoordinateProposal:
         cut = 0.0 if self._cut is None else self._cut.twisted.unseen_share(n_draws)
         return float(np.sqrt(missing @ missing + cut**2))
 
-    def _log_masses(self, value: FloatArray) -> FloatArray:
+    def log_masses(self, value: FloatArray) -> FloatArray:
         """Log probability of the limits of a row of each kind, given its value without noise."""
         sd, low, high = self._sd[:, None], self._lower[:, None], self._upper[:, None]
         result = np.empty(value.shape)
@@ -159,11 +170,14 @@ class _Cut:
     ----------
     twisted : TwistedProposal
         Of these rows less their mean.
+    rows : ndarray, shape (s, r)
+        Of the coordinates.
     gain, spread : ndarray, shapes (r, s) and (r, r')
         c - m = gain rows + spread z.
     """
 
     twisted: TwistedProposal
+    rows: FloatArray
     gain: FloatArray
     spread: FloatArray
 
@@ -186,4 +200,4 @@ class _Cut:
         twisted = twist(cov, fit_ep(cov, low, high, tol=ep_tolerance), low, high)
         gain = spread @ cho_solve((cov.chol, True), own).T
         left = spread - gain @ own
-        return cls(twisted, gain, linalg.low_rank_factor(linalg.symmetric(left @ left.T)))
+        return cls(twisted, rows, gain, linalg.low_rank_factor(linalg.symmetric(left @ left.T)))

@@ -65,7 +65,7 @@ def cavities(cov: WithSites, ep: EPResult) -> tuple[FloatArray, FloatArray]:
     """Means and deviations of the Gaussian without each site in turn.
 
     Where a factor has a parameter, the derivative in it is the mean of that of the log factor under
-    cavity times factor (`SiteFactors.expected`).
+    cavity times factor (`SiteFactors.nodes`).
     """
     # As in `fit_ep`: round-off may leave a marginal at its site's variance.
     variance = 1.0 / np.maximum(1.0 / ep.variance - ep.tau, 1e-10 / cov.diagonal())

@@ -61,9 +61,20 @@ class RepeatedRowsSampler(RectangleSampler):
         self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None
     ) -> SamplingResult:
         """Draw as `RectangleSampler` does: the coordinates, and given them the means."""
+        result = self.coordinates(n_draws, rng, goal=goal, rtol=rtol)
+        return replace(result, u=self.means(result.u, rng))
+
+    def coordinates(
+        self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None
+    ) -> SamplingResult:
+        """Draws of the coordinates in place of the means."""
         result = super().sample(n_draws, rng, goal=goal, rtol=rtol)
-        method = result.method.replace("twisted", "coordinates")
-        return replace(result, u=self._means(result.u, rng), method=method)
+        return replace(result, method=result.method.replace("twisted", "coordinates"))
+
+    def log_masses(self, value: FloatArray) -> FloatArray:
+        """Log probability of the limits of a row of each kind, given its value without noise."""
+        assert isinstance(self.first, CoordinateProposal)
+        return self.first.log_masses(value)
 
     def _twist(self, rung: Rung) -> CoordinateProposal:
         return CoordinateProposal(self._kinds, self.ep, rung.relax, self.settings.ep_tolerance)
@@ -73,22 +84,28 @@ class RepeatedRowsSampler(RectangleSampler):
         """The coordinates are drawn without jitter."""
         return 0.0
 
-    def _means(self, coordinates: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def means(self, coordinates: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Means of the rows given the coordinates, a draw a column."""
-        kinds = self._kinds
-        means, total = np.zeros((self.size, coordinates.shape[1])), np.zeros(self.size)
-        for d, group in enumerate(kinds.group):
-            value, count = kinds.factor[d] @ coordinates, int(kinds.count[d])
-            means[group] += count * value
-            total[group] += count
-            if kinds.noise[d] > 0:
-                sd = float(np.sqrt(kinds.noise[d]))
-                low, high = ((x[d] - value) / sd for x in (kinds.lower, kinds.upper))
-                means[group] += sd * _sum_between(low, high, count, rng)
-        return means / total[:, None]
+        return means_given(self._kinds, self.size, coordinates, rng)
 
 
-def _sum_between(
+def means_given(
+    kinds: RowKinds, size: int, coordinates: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Means of the `size` groups of rows given the coordinates, a draw a column."""
+    means, total = np.zeros((size, coordinates.shape[1])), np.zeros(size)
+    for d, group in enumerate(kinds.group):
+        value, count = kinds.factor[d] @ coordinates, int(kinds.count[d])
+        means[group] += count * value
+        total[group] += count
+        if kinds.noise[d] > 0:
+            sd = float(np.sqrt(kinds.noise[d]))
+            low, high = ((x[d] - value) / sd for x in (kinds.lower, kinds.upper))
+            means[group] += sd * sum_between(low, high, count, rng)
+    return means / total[:, None]
+
+
+def sum_between(
     low: FloatArray, high: FloatArray, count: int, rng: np.random.Generator
 ) -> FloatArray:
     """Sums of `count` standard normals between limits, one sum for each pair of limits."""

@@ -252,6 +252,7 @@ def _marginal_data_logp(op: MarginalDataRV, values: Any, *inputs: Any, **kwargs:
         sun,
         value=rows.value,
         noise=rows.S,
+        counts=rows.counts,
         method=op.method,
         n_draws=op.n_draws,
     )

@@ -39,6 +39,8 @@ class DistributionGraph(NamedTuple):
         Entry i depends on entries i of `eta` and `y`.
     doubt : Coupling or None
         An operation of which it is not known whether it keeps entries apart.
+    random, parameters : tuple of TensorVariable
+        Random variables that it depends on, and the inputs in their place.
     """
 
     eta: Any
@@ -46,6 +48,8 @@ class DistributionGraph(NamedTuple):
     variable: Any
     log_prob: Any
     doubt: Coupling | None
+    random: tuple[Any, ...] = ()
+    parameters: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,10 +71,36 @@ def distribution_graph(distribution: Distribution, n: int, point: Point) -> Dist
     """
     eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
     with _double_precision():
-        variable = _without_hyperparameters(_called(distribution, eta), point)
-        _refuse_other_shapes(variable, n)
-        y = pt.tensor("y", dtype=variable.dtype, shape=(n,))
-        log_prob = _log_prob(variable, y)
+        variable = _without_hyperparameters(_called(distribution, eta), point, eta)
+        return _checked(variable, eta, n)
+
+
+def parametric_graph(distribution: Distribution, n: int) -> DistributionGraph:
+    """The same with inputs in place of random hyperparameters.
+
+    Raises
+    ------
+    TypeError, ValueError, NotSitesError
+        As `distribution_graph`.
+    """
+    eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
+    with _double_precision():
+        variable = _called(distribution, eta)
+        named = {v for v in ancestors([variable]) if is_random(v) and v.name} - {variable}
+        nearest = set(ancestors([variable], blockers=named))
+        random = tuple(sorted(named & nearest, key=lambda v: v.name))
+        parameters = tuple(v.type(name=v.name) for v in random)
+        if random:
+            replace = dict(zip(random, parameters, strict=True))
+            variable = graph_replace([variable], replace, strict=False)[0]
+        found = _checked(variable, eta, n)
+    return found._replace(random=random, parameters=parameters)
+
+
+def _checked(variable: Any, eta: Any, n: int) -> DistributionGraph:
+    _refuse_other_shapes(variable, n)
+    y = pt.tensor("y", dtype=variable.dtype, shape=(n,))
+    log_prob = _log_prob(variable, y)
     name = distribution_name(variable)
     if log_prob.type.ndim != 1:
         raise NotSitesError(
@@ -131,9 +161,10 @@ def _called(distribution: Distribution, eta: Any) -> Any:
     )
 
 
-def _without_hyperparameters(variable: Any, point: Point) -> Any:
+def _without_hyperparameters(variable: Any, point: Point, eta: Any) -> Any:
     """The variable with values for those of a model that it depends on."""
-    given = [v for v in ancestors([variable]) if v.name in point and v is not variable]
+    own = (variable, eta)  # a hyperparameter may have their names
+    given = [v for v in ancestors([variable]) if v.name in point and v not in own]
     values = {v: as_value(v, point[v.name]) for v in given if isinstance(v, TensorVariable)}
     if values:
         variable = graph_replace([variable], values, strict=False)[0]

@@ -55,6 +55,10 @@ class DistributionSites(SiteLikelihood):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(cloudpickle.loads(state["distribution"]), state["point"])  # type: ignore[misc]
 
+    def at(self, point: Point) -> "DistributionSites":
+        """The same with other values of random variables."""
+        return DistributionSites(self._distribution, {**self._point, **point})
+
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values within the support, of a distribution that factorises."""
         functions = self._of(n)

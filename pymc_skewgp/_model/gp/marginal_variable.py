@@ -1,6 +1,7 @@
 """The observed variable of a SkewGP whose latent functions are integrated out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from pymc_skewgp._model.gp.process import (
 from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph
 from pymc_skewgp._model.gp.variables import skew_normal
 from pymc_skewgp._model.graph.data_rows import KnownData, known_data
+from pymc_skewgp._model.graph.data_sites import known_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
@@ -54,11 +56,21 @@ class DataOfModel(NamedTuple):
         TypeError, ValueError
             As `known_data`.
         """
+        return self._checked(known_data)
+
+    def known_or_sites(self, model: Any) -> list[KnownData]:
+        """The same, of sites as well: `KnownSites` in place of `KnownData`.
+
+        `model` is that of random variables in functions that give a distribution.
+        """
+        return self._checked(partial(known_of, model=model))
+
+    def _checked(self, check: Callable[..., KnownData]) -> list[KnownData]:
         found = []
         for name, (X, y, likelihood) in self.kinds.items():
             try:
                 inputs = np.asarray(_present(X), dtype=np.float64)
-                found.append(known_data(inputs, _present(y), likelihood))
+                found.append(check(inputs, _present(y), likelihood))
             except (TypeError, ValueError) as error:
                 if not name:
                     raise

@@ -1,6 +1,6 @@
 """Log p(y_i | eta_i) of a distribution, its slopes, means and draws as functions of arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorConstant
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
 from pymc_skewgp._model.graph.entrywise import Coupling
 from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS
+from pymc_skewgp._observations.learnt_sites import parameter_differences
 from pymc_skewgp._validation import FloatArray
 
 # Numbers that one call works on: what it makes on the way then stays in the caches.
@@ -27,8 +28,12 @@ _BLOCK = 2**16
 _LOOP_BLOCK = 2**12
 # Steps of differences, for functions that PyTensor cannot differentiate.
 _STEP = 2e-4
+_NO_GRADIENT = (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError)
 # In place of a mean that does not exist.
 _UNDEFINED = "undefined"
+
+
+Parameters = Sequence[FloatArray]
 
 
 class SiteFunctions:
@@ -38,11 +43,12 @@ class SiteFunctions:
     ----------
     graph : DistributionGraph
         Of n values.
-    distribution : callable
-        What it came from; draws of many vectors at once are tried by it first.
+    distribution : callable, optional
+        What it came from; draws of many vectors at once are tried by it first. None where no draws
+        are asked for.
     """
 
-    def __init__(self, graph: DistributionGraph, distribution: Distribution) -> None:
+    def __init__(self, graph: DistributionGraph, distribution: Distribution | None = None) -> None:
         self._graph, self._distribution = graph, distribution
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
@@ -61,24 +67,45 @@ class SiteFunctions:
         """Type of the values."""
         return np.dtype(self._graph.variable.dtype)
 
-    def log_prob(self, y: Any, eta: FloatArray) -> FloatArray:
+    def log_prob(self, y: Any, eta: FloatArray, parameters: Parameters = ()) -> FloatArray:
         """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number."""
-        found = _by_blocks(lambda block: self._log_prob_function(y, block), eta)
+        found = _by_blocks(lambda block: self._log_prob_function(y, block, *parameters), eta)
         found[np.isnan(found)] = -np.inf
         return found
 
-    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def slopes(
+        self, y: Any, eta: FloatArray, parameters: Parameters = ()
+    ) -> tuple[FloatArray, FloatArray]:
         """Its first and second derivatives in eta_i."""
         function = self._slopes_function
         if function is None:
-            return self._differences(y, eta)
-        first, second = _by_blocks(lambda block: np.stack(function(y, block)), eta, leading=(2,))
+            return self._differences(y, eta, parameters)
+        first, second = _by_blocks(
+            lambda block: np.stack(function(y, block, *parameters)), eta, leading=(2,)
+        )
         # A branch that is not taken may leave its NaN in a derivative.
         wrong = ~(np.isfinite(first) & np.isfinite(second))
         if wrong.any():
-            for own, other in zip((first, second), self._differences(y, eta), strict=True):
+            differences = self._differences(y, eta, parameters)
+            for own, other in zip((first, second), differences, strict=True):
                 own[wrong] = other[wrong]
         return first, second
+
+    def in_parameters(
+        self, y: Any, eta: FloatArray, weights: FloatArray, parameters: Parameters
+    ) -> list[FloatArray]:
+        """Derivatives of the sum of weights times `log_prob`, shape (k, n), in each parameter."""
+        if not parameters:
+            return []
+        found = [np.zeros(np.shape(x)) for x in parameters]
+        step = max(1, _BLOCK // max(eta.shape[1], 1))
+        for start in range(0, eta.shape[0], step):
+            own = slice(start, start + step)
+            for total, part in zip(
+                found, self._in_parameters(y, eta[own], weights[own], parameters), strict=True
+            ):
+                total += part
+        return found
 
     @property
     def has_mean(self) -> bool:
@@ -115,7 +142,7 @@ class SiteFunctions:
 
     @cached_property
     def _log_prob_function(self) -> Any:
-        return _compiled([self._graph.y, self._block], self._log_prob_graph)
+        return _compiled(self._inputs, self._log_prob_graph)
 
     @cached_property
     def _slopes_function(self) -> Any:
@@ -123,9 +150,27 @@ class SiteFunctions:
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
             second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return _compiled([self._graph.y, self._block], [first, second])
-        except (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError):
+            return _compiled(self._inputs, [first, second])
+        except _NO_GRADIENT:
             return None
+
+    @cached_property
+    def _parameters_function(self) -> Any:
+        """Of the derivatives in parameters; None where PyTensor cannot differentiate."""
+        weights = pt.matrix("weights", dtype="float64")
+        try:
+            weighted = (weights * self._log_prob_graph).sum()
+            found = pytensor.grad(
+                weighted, list(self._graph.parameters), disconnected_inputs="ignore"
+            )
+        except _NO_GRADIENT:
+            return None
+        y, block, *parameters = self._inputs
+        return _compiled([y, block, weights, *parameters], found)
+
+    @property
+    def _inputs(self) -> list[Any]:
+        return [self._graph.y, self._block, *self._graph.parameters]
 
     @cached_property
     def _mean_function(self) -> Any:
@@ -153,6 +198,7 @@ class SiteFunctions:
 
     def _called_with_block(self) -> Any:
         """The user's function of a matrix; ValueError where that is not the same as of each row."""
+        assert self._distribution is not None
         variable = self._distribution(self._block)
         y = pt.matrix("y", dtype=variable.dtype)
         log_prob = _compiled([y, self._block], pm.logp(variable, y, warn_rvs=False))
@@ -170,10 +216,24 @@ class SiteFunctions:
             return function(block, *_children(rng, n_generators))
         return np.stack([function(row, *_children(rng, n_generators)) for row in block])
 
-    def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _in_parameters(
+        self, y: Any, eta: FloatArray, weights: FloatArray, parameters: Parameters
+    ) -> list[FloatArray]:
+        function = self._parameters_function
+        if function is not None:
+            found: list[FloatArray] = function(y, eta, weights, *parameters)
+            if all(np.isfinite(x).all() for x in found):
+                return found
+        return parameter_differences(
+            lambda moved: self.log_prob(y, eta, moved), parameters, weights
+        )
+
+    def _differences(
+        self, y: Any, eta: FloatArray, parameters: Parameters
+    ) -> tuple[FloatArray, FloatArray]:
         """Slopes from values at three places."""
         h = _STEP * np.maximum(1.0, np.abs(eta))
-        below, here, above = (self.log_prob(y, eta + k * h) for k in (-1, 0, 1))
+        below, here, above = (self.log_prob(y, eta + k * h, parameters) for k in (-1, 0, 1))
         with np.errstate(invalid="ignore"):
             return (above - below) / (2 * h), (above - 2 * here + below) / h**2
 

@@ -9,6 +9,7 @@ from rich.progress import track
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._model.gp.functions import hyperparameters
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
 _OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
@@ -66,11 +67,11 @@ class DrawFunction:
         known = set(map(str, trace.data_vars))
         needed = hyperparameters(outputs, known, list(further), "idata.posterior")
         inputs = [node.type() for node in needed]
-        # Thousands of evaluations: PyTensor's own backend repays its compilation.
         self._function = pytensor.function(
             [*inputs, *further],
             outputs,
             givens=list(zip(needed, inputs, strict=True)),
+            mode=PLAIN,
             on_unused_input="ignore",
         )
         self._values = [values_of(trace, node.name) for node in needed] + list(further.values())

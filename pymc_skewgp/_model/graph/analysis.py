@@ -48,6 +48,7 @@ class ObservedRows(NamedTuple):
     log_constant : TensorVariable, shape (), or None
         See `RowGraphs`.
     mixture : MixtureGraphs, or None
+    counts : TensorVariable, shape (m,), or None
         See `RowGraphs`.
     """
 
@@ -62,11 +63,13 @@ class ObservedRows(NamedTuple):
     value: Any
     log_constant: Any
     mixture: MixtureGraphs | None
+    counts: Any
 
     @property
     def graphs(self) -> list[Any]:
         """What the rows are computed from, but for the data: parameters of a mixture last."""
-        found = (self.A, self.a, self.lower, self.upper, self.S, self.value, *self.parameters)
+        found = (self.A, self.a, self.lower, self.upper, self.S, self.value, self.counts)
+        found = (*found, *self.parameters)
         return [graph for graph in found if graph is not None]
 
     @property
@@ -181,7 +184,7 @@ def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> Obser
     graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
     rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
     rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
-    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest)
+    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest, rows.counts)
 
 
 def _slices(members: list[Member]) -> list[slice]:

@@ -1,28 +1,38 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
 
-from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
+from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.process import process_of_values
+from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
+from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._model.graph.data_rows import RowsOfData
+from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.joined_rows import (
     NoisyRows,
     joined,
+    joint_counts,
     joint_noise,
     predictor,
     rows_of_parts,
+    sites_last,
 )
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.graph.members import is_function, latent_dimensions, mean_and_spread
+from pymc_skewgp._model.graph.site_blocks import site_block_of
+from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.ops.skew_normal import interval_limits, label_intervals
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
@@ -35,13 +45,19 @@ class Collapsed(NamedTuple):
     Attributes
     ----------
     evidences : list of EvidenceTerms
-        One for each block of functions, graphs of the model's value variables.
+        One for each block of functions, graphs of the model's variables or of their values.
+    sites : list of tuples of SitesOfData
+        Of each evidence: sites on its last rows, none where all are points or intervals.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
+    blocks : list of BlockGraph or None
+        What each of the evidences comes from; None where the model has it collapsed already.
     """
 
     evidences: list[EvidenceTerms]
+    sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
+    blocks: Sequence[BlockGraph | None] = ()
 
 
 def collapse_model(model: pm.Model) -> Collapsed:
@@ -55,50 +71,70 @@ def collapse_model(model: pm.Model) -> Collapsed:
     ValueError
         Where there is none; the message says what is in the way.
     """
-    evidences, gone, reasons = [], set(), []
+    evidences: list[EvidenceTerms] = []
+    sites: list[tuple[SitesOfData, ...]] = []
+    blocks: list[BlockGraph | None] = []
+    reasons: list[str] = []
+    gone: set[str] = set()
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
             evidences.append(_of_marginal(model, rv))
+            sites.append(())
+            blocks.append(None)
             gone.add(rv.name)
     for rv in model.free_RVs:
         if not is_function(rv) or rv.name in gone:
             continue
         try:
-            block = block_graph(model, _without_means(model, block_of(model, rv)))
-            _refuse_mixtures(block)
-            evidences.append(_of_block(block))
-            gone.update([*block.names, *(y.name for y in block.observed)])
-            gone.update(x.name for x in block.predicted)
-        except NotConjugateError as error:
+            block, own = _block_of(model, rv)
+        except (NotConjugateError, NotSitesError) as error:
             reasons.append(error.reason)
+            continue
+        evidences.append(_of_block(block, own))
+        sites.append(tuple(_sites_of_data(y) for y in own))
+        blocks.append(block)
+        gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
+        gone.update(x.name for x in block.predicted)
     if reasons or not evidences:
         raise ValueError(
             "find_hyperparameters needs data with the latent function integrated out: "
             + (" ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
-            + " Use SkewGP.marginal_likelihood, or SkewGP.prior under a likelihood that the exact "
-            "step knows, such as BernoulliProbit."
+            + " Use SkewGP.marginal_likelihood, or SkewGP.prior under observations that are "
+            "independent given predictors affine in f."
         )
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
-    _refuse_products(model, evidences, gone)
-    return Collapsed(evidences, rest)
+    graphs = [part.parameters for known in sites for part in known]
+    _refuse_products(model, [*evidences, *graphs], gone)
+    return Collapsed(evidences, sites, rest, blocks)
 
 
 def collapse_process(
     model: pm.Model, gp: Any, parts: list[RowsOfData], coregion: Any | None = None
 ) -> Collapsed:
     """A SkewGP under data of one kind or of several, and the priors of what it needs."""
+    parts = sites_last(parts)
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
     terms = _terms(*rows_of_parts(sun, parts))
-    used = set(ancestors(list(terms)))
+    sites = tuple(part.sites for part in parts if part.sites is not None)
+    used = set(ancestors([*terms, *(x for part in sites for x in part.parameters)]))
     rest = [rv for rv in model.free_RVs if rv in used]
     others = set(model.basic_RVs).difference(rest)
     # Potentials that tie these to other variables of the model say nothing without them.
     own = [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
-    return Collapsed([terms], rest + own)
+    return Collapsed([terms], [sites], rest + own)
+
+
+def evidences_of_variables(model: pm.Model) -> dict[str, EvidenceTerms]:
+    """Of each variable made by `SkewGP.marginal_likelihood`, graphs of the random variables."""
+    return {
+        rv.name: _of_marginal(model, rv)
+        for rv in model.observed_RVs
+        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV)
+    }
 
 
 def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
-    parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+    parameters = list(rv.owner.op.dist_params(rv.owner))
     if isinstance(rv.owner.op, MarginalDataRV):
         sun, rows = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
@@ -119,17 +155,43 @@ def _without_means(model: pm.Model, block: Block) -> Block:
     return part_of(model, block, [rv for rv in block.members if rv not in above])
 
 
-def _refuse_mixtures(block: BlockGraph) -> None:
-    for y in block.observed:
-        if y.mixture is not None:
-            raise NotConjugateError(
-                f"{y.name} is a mixture of rows (Student-t or Laplace noise, lapses): with the "
-                "function integrated out it has no density in closed form. pm.sample draws from it "
-                "exactly, hyperparameters too."
-            )
+def _block_of(model: pm.Model, rv: Any) -> tuple[BlockGraph, list[ObservedSites]]:
+    """A block of rows alone, or of rows and sites."""
+    try:
+        block = _without_means(model, block_of(model, rv))
+        if all(y.rows.mixture is None for y in block.observed):
+            return block_graph(model, block), []
+    except NotConjugateError:  # sites say better what is in the way
+        pass
+    found = site_block_of(model, rv)
+    return block_graph(model, found.block), found.sites
 
 
-def _of_block(block: BlockGraph) -> EvidenceTerms:
+def _sites_of_data(y: ObservedSites) -> SitesOfData:
+    used = set(graph_inputs([y.log_prob]))
+    parameters = tuple(x for x in y.hyperparameters if x in used)
+    values = y.values.ravel()
+    known = DistributionGraph(y.eta, values.type(), None, y.log_prob, None, parameters=parameters)
+    return SitesOfData(CompiledFamily(SiteFunctions(known)), values, parameters)
+
+
+def _site_design(block: BlockGraph, y: ObservedSites) -> Any:
+    """A, with a column for each entry of the block."""
+    columns, start = [], 0
+    m = y.a.shape[0]
+    for name, own in zip(block.names, block.slices, strict=True):
+        size = own.stop - own.start
+        if name not in y.members:
+            columns.append(pt.zeros((m, size)))
+        elif y.A is None:
+            columns.append(pt.switch(pt.eq(m, size), pt.eye(m, size), pt.ones((m, size))))
+        else:
+            columns.append(y.A[:, start : start + size])
+            start = start + size
+    return columns[0] if len(columns) == 1 else pt.concatenate(columns, axis=1)
+
+
+def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
     designs, offsets = [], []
     for y in block.observed:
         _checked(y.name, y.values, y.likelihood)
@@ -138,20 +200,32 @@ def _of_block(block: BlockGraph) -> EvidenceTerms:
         same = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
         designs.append(same if y.A is None else y.A)
         offsets.append(y.a)
+    for known in sites:
+        designs.append(_site_design(block, known))
+        offsets.append(known.a)
     sun = predictor(_sun(block.prior, block.n_latent), joined(designs), joined(offsets))
     rows = [_rows_of(y) for y in block.observed]
+    rows += [_no_rows(known.a) for known in sites]
     lower, upper, value = (
         joined([getattr(x, name) for x in rows]) for name in NoisyRows._fields[1:4]
     )
     log_constant = sum(x.log_constant for x in rows)
     S = joint_noise([x.S for x in rows])
-    return _terms(sun, NoisyRows(S, lower, upper, value, log_constant))
+    counts = joint_counts([(x.counts, x.lower) for x in rows])
+    return _terms(sun, NoisyRows(S, lower, upper, value, log_constant, counts=counts))
 
 
 def _rows_of(y: ObservedRows) -> NoisyRows:
     value = _nowhere(y.lower) if y.value is None else y.value
     log_constant = _zero() if y.log_constant is None else y.log_constant
-    return NoisyRows(y.S, y.lower, y.upper, value, pt.cast(log_constant, "float64"))
+    log_constant = pt.cast(log_constant, "float64")
+    return NoisyRows(y.S, y.lower, y.upper, value, log_constant, counts=y.counts)
+
+
+def _no_rows(a: Any) -> NoisyRows:
+    """Predictors of sites: at 0, without noise."""
+    zero = pt.zeros_like(a, dtype="float64")
+    return NoisyRows(zero, zero, zero, _nowhere(zero), _zero())
 
 
 def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
@@ -159,7 +233,7 @@ def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
     return values
 
 
-def _refuse_products(model: pm.Model, evidences: list[EvidenceTerms], gone: set[str]) -> None:
+def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: set[str]) -> None:
     """Data that see a product of functions would count twice, given one and given the other."""
     latent = {model.rvs_to_values[rv] for rv in model.free_RVs if rv.name in gone}
     graphs = model.replace_rvs_by_values([x for terms in evidences for x in terms])
@@ -191,6 +265,12 @@ def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
     truncation = sun.truncation
     apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
     own = rows.S if apart else pt.zeros_like(rows.value)
+    counts = np.float64(1.0)
+    if rows.counts is not None:
+        counts = pt.concatenate([pt.ones_like(truncation, dtype="float64"), rows.counts])
+        own = rows.S
+        if own.type.ndim == 2:  # the noise of rows that repeat is their own all the same
+            own = pt.switch(pt.gt(rows.counts, 1.0), pt.diagonal(own), np.float64(0.0))
     return EvidenceTerms(
         lower,
         upper,
@@ -201,4 +281,5 @@ def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
         pt.full_like(truncation, float("inf"), dtype=truncation.dtype),
         sun.latent_cov,
         rows.log_constant,
+        pt.as_tensor_variable(counts),
     )

@@ -11,15 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.basic import Variable
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.values import ValuesAt
 from pymc_skewgp._observations.arguments import as_derivative
+from pymc_skewgp._observations.binomial_probit import BinomialProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.repeats import EqualRows, equal_rows
 from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._observations.weights import as_weights, weighted_observations
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._validation import FloatArray
 
@@ -48,6 +52,10 @@ class RowsOfData(NamedTuple):
         Minus infinity where parameters or data are impossible.
     relative : bool
         Whether S is in units of the prior variances of the values.
+    counts : TensorVariable, shape (m,), or None
+        How many rows each interval stands for, each with noise of its own. None for one each.
+    sites : SitesOfData, or None
+        Where the rows are predictors of sites: intervals of width 0 at 0, without noise.
     """
 
     values: ValuesAt
@@ -58,6 +66,8 @@ class RowsOfData(NamedTuple):
     value: Any
     log_constant: Any
     relative: bool
+    counts: Any = None
+    sites: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +82,15 @@ class KnownData:
         With numbers in place of random parameters.
     random : dict
         These parameters by name, graphs.
+    weights : ndarray of int, or None
+        How often each observation was made; None where each was made once.
     """
 
     X: FloatArray
     y: Data
     likelihood: Likelihood
     random: dict[str, Any]
+    weights: IntArray | None = None
 
     @cached_property
     def arrays(self) -> Arrays:
@@ -108,28 +121,45 @@ class KnownData:
             return ~np.isnan(self.y)
         return self.likelihood.observations(self.y, n).is_point
 
+    @property
+    def _repeats(self) -> bool:
+        """Whether several intervals may be of one value of f."""
+        return self.weights is not None or isinstance(self.likelihood, BinomialProbit)
+
+    def _observations(self, likelihood: Likelihood, y: Data, chosen: NDArray[Any]) -> Observations:
+        """Rows of some of the data under `likelihood`, with numbers as its parameters."""
+        n = chosen.size
+        if self.weights is None:
+            return likelihood.observations(y, n)
+        whole = n == self.X.shape[0]
+        return weighted_observations(
+            likelihood, y, n, self.weights if whole else self.weights[chosen]
+        )
+
     def part(self, chosen: NDArray[Any]) -> Arrays:
         """The same for some of the data."""
         whole = chosen.size == self.X.shape[0]
         y = self.y if whole else self.y[chosen]
-        found = self.likelihood.observations(y, chosen.size)
-        slopes = {name: self._slopes(found, y, chosen.size, name) for name in self._affine}
+        found = self._observations(self.likelihood, y, chosen)
+        slopes = {name: self._slopes(found, y, chosen, name) for name in self._affine}
         lower, upper = found.lower - found.a, found.upper - found.a
         for name in self._affine:
             if name != _CORRELATION:  # limits at 0
                 at = np.ravel(getattr(self.likelihood, name))
                 lower, upper = lower - slopes[name][0] @ at, upper - slopes[name][1] @ at
-        arrays = [
-            self.X[chosen],
-            lower,
-            upper,
-            found.value - found.a,
-            _dense(found.S),
-            np.asarray(found.log_constant, dtype=np.float64),
-        ]
+        columns = [lower, upper, found.value - found.a, _dense(found.S)]
+        A = None
         if found.A is not None:
-            arrays.append(_dense_design(found, chosen.size * self.n_functions))
-        return (*arrays, *(slope for pair in slopes.values() for slope in pair))
+            A = _dense_design(found, chosen.size * self.n_functions)
+        flat = [slope for pair in slopes.values() for slope in pair]
+        counts = []
+        if self._repeats:
+            kinds = self._kinds(found, flat)
+            columns, flat = [x[kinds.first] for x in columns], [x[kinds.first] for x in flat]
+            A = None if A is None else A[kinds.first]
+            counts = [kinds.counts]
+        log_constant = np.asarray(found.log_constant, dtype=np.float64)
+        return (self.X[chosen], *columns, log_constant, *counts, *([] if A is None else [A]), *flat)
 
     def without_graphs(self) -> "KnownData":
         """The same for what outlives a graph: the names of random parameters alone."""
@@ -148,6 +178,7 @@ class KnownData:
     def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
         """Graphs of the rows, from what `arrays` are and from the random parameters."""
         X, lower, upper, value, S, log_constant, *others = inputs
+        counts = others.pop(0) if self._repeats else None
         known = self.likelihood
         n_slopes = 2 * len(self._affine) - (_CORRELATION in self._affine)
         A = others[0] if len(others) > n_slopes else None
@@ -173,17 +204,24 @@ class KnownData:
         if possible:
             log_constant = pt.switch(pt.all(pt.stack(possible)), log_constant, -np.float64(np.inf))
         values = ValuesAt(X, self.n_functions, known.derivative, known.relative_noise)
-        return RowsOfData(values, A, S, lower, upper, value, log_constant, known.relative_noise)
+        rows = lower, upper, value, log_constant, known.relative_noise
+        return RowsOfData(values, A, S, *rows, counts)
 
     @property
     def _affine(self) -> list[str]:
         return [name for name in self.random if name != "sigma"]
 
-    def _slopes(self, found: Observations, y: Data, n: int, name: str) -> Arrays:
+    def _kinds(self, found: Observations, slopes: Sequence[FloatArray]) -> EqualRows:
+        """Equal rows, where their parameters are not random ones of single rows."""
+        by_row = any(x.ndim for name, x in self.random.items() if name != "cutpoints")
+        return equal_rows(found, slopes, merge=not by_row)
+
+    def _slopes(self, found: Observations, y: Data, chosen: NDArray[Any], name: str) -> Arrays:
         """Derivatives of the limits, or of S, in a parameter: differences, as they are affine."""
         here = getattr(self.likelihood, name)
         if name == _CORRELATION:
-            other = _replaced(self.likelihood, {name: _CORRELATED}).observations(y, n)
+            known = _replaced(self.likelihood, {name: _CORRELATED})
+            other = self._observations(known, y, chosen)
             return ((_dense(other.S) - _dense(found.S)) / (_CORRELATED - here),)
         size = np.size(here)
         slopes = np.zeros((2, found.n_rows, size))
@@ -192,7 +230,7 @@ class KnownData:
         for j in range(size):
             moved = np.ravel(here) + step * (np.arange(size) == j)
             known = _replaced(self.likelihood, {name: moved.reshape(np.shape(here))})
-            other = known.observations(y, n)
+            other = self._observations(known, y, chosen)
             for k, (old, new) in enumerate(
                 ((found.lower, other.lower), (found.upper, other.upper))
             ):
@@ -201,7 +239,9 @@ class KnownData:
         return tuple(slopes)
 
 
-def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
+def known_data(
+    X: FloatArray, y: Any, likelihood: Any, weights: ArrayLike | None = None
+) -> KnownData:
     """Check data under a likelihood, some of whose parameters may be random variables.
 
     Raises
@@ -213,9 +253,8 @@ def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
     as_derivative(likelihood.derivative, X.shape[1])
     if isinstance(likelihood, SiteLikelihood):
         raise ValueError(
-            f"functions are not integrated out under {type(likelihood).__name__} here: compare the "
-            "log_marginal_likelihood of SkewGP.posterior at several values, or write the data as "
-            "an observed variable of a model, with f from gp.prior, and use pm.sample."
+            f"functions are not integrated out under {type(likelihood).__name__} here: write the "
+            "data as an observed variable of a model, with f from gp.prior, and use pm.sample."
         )
     random = {
         field.name: getattr(likelihood, field.name)
@@ -228,7 +267,11 @@ def known_data(X: FloatArray, y: Any, likelihood: Any) -> KnownData:
         _refuse_unknown_censoring(likelihood, random, data)
     if isinstance(known, MultinomialProbit):  # a part of the data may lack a class
         known = replace(known, n_classes=known.n_functions(data))
-    return KnownData(X, data, known, random)
+    if weights is None:
+        return KnownData(X, data, known, random)
+    if not known.has_data:
+        raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
+    return KnownData(X, data, known, random, as_weights("weights", weights, len(data)))
 
 
 def _refuse_unknown_censoring(likelihood: Any, random: Mapping[str, Any], y: Data) -> None:

@@ -20,6 +20,8 @@ class NoisyRows(NamedTuple):
     log_constant : ()
     constrained : bool
         Whether some have noise that is only a nugget.
+    counts : (m,), or None
+        How many rows each interval stands for; None for one each.
     """
 
     S: Any
@@ -28,6 +30,7 @@ class NoisyRows(NamedTuple):
     value: Any
     log_constant: Any
     constrained: bool = False
+    counts: Any = None
 
 
 def rows_of_parts(
@@ -53,8 +56,14 @@ def rows_of_parts(
     lower, upper, value = (joined(list(column)) for column in columns)
     log_constant = sum(part.log_constant for part in parts)
     constrained = any(part.relative for part in parts)
-    rows = NoisyRows(joint_noise(noise), lower, upper, value, log_constant, constrained)
+    counts = joint_counts([(part.counts, part.value) for part in parts])
+    rows = NoisyRows(joint_noise(noise), lower, upper, value, log_constant, constrained, counts)
     return sun, rows
+
+
+def sites_last(parts: Sequence[RowsOfData]) -> list[RowsOfData]:
+    """Parts in the order in which evidences have them: predictors of sites after all rows."""
+    return sorted(parts, key=lambda part: part.sites is not None)
 
 
 def predictor(sun: SunParameters, A: Any, a: Any = 0.0) -> SunParameters:
@@ -67,6 +76,14 @@ def joint_noise(parts: list[Any]) -> Any:
     if all(S.type.ndim == 1 for S in parts):
         return joined(parts)
     return block_diagonal([S if S.type.ndim == 2 else pt.diag(S) for S in parts])
+
+
+def joint_counts(parts: list[tuple[Any, Any]]) -> Any | None:
+    """How many rows each stands for, of parts with that number or None; and a vector of rows."""
+    if all(counts is None for counts, _ in parts):
+        return None
+    one = [pt.ones_like(like, dtype="float64") if x is None else x for x, like in parts]
+    return joined([pt.cast(x, "float64") for x in one])
 
 
 def block_diagonal(parts: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._observations.noise import add_noise
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
+from pymc_skewgp._posterior.interval_probability import interval_log_prob
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray, as_count
@@ -26,8 +27,9 @@ class LogEvidence(ValueWithDerivatives):
         f \sim \mathrm{SUN}, \quad e \sim N(0, S)
 
     Inputs lower (n,), upper (n,), value (n,), which is NaN at intervals, noise (n,) or (n, n), mu
-    (n,), scale (n, n), cross_cov (n, s), truncation (s,), latent_cov (s, s); outputs the value and
-    its derivatives in each: see `log_evidence`. The same could be written as a graph around
+    (n,), scale (n, n), cross_cov (n, s), truncation (s,), latent_cov (s, s) and, where rows repeat,
+    counts (n,); outputs the value and its derivatives in each: see `log_evidence`. The same could
+    be written as a graph around
     `MvnLogProb`, with a Cholesky factorisation for the prior's validity; but numba takes a quarter
     of a minute to compile that and its gradient the first time.
 
@@ -38,6 +40,8 @@ class LogEvidence(ValueWithDerivatives):
         As for `MvnLogProb`.
     shared_noise : bool, default False
         Whether the noise is a covariance, (n, n), in place of variances.
+    repeats : bool, default False
+        Whether each interval stands for `counts` rows, each with noise of its own.
 
     Raises
     ------
@@ -57,23 +61,28 @@ class LogEvidence(ValueWithDerivatives):
     """
 
     quantity = "marginal likelihood"
-    __props__ = ("method", "n_draws", "shared_noise")
-    input_names = ("lower", "upper", "value", "noise", *SunParameters._fields)
+    __props__ = ("method", "n_draws", "shared_noise", "repeats")
+    input_names = ("lower", "upper", "value", "noise", *SunParameters._fields, "counts")
 
     def __init__(
-        self, method: LogProbMethod = "twisted", n_draws: int = 256, shared_noise: bool = False
+        self,
+        method: LogProbMethod = "twisted",
+        n_draws: int = 256,
+        shared_noise: bool = False,
+        repeats: bool = False,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
         self.method = method
         self.n_draws = as_count("n_draws", n_draws)
         self.shared_noise = shared_noise
+        self.repeats = repeats
 
     @property
     def gufunc_signature(self) -> str:  # type: ignore[override]
         """Core dimensions."""
         noise = "(n,n)" if self.shared_noise else "(n)"
-        inputs = f"(n),(n),(n),{noise},(n),(n,n),(n,s),(s),(s,s)"
+        inputs = f"(n),(n),(n),{noise},(n),(n,n),(n,s),(s),(s,s)" + (",(n)" if self.repeats else "")
         return f"{inputs}->(),{inputs}"
 
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
@@ -98,7 +107,8 @@ def log_evidence(
         As for `log_prob_and_gradient`.
     *inputs : ndarray
         Limits lower and upper, infinities allowed, shape (n,); value, NaN at intervals, shape (n,);
-        noise, shape (n,) or (n, n); and the five of `SunParameters`.
+        noise, shape (n,) or (n, n); the five of `SunParameters`; and, where rows repeat, counts,
+        shape (n,).
 
     Returns
     -------
@@ -107,7 +117,9 @@ def log_evidence(
         prior's covariance not positive definite.
     """
     lower, upper, value, noise, *sun = inputs
-    parameters = SunParameters(*sun)
+    n_sun = len(SunParameters._fields)
+    parameters, repeats = SunParameters(*sun[:n_sun]), sun[n_sun:]
+    counts = repeats[0] if repeats else np.ones(lower.size)
     mu, s = parameters.mu, parameters.truncation.size
     nothing = (np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs))
     finite = (x for x in parameters if x is not parameters.truncation)
@@ -122,10 +134,11 @@ def log_evidence(
         np.concatenate([np.full(s, np.inf), upper - mu]),
         np.concatenate([np.full(s, np.nan), value - mu]),
         cov,
-        np.zeros(len(cov)),
+        np.concatenate([np.zeros(s), _own_noise(noise, counts)]),
         -parameters.truncation,
         np.full(s, np.inf),
         parameters.latent_cov,
+        counts=np.concatenate([np.ones(s), counts]),
     )
     options: dict[str, Any] = {"method": method, "n_draws": n_draws}
     try:
@@ -133,25 +146,32 @@ def log_evidence(
             rows = Intervals(terms)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # of values that are no numbers
         return nothing
-    joint = log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
+    joint = interval_log_prob(rows, **options)
     prior = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
     found = rows.log_density + joint.value - prior.value
     if not np.isfinite(found):
         return nothing
     own = rows.pull_back(joint.lower, joint.upper, joint.cov)
     of_rows = own.cov[s:, s:]
+    of_noise = rows.at_intervals(joint.own_noise)[s:]
     derivatives = (
         own.lower[s:],
         own.upper[s:],
         own.value[s:],
-        of_rows.diagonal() if noise.ndim == 1 else of_rows.copy(),
+        of_rows.diagonal() + of_noise if noise.ndim == 1 else of_rows + np.diag(of_noise),
         -(own.lower[s:] + own.upper[s:] + own.value[s:]),
         of_rows,
         2.0 * own.cov[s:, :s],
         prior.lower - own.lower[:s],
         own.cov[:s, :s] - prior.cov,
+        *map(np.zeros_like, repeats),
     )
     return np.asarray(found), *(np.ascontiguousarray(x) for x in derivatives)
+
+
+def _own_noise(noise: FloatArray, counts: FloatArray) -> FloatArray:
+    """Variances of noise that is each row's own, as that of rows that repeat is; 0 for others."""
+    return noise if noise.ndim == 1 else np.where(counts > 1, noise.diagonal(), 0.0)
 
 
 def _joint(sun: SunParameters) -> FloatArray:
@@ -180,6 +200,7 @@ def pt_log_evidence(
     *,
     value: Any = None,
     noise: Any = None,
+    counts: Any = None,
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
 ) -> TensorVariable:
@@ -195,6 +216,8 @@ def pt_log_evidence(
         What the rows are that are points; NaN at intervals. Default: all are intervals.
     noise : tensor_variable, shape (n,) or (n, n), optional
         Variances, or the covariance. Default 1.
+    counts : tensor_variable, shape (n,), optional
+        How many rows each interval stands for, each with noise of its own. Default 1.
     method : {"twisted", "ep"}
     n_draws : int, default 256
         As for `pt_mvn_logcdf`.
@@ -210,5 +233,6 @@ def pt_log_evidence(
     if noise is None:
         noise = pt.ones_like(lower, dtype="float64")
     shared = noise.type.ndim == 2 and lower.type.ndim == 1
-    op = LogEvidence(method, n_draws, shared)
-    return with_batches(op, lower, upper, value, noise, *sun)
+    repeats = [] if counts is None else [counts]
+    op = LogEvidence(method, n_draws, shared, bool(repeats))
+    return with_batches(op, lower, upper, value, noise, *sun, *repeats)

@@ -11,19 +11,19 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_default_op_cache_key,
 )
 
-from pymc_skewgp._gaussian.compiled.rectangle import log_prob_by_ep
+from pymc_skewgp._gaussian.compiled.rectangle import rectangle_by_ep
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles, and of what it calls in
 # `_gaussian.compiled`: compiled ones lie on disk.
-_CACHE_VERSION = 5
+_CACHE_VERSION = 6
 
 
 @register_funcify_default_op_cache_key(LogEvidence)
 def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
     method, n_draws = op.method, op.n_draws
-    if method == "ep" and not op.shared_noise:
+    if method == "ep" and not op.shared_noise and not op.repeats:
         return _by_ep(n_draws), _CACHE_VERSION
     result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
 
@@ -38,7 +38,7 @@ def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
 
 def _by_ep(n_draws: int) -> Any:
     """Without Python's lock where all rows are intervals of a Gaussian: for chains in threads."""
-    log_prob = log_prob_by_ep()
+    log_prob = rectangle_by_ep()
 
     @numba_njit
     def evidence(*inputs):  # type: ignore[no-untyped-def]

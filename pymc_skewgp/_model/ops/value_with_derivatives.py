@@ -24,7 +24,7 @@ class ValueWithDerivatives(Op):
     quantity : str
         What the value is, for the message about second derivatives.
     input_names : tuple of str
-        Names of the inputs, for messages.
+        Names of the inputs, for messages; the last may be left out.
     gufunc_signature : str
         Their core dimensions, those that must agree by one name.
     """
@@ -49,7 +49,8 @@ class ValueWithDerivatives(Op):
         """Node with the value and a derivative for each input; inputs become float64."""
         variables = [pt.as_tensor_variable(x) for x in inputs]
         dims = self.input_dims()
-        for name, own, x in zip(self.input_names, dims, variables, strict=True):
+        names = self.input_names[: len(dims)]  # the last may be left out
+        for name, own, x in zip(names, dims, variables, strict=True):
             if x.type.ndim != len(own):
                 raise ValueError(
                     f"{name} must have {len(own)} dimension(s), got {x.type.ndim}: "

@@ -1,6 +1,8 @@
 """A block of variables of a model, and its observations, as numbers at a point."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ from pytensor.graph.traversal import graph_inputs
 from scipy.linalg import block_diag
 from scipy.sparse import csr_array, vstack
 
+from pymc_skewgp._gaussian.repeated_log_prob import LEAST_REPEATS, LEAST_ROWS
 from pymc_skewgp._mcmc.model import ConjugateModel, Placed
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.repeats import each_row, rows_of_means
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -33,6 +37,8 @@ class LatentAtPoint:
         The variables that make the vector.
     compile_kwargs : dict, optional
         Of ``pymc.pytensorf.compile``.
+    merges : bool, default False
+        Whether rows that repeat are to be means, where that saves time.
 
     Attributes
     ----------
@@ -45,9 +51,14 @@ class LatentAtPoint:
         model: pm.Model,
         latent: BlockGraph,
         compile_kwargs: Mapping[str, Any] | None = None,
+        *,
+        merges: bool = False,
     ) -> None:
+        self._merges = merges
         self._checks = [(y.name, y.likelihood.check) for y in latent.observed]
-        self._has = [(y.A is not None, y.value is not None) for y in latent.observed]
+        self._has = [
+            (y.A is not None, y.value is not None, y.counts is not None) for y in latent.observed
+        ]
         outputs = list(latent.prior)
         for y in latent.observed:
             outputs += [y.values, *y.graphs]
@@ -117,18 +128,29 @@ class LatentAtPoint:
         )
         prior = SunParameters(*(next(results) for _ in SunParameters._fields))
         size = prior.mu.size
-        blocks: list[Observations] = []
-        mixtures, start = [], 0
+        blocks: list[tuple[Observations, FloatArray | None]] = []
+        mixtures: list[Any] = []
         each = zip(self._checks, self._has, self._mixtures, strict=True)
         for (name, check), has, (kind, n_parameters) in each:
             blocks.append(self._block(results, size, name, check, has))
-            stop = start + blocks[-1].n_rows
-            if kind is not None:
-                mixture = kind(*(next(results) for _ in range(n_parameters)))
-                mixtures.append(Placed(mixture, slice(start, stop)))
-            start = stop
-        observed = blocks[0] if len(blocks) == 1 else _joined(blocks, size)
-        return ConjugateModel(prior, observed, tuple(mixtures))
+            parameters = [next(results) for _ in range(n_parameters)]
+            mixtures.append(None if kind is None else kind(*parameters))
+        if self._merges and _repeats_save_time(blocks) and not any(mixtures):
+            observed = _joined([rows for rows, _ in blocks], size)
+            repeated = rows_of_means(observed, np.concatenate([_counts(*x) for x in blocks]))
+            repeated = repeated._replace(rows=_with_design(repeated.rows, size))
+            return ConjugateModel(prior, repeated.rows, repeated=repeated)
+        single = [
+            rows if times is None else _with_design(each_row(rows, times), size)
+            for rows, times in blocks
+        ]
+        ends = np.cumsum([0, *(rows.n_rows for rows in single)])
+        placed = [
+            Placed(mixture, slice(start, stop))
+            for mixture, (start, stop) in zip(mixtures, pairwise(ends), strict=True)
+            if mixture is not None
+        ]
+        return ConjugateModel(prior, _joined(single, size), tuple(placed))
 
     def _block(
         self,
@@ -136,19 +158,35 @@ class LatentAtPoint:
         size: int,
         name: str,
         check: Any,
-        has: tuple[bool, bool],
-    ) -> Observations:
-        """One observed variable."""
-        has_design, has_value = has
+        has: tuple[bool, bool, bool],
+    ) -> tuple[Observations, FloatArray | None]:
+        """One observed variable, and how many rows each interval stands for."""
+        has_design, has_value, has_counts = has
         data = next(results)
         A = next(results) if has_design else None
         a, lower, upper, noise = (next(results) for _ in range(4))
         value = next(results) if has_value else np.full(a.size, np.nan)
+        counts = next(results) if has_counts else None
         if self._last is None:  # data change between chains only
             check(name, data)
         if A is None and a.size != size:  # one entry of f for all observations
             A = np.ones((a.size, 1))
-        return Observations(_design(A, size), a, noise, lower, upper, value)
+        if counts is None:
+            A = _design(A, size)
+        return Observations(A, a, noise, lower, upper, value), counts
+
+
+def _counts(rows: Observations, counts: FloatArray | None) -> FloatArray:
+    return np.ones(rows.n_rows) if counts is None else counts
+
+
+def _repeats_save_time(blocks: Sequence[tuple[Observations, FloatArray | None]]) -> bool:
+    """Whether there are many rows of few kinds, with noise of their own."""
+    if all(counts is None for _, counts in blocks) or any(x.S.ndim == 2 for x, _ in blocks):
+        return False
+    every = np.concatenate([_counts(*block)[~block[0].is_point] for block in blocks])
+    n_rows, n_kinds = every.sum(), np.count_nonzero(every)
+    return bool(n_rows >= LEAST_ROWS and n_rows >= LEAST_REPEATS * n_kinds)
 
 
 def _design(A: FloatArray | None, size: int) -> Any:
@@ -159,8 +197,15 @@ def _design(A: FloatArray | None, size: int) -> Any:
     return csr_array(A) if sparse else A
 
 
+def _with_design(rows: Observations, size: int) -> Observations:
+    """`rows` of an array of all values, in the form that is best for so few."""
+    return replace(rows, A=_design(rows.A, size)) if isinstance(rows.A, np.ndarray) else rows
+
+
 def _joined(blocks: list[Observations], size: int) -> Observations:
     """Observations of the same f, one after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
     columns = zip(*((y.a, y.lower, y.upper, y.value) for y in blocks), strict=True)
     a, lower, upper, value = (np.concatenate(x) for x in columns)
     if all(y.S.ndim == 1 for y in blocks):

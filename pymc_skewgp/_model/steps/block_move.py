@@ -31,12 +31,15 @@ class Kernel:
         As of `ConjugateSampler`.
     collapse : bool, default False
         Whether the step moves hyperparameters too, the variables integrated out.
+    merges : bool, default False
+        Whether rows that repeat may be means.
     """
 
     make_move: Callable[[Augmentation], Move]
     n_steps: int
     n_sweeps: int = 1
     collapse: bool = False
+    merges: bool = False
 
 
 class BlockMove:
@@ -68,7 +71,7 @@ class BlockMove:
     ) -> None:
         self.name = ", ".join(block.names)
         self._values = [value.name for value in block.values]
-        self._latent = LatentAtPoint(model, block, compile_kwargs)
+        self._latent = LatentAtPoint(model, block, compile_kwargs, merges=kernel.merges)
         self._hyperparameters = Hyperparameters(model, block, self._latent, compile_kwargs)
         self._parameters = LikelihoodParameters(model, block, compile_kwargs)
         self.moved = [model.values_to_rvs[value].name for value in block.moved]

@@ -47,6 +47,8 @@ class RowGraphs(NamedTuple):
         binomial coefficient, say. None for 0.
     mixture : MixtureGraphs, or None
         What makes rows of these. None where they are rows as they stand.
+    counts : TensorVariable, shape (m,), or None
+        How many intervals each row stands for, 0 or more, each with noise of its own. None for one.
     """
 
     predictor: Any
@@ -57,6 +59,7 @@ class RowGraphs(NamedTuple):
     value: Any = None
     log_constant: Any = None
     mixture: MixtureGraphs | None = None
+    counts: Any = None
 
     @property
     def graphs(self) -> list[Any]:

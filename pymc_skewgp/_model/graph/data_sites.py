@@ -1,0 +1,221 @@
+"""Data under a likelihood of sites, for graphs: what is random in it enters as parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pymc.initial_point import make_initial_point_fn
+from pytensor.graph.basic import Variable
+
+from pymc_skewgp._model.gp.distribution_graph import parametric_graph
+from pymc_skewgp._model.gp.distribution_sites import DistributionSites
+from pymc_skewgp._model.gp.site_functions import SiteFunctions
+from pymc_skewgp._model.gp.values import ValuesAt
+from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
+from pymc_skewgp._model.graph.data_rows import Arrays, RowsOfData, known_data
+from pymc_skewgp._observations.learnt_sites import LikelihoodFamily, SiteFamily, with_parameters
+from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._observations.weighted import Weighted
+from pymc_skewgp._posterior.data_sets import as_likelihood
+from pymc_skewgp._validation import FloatArray
+
+
+class SitesOfData(NamedTuple):
+    """Sites of one kind of data, in graphs.
+
+    Attributes
+    ----------
+    family : SiteFamily
+    y : TensorVariable
+        The data.
+    parameters : tuple of TensorVariable
+        What `family` is to be taken at.
+    """
+
+    family: SiteFamily
+    y: Any
+    parameters: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KnownSites:
+    """Checked data under a likelihood of sites: what `KnownData` is for rows.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n, d)
+    y : ndarray
+    likelihood : SiteLikelihood
+        With numbers in place of random parameters.
+    random : dict
+        These parameters by name, graphs.
+    family : SiteFamily
+        Of these parameters.
+    in_parts : bool
+        Whether some of the data are of this family as well.
+    """
+
+    X: FloatArray
+    y: Data
+    likelihood: SiteLikelihood
+    random: dict[str, Any]
+    family: SiteFamily
+    in_parts: bool
+
+    n_functions = 1
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """What `inputs` of the rows are, for all the data."""
+        return self.X, self.y
+
+    @property
+    def strata(self) -> NDArray[Any] | None:
+        """See `KnownData`: neighbours in y are dealt out in turn."""
+        return self.y * 1.0 if self.in_parts else None
+
+    def part(self, chosen: NDArray[Any]) -> Arrays:
+        """The same for some of the data."""
+        return self.X[chosen], self.y[chosen]
+
+    def without_graphs(self) -> "KnownSites":
+        """The same for what outlives a graph: the names of random parameters alone."""
+        return replace(self, random=dict.fromkeys(self.random))
+
+    def at(self, random: Mapping[str, Any]) -> Likelihood:
+        """The likelihood with numbers as its random parameters."""
+        values = {name: np.asarray(x)[()] for name, x in random.items()}
+        if isinstance(self.likelihood, DistributionSites):
+            return self.likelihood.at(values)
+        found: Likelihood = with_parameters(self.likelihood, values)
+        return found
+
+    def rows(self) -> tuple[list[Any], RowsOfData]:
+        """Graphs of the rows, and the inputs of these graphs."""
+        X = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
+        y = pt.tensor("y", dtype=self.y.dtype, shape=(None,) * self.y.ndim)
+        return [X, y], self.rows_of([X, y], self.random)
+
+    def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
+        """Predictors as rows without noise at 0, and the sites on them."""
+        X, y = inputs
+        values = ValuesAt(X)
+        zero = pt.zeros((values.n_rows,))
+        nowhere = pt.full_like(zero, pt.constant(float("nan"), dtype="float64"))
+        parameters = tuple(pt.cast(x, "float64") for x in random.values())
+        sites = SitesOfData(self.family, y, parameters)
+        nothing = pt.constant(0.0, dtype="float64")
+        return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites=sites)
+
+
+def known_of(
+    X: FloatArray, y: Any, likelihood: Any, model: Any = None, weights: ArrayLike | None = None
+) -> Any:
+    """Check data under any likelihood: `KnownSites` of one of sites, `KnownData` of any other.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+    y : array_like
+    likelihood : object
+        Also a function from predictors to a PyMC distribution.
+    model : pymc.Model, optional
+        That of the random variables that such a function depends on.
+    weights : array_like, shape (n,), optional
+        How often each observation was made; of sites, powers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `known_data`; weights under a function that gives a distribution.
+    """
+    if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+        if weights is not None:
+            raise ValueError(
+                "weights go with the likelihoods of pymc_skewgp.likelihoods: under a function that "
+                "gives a PyMC distribution repeat the rows of X and y instead."
+            )
+        return _of_distribution(X, y, likelihood, model)
+    known = as_likelihood(likelihood)
+    if not isinstance(known, SiteLikelihood):
+        return known_data(X, y, likelihood, weights)
+    if weights is not None:
+        known = Weighted(known, weights)
+    random = _random_parameters(known)
+    numbers = with_parameters(known, {name: _stand_in(name, x) for name, x in random.items()})
+    data = numbers.as_data(y, X.shape[0])
+    family = LikelihoodFamily(numbers, tuple(random))
+    return KnownSites(X, data, numbers, random, family, not _has_rows(known, X.shape[0]))
+
+
+def _of_distribution(X: FloatArray, y: Any, distribution: Any, model: Any) -> KnownSites:
+    graph = parametric_graph(distribution, X.shape[0])
+    random = {rv.name: rv for rv in graph.random}
+    here = _initial_values(random, model)
+    likelihood = DistributionSites(distribution, here)
+    data = likelihood.as_data(y, X.shape[0])
+    family = CompiledFamily(SiteFunctions(graph, distribution))
+    return KnownSites(X, data, likelihood, random, family, in_parts=False)
+
+
+def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Values of random variables where a search begins."""
+    if not random:
+        return {}
+    model = pm.modelcontext(model)
+    unknown = [name for name, rv in random.items() if rv not in model.free_RVs]
+    if unknown:
+        raise ValueError(
+            f"the likelihood depends on {', '.join(unknown)}, which the model of the SkewGP does "
+            "not know: make both inside one ``with pm.Model():``."
+        )
+    point = make_initial_point_fn(model=model, return_transformed=False)(0)
+    return {name: point[name] for name in random}
+
+
+def _random_parameters(likelihood: Any) -> dict[str, Any]:
+    """Parameters that are graphs by name, those of the likelihood inside `Weighted` among them."""
+    found: dict[str, Any] = {}
+    for field in fields(likelihood):
+        value = getattr(likelihood, field.name)
+        if isinstance(value, Likelihood):
+            found |= _random_parameters(value)
+        elif isinstance(value, Variable):
+            if isinstance(likelihood, Weighted) or not value.dtype.startswith("float"):
+                raise ValueError(
+                    f"{field.name} of {type(likelihood).__name__} is a random variable, which is "
+                    "not learnt from data here: give numbers."
+                )
+            found[field.name] = value
+    return found
+
+
+def _stand_in(name: str, variable: Any) -> Any:
+    """Numbers that would do in place of a random parameter."""
+    if not variable.type.ndim:
+        return 1.0
+    count = variable.type.shape[0] if variable.type.ndim == 1 else None
+    if count is None:
+        raise ValueError(
+            f"{name} must be a vector whose length is known, as in pm.Normal(..., shape=2); got a "
+            f"variable of shape {variable.type.shape}."
+        )
+    return 2.0 * np.arange(float(count)) if name == "cutpoints" else np.ones(count)
+
+
+def _has_rows(likelihood: Any, n: int) -> bool:
+    """Whether a parameter is one number for each row of the data."""
+    for field in fields(likelihood):
+        value = getattr(likelihood, field.name)
+        if isinstance(value, Likelihood) and _has_rows(value, n):
+            return True
+        ndim = value.type.ndim if isinstance(value, Variable) else np.ndim(value)
+        if ndim and field.name not in ("cutpoints", "categories"):
+            return True
+    return False

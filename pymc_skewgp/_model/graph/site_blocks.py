@@ -1,0 +1,138 @@
+"""Variables that are jointly Gaussian, but for truncated ones, under observations that are sites.
+
+As in `blocks`: a SkewGP variable with all SkewGP and Gaussian variables that enter the predictors
+of its observations jointly affinely and nothing else. Here an observed variable may be rows, as
+there, or sites; mixtures of rows are sites too.
+"""
+
+from typing import Any, NamedTuple
+
+import pymc as pm
+
+from pymc_skewgp._errors import NotSitesError
+from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
+from pymc_skewgp._model.graph.blocks import Block
+from pymc_skewgp._model.graph.members import is_function, is_gaussian, mean_and_spread
+from pymc_skewgp._model.graph.observed import (
+    Observed,
+    children,
+    is_prediction,
+    outside_predictor,
+    recognised,
+)
+from pymc_skewgp._model.graph.sites import ObservedSites, sites_of
+
+_CORE_NDIM = 1  # of one unified skew-normal vector
+
+
+class SiteBlock(NamedTuple):
+    """Random variables that are integrated out together, with what observes them.
+
+    Attributes
+    ----------
+    block : Block
+        Its observations are those that are rows.
+    sites : list of ObservedSites
+    """
+
+    block: Block
+    sites: list[ObservedSites]
+
+
+def site_block_of(model: pm.Model, rv: Any) -> SiteBlock:
+    """The block of a SkewGP variable of a model, some of whose observations are sites.
+
+    Raises
+    ------
+    NotSitesError
+        The message names what is in the way.
+    """
+    if rv.type.ndim != _CORE_NDIM or model.rvs_to_transforms[rv] is not None:
+        raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
+    below = {
+        x: children(model, x)
+        for x in model.free_RVs
+        if x is rv or is_function(x) or is_gaussian(model, x)
+    }
+    members = [rv]
+    _observed(model, members, below)
+    grows = True
+    while grows:
+        grows = False
+        for other in below:
+            if other in members or not _touches(other, members, below):
+                continue
+            joint = [x for x in model.free_RVs if x in members or x is other]
+            try:
+                _observed(model, joint, below)
+            except NotSitesError:  # a hyperparameter, or a function with other observations
+                continue
+            members, grows = joint, True
+    members = _without_means(members)
+    rows, sites = _observed(model, members, below)
+    predicted = {x for member in members for x in below[member] if is_prediction(model, x)}
+    block = Block(members, rows, [x for x in model.free_RVs if x in predicted - set(members)])
+    return SiteBlock(block, sites)
+
+
+def _without_means(members: list[Any]) -> list[Any]:
+    """Members but for those that the mean of a function depends on: they are hyperparameters."""
+    means = [mean_and_spread(x)[0] for x in members if is_function(x)]
+    return [x for x in members if is_function(x) or not uses_values(means, x, [])]
+
+
+def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
+    """Whether a variable shares an observation with members, or is above or below one."""
+    own = below[other]
+    return any(x in own or x in members for member in members for x in [member, *below[member]])
+
+
+def _observed(
+    model: pm.Model, members: list[Any], below: dict[Any, list[Any]]
+) -> tuple[list[Observed], list[ObservedSites]]:
+    """Observations of members, rows and sites.
+
+    Raises
+    ------
+    NotSitesError
+        Where one is neither in all the members that it depends on.
+    """
+    rows: list[Observed] = []
+    sites: list[ObservedSites] = []
+    kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
+    for child in kids:
+        used = [x for x in members if child in below[x]]
+        if child in members:
+            _refuse_other_means(child, used)
+        elif is_prediction(model, child):
+            continue
+        elif child not in model.observed_RVs:
+            raise NotSitesError(
+                f"{child.name}, which depends on {used[0].name}, is not observed.",
+                "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
+            )
+        else:
+            found = _as_rows(model, child, used)
+            if found is None:
+                sites.append(sites_of(model, child, used))
+            else:
+                rows.append(found)
+    if not rows and not sites:
+        raise NotSitesError(f"{members[0].name} has no observations.")
+    return rows, sites
+
+
+def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
+    """An observed variable as rows, where it is affine in members and no mixture."""
+    found = recognised(model, child)
+    if found is None or found.rows.mixture is not None:
+        return None
+    if any(outside_predictor(found.rows, x) for x in used):
+        return None
+    return None if why_not_affine(found.rows.predictor, used) is not None else found
+
+
+def _refuse_other_means(child: Any, used: list[Any]) -> None:
+    mean, spread = mean_and_spread(child)
+    if any(uses_values(spread, x, []) for x in used) or why_not_affine(mean, used) is not None:
+        raise NotSitesError(f"{child.name} does not depend affinely on {used[0].name}.")

@@ -1,0 +1,78 @@
+"""The log probability of the intervals: rows one by one, or kinds of rows that repeat."""
+
+from typing import Any
+
+import numpy as np
+
+from pymc_skewgp._gaussian.log_prob_gradient import (
+    LogProbGradient,
+    LogProbMethod,
+    log_prob_and_gradient,
+)
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle, warn_of_error
+from pymc_skewgp._gaussian.repeated_log_prob import RepeatedRectangle, folded, repeated_log_prob
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._posterior.evidence_terms import Intervals
+from pymc_skewgp._validation import Seed, as_generator
+
+# Share of its variance below which the noise of a single row is left in the covariance of z.
+_NUGGET = 1e-4
+
+
+def repeated_rows_of(rows: Intervals) -> RepeatedRectangle | None:
+    """The kinds of rows, where some of them stand for several."""
+    if (rows.counts == 1).all() or not np.isfinite(rows.cov).all():
+        return None
+    # A nugget is not what draws of z can be weighed by.
+    nugget = (rows.counts == 1) & (rows.noise < _NUGGET * rows.cov.diagonal())
+    noise = np.where(nugget, 0.0, rows.noise)
+    return RepeatedRectangle(rows.cov, noise, rows.lower, rows.upper, rows.counts)
+
+
+def single_rows(
+    rows: Intervals,
+) -> tuple[Intervals | RepeatedRectangle, IntArray | None]:
+    """The rows one by one, and which kind each is of; None where none stands for several."""
+    repeated = repeated_rows_of(rows)
+    return (rows, None) if repeated is None else repeated.single()
+
+
+def interval_log_prob(
+    rows: Intervals,
+    *,
+    method: LogProbMethod = "twisted",
+    n_draws: int = 256,
+    random_seed: int = 0,
+) -> LogProbGradient:
+    """Log probability with its gradient; options as of `log_prob_and_gradient`."""
+    repeated = repeated_rows_of(rows)
+    options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
+    if repeated is None:
+        return log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
+    if method == "ep" or _by_kinds(repeated):
+        return repeated_log_prob(repeated, **options)
+    single, kind = repeated.single()
+    found = log_prob_and_gradient(single.lower, single.upper, single.cov, **options)
+    return folded(found, kind, rows.counts.size)
+
+
+def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
+    """Log probability with its standard error, no gradient."""
+    repeated = repeated_rows_of(rows)
+    if repeated is None:
+        return log_prob_rectangle(rows.cov, rows.lower, rows.upper, n_draws, None, random_seed)
+    if _by_kinds(repeated):
+        rng = as_generator(random_seed)
+        found = repeated.sampler().coordinates(n_draws, rng, goal="probability").log_prob
+        warn_of_error(found, DEFAULT.largest_se)
+        return found
+    single, _ = repeated.single()
+    return log_prob_rectangle(single.cov, single.lower, single.upper, n_draws, None, random_seed)
+
+
+def _by_kinds(repeated: RepeatedRectangle) -> bool:
+    """Where all trials of many places fail, say, rows one by one do better, if they are few."""
+    if not repeated.merges:
+        return False
+    return repeated.n_rows > DEFAULT.large or repeated.sampler().near_target

@@ -1,0 +1,264 @@
+r"""The evidence of sites beside a rectangle, with its gradient: by EP, and exactly by pairs.
+
+.. math:: Z = \mathrm E\Bigl\{1(l < u < h) \prod_i p(y_i \mid a_i + e_i)\Bigr\}, \qquad
+    (u, e) \sim N(0, G)
+
+the last rows of G being those of the sites' predictors. EP's evidence is stationary in its sites
+t, so that only explicit dependence counts. Of the exact one, log Z is that of N(0, G) times t plus
+log E(W), W being p over t and the mean over EP's Gaussian q, and by Gaussian integration by parts
+the derivatives of the second term in mean and covariance of q are
+
+.. math:: \mathrm E(g \mid y), \qquad
+    \tfrac12 \mathrm E\{g g^\top + \mathrm{diag}(h) \mid y\}
+
+with g and h the slopes of log p less those of log t, small where q is near. These means are over
+the same weighted draws as the evidence. A derivative in a parameter of p is the mean of that of
+log p, each draw weighted so that the same identities hold for the moments of the predictors.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.edges import Edges
+from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
+from pymc_skewgp._gaussian.operators.covariance import WithSites
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance, SemidefiniteMatrix
+from pymc_skewgp._gaussian.operators.predictors import predictor_covariance
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
+    CoordinateGaussian,
+    SiteLogDensity,
+    SiteMarginals,
+    coordinate_gaussian,
+)
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
+from pymc_skewgp._gaussian.proposals.ep_gradient import cavities, ep_cov_gradient
+from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.site_factors import SiteFactors
+from pymc_skewgp._gaussian.tilted import Intervals, Joined
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
+from pymc_skewgp._observations.learnt_sites import SitesGiven
+from pymc_skewgp._validation import FloatArray, as_generator
+
+MAX_SWEEPS = 100
+# Of EP's fixed point behind pairs, whose weights make up for what is left.
+_PAIRS_TOLERANCE = 1e-3
+# Of the largest variance, below which a direction of the predictors is left out.
+_NEGLIGIBLE = 1e-12
+# Part of the rows shows whether the factor has too many columns to save anything.
+_LOW_RANK_SHARE = 0.3
+
+
+class Rectangle(Protocol):
+    """Rows that are intervals, and then the predictors of sites, minus their means for limits."""
+
+    @property
+    def lower(self) -> FloatArray:
+        """Shape (m,)."""
+        ...
+
+    @property
+    def upper(self) -> FloatArray:
+        """Shape (m,)."""
+        ...
+
+    @property
+    def cov(self) -> FloatArray:
+        """Shape (m, m)."""
+        ...
+
+
+class JointGradient(NamedTuple):
+    """A log probability with its derivatives.
+
+    Attributes
+    ----------
+    rows : LogProbGradient
+        In limits and covariance of all rows; of sites `lower` is minus the predictor's mean.
+    parameters : list of ndarray
+        In each parameter of the sites.
+    """
+
+    rows: LogProbGradient
+    parameters: list[FloatArray]
+
+
+def sites_by_ep(
+    rows: Rectangle, sites: SitesGiven, tol: float, start: EPResult | None = None
+) -> tuple[JointGradient, EPResult]:
+    """EP's log probability of the rows that are intervals, times sites, with its gradient."""
+    k = rows.lower.size - sites.size
+    factors = SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
+    cov = _covariance(linalg.symmetric(rows.cov), k)
+    ep = _fit(cov, rows, factors, k, tol, start)
+    mean, sd = cavities(cov, ep)
+    lower, upper = np.zeros(rows.lower.size), np.zeros(rows.lower.size)
+    lower[k:] = -ep.weights[k:]
+    if k:
+        edges = Edges.of(rows.lower[:k], rows.upper[:k], mean[:k], sd[:k])
+        lower[:k], upper[:k] = -edges.lower, edges.upper
+    found = LogProbGradient(ep.log_prob, lower, upper, ep_cov_gradient(cov, ep))
+    parameters = sites.in_parameters(*factors.nodes(mean[k:], sd[k:]))
+    return JointGradient(found, parameters), ep
+
+
+def sites_by_pairs(
+    rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int, tol: float
+) -> JointGradient:
+    """The same by mirrored pairs at fixed points.
+
+    With rows that are intervals the gradient is EP's, at a residual of `tol`: limits have no
+    derivative by draws. `LogProbGradient.noise` is the standard error of the value where draws
+    were tempered.
+    """
+    pairs = _Pairs(rows, sites)
+    draws = pairs.draws(n_draws, random_seed)
+    estimate = _estimate(draws)
+    noise = 0.0 if draws.method == "pairs" else estimate.std_error
+    if rows.lower.size > sites.size:
+        own, parameters = sites_by_ep(rows, sites, tol, pairs.ep)[0]
+        return JointGradient(own._replace(value=estimate.value, noise=noise), parameters)
+    e = draws.draws @ pairs.density.factor.T
+    weights = normalized_weights(draws.log_weights)
+    exact = _exact_slopes(linalg.symmetric(rows.cov), pairs, sites, e, weights)
+    found = LogProbGradient(
+        estimate.value, -exact.mean, np.zeros(exact.mean.size), exact.cov, noise
+    )
+    if not sites.has_parameters:
+        return JointGradient(found, [])
+    shares = _calibrated(e, weights, pairs.ep, exact)
+    return JointGradient(found, sites.in_parameters(pairs.density.offset + e, shares))
+
+
+def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:
+    """The value alone with its error, rows that are intervals among them or not."""
+    return _estimate(_Pairs(rows, sites).draws(n_draws, random_seed))
+
+
+class _Pairs:
+    """Mirrored pairs for sites, and for rows that are intervals before them."""
+
+    def __init__(self, rows: Rectangle, sites: SitesGiven) -> None:
+        k = rows.lower.size - sites.size
+        matrix = linalg.symmetric(rows.cov)
+        factor = linalg.low_rank_factor(matrix[k:, k:], _NEGLIGIBLE)
+        self.density = SiteLogDensity(sites.log_prob, -rows.lower[k:], factor)
+        factors = SiteFactors(sites.log_prob, sites.slopes, self.density.offset)
+        self.cov = SemidefiniteMatrix(matrix) if k else predictor_covariance(factor)
+        self.ep = ep = _fit(self.cov, rows, factors, k, _PAIRS_TOLERANCE)
+        marginals = SiteMarginals(*(x[k:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
+        gaussian = coordinate_gaussian(factor, marginals.tau, marginals.nu)
+        given = _given_rows(rows, matrix, factor, gaussian) if k else None
+        self.sampler = SiteSampler(pair_proposal(gaussian, self.density, marginals, given))
+
+    def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
+        """Both members of so many pairs."""
+        return self.sampler.members(n_draws, as_generator(random_seed))
+
+
+def _given_rows(
+    rows: Rectangle, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
+) -> GivenRows:
+    """Rows under EP's Gaussian of the predictors' coordinates c, and white c given them."""
+    k = matrix.shape[0] - factor.shape[0]
+    orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
+    cross = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False).T
+    white = solve_triangular(gaussian.chol, cross.T, lower=True, check_finite=False).T
+    cov = matrix[:k, :k] - cross @ cross.T + white @ white.T
+    own = DenseCovariance(linalg.symmetric(cov), "the covariance of the rows")
+    shift = cross @ gaussian.mean
+    sampler = RectangleSampler(own, rows.lower[:k] - shift, rows.upper[:k] - shift)
+    half = solve_triangular(own.chol, white, lower=True, check_finite=False)
+    gain = solve_triangular(own.chol, half, lower=True, trans="T", check_finite=False).T
+    left = -(half.T @ half)
+    left[np.diag_indices_from(left)] += 1.0
+    return GivenRows(sampler.first, gain, linalg.low_rank_factor(linalg.symmetric(left)))
+
+
+def _fit(
+    cov: WithSites,
+    rows: Rectangle,
+    factors: SiteFactors,
+    k: int,
+    tol: float,
+    start: EPResult | None = None,
+) -> EPResult:
+    if not k:
+        return fit_factors(cov, factors, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
+    both = Joined([Intervals(rows.lower[:k], rows.upper[:k]), factors])
+    return fit_factors(cov, both, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
+
+
+def _covariance(matrix: FloatArray, k: int) -> WithSites:
+    """In the form that needs fewer operations: smooth kernels have few columns."""
+    if not np.isfinite(matrix).all():
+        raise ArithmeticError("the covariance is not finite.")
+    if not k:
+        n = matrix.shape[0]
+        half = linalg.low_rank_factor(matrix[::2, ::2], _NEGLIGIBLE)
+        if half.shape[1] < _LOW_RANK_SHARE * n:
+            return predictor_covariance(linalg.low_rank_factor(matrix, _NEGLIGIBLE))
+    return SemidefiniteMatrix(matrix)
+
+
+class _Exact(NamedTuple):
+    """Derivatives in mean and covariance of predictors, and moments of these given the data.
+
+    `first` and `second` are those of the predictors less EP's mean, by the same identities.
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    first: FloatArray
+    second: FloatArray
+
+
+def _exact_slopes(
+    matrix: FloatArray, pairs: "_Pairs", sites: SitesGiven, e: FloatArray, weights: FloatArray
+) -> _Exact:
+    """By weighted draws of the predictors less their offset."""
+    ep = pairs.ep
+    slopes, curvatures = sites.slopes(pairs.density.offset + e)
+    slopes -= ep.nu - ep.tau * e
+    moved = weights @ slopes
+    curved = slopes.T @ (weights[:, None] * slopes)
+    curved[np.diag_indices_from(curved)] += weights @ curvatures + ep.tau
+    precision = pairs.cov.site_precision(ep.tau)
+    kept = -(precision @ matrix)
+    kept[np.diag_indices_from(kept)] += 1.0
+    pulled, carried = kept @ moved, kept @ curved @ kept.T
+    second = np.einsum("ij,ji->i", matrix @ carried, matrix)
+    in_cov = carried - precision
+    in_cov += np.outer(ep.weights + 2.0 * pulled, ep.weights)
+    return _Exact(
+        ep.weights + pulled,
+        0.5 * linalg.symmetric(in_cov),
+        matrix @ pulled,
+        ep.variance + second,
+    )
+
+
+def _calibrated(e: FloatArray, weights: FloatArray, ep: EPResult, exact: _Exact) -> FloatArray:
+    """Weights of draws for each site, shape (N, m), that have the exact first two moments.
+
+    Times a quadratic function of the predictor, near 1: what such functions explain of a mean over
+    the draws is then without Monte Carlo error.
+    """
+    sd = np.sqrt(ep.variance)
+    x = (e - ep.mean) / sd
+    powers = np.stack([np.ones_like(x), x, x * x])
+    known = np.stack([np.ones_like(sd), exact.first / sd, exact.second / ep.variance])
+    moments = np.einsum("ajm,bjm,j->mab", powers, powers, weights, optimize=True)
+    by = np.linalg.solve(moments, known.T[:, :, None])[..., 0]
+    shares: FloatArray = np.einsum("ajm,ma->jm", powers, by) * weights[:, None]
+    return shares
+
+
+def _estimate(draws: TruncatedDraws) -> Estimate:
+    assert draws.log_prob is not None
+    return draws.log_prob

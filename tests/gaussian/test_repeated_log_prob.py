@@ -1,0 +1,182 @@
+"""Log probability of rows that repeat, and its gradient: against quadrature over their two places.
+
+The places' values are (eta_1, eta_2), and one row without noise may be correlated with them: given
+the values it is a normal variable, so that its probability is in closed form.
+"""
+
+import numpy as np
+import pytest
+from oracles import finite_difference
+from scipy import stats
+from scipy.special import log_ndtr, logsumexp
+
+from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
+from pymc_skewgp._gaussian.repeated_log_prob import (
+    RepeatedRectangle,
+    folded,
+    log_prob_by_ep,
+    repeated_log_prob,
+)
+
+INF = np.inf
+PLACE = np.array([0, 0, 1])
+
+
+def problem(hard, many=True):
+    """Above, below and between, at two places, after a row without noise."""
+    values = np.array([[0.9, 0.6], [0.6, 1.4]])
+    cross = np.array([0.5, 0.2])
+    K = np.block([[np.ones((1, 1)), cross[PLACE][None]], [cross[PLACE][:, None], np.zeros((3, 3))]])
+    K[1:, 1:] = values[np.ix_(PLACE, PLACE)]
+    noise = np.array([0.0, 1.0, 1.0, 0.7])
+    lower = np.array([-0.3, 0.1, -INF, -0.8])
+    upper = np.array([INF, INF, 0.1, 0.2])
+    count = np.array([1.0, 130.0, 40.0, 90.0] if many else [1.0, 2.0, 1.0, 3.0])
+    rows = RepeatedRectangle(K + np.diag(noise), noise, lower, upper, count)
+    return rows if hard else part(rows, np.arange(1, 4))
+
+
+def part(rows, kinds):
+    columns = (x[kinds] for x in (rows.noise, rows.lower, rows.upper, rows.count))
+    return RepeatedRectangle(rows.cov[np.ix_(kinds, kinds)], *columns)
+
+
+def exact(rows):
+    """By a grid over the values, in units of what they are given the rows."""
+    s = rows.count.size - 3
+    K = rows.predictor_cov
+    at = [s, s + 2]  # the first kind of each place has the place's value
+    values = K[np.ix_(at, at)]
+    step = np.linspace(-6.0, 6.0, 181)
+    grid = np.stack(np.meshgrid(step, step, indexing="ij"), -1).reshape(-1, 2)
+    centre, chol = _gaussian_at(rows, at, values, s)
+    eta = centre + grid @ chol.T
+    total = stats.multivariate_normal(np.zeros(2), values).logpdf(eta)
+    total += _log_likelihood(rows, eta, s)
+    if s:
+        slope = np.linalg.solve(values, K[at, 0])
+        sd = np.sqrt(K[0, 0] - slope @ K[at, 0])
+        total += log_ndtr((eta @ slope - rows.lower[0]) / sd)
+    volume = (step[1] - step[0]) ** 2 * abs(np.linalg.det(chol))
+    return float(logsumexp(total) + np.log(volume))
+
+
+def _log_likelihood(rows, eta, s):
+    total = np.zeros(len(eta))
+    for d in range(s, s + 3):
+        sd, z = np.sqrt(rows.noise[d]), eta[:, PLACE[d - s]]
+        low, high = (rows.lower[d] - z) / sd, (rows.upper[d] - z) / sd
+        mass = stats.norm.cdf(high) - stats.norm.cdf(low)
+        total += rows.count[d] * np.log(np.maximum(mass, 1e-300))
+    return total
+
+
+def _gaussian_at(rows, at, values, s):
+    """Where the mass is, roughly."""
+    step = np.linspace(-4.0, 4.0, 161)
+    grid = np.stack(np.meshgrid(step, step, indexing="ij"), -1).reshape(-1, 2)
+    log_p = stats.multivariate_normal(np.zeros(2), values).logpdf(grid)
+    log_p += _log_likelihood(rows, grid, s)
+    p = np.exp(log_p - logsumexp(log_p))
+    centre = p @ grid
+    cov = (grid - centre).T @ ((grid - centre) * p[:, None])
+    return centre, np.linalg.cholesky(cov + 1e-4 * np.eye(2))
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("many", [False, True])
+def test_values(hard, many):
+    rows = problem(hard, many)
+    truth = exact(rows)
+    # EP is off by hundredths where a sign is known without noise, and less elsewhere.
+    assert log_prob_by_ep(rows, tol=1e-6)[0].value == pytest.approx(truth, abs=0.02)
+    # 4096 draws of two coordinates: a relative error of a thousandth.
+    assert repeated_log_prob(rows, n_draws=4096).value == pytest.approx(truth, abs=2e-3)
+
+
+def directions(rows):
+    """Changes of K, the same for kinds of one place, of limits and of the noise."""
+    rng = np.random.default_rng(3)
+    s = rows.count.size - 3
+    owner = np.concatenate([np.arange(s), s + PLACE])
+    small = rng.normal(size=(s + 2, s + 2)) * 0.1
+    small = small + small.T
+    yield "cov", small[np.ix_(owner, owner)]
+    moved = rng.normal(size=s + 3) * 0.1
+    yield "lower", np.where(np.isfinite(rows.lower), moved, 0.0)
+    yield "upper", np.where(np.isfinite(rows.upper), moved, 0.0)
+    yield "noise", np.where(rows.noise > 0, moved, 0.0)
+
+
+def moved(rows, which, by):
+    fields = dict(vars(rows))
+    for name in ("predictor_cov", "factor"):
+        fields.pop(name, None)
+    fields[which] = fields[which] + by
+    if which == "noise":
+        fields["cov"] = fields["cov"] + np.diag(by)
+    return RepeatedRectangle(**fields)
+
+
+def along(found, which, direction):
+    if which == "noise":
+        return direction @ (found.own_noise + found.cov.diagonal())
+    return np.sum(getattr(found, which) * direction)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("index", range(4))
+def test_gradients(hard, index):
+    rows = problem(hard)
+    which, direction = list(directions(rows))[index]
+    # Differences of the exact value, and of EP's own.
+    slope = float(finite_difference(lambda t: exact(moved(rows, which, t * direction)), 0.0, 0.02))
+    own = finite_difference(
+        lambda t: log_prob_by_ep(moved(rows, which, t * direction), tol=1e-9)[0].value, 0.0, 0.02
+    )
+    by_ep = along(log_prob_by_ep(rows, tol=1e-9)[0], which, direction)
+    assert by_ep == pytest.approx(float(own), abs=1e-5 + 1e-5 * abs(by_ep))
+    drawn = along(repeated_log_prob(rows, n_draws=4096), which, direction)
+    # Derivatives in limits and noise alone, mean and covariance of z being what they are, are means
+    # over draws of sums over a hundred rows: their standard deviation is one, over 64.
+    assert drawn == pytest.approx(slope, abs=5e-3 if which == "cov" else 0.05)
+
+
+@pytest.mark.parametrize("by", ["ep", "draws"])
+@pytest.mark.parametrize("hard", [False, True])
+def test_mean(hard, by):
+    """All limits of a place moved together: the derivative that a mean has."""
+    rows = problem(hard)
+    s = rows.count.size - 3
+    shift = np.concatenate([np.zeros(s), 1.0 * (PLACE == 0)])
+
+    def at(t):
+        return exact(moved(moved(rows, "lower", t * shift), "upper", t * shift))
+
+    slope = float(finite_difference(at, 0.0, 0.02))
+    found = (
+        log_prob_by_ep(rows, tol=1e-9)[0] if by == "ep" else repeated_log_prob(rows, n_draws=4096)
+    )
+    # EP's own error; and a tenth of that of the plain mean, whose standard deviation is ten.
+    assert along(found, "lower", shift) + along(found, "upper", shift) == pytest.approx(
+        slope, abs=0.02 if by == "ep" else 5e-3
+    )
+
+
+def test_single_rows():
+    """The gradient in rows one by one, folded, is that of kinds."""
+    rows = problem(True, many=False)
+    single, kind = rows.single()
+    assert single.count.tolist() == [1.0] * 7
+    found = log_prob_and_gradient(single.lower, single.upper, single.cov, method="ep")
+    kinds = log_prob_by_ep(rows, tol=1e-9)[0]
+    back = folded(found, kind, 4)
+    assert found.value == pytest.approx(kinds.value, abs=1e-8)
+    for a, b in zip(back, kinds, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_nothing_to_compute():
+    rows = problem(True)
+    broken = moved(rows, "cov", np.full((4, 4), np.nan))
+    assert repeated_log_prob(broken).value == -INF
