@@ -25,9 +25,8 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.ep_dense import EPWithGradient, fit_dense_ep
-from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
+from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.ep_dense import ep_with_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.repeated_log_prob import folded, log_prob_by_ep
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
@@ -129,14 +128,9 @@ class EvidenceByEP:
                 self._last = ep
             return found
         cov = _covariance(terms, rows)
-        fitted = None
-        if isinstance(cov, DenseCovariance):
-            limits = np.stack([lower, upper])
-            fitted = fit_dense_ep(cov.matrix, limits, tol=self._tol, start=start)
-        if fitted is None:
-            ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
-            fitted = EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
-        ep, gradient = fitted
+        ep, gradient = ep_with_gradient(
+            cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
+        )
         if np.isfinite(ep.log_prob):
             self._last = ep
         return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
