@@ -58,6 +58,8 @@ _LEFT_OVER = 2e-6
 _COINCIDENT = 1.0 - 1e-6
 # Above this share of columns the dense form needs fewer operations.
 _LOW_RANK_SHARE = 0.4
+# Up to so many rows the dense form takes less time all the same.
+_FEW_ROWS = 150
 
 
 class EvidenceGradient(NamedTuple):
@@ -205,13 +207,13 @@ def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
 
 
 def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
-    """In the form that needs fewer operations: smooth kernels have few columns."""
+    """In the form that takes less time: smooth kernels have few columns."""
     matrix, noise = rows.cov, rows.noise
     n = matrix.shape[0]
     if not np.isfinite(matrix).all():
         raise ArithmeticError("the covariance is not finite.")
     noisy = noise[noise > 0]
-    if not noisy.size:
+    if n <= _FEW_ROWS or not noisy.size:
         return DenseCovariance(matrix)
     left_over = _LEFT_OVER * float(noisy.min())
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.

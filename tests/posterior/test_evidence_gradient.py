@@ -85,6 +85,7 @@ def test_gradient(s, which, points):
 
 
 def test_low_rank_and_dense_agree(monkeypatch):
+    monkeypatch.setattr(evidence_gradient, "_FEW_ROWS", 0)
     terms = problem(60, 2, seed=3, ls=1.5, gap=3.0)
     low_rank, rows = EvidenceByEP()(terms), Intervals(terms)
     assert isinstance(
@@ -169,8 +170,9 @@ def test_points_alone_are_a_density():
 
 
 @pytest.mark.parametrize("noise", [1e-4, 30.0])
-def test_low_rank_in_units_of_the_noise(noise):
+def test_low_rank_in_units_of_the_noise(noise, monkeypatch):
     """Noise of any size, half of the rows with ten times as much."""
+    monkeypatch.setattr(evidence_gradient, "_FEW_ROWS", 0)
     terms = problem(60, 0, seed=3, ls=1.5)
     own = noise * np.where(np.arange(60) % 2, 1.0, 10.0)
     prior = terms.cov - np.eye(60)
