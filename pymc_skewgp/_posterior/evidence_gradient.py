@@ -169,7 +169,7 @@ def evidence_estimate(
     if sites is None:
         joint = interval_estimate(rows, n_draws, random_seed)
     else:
-        joint = sites_estimate(_single(rows)[0], sites, n_draws, random_seed)
+        joint = sites_estimate(single_rows(rows)[0], sites, n_draws, random_seed)
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -180,7 +180,7 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def _single(rows: Intervals) -> tuple[RowsWithSites, IntArray | None]:
+def single_rows(rows: Intervals) -> tuple[RowsWithSites, IntArray | None]:
     """Rows one by one, and which kind each is of, where some stand for several."""
     repeated = repeated_rows_of(rows)
     if repeated is None:
@@ -195,7 +195,7 @@ def _of_sites(
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
             rows = Intervals(terms)
-            single, kind = _single(rows)
+            single, kind = single_rows(rows)
             found, parameters = joint(single)
             if kind is not None:
                 found = folded(found, kind, rows.counts.size)

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
-    SiteMarginals,
-    coordinate_gaussian,
 )
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
@@ -31,11 +29,10 @@ from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraint
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import LEAST_WEIGHTED
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.site_draws import EP_TOLERANCE, gaussian_of_sites, pair_sampler
 from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
-
-_EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
 
 
 class SiteFit(FunctionFit):
@@ -79,21 +76,19 @@ class SiteFit(FunctionFit):
     @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [u, predictors less their offset]."""
-        return ep_of_sites(self.conditioning, self._sites, self._predictors, _EP_TOLERANCE)
+        return ep_of_sites(self.conditioning, self._sites, self._predictors, EP_TOLERANCE)
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
         """N(0, I) of c times EP's sites of the likelihood, but not of the rows."""
-        m = self.conditioning.n_rows
-        return coordinate_gaussian(self._predictors.factor, self.ep.tau[m:], self.ep.nu[m:])
+        return gaussian_of_sites(self.conditioning, self._predictors, self.ep)
 
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        m, ep = self.conditioning.n_rows, self.ep
-        marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
-        rows = self._given_rows() if m else None
-        return SiteSampler(pair_proposal(self.gaussian, self._predictors, marginals, rows))
+        given = self.conditioning
+        rows = self._given_rows() if given.n_rows else None
+        return pair_sampler(given, self._predictors, self.ep, self.gaussian, rows)
 
     def _given_rows(self) -> GivenRows:
         given, gaussian = self.conditioning, self.gaussian

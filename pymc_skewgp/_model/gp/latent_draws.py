@@ -16,14 +16,17 @@ from pymc_skewgp._model.gp.process import joint_covariance, signs_of_functions
 from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
 from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph, mean_of_values
 from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values, derivative_groups, function_index, input_index
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.latent import pick_draw
 from pymc_skewgp._posterior.prior_values import units_of
 from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.site_draws import pick_draw_under_sites
 from pymc_skewgp._validation import FloatArray, as_count
 
 _LEAST_FRACTION = 0.1
@@ -33,7 +36,7 @@ class _Kinds(NamedTuple):
     """Data of each kind, and what of the functions they and new points are about."""
 
     names: list[str]
-    known: list[KnownData]
+    known: list[KnownData | KnownSites]
     values: list[Values]
     n_functions: int
 
@@ -55,6 +58,18 @@ class _Kinds(NamedTuple):
             start += size
             parts.append(rows)
         return stacked(parts, sizes[: len(parts)])
+
+    def sites(self, likelihoods: Sequence[Likelihood]) -> SitesOfParts | None:
+        """Sites of all the data; None where there are none."""
+        parts = [
+            likelihood.sites(known.y, known.X.shape[0])
+            if isinstance(likelihood, SiteLikelihood)
+            else None
+            for known, likelihood in zip(self.known, likelihoods, strict=True)
+        ]
+        if all(part is None for part in parts):
+            return None
+        return SitesOfParts(parts, [values.size for values in self.values[: len(parts)]])
 
 
 def draw_latent(
@@ -90,7 +105,8 @@ def draw_latent(
         variances = cov.diagonal()
         rows = kinds.rows(likelihoods[index], variances[s:])
         given = process_given(cov, mean, phase, truncation, rows, units_of(variances, units))
-        f[index], relative_ess[index] = _one_draw(given, count, rng, s)
+        sites = kinds.sites(likelihoods[index])
+        f[index], relative_ess[index] = _one_draw(given, sites, count, rng, s)
     few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -144,7 +160,13 @@ def _unit_groups(gp: Any, kinds: _Kinds, n_latent: int) -> dict[Any, Any]:
 
 
 def _one_draw(
-    given: Conditioning, n_candidates: int, rng: np.random.Generator, n_latent: int
+    given: Conditioning,
+    sites: SitesOfParts | None,
+    n_candidates: int,
+    rng: np.random.Generator,
+    n_latent: int,
 ) -> tuple[FloatArray, float]:
     with no_warnings():  # thousands of runs: the caller warns once, with their number
+        if sites is not None:
+            return pick_draw_under_sites(given, sites, n_candidates, rng, n_pseudo_points=n_latent)
         return pick_draw(given, n_candidates, rng, n_pseudo_points=n_latent)

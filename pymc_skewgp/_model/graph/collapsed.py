@@ -73,8 +73,9 @@ def collapse_model(model: pm.Model) -> Collapsed:
     gone: set[str] = set()
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
-            evidences.append(_of_marginal(model, rv))
-            sites.append(())
+            terms, known = _of_marginal(model, rv)
+            evidences.append(terms)
+            sites.append(known)
             gone.add(rv.name)
     for rv in model.free_RVs:
         if not is_function(rv) or rv.name in gone:
@@ -117,18 +118,18 @@ def collapse_process(
     return Collapsed([terms], [sites], rest + own)
 
 
-def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
+def _of_marginal(model: pm.Model, rv: Any) -> tuple[EvidenceTerms, tuple[SitesOfData, ...]]:
     parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
     if isinstance(rv.owner.op, MarginalDataRV):
-        sun, rows = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
+        given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
-        return _terms(_sun(sun, n_latent), rows)
+        return _terms(_sun(given.sun, n_latent), given.rows), given.sites
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
     labels = _checked(rv.name, model.rvs_to_values[rv], PROBIT)
     lower, upper, noise = label_intervals(labels)
-    return _terms(sun, NoisyRows(noise, lower, upper, _nowhere(lower), _zero()))
+    return _terms(sun, NoisyRows(noise, lower, upper, _nowhere(lower), _zero())), ()
 
 
 def _without_means(model: pm.Model, block: Block) -> Block:

@@ -136,7 +136,7 @@ def known_of(
     TypeError, ValueError
         As `known_data`.
     """
-    if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+    if _is_distribution(likelihood):
         if weights is not None:
             raise ValueError(
                 "weights go with likelihoods of pymc_skewgp.likelihoods: a distribution of PyMC "
@@ -155,13 +155,24 @@ def known_of(
     return KnownSites(X, data, numbers, random, family, not _has_rows(known, X.shape[0]))
 
 
+def is_of_sites(likelihood: Any) -> bool:
+    """Whether `known_of` makes `KnownSites` of data under it."""
+    return isinstance(likelihood, SiteLikelihood) or _is_distribution(likelihood)
+
+
+def _is_distribution(likelihood: Any) -> bool:
+    return callable(likelihood) and not isinstance(likelihood, type | Likelihood)
+
+
 def _of_distribution(X: FloatArray, y: Any, distribution: Any, model: Any) -> KnownSites:
     graph = parametric_graph(distribution, X.shape[0])
     random = {rv.name: rv for rv in graph.random}
     here = _initial_values(random, model)
-    likelihood = DistributionSites(distribution, here)
+    functions = SiteFunctions(graph, distribution)
+    shared = {X.shape[0]: (functions, tuple(random))}
+    likelihood = DistributionSites(distribution, here, shared)
     data = likelihood.as_data(y, X.shape[0])
-    family = CompiledFamily(SiteFunctions(graph, distribution))
+    family = CompiledFamily(functions)
     return KnownSites(X, data, likelihood, random, family, in_parts=False)
 
 
