@@ -14,10 +14,13 @@ from pymc_skewgp._errors import (
     BoundaryOptimumWarning,
     ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
+    DiscreteHyperparameterError,
     DoublePrecisionError,
     EPConvergenceWarning,
     FlatOptimumWarning,
+    ImproperPriorError,
     InexactStepWarning,
+    IntegrationWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
     NotConjugateError,
@@ -29,13 +32,16 @@ from pymc_skewgp._errors import (
     SkewGPWarning,
     StuckChainWarning,
     TooManyDrawsError,
+    TooManyRowsError,
 )
 from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.correct import correct
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.frechet import maximize_frechet_bound
 from pymc_skewgp._learn.hyperparameters import find_hyperparameters
+from pymc_skewgp._learn.integrate import integrate
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
 from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
@@ -73,12 +79,15 @@ __all__ = [
     "ConjugateStep",
     "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
+    "DiscreteHyperparameterError",
     "DoublePrecisionError",
     "EPConvergenceWarning",
     "Estimate",
     "FlatOptimumWarning",
     "HyperparameterFit",
+    "ImproperPriorError",
     "InexactStepWarning",
+    "IntegrationWarning",
     "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
@@ -106,14 +115,17 @@ __all__ = [
     "SkewGPWarning",
     "StuckChainWarning",
     "TooManyDrawsError",
+    "TooManyRowsError",
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
     "__version__",
     "compare_approximations",
+    "correct",
     "cov",
     "coverage",
     "find_hyperparameters",
+    "integrate",
     "likelihoods",
     "maximize_frechet_bound",
     "mvn_logcdf",

@@ -16,6 +16,10 @@ class TooManyDrawsError(MemoryError, ValueError):
     """The draws asked for would not fit into memory."""
 
 
+class TooManyRowsError(MemoryError, ValueError):
+    """Exact algebra of so many rows would not fit into memory."""
+
+
 class DoublePrecisionError(FloatingPointError, ValueError):
     """A probability, or draws under a condition, are beyond what double precision can hold."""
 
@@ -70,6 +74,14 @@ class NotSitesError(ValueError):
         return type(self), (self.reason, self.remedy)
 
 
+class DiscreteHyperparameterError(ValueError):
+    """A hyperparameter is discrete and not binary: its values cannot all be tried."""
+
+
+class ImproperPriorError(ValueError):
+    """A hyperparameter has a flat prior, under which no evidence of the model is defined."""
+
+
 class SkewGPWarning(UserWarning):
     """Base of every warning this package gives, so that one filter reaches them all."""
 
@@ -108,6 +120,10 @@ class BoundaryOptimumWarning(SkewGPWarning):
 
 class OptimumConvergenceWarning(SkewGPWarning):
     """A search for hyperparameters ended before it was at an optimum."""
+
+
+class IntegrationWarning(SkewGPWarning):
+    """An integral over hyperparameters is less exact than its standard error says."""
 
 
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)

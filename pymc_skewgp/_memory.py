@@ -35,7 +35,7 @@ def refuse_too_many_draws(what: str, draws: int, rows: int, buffers: int = SAMPL
         return
     raise TooManyDrawsError(
         f"{what} asks for {draws} draws of {rows} number(s) each, which take at least "
-        f"{_gigabytes(needed)} ({buffers} arrays of 8 bytes a number), and {_gigabytes(available)} "
+        f"{gigabytes(needed)} ({buffers} arrays of 8 bytes a number), and {gigabytes(available)} "
         "of memory are available: ask for fewer, or for parts of them in several calls."
     )
 
@@ -58,6 +58,11 @@ def available_bytes(
                 found.append(max(limit - max(usage - cached, 0), 0))
     known = [number for number in found if number is not None]
     return min(known, default=None)
+
+
+def gigabytes(count: int) -> str:
+    """Bytes for messages."""
+    return f"{min(count, 2**200) / 2**30:.3g} GiB"
 
 
 def _control_groups(proc: Path, cgroup: Path) -> Iterator[Path]:
@@ -90,7 +95,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-
-
-def _gigabytes(count: int) -> str:
-    return f"{min(count, 2**200) / 2**30:.3g} GiB"

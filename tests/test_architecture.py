@@ -32,7 +32,7 @@ LAYERS = (
         "foundations",
         tuple(
             f"{PACKAGE}.{name}"
-            for name in ("_errors", "_deprecation", "_validation", "_memory", "_threads")
+            for name in ("_errors", "_deprecation", "_validation", "_memory", "_cost", "_threads")
         ),
         frozenset({"numpy", "scipy", "threadpoolctl"}),
     ),
@@ -302,6 +302,7 @@ PUBLIC = {
     "_diagnostics.comparison:compare_approximations": "a whole comparison in one call",
     "_diagnostics.sbc:sbc": "a whole calibration in one call",
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
+    "_learn.integrate:integrate": "a whole integral in one call",
     "_learn.classifier:SkewGPClassifier.__init__": "an option of the estimator each",
     "_model.distributions.marginal_probit:MarginalProbit.dist": "five parameters, two forms of one",
     "_model.gp.integrated_out:IntegratedOut.marginal_likelihood": "data, and how to integrate",

@@ -17,6 +17,7 @@ from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import (
     METHODS,
     ROW_METHODS,
+    SITE_METHODS,
     SKEW_PRIOR_METHODS,
     Problem,
 )
@@ -29,6 +30,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.arguments import as_inputs, as_labels
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -132,9 +134,12 @@ def compare_approximations(
     y : array_like, shape (n,)
         Labels, 0 and 1, or what `likelihood` asks for.
     likelihood : optional
-        Of ``pymc_skewgp.likelihoods``. Default ``BernoulliProbit()``. Under others there are the
-        methods "exact", "lin_ess", "ep" and "laplace", and no scores. Where it is about several
-        functions, f is the values of all of them.
+        Of ``pymc_skewgp.likelihoods``. Default ``BernoulliProbit()``. Under others there are no
+        scores. Those that are one distribution of PyMC and no rows of f (``BernoulliLogit``,
+        ``BinomialLogit``, ``OrderedLogit``, ``Poisson``, ``NegativeBinomial``, ``Gamma``,
+        ``StudentT``, ``Laplace``) have all methods but "lin_ess"; the others have "exact",
+        "lin_ess", "ep" and "laplace". Where it is about several functions, f is the values of all
+        of them.
     point : mapping, optional
         Values, by name, of random variables among the hyperparameters; for instance ``fit.point``
         of `find_hyperparameters`.
@@ -146,7 +151,8 @@ def compare_approximations(
         Of "exact" (twisted sampler), "lin_ess", "ep" (expectation propagation), "laplace", "advi",
         "fullrank_advi" (``pm.fit``), "latent_nuts" (``pm.gp.Latent``), "hsgp_nuts"
         (``pm.gp.HSGP``), "extras_laplace" and "extras_pathfinder" (pymc-extras). Default all that
-        take the prior, which takes minutes.
+        take the prior, which takes minutes; under likelihoods other than labels those of "exact",
+        "lin_ess", "ep" and "laplace" that take it.
     draws, tune, chains : int
         Of methods that draw.
     options : mapping, optional
@@ -279,7 +285,8 @@ def _methods(methods: Any, gp: SkewGP, likelihood: Likelihood) -> list[str]:
     else:
         names = list(SKEW_PRIOR_METHODS if gp.n_pseudo_points else METHODS)
         if not (isinstance(likelihood, BernoulliProbit) and likelihood.independent):
-            names = [name for name in names if name in ROW_METHODS]
+            served = SITE_METHODS if isinstance(likelihood, SiteLikelihood) else ROW_METHODS
+            names = [name for name in names if name in served]
     if not names:
         raise ValueError(f"methods is empty; there are {list(METHODS)}.")
     return names

@@ -29,7 +29,7 @@ from pymc_skewgp._gaussian.proposals.runs import SamplingResult
 from pymc_skewgp._gaussian.samplers.repeated import RepeatedRowsSampler
 from pymc_skewgp._gaussian.weights import IntArray, normalized_weights
 from pymc_skewgp._threads import few_blas_threads
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, as_generator
 
 # Fewer rows are drawn one by one; and repeats save little where there are few of each.
 LEAST_ROWS, LEAST_REPEATS = 200, 4
@@ -172,7 +172,7 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
     cut off by the rows without noise: of it they are known.
     """
     sampler = rows.sampler()
-    rng = np.random.default_rng(random_seed)
+    rng = as_generator(random_seed)
     result = sampler.coordinates(n_draws, rng, goal="probability")
     c, weights = result.u, normalized_weights(result.log_weights)
     base, lower, upper = _gaussian_with_cuts(rows, sampler.ep)

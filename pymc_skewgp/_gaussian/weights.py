@@ -135,7 +135,8 @@ def replicate_estimate(log_weights: FloatArray, n_replicates: int) -> Estimate:
     space that no point set reaches is seen by no replicate, nor less than round-off.
     """
     value = log_mean_exp(log_weights)
-    means = np.array([log_mean_exp(block) for block in log_weights.reshape(n_replicates, -1)])
+    blocks = log_weights.reshape(n_replicates, -1)
+    means = logsumexp(blocks, axis=1) - np.log(blocks.shape[1])
     fraction = relative_ess(log_weights)
     plain = np.sqrt(max(1.0 / fraction - 1.0, 0.0) / log_weights.size)
     error = np.hypot(spread_of_replicates(means, value), _LEAST_SHARE * plain)

@@ -6,7 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+from xarray import DataTree
 
+from pymc_skewgp._cost import refuse_too_many_rows
+from pymc_skewgp._learn.averaging.average_process import averaged_process
+from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import LearningRun, learn
@@ -26,13 +30,17 @@ class Options(NamedTuple):
     ard: bool
     n_pseudo_points: int
     search: SearchSettings
+    average: bool = False
 
 
 class BinaryFit(NamedTuple):
-    """The posterior of one class against the rest, and the search for its hyperparameters."""
+    """The posterior of one class against the rest, and the search for its hyperparameters.
 
-    posterior: SkewGPPosterior
-    fit: HyperparameterFit | None
+    Or a mixture, with draws of the hyperparameters.
+    """
+
+    posterior: SkewGPPosterior | AveragedPosterior
+    fit: HyperparameterFit | DataTree | None
 
 
 def fit_binary(
@@ -58,8 +66,16 @@ def fit_binary(
     BinaryFit
         Its `fit` is None where the kernel has nothing to learn.
     """
+    refuse_too_many_rows(X.shape[0])  # now, and not after the search
     rng = np.random.default_rng(seed)
-    gp, centre = _process(X, options)
+    if options.average:
+        gp, centre = _process(X, options)
+        return BinaryFit(*averaged_process(TrainingData(gp, X, y), centre, seed))
+    # The search is of rows in one order, whatever order they came in: on labels that are separable
+    # the evidence has no maximum, and round-off would decide where it ends.
+    order = np.lexsort((y, *X.T))
+    seen, labels = X[order], y[order]
+    gp, centre = _process(seen, options)
     kernel = {rv.name for rv in gp.model.free_RVs}
     start = centre | {name: value for name, value in (before or {}).items() if name in kernel}
     in_batches = options.search.batch_size is not None
@@ -70,10 +86,11 @@ def fit_binary(
         settings = options.search if before is None else replace(options.search, n_restarts=0)
         # A first search starts at its centre: to work that out again would be a compilation.
         box = None if before is None else centre
-        run = learn(TrainingData(gp, X, y), settings, rng, start=start, centre=box)
+        run = learn(TrainingData(gp, seen, labels), settings, rng, start=start, centre=box)
         start = {name: value for name, value in run.values.items() if name in kernel}
     if options.n_pseudo_points:
-        gp, run = _with_pseudo_points(TrainingData(gp, X, y), options, start, centre, run, rng)
+        data = TrainingData(gp, seen, labels)
+        gp, run = _with_pseudo_points(data, options, start, centre, run, rng)
     posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
@@ -113,11 +130,12 @@ def _process(
 ) -> tuple[SkewGP, dict[str, Any]]:
     """The SkewGP with what is to be learnt of it as variables, and where these start."""
     start: dict[str, Any] = {}
+    scale = 1.0 if options.average else None  # an average needs priors
     with pm.Model():
         if callable(options.kernel):
             kernel = options.kernel(X.shape[1])
         else:
-            kernel, start = named_kernel(X, options.kernel, options.ard)
+            kernel, start = named_kernel(X, options.kernel, options.ard, scale)
         known: dict[str, Any] = {}
         if points is not None and labels is not None:
             known = pseudo_points(kernel, points, labels)

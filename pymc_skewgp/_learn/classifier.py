@@ -69,6 +69,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         probit model of K functions with one kernel. That takes as long as n (K - 1) labels of two
         classes, with weak priors as in `SkewGPOrdinalClassifier`, and without pseudo-points and
         `warm_start`.
+    hyperparameters : {"maximize", "average"}, default "maximize"
+        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
+        mixture of posteriors at 32 points. Named kernels then have the weak priors of
+        `SkewGPOrdinalClassifier`. Not for pseudo-points and `warm_start`; without batches.
 
     Attributes
     ----------
@@ -151,6 +155,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         multi_class: Literal["ovr", "exact"] = "ovr",
+        hyperparameters: Literal["maximize", "average"] = "maximize",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -161,6 +166,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.multi_class = multi_class
+        self.hyperparameters = hyperparameters
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -187,7 +193,13 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         rows = self._repeated(len(labels), sample_weight)
         inputs, labels = inputs[rows].astype(np.float64), labels[rows]
         search = self._settings(inputs.shape[0])
-        options = Options(self.kernel, self.ard, self.n_pseudo_points, search)
+        average = self._averages
+        if average and (self.n_pseudo_points or self.warm_start):
+            raise ValueError(
+                'hyperparameters="average" takes no pseudo-points, whose places have no prior, and '
+                'no warm_start: use "maximize" for them.'
+            )
+        options = Options(self.kernel, self.ard, self.n_pseudo_points, search, average)
         classes, codes = np.unique(labels, return_inverse=True)
         n_classes = classes.size
         if n_classes < 2:
@@ -236,7 +248,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
             coarse_above=settings.coarse_above // others,
         )
         likelihood = MultinomialProbit(categories=classes.tolist())
-        kernel = Kernel(self.kernel, self.ard)
+        kernel = Kernel(self.kernel, self.ard, average=self._averages)
         definition = Definition(pm.gp.mean.Zero(), likelihood, {})
         found = fit_process(X, codes, kernel, lambda: definition, settings, seed)
         self.classes_, self._posteriors = classes, [found.posterior]
@@ -382,4 +394,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 )
         reports = self.hyperparameters_
         listed = reports if isinstance(reports, list) else [reports]
+        if any(isinstance(report, xr.DataTree) for report in listed):
+            return []  # an average has no point to go on from
         return [None if report is None else report.point for report in listed]

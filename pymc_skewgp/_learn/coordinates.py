@@ -12,6 +12,7 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
 
+from pymc_skewgp._errors import DiscreteHyperparameterError
 from pymc_skewgp._learn.point import Bounds, Pattern, Point
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
@@ -112,7 +113,11 @@ class Coordinates:
 
 
 def coordinates_of(
-    model: pm.Model, graphs: list[Any], start: Mapping[str, Any] | None = None
+    model: pm.Model,
+    graphs: list[Any],
+    start: Mapping[str, Any] | None = None,
+    *,
+    may_be_none: bool = False,
 ) -> tuple[Coordinates, FloatArray]:
     """Coordinates of the free variables that `graphs` depend on, and the vector at `start`.
 
@@ -123,12 +128,16 @@ def coordinates_of(
         With the model's random variables replaced by their values.
     start : mapping, optional
         Values by name, on their own scale. Default the model's initial point.
+    may_be_none : bool, default False
+        Whether a model without such variables has its place.
 
     Raises
     ------
+    DiscreteHyperparameterError
+        Where one is discrete and not binary.
     ValueError
-        Where there are none, where one is discrete and not binary or unknown to the model, and for
-        a `start` that does not fit.
+        Where there are none, where one is unknown to the model, and for a `start` that does not
+        fit.
     """
     _refuse_foreign_variables(graphs)
     used = set(graph_inputs(graphs))
@@ -138,11 +147,11 @@ def coordinates_of(
     for value in binary:
         rv = model.values_to_rvs[value]
         if not isinstance(rv.owner.op, BernoulliRV):
-            raise ValueError(
+            raise DiscreteHyperparameterError(
                 f"{rv.name} is discrete: only pm.Bernoulli variables can be learnt, by trying "
                 "every value. Give it a value with pm.do."
             )
-    if not values:
+    if not values and not may_be_none:
         raise ValueError(
             "there is nothing to learn: no covariance, mean, pseudo-point, phase or "
             "truncation depends on a random variable. Give what is to be learnt a prior, as "

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.named_kernels import KERNELS
 from pymc_skewgp._learn.one_process import FittedProcess
@@ -43,6 +44,10 @@ class ProcessEstimator(BaseEstimator):
             return slice(None)
         return np.repeat(np.arange(n), as_weights("sample_weight", sample_weight, n))
 
+    @property
+    def _averages(self) -> bool:
+        return bool(self.hyperparameters == "average")
+
     def _settings(self, n: int) -> SearchSettings:
         """Of the search with `n` rows, from the parameters, which are checked."""
         if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
@@ -55,6 +60,10 @@ class ProcessEstimator(BaseEstimator):
             raise ValueError(
                 f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
                 f"features, got {self.kernel!r}."
+            )
+        if self.hyperparameters not in ("maximize", "average"):
+            raise ValueError(
+                f'hyperparameters must be "maximize" or "average", got {self.hyperparameters!r}.'
             )
         for name in ("n_pseudo_points", "n_restarts"):
             value = getattr(self, name, 0)
@@ -79,8 +88,8 @@ class ProcessEstimator(BaseEstimator):
 class OneProcessEstimator(ProcessEstimator):
     """An estimator with one latent function."""
 
-    posterior_: SkewGPPosterior
-    hyperparameters_: HyperparameterFit | None
+    posterior_: SkewGPPosterior | AveragedPosterior
+    hyperparameters_: HyperparameterFit | xr.DataTree | None
     log_marginal_likelihood_: Estimate
 
     def sample_latent(
@@ -132,7 +141,9 @@ class OneProcessEstimator(ProcessEstimator):
         return forecast(self.posterior_, X, *names)
 
 
-def forecast(posterior: SkewGPPosterior, X: FloatArray, *names: str) -> list[FloatArray]:
+def forecast(
+    posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray, *names: str
+) -> list[FloatArray]:
     """Variables of ``predictions_summary`` at the rows of `X`."""
     parts = []
     for start in range(0, X.shape[0], ROWS_AT_ONCE):
@@ -142,7 +153,7 @@ def forecast(posterior: SkewGPPosterior, X: FloatArray, *names: str) -> list[Flo
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-def probabilities(posterior: SkewGPPosterior, X: FloatArray) -> FloatArray:
+def probabilities(posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray) -> FloatArray:
     """Of classes, shape (t, K), in the unit interval and adding up to 1 to the last digit."""
     (p,) = forecast(posterior, X, "p_mean")
     p = np.clip(p, 0.0, 1.0)

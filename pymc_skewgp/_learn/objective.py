@@ -68,6 +68,20 @@ class Objective:
         """Value and gradient with the evidence of expectation propagation."""
         return self._value(point, lambda key, terms, sites: self.ep[key](terms, sites))
 
+    def total_by_ep(self, point: Point) -> tuple[float, float]:
+        """Total and log evidence as `by_ep`, no gradient."""
+        log_evidence = 0.0
+        for i, j in self.ep:
+            compiled, batch = self.terms[i], self.batches[j]
+            with few_blas_threads(compiled.n_rows):
+                try:
+                    sites = compiled.sites(point, batch)
+                except ValueError:  # parameters beyond their range, or double precision
+                    return -np.inf, -np.inf
+                log_evidence += self.ep[i, j](compiled(point, batch), sites).value
+        total = log_evidence + self.log_prior(point)
+        return (total, log_evidence) if np.isfinite(total) else (-np.inf, -np.inf)
+
     def by_twisting(self, point: Point, n_draws: int, seed: int) -> Value:
         """Value and gradient with the evidence of the twisted sampler, or of pairs for sites."""
 
@@ -94,7 +108,7 @@ class Objective:
         return np.array([found.value for found in self._estimates(point, n_draws, 0)])
 
     def log_prior(self, point: Point) -> float:
-        """Log density of the rest of the model, without Jacobians."""
+        """Log density of the rest of the model, without Jacobians unless it was compiled so."""
         return self.prior(point)[0]
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
@@ -151,6 +165,8 @@ def compile_objective(
     data: Sequence[Any] = (),
     batches: Sequence[Batch] = ((),),
     start: Mapping[str, Any] | None = None,
+    *,
+    averaged: bool = False,
 ) -> tuple[Objective, FloatArray]:
     """The objective of a collapsed model, and the vector to start from.
 
@@ -164,6 +180,9 @@ def compile_objective(
         Values of `data`.
     start : mapping, optional
         Values of free variables by name, on their own scale. Default the model's initial point.
+    averaged : bool, default False
+        For an integral in place of a maximum: `Objective.prior` is a density on the unconstrained
+        scale, that of the coordinates, and there may be nothing to learn.
 
     Raises
     ------
@@ -178,11 +197,11 @@ def compile_objective(
         [part._replace(parameters=tuple(next(flat) for _ in part.parameters)) for part in parts]
         for parts in collapsed.sites
     ]
-    densities = model.logp(vars=collapsed.rest, jacobian=False, sum=False)
+    densities = model.logp(vars=collapsed.rest, jacobian=averaged, sum=False)
     log_prior = sum([term.sum() for term in densities], start=pt.constant(0.0))
     parameters = [x for parts in sites for part in parts for x in part.parameters]
     everything = [*(x for graph in graphs for x in graph), *parameters, log_prior]
-    coordinates, origin = coordinates_of(model, everything, start)
+    coordinates, origin = coordinates_of(model, everything, start, may_be_none=averaged)
     objective = Objective(
         coordinates,
         [

@@ -5,8 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+from xarray import DataTree
 
+from pymc_skewgp._cost import refuse_too_many_rows
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._learn.averaging.average_process import averaged_process
+from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import learn
 from pymc_skewgp._learn.named_kernels import KernelFunction, named_kernel
@@ -18,10 +22,13 @@ from pymc_skewgp._validation import FloatArray
 
 
 class FittedProcess(NamedTuple):
-    """A posterior, and the search for hyperparameters: None where there was nothing to learn."""
+    """A posterior, and what was learnt of hyperparameters.
 
-    posterior: SkewGPPosterior
-    fit: HyperparameterFit | None
+    A search, None where there was nothing to learn; or draws of them, under a mixture.
+    """
+
+    posterior: SkewGPPosterior | AveragedPosterior
+    fit: HyperparameterFit | DataTree | None
 
 
 class Definition(NamedTuple):
@@ -41,11 +48,15 @@ class Definition(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What an estimator was asked for, and the scale of f that its weak priors are about."""
+    """What an estimator was asked for, and the scale of f that its weak priors are about.
+
+    And whether its hyperparameters are averaged over.
+    """
 
     kernel: str | KernelFunction
     ard: bool
     scale: float = 1.0
+    average: bool = False
 
 
 def fit_process(
@@ -72,6 +83,7 @@ def fit_process(
     weights : ndarray of int, optional
         How often each observation was made. Default once.
     """
+    refuse_too_many_rows(X.shape[0])  # now, and not after the search
     with pm.Model() as model:
         mean_func, likelihood, start = define()
         if callable(kernel.kernel):
@@ -80,6 +92,10 @@ def fit_process(
             cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale)
             start = start | own
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
+    if kernel.average:
+        if weights is not None:
+            y = np.repeat(y, weights, axis=0)
+        return FittedProcess(*averaged_process(TrainingData(gp, X, y, likelihood), start, seed))
     run = None
     if model.free_RVs:
         data = TrainingData(gp, X, y, likelihood, weights=weights)

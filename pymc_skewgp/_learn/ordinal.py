@@ -1,6 +1,6 @@
 """`SkewGPOrdinalClassifier`: classes that have an order, behind the interface of scikit-learn."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -10,6 +10,7 @@ from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
+from xarray import DataTree
 
 from pymc_skewgp._learn.estimator import OneProcessEstimator, probabilities
 from pymc_skewgp._learn.named_kernels import KernelFunction
@@ -47,6 +48,9 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
+    hyperparameters : {"maximize", "average"}, default "maximize"
+        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
+        mixture of posteriors at 32 points.
 
     Attributes
     ----------
@@ -110,6 +114,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         batch_size: int | str | None = "auto",
         n_restarts: int = 1,
         random_state: Any = None,
+        hyperparameters: Literal["maximize", "average"] = "maximize",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -117,6 +122,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         self.batch_size = batch_size
         self.n_restarts = n_restarts
         self.random_state = random_state
+        self.hyperparameters = hyperparameters
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -152,12 +158,17 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             )
             return Definition(pm.gp.mean.Zero(), OrderedProbit(cutpoints), {"cutpoints": cuts})
 
-        kernel = Kernel(self.kernel, self.ard, scale=1.0)
+        kernel = Kernel(self.kernel, self.ard, average=self._averages)
         seed = self._seed(self.random_state)
         found = fit_process(inputs, codes, kernel, define, settings, seed)
         self._keep(found)
         assert found.fit is not None  # there are cut-points to learn
-        self.classes_, self.cutpoints_ = classes, found.fit.point["cutpoints"]
+        if isinstance(found.fit, DataTree):
+            mean = found.fit["posterior"]["cutpoints"].mean(("chain", "draw"))
+            self.cutpoints_ = mean.to_numpy()
+        else:
+            self.cutpoints_ = found.fit.point["cutpoints"]
+        self.classes_ = classes
         return self
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:

@@ -43,6 +43,9 @@ class SkewGPPreference(OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
+    hyperparameters : {"maximize", "average"}, default "maximize"
+        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
+        mixture of posteriors at 32 points.
 
     Attributes
     ----------
@@ -96,6 +99,7 @@ class SkewGPPreference(OneProcessEstimator):
         threshold: float = 0.0,
         n_restarts: int = 1,
         random_state: Any = None,
+        hyperparameters: Literal["maximize", "average"] = "maximize",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -103,6 +107,7 @@ class SkewGPPreference(OneProcessEstimator):
         self.threshold = threshold
         self.n_restarts = n_restarts
         self.random_state = random_state
+        self.hyperparameters = hyperparameters
 
     def fit(
         self,
@@ -133,7 +138,7 @@ class SkewGPPreference(OneProcessEstimator):
         duels = likelihood.as_data(comparisons, inputs.shape[0])
         weights = self._weights(len(duels), sample_weight)
         settings = self._settings(len(duels))
-        kernel = Kernel(self.kernel, self.ard, _SCALE)
+        kernel = Kernel(self.kernel, self.ard, _SCALE, self._averages)
         definition = Definition(pm.gp.mean.Zero(), likelihood, {})
         seed = self._seed(self.random_state)
         self._keep(fit_process(inputs, duels, kernel, lambda: definition, settings, seed, weights))

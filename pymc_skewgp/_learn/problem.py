@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
+from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
@@ -117,14 +118,23 @@ def learning_problem(
 
 
 def process_objective(
-    data: TrainingData, batch_size: int | None, rng: np.random.Generator, start: Start
+    data: TrainingData,
+    batch_size: int | None,
+    rng: np.random.Generator,
+    start: Start,
+    *,
+    averaged: bool = False,
 ) -> ProcessObjective:
-    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches."""
+    """The objective of a SkewGP: the evidence of all its data, or the sum over random batches.
+
+    `averaged` as for `compile_objective`.
+    """
     gp, X, y, likelihood, coregion, weights = data
     without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
     if X is None or (y is None and not without_y):
-        raise ValueError("a SkewGP needs its data: find_hyperparameters(gp, X, y).")
-    if gp.model is None:
+        caller = "integrate" if averaged else "find_hyperparameters"
+        raise ValueError(f"a SkewGP needs its data: {caller}(gp, X, y).")
+    if gp.model is None and not averaged:
         raise ValueError(
             "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
@@ -134,12 +144,14 @@ def process_objective(
         raise ValueError(
             "weights are for data of one kind: repeat the rows of X and y in those of several."
         )
+    # A nested model's variables are the root's as well.
+    model = pm.Model() if gp.model is None else gp.model.root
     kinds = [
-        known_of(
-            as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, gp.model.root, weights
-        )
+        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
         for X, y, known in given.values()
     ]
+    if batch_size is None:
+        announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays = tuple(array for kind in kinds for array in kind.arrays)
     only = kinds[0] if len(kinds) == 1 else None
@@ -153,11 +165,12 @@ def process_objective(
             )
         parts = random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
-    model = gp.model.root  # a nested model's variables are the root's as well
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
     collapsed = collapse_process(model, gp, list(rows), coregion)
     symbols = [symbol for own in inputs for symbol in own]
-    objective, origin = compile_objective(model, collapsed, symbols, batches, start)
+    objective, origin = compile_objective(
+        model, collapsed, symbols, batches, start, averaged=averaged
+    )
     return ProcessObjective(objective, origin, arrays, only)
 
 

@@ -1,7 +1,7 @@
 """`SkewGPRegressor`: regression, also of censored values, behind the interface of scikit-learn."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -48,6 +48,9 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
+    hyperparameters : {"maximize", "average"}, default "maximize"
+        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
+        mixture of posteriors at 32 points.
 
     Attributes
     ----------
@@ -109,6 +112,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         batch_size: int | str | None = "auto",
         n_restarts: int = 1,
         random_state: Any = None,
+        hyperparameters: Literal["maximize", "average"] = "maximize",
     ) -> None:
         self.kernel = kernel
         self.ard = ard
@@ -116,6 +120,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         self.batch_size = batch_size
         self.n_restarts = n_restarts
         self.random_state = random_state
+        self.hyperparameters = hyperparameters
 
     def fit(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
@@ -163,7 +168,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
                 noise = Gaussian(sigma)
             return Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
-        kernel = Kernel(self.kernel, self.ard, scale)
+        kernel = Kernel(self.kernel, self.ard, scale, self._averages)
         seed = self._seed(self.random_state)
         self._keep(fit_process(inputs, data, kernel, define, settings, seed))
         return self

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.weights import IntArray, weighted_error
 from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
-from pymc_skewgp._observations.gaussian import log_density
+from pymc_skewgp._observations.gaussian import log_density, noisy_quantiles
 from pymc_skewgp._observations.interval_rows import log_masses
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
@@ -55,11 +55,11 @@ class CensoredGaussian(Likelihood):
     interval-censored ones. Where X and y are in an order of your own, pass y of shape (n, 2).
 
     `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new y, censored at the limits, with
-    ``y_mean_se``; ``p_lower`` and ``p_upper``, the probabilities that it is at a limit, where there
-    is one, with ``_se``; and draws ``y``. All of these need noise and limits that are single
-    numbers: those of new points are not known else. For y of shape (n, 2) new values are not
-    censored. In the DataTree of `SkewGPPosterior.sample` the observed data then are ``y``, NaN
-    where censored, ``y_lower`` and ``y_upper``.
+    ``y_mean_se``, and ``y_quantile``; ``p_lower`` and ``p_upper``, the probabilities that it is at
+    a limit, where there is one, with ``_se``; and draws ``y``. All of these need noise and limits
+    that are single numbers: those of new points are not known else. For y of shape (n, 2) new
+    values are not censored. In the DataTree of `SkewGPPosterior.sample` the observed data then are
+    ``y``, NaN where censored, ``y_lower`` and ``y_upper``.
 
     References
     ----------
@@ -185,6 +185,14 @@ class CensoredGaussian(Likelihood):
                 found = interval_probability(mixture, limits[0], limits[1], noise)
                 summary |= {name: found.value, f"{name}_se": found.std_error}
         return summary
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value, censored at the limits."""
+        if not self._same_everywhere:
+            return {}
+        (low,), (high,) = self._limits(1)
+        found = noisy_quantiles(mixture, float(self.sigma), probs)
+        return {"y_quantile": np.clip(found, low, high, out=found)}
 
     @property
     def _same_everywhere(self) -> bool:

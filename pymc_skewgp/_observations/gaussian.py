@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_skewgp._gaussian.mixture import mixture_quantiles
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
 from pymc_skewgp._observations.likelihood import Data, Likelihood
@@ -35,6 +36,11 @@ class Gaussian(Likelihood):
     ValueError
         When used: noise that is not positive or of another length than y, values that are NaN or
         infinite.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives ``y_mean``, ``y_sd`` and ``y_quantile`` of a new value, noise
+    included, and draws ``y``.
 
     References
     ----------
@@ -96,6 +102,17 @@ class Gaussian(Likelihood):
             return {}
         mean, sd, _ = mixture.moments
         return {"y_mean": mean, "y_sd": np.hypot(sd, float(self.sigma))}
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        if np.ndim(self.sigma):
+            return {}
+        return {"y_quantile": noisy_quantiles(mixture, float(self.sigma), probs)}
+
+
+def noisy_quantiles(mixture: Mixture, sd: float, probs: FloatArray) -> FloatArray:
+    """Quantiles of f with Gaussian noise, which is a mixture of Gaussians too."""
+    return mixture_quantiles(mixture.means, mixture.variance + sd**2, mixture.weights, probs)
 
 
 def log_density(y: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:

@@ -26,20 +26,22 @@ from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.ep_dense import EPWithGradient, fit_dense_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.repeated_log_prob import folded, log_prob_by_ep
-from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
+from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
 from pymc_skewgp._posterior.interval_probability import (
     interval_estimate,
     interval_log_prob,
     repeated_rows_of,
+    single_rows,
 )
 from pymc_skewgp._posterior.site_evidence import (
     JointGradient,
-    RowsWithSites,
+    Rectangle,
     sites_by_ep,
     sites_by_pairs,
     sites_estimate,
@@ -107,7 +109,7 @@ class EvidenceByEP:
             return _nothing(terms)
         return _evidence(terms, rows, joint)
 
-    def _sites(self, rows: RowsWithSites, sites: SitesGiven) -> JointGradient:
+    def _sites(self, rows: Rectangle, sites: SitesGiven) -> JointGradient:
         last = self._last
         start = last if last is not None and last.tau.size == rows.lower.size else None
         found, ep = sites_by_ep(rows, sites, self._tol, start)
@@ -127,8 +129,14 @@ class EvidenceByEP:
                 self._last = ep
             return found
         cov = _covariance(terms, rows)
-        ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
-        gradient = ep_gradient(cov, ep, lower, upper)
+        fitted = None
+        if isinstance(cov, DenseCovariance):
+            limits = np.stack([lower, upper])
+            fitted = fit_dense_ep(cov.matrix, limits, tol=self._tol, start=start)
+        if fitted is None:
+            ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+            fitted = EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
+        ep, gradient = fitted
         if np.isfinite(ep.log_prob):
             self._last = ep
         return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
@@ -180,17 +188,8 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def single_rows(rows: Intervals) -> tuple[RowsWithSites, IntArray | None]:
-    """Rows one by one, and which kind each is of, where some stand for several."""
-    repeated = repeated_rows_of(rows)
-    if repeated is None:
-        return RowsWithSites(rows.lower, rows.upper, rows.cov), None
-    single, kind = repeated.single()
-    return RowsWithSites(single.lower, single.upper, single.cov), kind
-
-
 def _of_sites(
-    terms: EvidenceTerms, joint: Callable[[RowsWithSites], JointGradient]
+    terms: EvidenceTerms, joint: Callable[[Rectangle], JointGradient]
 ) -> EvidenceGradient:
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
@@ -198,7 +197,7 @@ def _of_sites(
             single, kind = single_rows(rows)
             found, parameters = joint(single)
             if kind is not None:
-                found = folded(found, kind, rows.counts.size)
+                found = folded(found, kind, rows.lower.size)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
     if not (np.isfinite(found.value) and np.isfinite(found.cov).all()):

@@ -12,7 +12,7 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.repeated_log_prob import RepeatedRectangle, folded, repeated_log_prob
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._posterior.evidence_terms import Intervals
 from pymc_skewgp._validation import Seed, as_generator
 
@@ -28,6 +28,14 @@ def repeated_rows_of(rows: Intervals) -> RepeatedRectangle | None:
     nugget = (rows.counts == 1) & (rows.noise < _NUGGET * rows.cov.diagonal())
     noise = np.where(nugget, 0.0, rows.noise)
     return RepeatedRectangle(rows.cov, noise, rows.lower, rows.upper, rows.counts)
+
+
+def single_rows(
+    rows: Intervals,
+) -> tuple[Intervals | RepeatedRectangle, IntArray | None]:
+    """The rows one by one, and which kind each is of; None where none stands for several."""
+    repeated = repeated_rows_of(rows)
+    return (rows, None) if repeated is None else repeated.single()
 
 
 def interval_log_prob(

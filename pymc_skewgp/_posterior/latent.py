@@ -9,9 +9,8 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import draws_by, lin_ess_draws_by
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
-from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._sun.contradiction import naming_the_labels
-from pymc_skewgp._validation import FloatArray, Seed, as_generator
+from pymc_skewgp._validation import Seed, as_generator
 
 Method = Literal["twisted", "lin_ess"]
 
@@ -70,16 +69,3 @@ def equal_draws(
     # Copies stay side by side, where the effective sample size of a chain sees them.
     chosen = [i * size + np.sort(systematic_resample(block, draws, rng)) for i, block in blocks]
     return latent, np.stack(chosen)
-
-
-def pick_draw(
-    given: Conditioning, n_candidates: int, rng: np.random.Generator, *, n_pseudo_points: int
-) -> tuple[FloatArray, float]:
-    """One draw of f after the pseudo-points, and the relative ESS of its candidates' weights.
-
-    It is drawn given one of `n_candidates` weighted draws of u.
-    """
-    sampler = RectangleSampler(given.cov, given.lower, given.upper)
-    latent = draw_latent(sampler, n_candidates, "twisted", rng, n_pseudo_points=n_pseudo_points)
-    chosen = systematic_resample(latent.log_weights, 1, rng)
-    return given.draw(latent.draws[chosen], rng, skip=n_pseudo_points)[0], latent.relative_ess

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.weights import IntArray
@@ -26,6 +27,7 @@ def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> 
     operations, and not that of the n K values: with k = F F' and B = R R' between the functions,
     value (i, a) has the factor's row R_a x F_i.
     """
+    announce_rows(sum(part.X.shape[0] for part in parts))
     kernel = kernel_of(prior, name, parts)
     cov = FactoredCovariance.of_kernel(
         kernel, units_of(kernel.diagonal(), derivative_groups(parts))

@@ -1,6 +1,9 @@
-"""One draw of functions under sites, for many sets of hyperparameters: one each."""
+"""What draws of a Gaussian vector under sites need: EP, its Gaussian of the coordinates, pairs."""
+
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
@@ -12,54 +15,67 @@ from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
-from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
+from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
-from pymc_skewgp._validation import FloatArray
 
-EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
-
-
-def gaussian_of_sites(
-    given: Conditioning, density: SiteLogDensity, ep: EPResult
-) -> CoordinateGaussian:
-    """N(0, I) of the coordinates c times EP's sites of the likelihood, but not of the rows."""
-    m = given.n_rows
-    return coordinate_gaussian(density.factor, ep.tau[m:], ep.nu[m:])
+_EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
 
 
-def pair_sampler(
-    given: Conditioning,
-    density: SiteLogDensity,
-    ep: EPResult,
-    gaussian: CoordinateGaussian,
-    rows: GivenRows | None,
-) -> SiteSampler:
-    """Mirrored pairs from EP's Gaussian, the ladder behind them."""
-    m = given.n_rows
-    marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
-    return SiteSampler(pair_proposal(gaussian, density, marginals, rows))
+class SiteDraws:
+    """A conditioned vector z = mean + factor c under sites; its rows are intervals.
 
+    Parameters
+    ----------
+    given : Conditioning
+    sites : SitesOfParts
+        Of the values of z after its first `n_latent`.
+    n_latent : int
+    constrained : ndarray of bool
+        Which of the rows after the first `n_latent` are constraints.
+    """
 
-def pick_draw_under_sites(
-    given: Conditioning,
-    sites: SitesOfParts,
-    n_candidates: int,
-    rng: np.random.Generator,
-    *,
-    n_pseudo_points: int,
-) -> tuple[FloatArray, float]:
-    """One draw of f after the pseudo-points, and the relative ESS of its candidates' weights."""
-    density = site_log_density(given, sites, n_pseudo_points)
-    ep = ep_of_sites(given, sites, density, EP_TOLERANCE)
-    gaussian = gaussian_of_sites(given, density, ep)
-    rows = None
-    if given.n_rows:
+    def __init__(
+        self,
+        given: Conditioning,
+        sites: SitesOfParts,
+        n_latent: int,
+        constrained: NDArray[np.bool_],
+    ) -> None:
+        self._given, self._sites = given, sites
+        self._n_latent, self._constrained = n_latent, constrained
+
+    @cached_property
+    def predictors(self) -> SiteLogDensity:
+        """Log density of the sites in the coordinates c."""
+        return site_log_density(self._given, self._sites, self._n_latent)
+
+    @cached_property
+    def ep(self) -> EPResult:
+        """EP's fixed point for [u, predictors less their offset]."""
+        return ep_of_sites(self._given, self._sites, self.predictors, _EP_TOLERANCE)
+
+    @cached_property
+    def gaussian(self) -> CoordinateGaussian:
+        """N(0, I) of c times EP's sites of the likelihood, but not of the rows."""
+        m = self._given.n_rows
+        return coordinate_gaussian(self.predictors.factor, self.ep.tau[m:], self.ep.nu[m:])
+
+    @cached_property
+    def sampler(self) -> SiteSampler:
+        """Proposals, which the evidence and all draws share."""
+        m, ep = self._given.n_rows, self.ep
+        marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
+        rows = self._rows() if m else None
+        return SiteSampler(pair_proposal(self.gaussian, self.predictors, marginals, rows))
+
+    def _rows(self) -> GivenRows:
+        given, gaussian = self._given, self.gaussian
         tilted = given.with_coordinates(gaussian.mean, gaussian.chol)
-        first = RectangleSampler(tilted.cov, tilted.lower, tilted.upper).first
-        rows = GivenRows(first, *tilted.coordinates_given_rows())
-    latent = pair_sampler(given, density, ep, gaussian, rows).singles(n_candidates, rng)
-    (chosen,) = systematic_resample(latent.log_weights, 1, rng)
-    s = n_pseudo_points
-    return given.mean[s:] + given.factor[s:] @ latent.draws[chosen], latent.relative_ess
+        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper)
+        if self._constrained.any():
+            rows = np.flatnonzero(self._constrained) + self._n_latent
+            refuse_contradictory_constraints(sampler, rows, tilted.noise_variances[rows])
+        gain, spread = tilted.coordinates_given_rows()
+        return GivenRows(sampler.first, gain, spread)

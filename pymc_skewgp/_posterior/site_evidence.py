@@ -16,7 +16,7 @@ the same weighted draws as the evidence. A derivative in a parameter of p is the
 log p, each draw weighted so that the same identities hold for the moments of the predictors.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -43,7 +43,7 @@ from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.learnt_sites import SitesGiven
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
 # Of EP's fixed point behind pairs: their weights make up for what is left, but by another error.
@@ -54,19 +54,23 @@ _NEGLIGIBLE = 1e-12
 _LOW_RANK_SHARE = 0.3
 
 
-class RowsWithSites(NamedTuple):
-    """Rows that are intervals, then predictors of sites, points given.
+class Rectangle(Protocol):
+    """Rows that are intervals, and then the predictors of sites, minus their means for limits."""
 
-    Attributes
-    ----------
-    lower, upper : ndarray, shape (n,)
-        Limits less the rows' means; of predictors both are 0 less the mean.
-    cov : ndarray, shape (n, n)
-    """
+    @property
+    def lower(self) -> FloatArray:
+        """Shape (m,)."""
+        ...
 
-    lower: FloatArray
-    upper: FloatArray
-    cov: FloatArray
+    @property
+    def upper(self) -> FloatArray:
+        """Shape (m,)."""
+        ...
+
+    @property
+    def cov(self) -> FloatArray:
+        """Shape (m, m)."""
+        ...
 
 
 class JointGradient(NamedTuple):
@@ -85,7 +89,7 @@ class JointGradient(NamedTuple):
 
 
 def sites_by_ep(
-    rows: RowsWithSites, sites: SitesGiven, tol: float, start: EPResult | None = None
+    rows: Rectangle, sites: SitesGiven, tol: float, start: EPResult | None = None
 ) -> tuple[JointGradient, EPResult]:
     """EP's log probability of the rows that are intervals, times sites, with its gradient."""
     k = rows.lower.size - sites.size
@@ -104,7 +108,7 @@ def sites_by_ep(
 
 
 def sites_by_pairs(
-    rows: RowsWithSites, sites: SitesGiven, n_draws: int, random_seed: int, tol: float
+    rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int, tol: float
 ) -> JointGradient:
     """The same by mirrored pairs at fixed points.
 
@@ -131,9 +135,7 @@ def sites_by_pairs(
     return JointGradient(found, sites.in_parameters(pairs.density.offset + e, shares))
 
 
-def sites_estimate(
-    rows: RowsWithSites, sites: SitesGiven, n_draws: int, random_seed: int
-) -> Estimate:
+def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:
     """The value alone with its error, rows that are intervals among them or not."""
     return _estimate(_Pairs(rows, sites).draws(n_draws, random_seed))
 
@@ -141,7 +143,7 @@ def sites_estimate(
 class _Pairs:
     """Mirrored pairs for sites, and for rows that are intervals before them."""
 
-    def __init__(self, rows: RowsWithSites, sites: SitesGiven) -> None:
+    def __init__(self, rows: Rectangle, sites: SitesGiven) -> None:
         k = rows.lower.size - sites.size
         matrix = linalg.symmetric(rows.cov)
         factor = linalg.low_rank_factor(matrix[k:, k:], _NEGLIGIBLE)
@@ -156,11 +158,11 @@ class _Pairs:
 
     def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""
-        return self.sampler.members(n_draws, np.random.default_rng(random_seed))
+        return self.sampler.members(n_draws, as_generator(random_seed))
 
 
 def _given_rows(
-    rows: RowsWithSites, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
+    rows: Rectangle, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
 ) -> GivenRows:
     """Rows under EP's Gaussian of the predictors' coordinates c, and white c given them."""
     k = matrix.shape[0] - factor.shape[0]
@@ -180,7 +182,7 @@ def _given_rows(
 
 def _fit(
     cov: WithSites,
-    rows: RowsWithSites,
+    rows: Rectangle,
     factors: SiteFactors,
     k: int,
     tol: float,

@@ -11,13 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
-    CoordinateGaussian,
-    SiteLogDensity,
-)
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.proposals.ep import EPResult
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
@@ -25,12 +20,10 @@ from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
-from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import LEAST_WEIGHTED
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.site_draws import EP_TOLERANCE, gaussian_of_sites, pair_sampler
-from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
+from pymc_skewgp._posterior.site_draws import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
@@ -69,36 +62,23 @@ class SiteFit(FunctionFit):
         return self._given(self._observations)
 
     @cached_property
-    def _predictors(self) -> SiteLogDensity:
-        """Log density of the sites in the coordinates c."""
-        return site_log_density(self.conditioning, self._sites, self.n_latent)
+    def _draws(self) -> SiteDraws:
+        return SiteDraws(self.conditioning, self._sites, self.n_latent, self._constrained)
 
-    @cached_property
+    @property
     def ep(self) -> EPResult:
         """EP's fixed point for [u, predictors less their offset]."""
-        return ep_of_sites(self.conditioning, self._sites, self._predictors, EP_TOLERANCE)
+        return self._draws.ep
 
-    @cached_property
+    @property
     def gaussian(self) -> CoordinateGaussian:
         """N(0, I) of c times EP's sites of the likelihood, but not of the rows."""
-        return gaussian_of_sites(self.conditioning, self._predictors, self.ep)
+        return self._draws.gaussian
 
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        given = self.conditioning
-        rows = self._given_rows() if given.n_rows else None
-        return pair_sampler(given, self._predictors, self.ep, self.gaussian, rows)
-
-    def _given_rows(self) -> GivenRows:
-        given, gaussian = self.conditioning, self.gaussian
-        tilted = given.with_coordinates(gaussian.mean, gaussian.chol)
-        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper)
-        if self._constrained.any():
-            rows = np.flatnonzero(self._constrained) + self.n_latent
-            refuse_contradictory_constraints(sampler, rows, tilted.noise_variances[rows])
-        gain, spread = tilted.coordinates_given_rows()
-        return GivenRows(sampler.first, gain, spread)
+        return self._draws.sampler
 
     @property
     def fitted(self) -> bool:

@@ -154,10 +154,32 @@ def test_what_only_labels_have():
     table = sg.compare_approximations(
         prior(), X, Y, likelihood=likelihood, methods=["advi", "hsgp_nuts"], **QUICK
     ).table
-    assert table["failure"].str.contains("PyMC's methods are compared on labels only").all()
+    assert table["failure"].str.contains("PyMC's methods are compared on labels").all()
     with pytest.raises(ValueError, match="scores are of labels"):
         sg.compare_approximations(
             prior(), X, Y, likelihood=likelihood, Xnew=NEW, ynew=[0, 1], **QUICK
         )
     with pytest.raises(TypeError, match=r"object of pymc_skewgp\.likelihoods"):
         sg.compare_approximations(prior(), X, Y, likelihood="ordered", **QUICK)
+
+
+def test_sites_by_default():
+    """Counts have no rows for lin-ess, and PyMC's methods only where they are asked for."""
+    table = sg.compare_approximations(
+        prior(), X, [0, 2, 1], likelihood=sg.likelihoods.Poisson(), **QUICK
+    ).table
+    assert table.index.tolist() == ["exact", "ep", "laplace"]
+    assert (table["failure"] == "").all()
+
+
+@pytest.mark.slow
+def test_nuts_under_counts():
+    """1600 draws: quantiles of f are as good as draws can say, three times their noise at most."""
+    table = sg.compare_approximations(
+        prior(), X, [0, 2, 1], likelihood=sg.likelihoods.Poisson(), Xnew=NEW,
+        methods=["latent_nuts"], draws=800, tune=800, chains=2, random_seed=1, progressbar=False,
+        options={"latent_nuts": {"cores": 1}},
+    ).table  # fmt: skip
+    row = table.loc["latent_nuts"]
+    assert row["failure"] == ""
+    assert row["wasserstein"] < 3 * row["wasserstein_noise"]

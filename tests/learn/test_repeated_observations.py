@@ -11,8 +11,10 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
+from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._model.graph.data_rows import known_data
 
 PLACES = np.array([[0.0], [1.0]])
@@ -164,3 +166,67 @@ def test_weights_of_what_has_none():
         sg.find_hyperparameters(
             gp, X, likelihood=sg.likelihoods.Constraint.bounds(0.0, 1.0), weights=WEIGHTS
         )
+
+
+COUNTS = np.array([3, 1])
+
+
+def exact_with_counts(log_eta):
+    """The same with a Poisson count at each place beside the trials, at ls = 1."""
+    eta2 = np.exp(2 * log_eta)
+    k = eta2 * np.array([[1.0, np.exp(-0.5)], [np.exp(-0.5), 1.0]])
+    step = np.linspace(-0.6, 0.6, 201)
+    f = [stats.norm.ppf(y / n) + step for n, y in zip(N, Y, strict=True)]
+    log_p = stats.multivariate_normal(np.zeros(2), k).logpdf(
+        np.stack(np.meshgrid(*f, indexing="ij"), -1)
+    )
+    for i, along in enumerate(((slice(None), None), (None, slice(None)))):
+        one = stats.binom(N[i], stats.norm.cdf(f[i])).logpmf(Y[i])
+        log_p += (one + stats.poisson(np.exp(f[i])).logpmf(COUNTS[i]))[along]
+    return float(logsumexp(log_p) + 2 * np.log(step[1] - step[0]))
+
+
+def test_trials_beside_sites():
+    """Rows that repeat are rows one by one where likelihoods of other kinds stand beside them."""
+    with pm.Model() as model:
+        eta = pm.LogNormal("eta", 0.0, 0.5)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", PLACES)
+        pm.Binomial("y", n=N, p=pm.math.invprobit(f), observed=Y)
+        pm.Poisson("counts", mu=pm.math.exp(f), observed=COUNTS)
+    objective = compile_objective(model, collapse_model(model))[0]
+    point = Point(np.array([0.2]))
+    found = objective.estimate(point, 1024, 1)
+    # Four standard errors, and the grid's own error.
+    assert abs(found.value - exact_with_counts(0.2)) < 4 * found.std_error + 1e-4
+    prior = stats.norm(0.0, 0.5).logpdf  # on the log scale, less the Jacobian
+    slope = finite_difference(lambda x: exact_with_counts(x) + prior(x) - x, 0.2, 0.02)
+    # EP's error under so many trials, found to be below a thousandth.
+    by_ep = objective.by_ep(point)
+    assert by_ep.log_evidence == pytest.approx(found.value, abs=0.01)
+    assert by_ep.gradient[0] == pytest.approx(float(slope), abs=0.01)
+
+
+def test_weights_of_sites():
+    """Powers of sites are those of repeated rows; under a function of a predictor: refused."""
+    y, weights = np.array([2, 0, 1, 4]), np.array([3, 1, 0, 2])
+    index = np.repeat(np.arange(4), weights)
+
+    def objective(X, y, weights=None, distribution=None):
+        with pm.Model():
+            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0.0, 0.5)))
+            alpha = pm.LogNormal("alpha", 1.0, 0.5)
+        known = distribution or sg.likelihoods.NegativeBinomial(alpha)
+        data = TrainingData(gp, X, y, known, weights=weights)
+        return process_objective(data, None, np.random.default_rng(0), None)
+
+    weighted, repeated = objective(X, y, weights), objective(X[index], y[index])
+    point = Point(weighted.origin)
+    a, b = weighted.objective.by_ep(point), repeated.objective.by_ep(point)
+    # One site to a power against several equal ones: near the same Gaussian, not quite.
+    assert a.total == pytest.approx(b.total, abs=0.01)
+    exact = [x.objective.estimate(point, 2048, 1) for x in (weighted, repeated)]
+    error = np.hypot(exact[0].std_error, exact[1].std_error)
+    assert abs(exact[0].value - exact[1].value) < 4 * error + 1e-6
+    with pytest.raises(ValueError, match="weights go with the likelihoods"):
+        objective(X, y, weights, lambda eta: pm.Poisson.dist(mu=pm.math.exp(eta)))

@@ -53,7 +53,7 @@ def design_of(given):
 
 def gaussian(given):
     """Joint mean and covariance of (x0, f, e) and the matrix that makes u and f from it."""
-    prior, observed, _ = given
+    prior, observed, *_ = given
     p, s, m = prior.mu.size, prior.truncation.size, observed.n_rows
     cov = np.zeros((s + p + m, s + p + m))
     cov[:s, :s], cov[s : s + p, s : s + p] = prior.latent_cov, prior.scale
@@ -76,7 +76,7 @@ def test_rows_and_limits_are_those_of_the_definition(s, design):
     target = Augmentation(given)
     # 1e-9: the blur of x0.
     np.testing.assert_allclose(target.cov.matrix, rows @ cov @ rows.T, rtol=1e-9, atol=1e-9)
-    prior, observed, _ = given
+    prior, observed, *_ = given
     mean = design_of(given) @ prior.mu + observed.a
     lower = np.concatenate([-prior.truncation, observed.lower - mean])
     upper = np.concatenate([np.full(s, np.inf), observed.upper - mean])
@@ -108,7 +108,7 @@ def test_function_given_rows(s, design):
 def test_rows_given_function(design):
     """Each observation's row is a truncated normal; x0 given f by rejection from its Gaussian."""
     given = model(S, design)
-    prior, observed, _ = given
+    prior, observed, *_ = given
     target = Augmentation(given)
     rng = np.random.default_rng(3)
     f = rng.normal(size=P)
@@ -167,7 +167,7 @@ KINDS = {
 
 def given_points(given):
     """Moments of (x0 + truncation, v of intervals, f) given the points, from the definition."""
-    prior, observed, _ = given
+    prior, observed, *_ = given
     s, m = prior.truncation.size, observed.n_rows
     cov, rows, functions = gaussian(given)
     every = np.vstack([rows, functions])

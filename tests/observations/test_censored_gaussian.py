@@ -70,6 +70,15 @@ def test_by_quadrature(n, kind):
     expected = grid.average(LOW * p_low + HIGH * p_high + inside)
     off = np.abs(found["y_mean"].values - expected)
     assert np.all(off < 1e-6 + 5 * found["y_mean_se"].values)
+    # Quantiles: limits where they have as much probability, else by the distribution function.
+    probs = found["quantile"].values
+    for y_q, p in zip(found["y_quantile"].values, probs, strict=True):
+        below = grid.average(norm.cdf((y_q[:, None] - mean) / s))
+        at_low, at_high = y_q == LOW, y_q == HIGH
+        assert (below[at_low] > p - 2e-3).all()
+        assert (below[at_high] < p + 2e-3).all()
+        # 2^14 draws: probabilities are good to .002 at the worst, five times some 4e-4.
+        assert_allclose(below[~at_low & ~at_high], p, atol=2e-3)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.5), (None, 1.0), (-0.5, None), (None, None)])
@@ -91,6 +100,8 @@ def test_mean_and_deviation_of_a_new_value(low, high):
     assert found["y_mean"].item() == pytest.approx(moment(1), abs=1e-9)
     assert found["y_sd"].item() == pytest.approx(np.sqrt(moment(2) - moment(1) ** 2), abs=1e-9)
     assert found["y_mean_se"].item() == 0.0
+    quantiles = np.clip(norm.ppf(found["quantile"].values, mean, sd), low, high)
+    assert_allclose(found["y_quantile"].values[:, 0], quantiles, atol=1e-8)  # to 1e-10 sd
     assert ("p_lower" in found) == (low is not None)
     assert ("p_upper" in found) == (high is not None)
 

@@ -53,6 +53,9 @@ def test_is_that_of_pymc(smooth):
     assert_allclose(found["f_mean_se"], 0.0, atol=EXACT)
     quantiles = norm.ppf(found["quantile"].values[:, None], expected, np.sqrt(variance))
     assert_allclose(found["f_quantile"], quantiles, atol=1e-7)  # by Newton's method, to 1e-10 sd
+    noisy = np.sqrt(variance + sigma**2)
+    quantiles = norm.ppf(found["quantile"].values[:, None], expected, noisy)
+    assert_allclose(found["y_quantile"], quantiles, atol=1e-7)
 
 
 def test_is_that_of_scikit_learn_with_noise_of_each_row():
@@ -67,6 +70,7 @@ def test_is_that_of_scikit_learn_with_noise_of_each_row():
     assert_allclose(found["f_mean"], mean, atol=EXACT)
     assert_allclose(found["f_sd"], sd, atol=EXACT)
     assert "y_mean" not in found  # noise at new points is not known
+    assert "y_quantile" not in found
 
 
 def test_joint_draws_have_the_covariance_of_scikit_learn():

@@ -99,13 +99,13 @@ def test_low_rank_and_dense_agree(monkeypatch):
 
 def test_it_begins_where_it_ended(monkeypatch):
     starts = []
-    real = evidence_gradient.fit_ep
+    real = evidence_gradient.fit_dense_ep
 
     def recorded(*args, start=None, **kwargs):
         starts.append(start)
         return real(*args, start=start, **kwargs)
 
-    monkeypatch.setattr(evidence_gradient, "fit_ep", recorded)
+    monkeypatch.setattr(evidence_gradient, "fit_dense_ep", recorded)
     evidence = EvidenceByEP()
     evidence(problem(5, 0))
     evidence(problem(5, 0, seed=4))
@@ -182,3 +182,13 @@ def test_low_rank_in_units_of_the_noise(noise):
     dense = EvidenceByEP()(terms._replace(noise=np.zeros(60)))
     # EP's tolerance, squared, and 2e-6 of the least noise.
     assert EvidenceByEP()(terms).value == pytest.approx(dense.value, abs=1e-4)
+
+
+def test_the_plain_iteration_where_the_other_is_stuck(monkeypatch):
+    terms = problem(5, 0)
+    expected = EvidenceByEP()(terms)
+    monkeypatch.setattr(evidence_gradient, "fit_dense_ep", lambda *args, **kwargs: None)
+    found = EvidenceByEP()(terms)
+    # Either stops at a residual of 1e-4, the value being off by its square, the gradient by it.
+    assert found.value == pytest.approx(expected.value, abs=1e-6)
+    np.testing.assert_allclose(found.wrt.cov, expected.wrt.cov, atol=1e-4)

@@ -34,4 +34,14 @@ SKEW_PRIOR_METHODS = ("exact", "lin_ess", "ep")
 # Those that take any likelihood of one function.
 ROW_METHODS = ("exact", "lin_ess", "ep", "laplace")
 
-__all__ = ["METHODS", "ROW_METHODS", "SKEW_PRIOR_METHODS", "Approximation", "Problem"]
+# Those of it for a likelihood without rows; PyMC's have to be asked for, as they take minutes.
+SITE_METHODS = ("exact", "ep", "laplace")
+
+__all__ = [
+    "METHODS",
+    "ROW_METHODS",
+    "SITE_METHODS",
+    "SKEW_PRIOR_METHODS",
+    "Approximation",
+    "Problem",
+]

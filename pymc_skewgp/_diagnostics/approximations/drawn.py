@@ -73,8 +73,11 @@ def from_draws(
         at = _mixture(means, variance, k, replicate)
         probability = predicted_probability(likelihood, at)
         new = np.stack(drawn, axis=2).reshape(n_chains, n_draws, -1)
-    else:
+    elif isinstance(likelihood, BernoulliProbit):
         probability = DrawnMarginals(new).probability()
+    else:
+        at = _mixture(new.reshape(-1, new.shape[2]).T, np.zeros(new.shape[2]), k, replicate)
+        probability = predicted_probability(likelihood, at)
     tree = function_tree(problem.by_function(f), problem.by_function(new), attrs or {}, likelihood)
     marginals = DrawnMarginals(np.concatenate([f, new], axis=2))
     return Approximation(marginals, probability, tree, **known)  # type: ignore[arg-type]

@@ -6,9 +6,8 @@ import numpy as np
 import pymc as pm
 
 from pymc_skewgp._diagnostics.approximations.drawn import from_draws
+from pymc_skewgp._diagnostics.approximations.observed import observe
 from pymc_skewgp._diagnostics.approximations.problem import Approximation, Problem
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._observations import bernoulli_probit
 
 # Basis functions of each input column, by the number of columns: their product is what counts.
 BASIS = {1: 60, 2: 20, 3: 9}
@@ -18,12 +17,11 @@ _ELBO_SHARE = 10  # the bound is the mean over the last tenth of the iterations
 
 
 def latent_model(problem: Problem) -> pm.Model:
-    """`pm.gp.Latent` under a probit likelihood, hyperparameters as they are."""
-    labels = _labels(problem)
+    """`pm.gp.Latent` under the likelihood, hyperparameters as they are."""
     with pm.Model() as model:
         gp = pm.gp.Latent(mean_func=problem.mean_func(), cov_func=problem.cov_func())
         f = gp.prior("f", X=problem.X)
-        BernoulliProbit("y", f, observed=labels)
+        observe(problem, f)
     return model
 
 
@@ -37,7 +35,7 @@ def hsgp_nuts(problem: Problem) -> Approximation:
 
     Options: ``m`` (basis functions of each column), ``c`` or ``L``, and others of ``pm.sample``.
     """
-    options, labels = dict(problem.options), _labels(problem)
+    options = dict(problem.options)
     basis = {name: options.pop(name) for name in ("m", "c", "L") if name in options}
     cov = problem.cov_func()
     if "m" not in basis:
@@ -55,7 +53,7 @@ def hsgp_nuts(problem: Problem) -> Approximation:
         gp = pm.gp.HSGP(mean_func=problem.mean_func(), cov_func=cov, **basis)
         # At all points at once: f is linear in the coefficients, here and there.
         f = gp.prior("f", X=np.vstack([problem.X, problem.new]))
-        BernoulliProbit("y", f[:n], observed=labels)
+        observe(problem, f[:n])
     return _nuts(problem, model, options)
 
 
@@ -103,14 +101,3 @@ def _variational(problem: Problem, method: str) -> Approximation:
     f = idata["posterior"]["f"].values.reshape(problem.chains, problem.draws, -1)
     attrs = {"elbo": float(bound.mean()), "elbo_se": error}
     return from_draws(problem, f, attrs=attrs, evidence=attrs["elbo"], evidence_se=attrs["elbo_se"])
-
-
-def _labels(problem: Problem) -> Any:
-    """Labels, for the model that PyMC's own methods are given."""
-    known = problem.likelihood
-    if not (isinstance(known, bernoulli_probit.BernoulliProbit) and known.independent):
-        raise ValueError(
-            f"PyMC's methods are compared on labels only, with noise of their own; under {known!r} "
-            "the methods 'exact', 'lin_ess', 'ep' and 'laplace' are there."
-        )
-    return problem.labels

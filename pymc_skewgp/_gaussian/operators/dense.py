@@ -9,7 +9,7 @@ from pymc_skewgp._gaussian.operators.covariance import SiteProduct
 from pymc_skewgp._validation import FloatArray
 
 # S_ii = (1 - (B^-1)_ii) / tau_i loses -log10(tau_i G_ii) digits; below this the row is solved for.
-_WEAK_SITE = 1e-6
+WEAK_SITE = 1e-6
 # Of a row's variance: a squared pivot of G below this leaves too few digits in I - B^-1.
 _SMALL_PIVOT = 1e-6
 
@@ -50,7 +50,7 @@ class SemidefiniteMatrix:
         chol = self._site_chol(root, work)
         log_det = 2.0 * float(np.log(chol.diagonal()).sum())
         prior = self.matrix.diagonal()
-        weak = tau * prior < _WEAK_SITE
+        weak = tau * prior < WEAK_SITE
         # G^-1 S nu = T^.5 B^-1 T^-.5 nu: nu minus what the sites take of it would cancel where a
         # site is strong. Weak rows, which T^-.5 would blow up, go the other way.
         if weak.any():
@@ -128,7 +128,7 @@ class DenseCovariance(SemidefiniteMatrix):
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""
         regular = (self._chol.diagonal() ** 2 > _SMALL_PIVOT * self.matrix.diagonal()).all()
-        if regular and (tau * self.matrix.diagonal()).min() > _WEAK_SITE:
+        if regular and (tau * self.matrix.diagonal()).min() > WEAK_SITE:
             # T^-.5 (I - B^-1) T^-.5, a quarter of the operations.
             root = np.sqrt(tau)
             inverse, _ = dpotri(self._site_chol(root), lower=1, overwrite_c=1)

@@ -85,13 +85,16 @@ class SiteMarginals:
     tau: FloatArray
     nu: FloatArray
 
-    def missing(self, sites: SiteLogDensity, n_draws: int) -> FloatArray:
-        """Share of the evidence in tails of each predictor that draws hardly meet, shape (n,)."""
+    def missing(self, sites: SiteLogDensity, n_draws: int, power: int = 0) -> FloatArray:
+        """Share of the evidence in tails of each predictor that draws hardly meet, shape (n,).
+
+        Or, with a power, what is there of a moment; see `missing_of_functions`.
+        """
         off = self.mean + np.sqrt(self.variance) * HERMITE_NODES[:, None]
         with np.errstate(over="ignore"):
             log_ratio = sites.log_prob(sites.offset + off)
         log_ratio -= (self.nu - 0.5 * self.tau * off) * off
-        return missing_of_functions(log_ratio.T, n_draws)
+        return missing_of_functions(log_ratio.T, n_draws, power)
 
 
 def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:

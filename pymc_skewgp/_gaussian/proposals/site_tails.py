@@ -2,14 +2,15 @@ r"""Draws of the tails that sites have and EP's Gaussian lacks.
 
 With EP's Gaussian q in white coordinates w, directions :math:`g_i` of single predictors, and a
 density :math:`t_i(z)` that is the larger of the target along the line :math:`w = g_i z` and of EP's
-cavity times the site's own factor,
+cavity times the site's own factor, times :math:`1 + |z|^3`,
 
 .. math:: \pi_0\, q(w) + \sum_i \pi_i\, q(w \mid g_i^\top w)\, t_i(g_i^\top w)
     + \pi_w\, q_w(w) = q(w) \Bigl\{\pi_0 + \sum_i \pi_i
     \frac{t_i(g_i^\top w)}{N(g_i^\top w; 0, 1)} + \pi_w \frac{q_w(w)}{q(w)}\Bigr\}
 
-meets the tails of noise that is not Gaussian, or of places with no counts at all, one at a time;
-its density takes one product for each direction. Several tails at once are met by :math:`q_w`,
+meets the tails of noise that is not Gaussian, or of places with no counts at all, one at a time,
+and as often as third moments need, to which a tail adds more than to the evidence; its density
+takes one product for each direction. Several tails at once are met by :math:`q_w`,
 which is EP's Gaussian with all sites to a power below 1.
 """
 
@@ -37,6 +38,9 @@ _PER_MISSING, _LEAST_SHARE, _MOST_SHARE = 80.0, 0.1, 0.4
 _WIDE, _POWER = 0.25, 0.4
 # Directions at most, and evaluations of a site to look along them; alike from this cosine on.
 _MOST, _MOST_EVALUATIONS, _ALIKE = 16, 2**16, 0.9
+# Third moment in tails that draws hardly meet, in deviations, from which on they are drawn apart
+# where there are as few sites as directions: quasi-random draws err less than that.
+_LEAST_THIRD = 0.002
 _NODES, _TAIL, _CUT = 161, 8.7, 120.0
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
@@ -139,6 +143,8 @@ def site_tails(
 ) -> SiteTails | None:
     """The mixture, where tails that `n_draws` draws hardly meet hold more than the share `least`.
 
+    Few sites have it for the sake of third moments as well.
+
     Looked at are the sites that lack most by themselves, and the target along their directions.
     """
     own = marginals.missing(sites, n_draws)
@@ -152,7 +158,9 @@ def site_tails(
     )
     lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
     if lacking <= least:
-        return None
+        third = marginals.missing(sites, n_draws, power=3)
+        if own.size > _MOST or third.max() <= _LEAST_THIRD:
+            return None
     # In units of q: the prior's deviation along each direction, as far as it reaches.
     step = solve_triangular(gaussian.chol, directions.T, lower=True, trans="T")
     length = np.linalg.norm(step, axis=0)
@@ -160,7 +168,7 @@ def site_tails(
     nodes = np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None])
     logs = _along(gaussian, sites, directions, nodes) - 0.5 * nodes**2
     tilted = _tilted(sites, marginals, chosen, nodes)
-    logs = np.maximum(_below_peak(logs), _below_peak(tilted))
+    logs = np.maximum(_below_peak(logs), _below_peak(tilted)) + np.log1p(np.abs(nodes) ** 3)
     tables = tuple(TabulatedDensity.of(z, values) for z, values in zip(nodes, logs, strict=True))
     share = min(max(_PER_MISSING * lacking, _LEAST_SHARE), _MOST_SHARE)
     shares = missing + 1e-3 * lacking

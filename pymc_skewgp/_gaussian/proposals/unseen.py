@@ -75,7 +75,7 @@ def unseen_share(proposal: "TwistedProposal", n_draws: int) -> float:
     return float(np.sqrt(together**2 + apart @ apart + shared**2 + corner**2))
 
 
-def missing_of_functions(log_ratio: FloatArray, n_draws: int) -> FloatArray:
+def missing_of_functions(log_ratio: FloatArray, n_draws: int, power: int = 0) -> FloatArray:
     """What draws of one Gaussian each leave out of the means of functions of it.
 
     Parameters
@@ -83,15 +83,21 @@ def missing_of_functions(log_ratio: FloatArray, n_draws: int) -> FloatArray:
     log_ratio : ndarray, shape (k, `HERMITE_NODES`)
         Log of each function at the nodes, in deviations of its Gaussian.
     n_draws : int
+    power : int, default 0
+        Of a moment about the Gaussian's mean, in its deviations, that the function is to weigh.
 
     Returns
     -------
     ndarray, shape (k,)
-        Relative to the mean: what the nodes that no draw of so many reaches add to it.
+        Relative to the mean: what the nodes that no draw of so many reaches add to it, or to the
+        moment; of a moment the sum of both sides' sizes.
     """
     # Where the draws end: what is beyond is in the rule of the whole line, and lost.
     seen = np.abs(HERMITE_NODES) < -float(ndtri(1.0 / n_draws))
     ratio = np.exp(log_ratio - log_ratio.max(axis=1, keepdims=True))
     ratio /= (ratio @ _HERMITE_MASS)[:, None]
-    missing: FloatArray = ((ratio - 1.0) * _HERMITE_MASS)[:, ~seen].sum(axis=1)
+    lost = ((ratio - 1.0) * _HERMITE_MASS)[:, ~seen]
+    if power:
+        lost = np.abs(lost * HERMITE_NODES[~seen] ** power)
+    missing: FloatArray = lost.sum(axis=1)
     return missing

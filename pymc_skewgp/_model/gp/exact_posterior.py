@@ -5,7 +5,13 @@ from typing import Any
 from pytensor.graph.basic import Variable
 
 from pymc_skewgp._model.gp.distribution_sites import DistributionSites
-from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, Point, compile_at
+from pymc_skewgp._model.gp.functions import (
+    ArrayCovariance,
+    ArrayMean,
+    Point,
+    SharedFunctions,
+    compile_at,
+)
 from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
@@ -22,14 +28,21 @@ def posterior_of(
     point: Point,
     *,
     coregion: Any,
+    shared: SharedFunctions | None = None,
     **options: Any,
 ) -> SkewGPPosterior:
-    """`SkewGP.posterior` at checked values of the hyperparameters; further `options` as there."""
+    """`SkewGP.posterior` at checked values of the hyperparameters; further `options` as there.
+
+    What the posteriors at other points compile may be `shared`.
+    """
     kinds = {
         name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
     }
-    cov_func, mean_func = ArrayCovariance(gp.cov_func, point), ArrayMean(gp.mean_func, point)
+    cov_func, mean_func = (
+        ArrayCovariance(gp.cov_func, point, shared),
+        ArrayMean(gp.mean_func, point, shared),
+    )
     only = kinds.get("")
     X, y, likelihood = (kinds, None, None) if only is None else only
     posterior = SkewGPPosterior(

@@ -27,6 +27,30 @@ def as_point(point: Any) -> dict[str, Any]:
     return dict(point or {})
 
 
+class SharedFunctions:
+    """Functions compiled once for many points of the hyperparameters, which are inputs of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def at(self, key: Any, inputs: list[Any], output: Any, point: Point) -> Any:
+        """`compile_at`, unless the same `key` was compiled before, for another point."""
+        if key not in self._known:
+            nodes = hyperparameters([output], point, inputs, "point")
+            values = [node.type() for node in nodes]
+            function = pytensor.function(
+                [*inputs, *values],
+                output,
+                givens=list(zip(nodes, values, strict=True)),
+                mode=PLAIN,
+                on_unused_input="ignore",
+            )
+            self._known[key] = function, nodes
+        function, nodes = self._known[key]
+        arrays = [as_value(node, point[node.name]).data for node in nodes]
+        return lambda *x: function(*x, *arrays)
+
+
 class ArrayCovariance:
     """A ``pm.gp.cov`` object as a function of arrays, at a point of its hyperparameters.
 
@@ -38,10 +62,14 @@ class ArrayCovariance:
         Kernel; its hyperparameters are numbers or random variables.
     point : mapping, optional
         Values of those random variables by name.
+    shared : SharedFunctions, optional
+        What other points of the same kernel have compiled.
     """
 
-    def __init__(self, cov_func: Any, point: Point | None = None) -> None:
-        self._cov_func = cov_func
+    def __init__(
+        self, cov_func: Any, point: Point | None = None, shared: SharedFunctions | None = None
+    ) -> None:
+        self._cov_func, self._shared = cov_func, shared
         self._point = as_point(point)
         self._compiled: dict[tuple[Any, ...], Any] = {}
         left = pt.matrix("X")
@@ -75,7 +103,7 @@ class ArrayCovariance:
         if key not in self._compiled:
             inputs = [_inputs(name, X.shape[1]) for name in ("X", "Xs")]
             output = derivative_covariance(self._cov_func, inputs[0], inputs[1], left, right)
-            self._compiled[key] = compile_at(inputs, output, self._point)
+            self._compiled[key] = _compiled(self, key, inputs, output)
         return np.asarray(self._compiled[key](X, Xs))
 
     def _function(self, diag: bool, *columns: int) -> Any:
@@ -85,15 +113,17 @@ class ArrayCovariance:
             names = ("X", "Xs")
             inputs = [_inputs(name, d) for name, d in zip(names, columns, strict=False)]
             output = self._cov_func(*inputs, diag=diag)
-            self._compiled[key] = compile_at(inputs, output, self._point)
+            self._compiled[key] = _compiled(self, key, inputs, output)
         return self._compiled[key]
 
 
 class ArrayMean:
     """A ``pm.gp.mean`` object as a function of arrays, at a point of its hyperparameters."""
 
-    def __init__(self, mean_func: Any, point: Point | None = None) -> None:
-        self._mean_func = mean_func
+    def __init__(
+        self, mean_func: Any, point: Point | None = None, shared: SharedFunctions | None = None
+    ) -> None:
+        self._mean_func, self._shared = mean_func, shared
         self._point = as_point(point)
         self._compiled: dict[tuple[int, Derivative | None], Any] = {}
         left = pt.matrix("X")
@@ -118,10 +148,17 @@ class ArrayMean:
         if key not in self._compiled:
             left, mean = _inputs("X", X.shape[1]), self._mean_func
             output = mean(left) if derivative is None else derivative_mean(mean, left, derivative)
-            self._compiled[key] = compile_at([left], output, self._point)
+            self._compiled[key] = _compiled(self, key, [left], output)
         value = np.asarray(self._compiled[key](X), dtype=np.float64)
         # Linear with one coefficient gives a column; constants give one number.
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
+
+
+def _compiled(owner: Any, key: Any, inputs: list[Any], output: Any) -> Any:
+    """Of a covariance or a mean, at its point."""
+    if owner._shared is None:
+        return compile_at(inputs, output, owner._point)
+    return owner._shared.at((type(owner), key), inputs, output, owner._point)
 
 
 def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:

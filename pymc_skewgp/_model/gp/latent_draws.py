@@ -1,13 +1,13 @@
 """The latent functions for each hyperparameter draw of a trace, given data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree, refuse_taken_names
@@ -23,10 +23,9 @@ from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values, derivative_groups, function_index, input_index
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.latent import pick_draw
+from pymc_skewgp._posterior.draws_with_evidence import draws_with_evidence
 from pymc_skewgp._posterior.prior_values import units_of
 from pymc_skewgp._posterior.process import process_given
-from pymc_skewgp._posterior.site_draws import pick_draw_under_sites
 from pymc_skewgp._validation import FloatArray, as_count
 
 _LEAST_FRACTION = 0.1
@@ -60,7 +59,7 @@ class _Kinds(NamedTuple):
         return stacked(parts, sizes[: len(parts)])
 
     def sites(self, likelihoods: Sequence[Likelihood]) -> SitesOfParts | None:
-        """Sites of all the data; None where there are none."""
+        """Observations that are no rows; None where all are."""
         parts = [
             likelihood.sites(known.y, known.X.shape[0])
             if isinstance(likelihood, SiteLikelihood)
@@ -86,27 +85,25 @@ def draw_latent(
     """`SkewGP.sample_latent` given data, for checked arguments."""
     count = as_count("n_candidates", n_candidates)
     trace = posterior_draws(idata)
-    kinds, graphs = _kinds(data, Xnew)
-    sets = tuple(
-        DataSet(own, known.X, known.y, known.likelihood)
-        for own, known in zip(kinds.names, kinds.known, strict=True)
-    )
-    refuse_taken_names(trace, name, sets)
-    function = DrawFunction(trace, _outputs(gp, data, kinds, graphs))
-    s = gp.n_pseudo_points * kinds.n_functions
-    units = _unit_groups(gp, kinds, s)
-    f = np.empty((*function.shape, sum(values.size for values in kinds.values)))
-    relative_ess = np.empty(function.shape)
-    likelihoods = np.empty(function.shape, dtype=object)
-    for index, (cov, mean, phase, truncation, *random) in function.each(
-        f"Drawing {name}", progressbar
-    ):
-        likelihoods[index] = kinds.at(random)
-        variances = cov.diagonal()
-        rows = kinds.rows(likelihoods[index], variances[s:])
-        given = process_given(cov, mean, phase, truncation, rows, units_of(variances, units))
-        sites = kinds.sites(likelihoods[index])
-        f[index], relative_ess[index] = _one_draw(given, sites, count, rng, s)
+    latent = LatentGivenData(gp, data, Xnew)
+    refuse_taken_names(trace, name, latent.sets)
+    shape = (trace.sizes["chain"], trace.sizes["draw"])
+    f = np.empty((*shape, latent.size))
+    relative_ess = np.empty(shape)
+    likelihoods = np.empty(shape, dtype=object)
+    for index, at in latent.each(trace, f"Drawing {name}", progressbar):
+        likelihoods[index] = at.likelihoods
+        with no_warnings():  # thousands of runs: one warning, with their number, comes after them
+            drawn = draws_with_evidence(
+                at.given,
+                1,
+                count,
+                rng,
+                n_pseudo_points=latent.n_signs,
+                log_prob_of_signs=0.0,
+                sites=at.sites,
+            )
+        f[index], relative_ess[index] = drawn.f[0], drawn.relative_ess
     few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -117,11 +114,84 @@ def draw_latent(
             LowEffectiveSampleWarning,
             stacklevel=4,
         )
-    return latent_tree(trace, sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng)
+    return latent_tree(
+        trace, latent.sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng
+    )
 
 
-def _kinds(data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
-    known = data.known()
+class AtDraw(NamedTuple):
+    """Latent functions given data, at one draw of the hyperparameters.
+
+    Attributes
+    ----------
+    given : Conditioning
+        Of the functions at the pseudo-points, at the data, and at new points.
+    likelihoods : list of Likelihood
+        One for each kind of data.
+    signs : tuple of ndarray
+        Prior covariance, phase and truncation at the pseudo-points.
+    sites : SitesOfParts or None
+        Observations that are no rows, of the values after the pseudo-points.
+    """
+
+    given: Conditioning
+    likelihoods: list[Likelihood]
+    signs: tuple[FloatArray, FloatArray, FloatArray]
+    sites: SitesOfParts | None
+
+
+class LatentGivenData:
+    """The latent functions of a SkewGP given data, as a function of the hyperparameters.
+
+    Parameters
+    ----------
+    gp : SkewGP
+    data : DataOfModel
+    Xnew : ndarray, shape (t, d), or None
+        New points, at which they are wanted as well.
+
+    Attributes
+    ----------
+    sets : tuple of DataSet
+    size : int
+        Values at the data and at the new points.
+    n_signs : int
+        Values at the pseudo-points, which come before them.
+    """
+
+    def __init__(self, gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> None:
+        kinds, graphs = _kinds(gp, data, Xnew)
+        self._kinds = kinds
+        self.sets = tuple(
+            DataSet(own, known.X, known.y, known.likelihood)
+            for own, known in zip(kinds.names, kinds.known, strict=True)
+        )
+        self.size = sum(values.size for values in kinds.values)
+        self.n_signs = gp.n_pseudo_points * kinds.n_functions
+        self._outputs = _outputs(gp, data, kinds, graphs)
+        self._units = _unit_groups(gp, kinds, self.n_signs)
+        # Of a function that gives a distribution each takes a compilation.
+        self._known = None if any(part.random for part in kinds.known) else kinds.at([])
+
+    def each(
+        self, trace: Dataset, description: str, progressbar: bool
+    ) -> Iterator[tuple[Any, AtDraw]]:
+        """Index of each draw of a trace, and the functions there."""
+        function = DrawFunction(trace, self._outputs)
+        s = self.n_signs
+        for index, arrays in function.each(description, progressbar):
+            cov, mean, phase, truncation, *random = arrays
+            likelihoods = self._known or self._kinds.at(random)
+            variances = cov.diagonal()
+            rows = self._kinds.rows(likelihoods, variances[s:])
+            units = units_of(variances, self._units)
+            given = process_given(cov, mean, phase, truncation, rows, units)
+            signs = cov[:s, :s], phase, truncation
+            yield index, AtDraw(given, likelihoods, signs, self._kinds.sites(likelihoods))
+
+
+def _kinds(gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
+    known = data.known_or_sites(gp.model)
     k = max(part.n_functions for part in known)
     graphs = data.values(known)
     values = [Values(part.X, part.n_functions, part.likelihood.derivative) for part in known]
@@ -157,16 +227,3 @@ def _unit_groups(gp: Any, kinds: _Kinds, n_latent: int) -> dict[Any, Any]:
             if rows.size:
                 found[derivative, k] = rows
     return found
-
-
-def _one_draw(
-    given: Conditioning,
-    sites: SitesOfParts | None,
-    n_candidates: int,
-    rng: np.random.Generator,
-    n_latent: int,
-) -> tuple[FloatArray, float]:
-    with no_warnings():  # thousands of runs: the caller warns once, with their number
-        if sites is not None:
-            return pick_draw_under_sites(given, sites, n_candidates, rng, n_pseudo_points=n_latent)
-        return pick_draw(given, n_candidates, rng, n_pseudo_points=n_latent)

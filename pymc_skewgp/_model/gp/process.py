@@ -10,6 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
 
+from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import cholesky
 from pymc_skewgp._model.gp.functions import compile_at
@@ -130,6 +131,8 @@ def process_of_values(
     the pseudo-points.
     """
     jitter = as_positive("jitter", jitter, or_zero=True)
+    rows = [shape_now(part.X)[0] for part in parts]
+    announce_rows(sum(n for n in rows if n is not None))
     kernel, cov = joint_covariance(gp, parts, jitter, coregion)
     mean = mean_of_values(gp.mean_func, parts)
     _check_constants(gp, mean, kernel, jitter)

@@ -1,5 +1,6 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ from pymc_skewgp._model.ops.skew_normal import interval_limits, label_intervals
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
+# Terms, and sites on their last rows.
+Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
+
 
 class Collapsed(NamedTuple):
     """A model without its latent functions.
@@ -44,16 +48,19 @@ class Collapsed(NamedTuple):
     Attributes
     ----------
     evidences : list of EvidenceTerms
-        One for each block of functions, graphs of the model's value variables.
+        One for each block of functions, graphs of the model's variables or of their values.
     sites : list of tuples of SitesOfData
         Of each evidence: sites on its last rows, none where all are points or intervals.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
+    blocks : list of BlockGraph or None
+        What each of the evidences comes from; None where the model has it collapsed already.
     """
 
     evidences: list[EvidenceTerms]
     sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
+    blocks: Sequence[BlockGraph | None] = ()
 
 
 def collapse_model(model: pm.Model) -> Collapsed:
@@ -69,6 +76,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
     """
     evidences: list[EvidenceTerms] = []
     sites: list[tuple[SitesOfData, ...]] = []
+    blocks: list[BlockGraph | None] = []
     reasons: list[str] = []
     gone: set[str] = set()
     for rv in model.observed_RVs:
@@ -76,6 +84,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             terms, known = _of_marginal(model, rv)
             evidences.append(terms)
             sites.append(known)
+            blocks.append(None)
             gone.add(rv.name)
     for rv in model.free_RVs:
         if not is_function(rv) or rv.name in gone:
@@ -87,6 +96,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             continue
         evidences.append(_of_block(block, own))
         sites.append(tuple(_sites_of_data(y) for y in own))
+        blocks.append(block)
         gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
         gone.update(x.name for x in block.predicted)
     if reasons or not evidences:
@@ -99,7 +109,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
     graphs = [part.parameters for known in sites for part in known]
     _refuse_products(model, [*evidences, *graphs], gone)
-    return Collapsed(evidences, sites, rest)
+    return Collapsed(evidences, sites, rest, blocks)
 
 
 def collapse_process(
@@ -118,8 +128,19 @@ def collapse_process(
     return Collapsed([terms], [sites], rest + own)
 
 
-def _of_marginal(model: pm.Model, rv: Any) -> tuple[EvidenceTerms, tuple[SitesOfData, ...]]:
-    parameters = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+def evidences_of_variables(
+    model: pm.Model,
+) -> dict[str, Evidence]:
+    """Of each variable made by `SkewGP.marginal_likelihood`, graphs of the random variables."""
+    return {
+        rv.name: _of_marginal(model, rv)
+        for rv in model.observed_RVs
+        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV)
+    }
+
+
+def _of_marginal(model: pm.Model, rv: Any) -> Evidence:
+    parameters = list(rv.owner.op.dist_params(rv.owner))
     if isinstance(rv.owner.op, MarginalDataRV):
         given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])

@@ -18,7 +18,13 @@ from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.gp.values import ValuesAt
 from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._model.graph.data_rows import Arrays, RowsOfData, known_data
-from pymc_skewgp._observations.learnt_sites import LikelihoodFamily, SiteFamily, with_parameters
+from pymc_skewgp._observations.learnt_sites import (
+    LikelihoodFamily,
+    SiteFamily,
+    SitesGiven,
+    joined_sites,
+    with_parameters,
+)
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._observations.weighted import Weighted
@@ -41,6 +47,20 @@ class SitesOfData(NamedTuple):
     family: SiteFamily
     y: Any
     parameters: tuple[Any, ...]
+
+    @property
+    def graphs(self) -> list[Any]:
+        """Data, then parameters."""
+        return [self.y, *self.parameters]
+
+
+def sites_at(parts: Sequence[SitesOfData], values: Sequence[Any]) -> SitesGiven | None:
+    """Sites of all parts at values of their `graphs`; None of none."""
+    if not parts:
+        return None
+    rest = iter(values)
+    given = [(part, [next(rest) for _ in part.graphs]) for part in parts]
+    return joined_sites([part.family.at(own[0], own[1:]) for part, own in given])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +131,7 @@ class KnownSites:
         parameters = tuple(pt.cast(x, "float64") for x in random.values())
         sites = SitesOfData(self.family, y, parameters)
         nothing = pt.constant(0.0, dtype="float64")
-        rows = values, None, zero, zero, zero, nowhere, nothing, False
-        return RowsOfData(*rows, sites=sites)
+        return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites=sites)
 
 
 def known_of(
@@ -129,18 +148,18 @@ def known_of(
     model : pymc.Model, optional
         That of the random variables that such a function depends on.
     weights : array_like, shape (n,), optional
-        How often each observation was made; of sites their powers, whole or not.
+        How often each observation was made; of sites, powers.
 
     Raises
     ------
     TypeError, ValueError
-        As `known_data`.
+        As `known_data`; weights under a function that gives a distribution.
     """
     if _is_distribution(likelihood):
         if weights is not None:
             raise ValueError(
-                "weights go with likelihoods of pymc_skewgp.likelihoods: a distribution of PyMC "
-                "has none. Repeat the rows of X and y."
+                "weights go with the likelihoods of pymc_skewgp.likelihoods: under a function that "
+                "gives a PyMC distribution repeat the rows of X and y instead."
             )
         return _of_distribution(X, y, likelihood, model)
     known = as_likelihood(likelihood)
@@ -180,7 +199,7 @@ def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Values of random variables where a search begins."""
     if not random:
         return {}
-    model = pm.modelcontext(model)
+    model = pm.modelcontext(model).root
     unknown = [name for name, rv in random.items() if rv not in model.free_RVs]
     if unknown:
         raise ValueError(

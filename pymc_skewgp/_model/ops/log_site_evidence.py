@@ -16,8 +16,8 @@ from pymc_skewgp._model.ops.log_evidence import evidence_of
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives
 from pymc_skewgp._observations.learnt_sites import SiteFamily, SitesGiven, joined_sites
 from pymc_skewgp._observations.likelihood import Data
-from pymc_skewgp._posterior.evidence_gradient import single_rows
 from pymc_skewgp._posterior.evidence_terms import Intervals
+from pymc_skewgp._posterior.interval_probability import single_rows
 from pymc_skewgp._posterior.site_evidence import sites_by_ep, sites_by_pairs
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._threads import few_blas_threads

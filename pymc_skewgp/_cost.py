@@ -1,0 +1,78 @@
+"""What many rows cost: said before it is paid, and refused where memory would end on the way."""
+
+import logging
+import time
+
+import numpy as np
+
+from pymc_skewgp._errors import TooManyRowsError
+from pymc_skewgp._memory import available_bytes, gigabytes
+
+_log = logging.getLogger("pymc.pymc_skewgp")
+
+# Up to here the answer comes in seconds.
+_MANY_ROWS = 4000
+# n x n arrays at once, at least: 4 were measured with smooth kernels, 6 to 9 with rough ones.
+_MATRICES = 5
+# Cholesky factorisations that an evidence takes: with a kernel of low rank, and without.
+_SMOOTH, _ROUGH = 2, 40
+
+
+def announce_rows(n: int) -> None:
+    """Say what the exact algebra of `n` rows takes, where that is much.
+
+    Raises
+    ------
+    TooManyRowsError
+        As `refuse_too_many_rows`.
+    """
+    if n <= _MANY_ROWS:
+        return
+    refuse_too_many_rows(n)
+    cholesky = n**3 / 3 / _operations_per_second()
+    _log.info(
+        f"{n} rows: exact algebra with {n} x {n} matrices takes some {gigabytes(_bytes(n))} of "
+        f"memory and {_duration(_SMOOTH * cholesky)} (smooth kernels) to "
+        f"{_duration(_ROUGH * cholesky)} (rough ones)."
+    )
+
+
+def refuse_too_many_rows(n: int) -> None:
+    """Raise where the exact algebra of `n` rows cannot fit into memory.
+
+    Raises
+    ------
+    TooManyRowsError
+        With the bytes it needs, at least, those available, and for how many rows these are enough.
+    """
+    if n <= _MANY_ROWS:
+        return
+    needed, available = _bytes(n), available_bytes()
+    if available is not None and needed > available:
+        most = int(np.sqrt(available / _bytes(1)))
+        raise TooManyRowsError(
+            f"the data have {n} rows, and exact algebra with {n} x {n} matrices needs at least "
+            f"{gigabytes(needed)} of memory, of which {gigabytes(available)} are available, enough "
+            f"for {most} rows: take a random part of the rows, put rows with equal inputs together "
+            "(BinomialProbit, weights), or learn the hyperparameters in batches (batch_size)."
+        )
+
+
+def _bytes(n: int) -> int:
+    return 8 * _MATRICES * n * n
+
+
+def _operations_per_second(size: int = 512) -> float:
+    """Of a matrix product, measured in some milliseconds."""
+    matrix = np.ones((size, size))
+    matrix @ matrix  # the first one wakes threads
+    start = time.perf_counter()
+    matrix @ matrix
+    return 2.0 * size**3 / max(time.perf_counter() - start, 1e-9)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,1 @@
+"""Loops that numba compiles: they hold neither Python's lock nor a thread of BLAS."""

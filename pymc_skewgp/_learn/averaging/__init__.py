@@ -1,0 +1,1 @@
+"""Hyperparameters integrated out: importance sampling with EP's evidence, corrected exactly."""

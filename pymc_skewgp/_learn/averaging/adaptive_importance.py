@@ -1,0 +1,182 @@
+"""Adaptive multiple importance sampling over hyperparameters, from their posterior modes.
+
+Each round draws quasi-random points from a mixture of Student t distributions that the points of
+all rounds before it have been used to fit. A point's weight is the target over the average of all
+rounds' mixtures (deterministic mixture weights), so that no round's mistakes count alone.
+
+References
+----------
+.. [1] J.-M. Cornuet, J.-M. Marin, A. Mira & C. P. Robert (2012), Adaptive multiple importance
+   sampling, doi:10.1111/j.1467-9469.2011.00756.x.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._gaussian.weights import IntArray, normalized_weights
+from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.settings import ImportanceSettings
+from pymc_skewgp._learn.averaging.student_mixture import StudentMixture
+from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
+from pymc_skewgp._learn.point import Pattern, Point
+from pymc_skewgp._validation import FloatArray
+
+# Log target and EP's log evidence at points.
+Target = Callable[[Sequence[Point]], tuple[FloatArray, FloatArray]]
+_TEMPERINGS = 30
+
+
+class AdaptiveImportance:
+    """Rounds of importance sampling.
+
+    Parameters
+    ----------
+    target : callable
+    modes : list of Mode
+        At least one.
+    settings : ImportanceSettings
+    rng : numpy.random.Generator
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        modes: list[Mode],
+        settings: ImportanceSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self._target, self._settings, self._rng = target, settings, rng
+        self.patterns: list[Pattern] = list(dict.fromkeys(mode.point.pattern for mode in modes))
+        self._samplers = [
+            _OnePattern([mode for mode in modes if mode.point.pattern == pattern], settings)
+            for pattern in self.patterns
+        ]
+        self.n_rounds = 0
+
+    def round(self) -> WeightedPoints:
+        """Another round; all points so far, with their weights."""
+        if self.n_rounds:
+            self._adapt()
+        self.n_rounds += 1
+        for pattern, sampler in zip(self.patterns, self._samplers, strict=True):
+            x = sampler.draw(self._rng)
+            sampler.take(*self._target([Point(row, pattern) for row in x]))
+        return self.points
+
+    @property
+    def points(self) -> WeightedPoints:
+        """All points so far."""
+        parts = self._samplers
+        return WeightedPoints(
+            np.concatenate([part.x for part in parts]),
+            np.repeat(np.arange(len(parts)), [len(part.x) for part in parts]),
+            self.patterns,
+            np.concatenate([part.log_target for part in parts]),
+            np.concatenate([part.log_evidence for part in parts]),
+            # Every pattern has its own points: the integral is the sum over patterns.
+            np.concatenate([part.log_weights for part in parts]) + np.log(len(parts)),
+            np.concatenate([part.replicate for part in parts]),
+        )
+
+    @property
+    def last_relative_ess(self) -> float:
+        """Of the last round alone, by its own weights, the worst pattern's."""
+        return min(part.last_relative_ess for part in self._samplers)
+
+    def _adapt(self) -> None:
+        for part in self._samplers:
+            part.adapt()
+
+
+class _OnePattern:
+    """Rounds with one pattern of binary values."""
+
+    def __init__(self, modes: list[Mode], settings: ImportanceSettings) -> None:
+        self._settings = settings
+        self._mixtures = [_of_modes(modes, settings)]
+        d = modes[0].point.x.size
+        self._n = settings.points_of_round(d)
+        self.x = np.zeros((0, d))
+        self.log_target, self.log_evidence = np.zeros(0), np.zeros(0)
+
+    def draw(self, rng: np.random.Generator) -> FloatArray:
+        """Points of a round."""
+        replicates = self._settings.n_replicates
+        mixture = self._mixtures[-1]
+        uniforms = uniform_points(mixture.n_uniforms, self._n // replicates, replicates, rng)
+        new = mixture.draw(uniforms)
+        self.x = np.concatenate([self.x, new])
+        return new
+
+    def take(self, log_target: FloatArray, log_evidence: FloatArray) -> None:
+        """What the target is at these points."""
+        self.log_target = np.concatenate([self.log_target, log_target])
+        self.log_evidence = np.concatenate([self.log_evidence, log_evidence])
+
+    @property
+    def replicate(self) -> IntArray:
+        """Of each point."""
+        own = np.repeat(
+            np.arange(self._settings.n_replicates), self._n // self._settings.n_replicates
+        )
+        return np.tile(own, len(self._mixtures))
+
+    @property
+    def log_weights(self) -> FloatArray:
+        """Target over the average of all mixtures."""
+        proposals = np.array([mixture.log_density(self.x) for mixture in self._mixtures])
+        found: FloatArray = self.log_target - (
+            logsumexp(proposals, axis=0) - np.log(len(proposals))
+        )
+        return found
+
+    @property
+    def last_relative_ess(self) -> float:
+        """Of the last round alone."""
+        last = slice(-self._n, None)
+        log_weights = self.log_target[last] - self._mixtures[-1].log_density(self.x[last])
+        return _effective(log_weights) / self._n
+
+    def adapt(self) -> None:
+        """Fit the next round's mixture."""
+        settings = self._settings
+        log_weights = self.log_weights
+        # Few effective points make a poor mixture: powers of the weights until there are enough.
+        wanted = min(10.0 * (self.x.shape[1] + 2), 0.2 * log_weights.size)
+        power = 1.0
+        for _ in range(_TEMPERINGS):
+            if _effective(power * log_weights) >= wanted:
+                break
+            power *= 0.8
+        next_mixture = self._mixtures[-1].fitted(
+            self.x,
+            normalized_weights(power * log_weights),
+            widen=settings.widen,
+            least_share=settings.least_share,
+            steps=settings.em_steps,
+        )
+        self._mixtures.append(next_mixture)
+
+
+def _effective(log_weights: FloatArray) -> float:
+    weights = normalized_weights(log_weights)
+    return float(1.0 / (weights @ weights))
+
+
+def _of_modes(modes: list[Mode], settings: ImportanceSettings) -> StudentMixture:
+    """Each mode with its curvature, and beside it two components along its widest direction."""
+    means, chols, log_shares = [], [], []
+    for mode in modes:
+        _, vectors = np.linalg.eigh(mode.covariance)
+        chol = np.linalg.cholesky(mode.covariance)
+        width = np.sqrt(vectors[:, -1:].T @ mode.covariance @ vectors[:, -1:])[0]
+        shift = settings.spread_modes * width * vectors[:, -1]
+        for place, scale, share in ((0.0, 1.0, 0.5), (-1.0, 1.3, 0.25), (1.0, 1.3, 0.25)):
+            means.append(mode.point.x + place * shift)
+            chols.append(scale * chol)
+            log_shares.append(mode.log_mass + np.log(share))
+    shares = np.maximum(normalized_weights(np.array(log_shares)), settings.least_share)
+    return StudentMixture(shares / shares.sum(), np.array(means), np.array(chols), settings.df)

@@ -1,0 +1,98 @@
+"""The posterior of a process with its hyperparameters averaged over, for estimators."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from xarray import DataTree
+
+from pymc_skewgp._gaussian.weights import Estimate, normalized_weights, systematic_resample
+from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
+from pymc_skewgp._learn.averaging.exact_points import exact_points
+from pymc_skewgp._learn.averaging.integration import integral_by_ep
+from pymc_skewgp._learn.averaging.named_values import dataset_of
+from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.averaging.progress import Stages
+from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
+from pymc_skewgp._learn.averaging.settings import (
+    ImportanceSettings,
+    IntegrationSettings,
+    ModeSettings,
+)
+from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._model.gp.exact_posterior import posterior_of
+from pymc_skewgp._model.gp.functions import SharedFunctions
+
+# Forecasts are means: few points give them to a hundredth, and each has a posterior of its own.
+SETTINGS = IntegrationSettings(
+    n_evidences=32,
+    n_candidates=128,
+    modes=ModeSettings(n_restarts=1),
+    importance=ImportanceSettings(n_points=96, points_per_coordinate=24, enough=64),
+)
+_DRAWS = 256  # of u, at each point
+_HYPERPARAMETER_DRAWS = 1000
+
+
+class AveragedProcess(NamedTuple):
+    """A mixture of posteriors, and the posterior of the hyperparameters."""
+
+    posterior: AveragedPosterior
+    hyperparameters: DataTree
+
+
+def averaged_process(
+    data: TrainingData,
+    start: Mapping[str, Any],
+    seed: int,
+    settings: IntegrationSettings = SETTINGS,
+) -> AveragedProcess:
+    """Average over the hyperparameters of a SkewGP.
+
+    Parameters
+    ----------
+    data : TrainingData
+        A SkewGP with X, y and likelihood.
+    start : mapping
+        Where its hyperparameters start.
+    seed : int
+    settings : IntegrationSettings
+    """
+    rng = np.random.default_rng(seed)
+    problem = integration_problem(data, None, start, settings.most_binary)
+    integral = integral_by_ep(problem, settings, rng, Stages(False))
+    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
+    exact = exact_points(
+        problem.latent, integral.points, count, 0.0, settings.n_candidates, rng, lambda: None
+    )
+    counts = np.bincount(exact.entries, minlength=len(exact.points))
+    log_weights = np.log(counts) + exact.log_ratio
+    shared = SharedFunctions()
+    posteriors = [
+        posterior_of(
+            data.model,
+            data.X,
+            data.y,
+            data.likelihood,
+            problem.objective.named(point),
+            coregion=data.coregion,
+            shared=shared,
+            n_draws=_DRAWS,
+            random_seed=int(rng.integers(2**31)),
+        )
+        for point in exact.points
+    ]
+    attributes = attributes_of(integral, exact)
+    evidence = Estimate(
+        attributes["log_evidence"],
+        attributes["log_evidence_se"],
+        attributes["relative_ess"],
+        attributes["pareto_k"],
+    )
+    index = systematic_resample(log_weights, _HYPERPARAMETER_DRAWS, rng)
+    drawn = dataset_of(problem.objective, exact.points, np.sort(index)[None])
+    tree = DataTree.from_dict({"posterior": drawn})
+    tree["posterior"].attrs.update(attributes)
+    warn_of(integral, exact, stacklevel=5)
+    mixture = AveragedPosterior(posteriors, normalized_weights(log_weights), evidence)
+    return AveragedProcess(mixture, tree)

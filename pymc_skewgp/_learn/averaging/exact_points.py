@@ -1,0 +1,143 @@
+"""The exact evidence at points of hyperparameters, and draws of the latent functions there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from xarray import DataTree
+
+from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    IntArray,
+    log_mean_exp,
+    pareto_k,
+    relative_ess,
+    systematic_resample,
+)
+from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
+from pymc_skewgp._validation import FloatArray
+
+
+class LatentFunctions(Protocol):
+    """The latent functions of a model, as a function of its hyperparameters."""
+
+    def each(
+        self, points: Sequence[Point], counts: IntArray, n_candidates: int, rng: np.random.Generator
+    ) -> Iterator[DrawsWithEvidence]:
+        """The evidence at each point, and so many draws there."""
+        ...
+
+    def tree(self, points: Sequence[Point], draws: "EqualDraws", rng: Any) -> DataTree:
+        """Draws with equal weights, in groups."""
+        ...
+
+
+class EqualDraws(NamedTuple):
+    """Draws with equal weights.
+
+    Attributes
+    ----------
+    point : ndarray of int, shape (chain, draw)
+        Which of the points each has.
+    f : ndarray, shape (chain, draw, q)
+        Draws of the latent functions, no two of them the same.
+    log_evidence, relative_ess : ndarray, shape (chain, draw)
+        At the point: by its own weighted draws, and how unequal these are.
+    """
+
+    point: IntArray
+    f: FloatArray
+    log_evidence: FloatArray
+    relative_ess: FloatArray
+
+
+class ExactPoints(NamedTuple):
+    """Points with the exact evidence over EP's.
+
+    Attributes
+    ----------
+    entries : ndarray of int, shape (P,)
+        Which of the different points each of the P equal-weight ones under EP's evidence is.
+    points : list of Point
+        The different ones.
+    log_ratio : ndarray, shape (U,)
+        Log of the exact evidence over EP's, at these.
+    found : list of DrawsWithEvidence
+    """
+
+    entries: IntArray
+    points: list[Point]
+    log_ratio: FloatArray
+    found: list[DrawsWithEvidence]
+
+    def correction(self) -> Estimate:
+        """Log of the exact evidence of the model over EP's, with the weights' quality."""
+        log_weights = self.log_ratio[self.entries]
+        value = log_mean_exp(log_weights)
+        if len(self.points) == 1:
+            return Estimate(value, self.found[0].std_error, 1.0, -np.inf)
+        ratio = np.exp(log_weights - value)
+        # Points are spread more evenly than independent ones: an upper bound.
+        error = float(ratio.std(ddof=1) / np.sqrt(ratio.size))
+        return Estimate(value, error, relative_ess(log_weights), pareto_k(self.log_ratio))
+
+    def equal_draws(self, chains: int, draws: int, rng: np.random.Generator) -> EqualDraws:
+        """Draws with equal weights; those that share their point stand side by side."""
+        entries = self.entries
+        if entries.size < chains:
+            entries = np.resize(entries, chains)
+        blocks = np.array_split(rng.permutation(entries), chains)
+        index = np.empty((chains, draws), dtype=np.intp)
+        f = np.empty((chains, draws, self.found[0].f.shape[1]))
+        used = np.zeros(len(self.points), dtype=np.intp)
+        for c, block in enumerate(blocks):
+            chosen = block[np.sort(systematic_resample(self.log_ratio[block], draws, rng))]
+            index[c] = chosen
+            for d, u in enumerate(chosen):
+                own = self.found[u].f
+                f[c, d] = own[used[u] % len(own)]
+                used[u] += 1
+        log_evidence = np.array([x.log_evidence for x in self.found])
+        ess = np.array([x.relative_ess for x in self.found])
+        return EqualDraws(index, f, log_evidence[index], ess[index])
+
+
+def exact_points(
+    latent: LatentFunctions,
+    weighted: WeightedPoints,
+    n_evidences: int,
+    n_draws: float,
+    n_candidates: int,
+    rng: np.random.Generator,
+    tick: Callable[[], None],
+) -> ExactPoints:
+    """Exact evidences at points drawn with equal weights under EP's evidence.
+
+    Parameters
+    ----------
+    latent : LatentFunctions
+    weighted : WeightedPoints
+    n_evidences : int
+        Points with equal weights; those that are the same are visited once.
+    n_draws : float
+        Draws of f, at all points together.
+    n_candidates : int
+    rng : numpy.random.Generator
+    tick : callable
+        Called after each point.
+    """
+    chosen = weighted.resampled(n_evidences, rng)
+    different, entries = np.unique(chosen, return_inverse=True)
+    share = np.bincount(entries) / chosen.size
+    counts = np.ceil(n_draws * share).astype(np.intp) + 1
+    points = [weighted.point(i) for i in different]
+    found = []
+    with no_warnings():  # of single points: the whole is judged by its weights
+        for x in latent.each(points, counts, n_candidates, rng):
+            found.append(x)
+            tick()
+    exact = np.array([x.log_evidence for x in found])
+    return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)

@@ -1,0 +1,138 @@
+"""An integral over hyperparameters from the problem to weighted points: the rungs of the ladder."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.averaging.adaptive_importance import AdaptiveImportance
+from pymc_skewgp._learn.averaging.chains import points_by_chains
+from pymc_skewgp._learn.averaging.modes import Mode, find_modes
+from pymc_skewgp._learn.averaging.problem import IntegrationProblem
+from pymc_skewgp._learn.averaging.progress import Stages
+from pymc_skewgp._learn.averaging.settings import IntegrationSettings
+from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
+from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._validation import FloatArray
+
+# Rungs of the ladder, in order.
+EXACT, IMPORTANCE, MORE_ROUNDS, CHAINS = range(4)
+RUNGS = ("no hyperparameters", "importance sampling", "more rounds", "NUTS")
+
+
+@dataclass(frozen=True)
+class Integral:
+    """The posterior of the hyperparameters with EP's evidence.
+
+    Attributes
+    ----------
+    points : WeightedPoints
+    log_integral : Estimate
+        EP's log evidence of the model, hyperparameters integrated out.
+    rung : int
+        Of the ladder: see `RUNGS`.
+    accepted : bool
+        Whether the weights, or the chains, are good enough.
+    n_evaluations : int
+        Of EP.
+    seconds : dict
+        By stage.
+    """
+
+    points: WeightedPoints
+    log_integral: Estimate
+    rung: int
+    accepted: bool
+    n_evaluations: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Evaluations:
+    """The objective, counted."""
+
+    def __init__(self, problem: IntegrationProblem) -> None:
+        self._objective, self.count = problem.objective, 0
+
+    def __call__(self, point: Point) -> Value:
+        """Value with gradient."""
+        self.count += 1
+        return self._objective.by_ep(point)
+
+    def values(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
+        """Log target and EP's log evidence at points."""
+        self.count += len(points)
+        found = np.array([self._objective.total_by_ep(point) for point in points])
+        return found[:, 0], found[:, 1]
+
+
+def integral_by_ep(
+    problem: IntegrationProblem,
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> Integral:
+    """Climb the ladder until a rung is accepted, or the last one was tried."""
+    evaluate = Evaluations(problem)
+    if not problem.origins[0].x.size and len(problem.origins) == 1:
+        return _without_hyperparameters(problem, evaluate)
+    began = time.perf_counter()
+    modes = find_modes(problem.objective, evaluate, problem.origins, settings.modes, rng)
+    seconds = {"modes": time.perf_counter() - began}
+    found = None
+    few = problem.origins[0].x.size <= settings.most_coordinates
+    if settings.method == "importance" or (settings.method == "auto" and few):
+        began = time.perf_counter()
+        found = _by_importance(evaluate, modes, settings, rng, stages)
+        seconds["importance sampling"] = time.perf_counter() - began
+        if found.accepted or settings.method == "importance":
+            return replace(found, n_evaluations=evaluate.count, seconds=seconds)
+    began = time.perf_counter()
+    stages.begin("NUTS on the posterior of the hyperparameters")
+    log_prior = problem.objective.log_prior
+    drawn = points_by_chains(evaluate, log_prior, modes, settings.chains, rng)
+    seconds["NUTS"] = time.perf_counter() - began
+    return Integral(
+        drawn.points, drawn.log_integral, CHAINS, drawn.converged, evaluate.count, seconds
+    )
+
+
+def _by_importance(
+    evaluate: Evaluations,
+    modes: list[Mode],
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> Integral:
+    """Rounds until there are enough effective points, and more where the weights are poor."""
+    sampling = settings.importance
+    importance = AdaptiveImportance(evaluate.values, modes, sampling, rng)
+    enough = max(sampling.enough, settings.n_evidences)
+    while True:
+        points = importance.round()
+        estimate = points.estimate()
+        stages.begin(
+            f"Importance sampling: round {importance.n_rounds}, "
+            f"relative ESS {estimate.relative_ess:.2f}"
+        )
+        accepted = sampling.accepts(estimate)
+        over = importance.n_rounds >= sampling.rounds
+        if accepted and (over or estimate.relative_ess * points.log_weights.size >= enough):
+            break
+        unpromising = over and importance.last_relative_ess < sampling.promising
+        if unpromising or importance.n_rounds >= sampling.more_rounds:
+            break
+    rung = IMPORTANCE if importance.n_rounds <= sampling.rounds else MORE_ROUNDS
+    return Integral(points, estimate, rung, accepted, evaluate.count)
+
+
+def _without_hyperparameters(problem: IntegrationProblem, evaluate: Evaluations) -> Integral:
+    point = problem.origins[0]
+    log_target, log_evidence = evaluate.values([point])
+    known = Estimate(float(log_target[0]), 0.0, 1.0, -np.inf)
+    nothing = np.zeros(1, dtype=np.intp)
+    points = WeightedPoints(
+        point.x[None], nothing, [point.pattern], log_target, log_evidence, log_target, nothing
+    )
+    return Integral(points, known, EXACT, True, evaluate.count)

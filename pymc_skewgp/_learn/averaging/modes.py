@@ -1,0 +1,96 @@
+"""Posterior modes of hyperparameters with their curvature: where importance sampling begins."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_skewgp._learn.averaging.settings import ModeSettings
+from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian
+from pymc_skewgp._learn.point import Bounds, Function, Point
+from pymc_skewgp._learn.starts import spread_starts
+from pymc_skewgp._validation import FloatArray
+
+
+class Mode(NamedTuple):
+    """A mode of the posterior by Laplace's method.
+
+    Attributes
+    ----------
+    point : Point
+    covariance : ndarray, shape (D, D)
+        Inverse of the negative Hessian, bounded.
+    log_mass : float
+        Laplace's log integral over its surroundings.
+    """
+
+    point: Point
+    covariance: FloatArray
+    log_mass: float
+
+
+def find_modes(
+    objective: Objective,
+    function: Function,
+    origins: list[Point],
+    settings: ModeSettings,
+    rng: np.random.Generator,
+) -> list[Mode]:
+    """The modes that count, the largest first.
+
+    Parameters
+    ----------
+    objective : Objective
+        With Jacobians.
+    function : callable
+        Its value at a point, as it is to be counted.
+    origins : list of Point
+        One for each pattern of binary values.
+    settings : ModeSettings
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    ValueError
+        Where the posterior has no density at any start.
+    """
+    first = origins[0]
+    bounds = objective.coordinates.bounds(first.x, settings.start.half_width)
+    vectors = spread_starts(objective, first, settings.n_restarts, settings.start, rng)
+    optima = [
+        maximize(function, origin.at(x), bounds, settings.optimizer)
+        for origin in origins
+        for x in vectors
+    ]
+    found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
+    if not found:
+        raise ValueError(
+            "the posterior of the hyperparameters has no density at any start: check the priors, "
+            "the scale of the inputs and start; and, where there are pseudo-points, whether their "
+            "phases contradict each other (SkewGP.posterior says so)."
+        )
+    modes = [_mode(function, optimum, bounds, settings) for optimum in _distinct(found, settings)]
+    modes.sort(key=lambda mode: mode.log_mass, reverse=True)
+    return [mode for mode in modes if mode.log_mass > modes[0].log_mass - settings.margin]
+
+
+def _mode(function: Function, optimum: Optimum, bounds: Bounds, settings: ModeSettings) -> Mode:
+    hessian = negative_hessian(function, optimum.point, bounds, settings.optimizer)
+    values, vectors = np.linalg.eigh(hessian)
+    values = np.maximum(values, settings.least_curvature)
+    log_mass = optimum.value.total + 0.5 * float((np.log(2.0 * np.pi) - np.log(values)).sum())
+    return Mode(optimum.point, (vectors / values) @ vectors.T, log_mass)
+
+
+def _distinct(optima: list[Optimum], settings: ModeSettings) -> list[Optimum]:
+    kept: list[Optimum] = []
+    for optimum in sorted(optima, key=lambda o: o.value.total, reverse=True):
+        same = (
+            other.point.pattern == optimum.point.pattern
+            and abs(other.value.total - optimum.value.total) < settings.same_value
+            and bool(np.abs(other.point.x - optimum.point.x).max(initial=0.0) < settings.same_place)
+            for other in kept
+        )
+        if not any(same):
+            kept.append(optimum)
+    return kept

@@ -1,0 +1,77 @@
+"""The latent functions of a SkewGP given data, hyperparameter by hyperparameter."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from xarray import Dataset, DataTree
+
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._learn.averaging.exact_points import EqualDraws
+from pymc_skewgp._learn.averaging.named_values import dataset_of
+from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.gp.latent_draws import LatentGivenData
+from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree
+from pymc_skewgp._model.gp.marginal_variable import DataOfModel
+from pymc_skewgp._posterior.draws_with_evidence import (
+    DrawsWithEvidence,
+    draws_with_evidence,
+    log_prob_of_prior_signs,
+)
+from pymc_skewgp._validation import FloatArray
+
+
+class ProcessFunctions:
+    """See `LatentFunctions`.
+
+    Parameters
+    ----------
+    gp : SkewGP
+    data : DataOfModel
+    Xnew : ndarray, shape (t, d), or None
+    objective : Objective
+    """
+
+    def __init__(
+        self, gp: Any, data: DataOfModel, Xnew: FloatArray | None, objective: Objective
+    ) -> None:
+        self._latent = LatentGivenData(gp, data, Xnew)
+        self._Xnew, self._objective = Xnew, objective
+        self._likelihoods: list[Any] = []
+
+    @property
+    def size(self) -> int:
+        """Values of the functions in one draw."""
+        return self._latent.size
+
+    def each(
+        self, points: Sequence[Point], counts: IntArray, n_candidates: int, rng: np.random.Generator
+    ) -> Iterator[DrawsWithEvidence]:
+        """See `LatentFunctions`."""
+        trace = self._trace(points, np.arange(len(points))[None])
+        self._likelihoods = []
+        steps = self._latent.each(trace, "", False)
+        for (_, at), count in zip(steps, counts, strict=True):
+            self._likelihoods.append(at.likelihoods)
+            yield draws_with_evidence(
+                at.given,
+                int(count),
+                n_candidates,
+                rng,
+                n_pseudo_points=self._latent.n_signs,
+                log_prob_of_signs=log_prob_of_prior_signs(*at.signs),
+                sites=at.sites,
+            )
+
+    def tree(
+        self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
+    ) -> DataTree:
+        """See `LatentFunctions`."""
+        likelihoods = np.empty(len(self._likelihoods), dtype=object)
+        likelihoods[:] = self._likelihoods
+        drawn = LatentDraws("f", draws.f, draws.relative_ess, likelihoods[draws.point], self._Xnew)
+        return latent_tree(self._trace(points, draws.point), self._latent.sets, drawn, rng)
+
+    def _trace(self, points: Sequence[Point], index: IntArray) -> Dataset:
+        return dataset_of(self._objective, points, index)

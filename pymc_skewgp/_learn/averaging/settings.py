@@ -1,0 +1,153 @@
+"""Every choice and threshold of an integral over hyperparameters."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.settings import OptimizerSettings, StartSettings
+
+Method = Literal["auto", "importance", "nuts"]
+METHODS: tuple[Method, ...] = ("auto", "importance", "nuts")
+
+
+@dataclass(frozen=True)
+class ModeSettings:
+    """Where the posterior modes of the hyperparameters are looked for.
+
+    Attributes
+    ----------
+    n_restarts : int
+        Ascents besides that from the model's initial point.
+    margin : float
+        Nats of Laplace's log evidence below the best mode within which another one counts.
+    same_value, same_place : float
+        Within which two modes are one.
+    least_curvature : float
+        Least eigenvalue of the negative Hessian: no proposal is wider than three units by it.
+    start : StartSettings
+    optimizer : OptimizerSettings
+        A mode only begins the importance sampling: a tenth of a nat is near enough.
+    """
+
+    n_restarts: int = 2
+    margin: float = 9.0
+    same_value: float = 0.1
+    same_place: float = 0.2
+    least_curvature: float = 0.1
+    start: StartSettings = field(default_factory=lambda: StartSettings(candidates=8))
+    optimizer: OptimizerSettings = field(
+        default_factory=lambda: OptimizerSettings(
+            max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2
+        )
+    )
+
+
+@dataclass(frozen=True)
+class ImportanceSettings:
+    """Rounds of adaptive importance sampling, and when they are enough.
+
+    Attributes
+    ----------
+    n_points, points_per_coordinate : int
+        Points of a round: the first, or the second times the number of coordinates if that is more.
+    n_replicates : int
+        Independent randomisations in each round, whose spread is the standard error.
+    df : float
+        Degrees of freedom of the proposal's components: tails heavier than the target's.
+    widen : float
+        Factor of the covariances that are learnt.
+    spread_modes : float
+        Distance, in standard deviations, of the further components of each mode at the start.
+    least_share : float
+        Weight that no component of the mixture falls below.
+    em_steps : int
+        Of the mixture's weights, means and covariances after each round.
+    enough : int
+        Effective sample size at which no further round is made, in place of the points at which
+        the evidence is corrected where these are more.
+    rounds, more_rounds : int
+        On the first rung, and on the second.
+    least_ess : float
+        Relative ESS below which a rung is not accepted.
+    promising : float
+        Relative ESS of the last round below which more rounds are not tried.
+    """
+
+    n_points: int = 192
+    points_per_coordinate: int = 48
+    n_replicates: int = 16
+    df: float = 6.0
+    widen: float = 1.1
+    spread_modes: float = 0.8
+    least_share: float = 0.02
+    em_steps: int = 3
+    enough: int = 320
+    rounds: int = 4
+    more_rounds: int = 12
+    least_ess: float = 0.15
+    promising: float = 0.01
+
+    def points_of_round(self, n_coordinates: int) -> int:
+        """A multiple of the replicates."""
+        wanted = max(self.n_points, self.points_per_coordinate * n_coordinates)
+        return -(-wanted // self.n_replicates) * self.n_replicates
+
+    def accepts(self, estimate: Estimate) -> bool:
+        """Whether weights are good enough to be used."""
+        return estimate.relative_ess >= self.least_ess and not estimate.heavy_tailed
+
+
+@dataclass(frozen=True)
+class ChainSettings:
+    """NUTS on the posterior with EP's evidence, where importance sampling does not do.
+
+    Attributes
+    ----------
+    chains, tune, draws : int
+    target_accept : float
+    largest_r_hat : float
+        From here on the chains have not converged.
+    least_ess : int
+        Effective draws that they must have, at least.
+    """
+
+    chains: int = 4
+    tune: int = 250
+    draws: int = 250
+    target_accept: float = 0.85
+    largest_r_hat: float = 1.05
+    least_ess: int = 100
+
+
+@dataclass(frozen=True)
+class IntegrationSettings:
+    """Of `integrate`.
+
+    Attributes
+    ----------
+    n_evidences : int
+        Points at which the exact evidence is estimated, and f drawn.
+    n_candidates : int
+        Weighted draws of u behind each of these evidences, and draws of f.
+    spare : float
+        Draws of f at each point over what equal weights would ask for.
+    most_binary : int
+        Binary entries whose values are all tried.
+    method : {"auto", "importance", "nuts"}
+        Which rungs of the ladder are tried.
+    most_coordinates : int
+        Above it importance sampling is not tried, unless it is asked for.
+    modes : ModeSettings
+    importance : ImportanceSettings
+    chains : ChainSettings
+    """
+
+    n_evidences: int = 256
+    n_candidates: int = 64
+    spare: float = 1.5
+    most_binary: int = 3
+    method: Method = "auto"
+    most_coordinates: int = 24
+    modes: ModeSettings = field(default_factory=ModeSettings)
+    importance: ImportanceSettings = field(default_factory=ImportanceSettings)
+    chains: ChainSettings = field(default_factory=ChainSettings)

@@ -1,0 +1,66 @@
+"""Points of hyperparameters with importance weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    IntArray,
+    normalized_weights,
+    pareto_k,
+    replicate_estimate,
+    systematic_resample,
+)
+from pymc_skewgp._learn.point import Pattern, Point
+from pymc_skewgp._validation import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedPoints:
+    """Points, what the target is there, and their weights.
+
+    Attributes
+    ----------
+    x : ndarray, shape (N, D)
+    pattern : ndarray of int, shape (N,)
+        Which of `patterns` each has.
+    patterns : list of tuples
+    log_target : ndarray, shape (N,)
+        Log prior plus EP's log evidence, on the unconstrained scale.
+    log_evidence : ndarray, shape (N,)
+        By EP.
+    log_weights : ndarray, shape (N,)
+        Their mean estimates the integral of the target, where that is known.
+    replicate : ndarray of int, shape (N,)
+        Which of the independent randomisations each comes from.
+    """
+
+    x: FloatArray
+    pattern: IntArray
+    patterns: Sequence[Pattern]
+    log_target: FloatArray
+    log_evidence: FloatArray
+    log_weights: FloatArray
+    replicate: IntArray
+
+    def point(self, i: int) -> Point:
+        """One of them."""
+        return Point(self.x[i], self.patterns[self.pattern[i]])
+
+    @property
+    def weights(self) -> FloatArray:
+        """Normalised."""
+        return normalized_weights(self.log_weights)
+
+    def estimate(self) -> Estimate:
+        """Log integral of the target, from the replicates, with relative ESS and Pareto k."""
+        order = np.argsort(self.replicate, kind="stable")
+        found = replicate_estimate(self.log_weights[order], int(self.replicate.max()) + 1)
+        # Points where nothing can be computed have no weight, and are no part of a tail.
+        return found._replace(pareto_k=pareto_k(self.log_weights[self.log_weights > -np.inf]))
+
+    def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Indices of `count` of them with equal weights."""
+        return systematic_resample(self.log_weights, count, rng)

@@ -1,0 +1,195 @@
+"""`integrate`: the posterior of a model with its hyperparameters, without a Markov chain."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pymc as pm
+from numpy.typing import ArrayLike
+from xarray import DataTree
+
+from pymc_skewgp._learn.averaging.exact_points import exact_points
+from pymc_skewgp._learn.averaging.integration import integral_by_ep
+from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.averaging.progress import Stages
+from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
+from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method
+from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.forecasts import refuse_large
+from pymc_skewgp._posterior.posterior import DataOfOneKind
+from pymc_skewgp._validation import Seed, as_count, as_generator
+
+_DEFAULT = IntegrationSettings()
+
+
+def integrate(
+    model: pm.Model | SkewGP | None = None,
+    X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
+    y: ArrayLike | None = None,
+    *,
+    likelihood: Likelihood | None = None,
+    coregion: Any = None,
+    Xnew: ArrayLike | None = None,
+    draws: int = 1000,
+    chains: int = 4,
+    method: Method = "auto",
+    n_evidences: int = _DEFAULT.n_evidences,
+    start: Mapping[str, Any] | None = None,
+    random_seed: Seed = None,
+    progressbar: bool = True,
+) -> DataTree:
+    r"""Posterior of the hyperparameters and of the latent functions, in seconds.
+
+    .. math:: p(\theta \mid y) \propto p(y \mid \theta)\, p(\theta), \qquad
+        p(y) = \int p(y \mid \theta)\, p(\theta)\, d\theta
+
+    The latent functions are integrated out of :math:`p(y \mid \theta)`, first by expectation
+    propagation (EP). Points :math:`\theta` are drawn from a mixture of Student t distributions
+    that is fitted to the posterior in rounds (adaptive importance sampling), from its modes on. At
+    `n_evidences` of them, drawn with equal weights, the exact evidence is then estimated without
+    bias, and its ratio to EP's is a further weight: EP's error is gone. The same run of the sampler
+    draws f there, exactly.
+
+    It is meant for models in which all but the latent functions is up to some ten continuous
+    parameters, where it does the work of ``pm.sample`` with no chain to tune.
+
+    Parameters
+    ----------
+    model : pymc.Model or SkewGP, optional
+        As `find_hyperparameters`: a model with `SkewGP.prior` under observations that
+        `ConjugateStep` knows, or with `SkewGP.marginal_likelihood`; or a SkewGP, with `X` and `y`.
+        Default the model in context.
+    X, y, likelihood, coregion : optional
+        Data for a SkewGP, as for `SkewGP.posterior`. Then only the priors, and potentials, of what
+        the SkewGP depends on are counted.
+    Xnew : array_like, shape (t, d), optional
+        New points for a SkewGP. With the result for a model ``SkewGP.sample_latent`` predicts.
+    draws, chains : int
+        Draws with equal weights in each chain; chains. Chains are parts of the same points, so
+        that they agree: what counts is the relative ESS and the Pareto k.
+    method : {"auto", "importance", "nuts"}, default "auto"
+        "importance": importance sampling alone. "nuts": PyMC's NUTS on the posterior with EP's
+        evidence, then the same correction by exact evidences. "auto" climbs a ladder: four rounds
+        of importance sampling; up to twelve where the weights are poor; NUTS where they stay so, or
+        above 24 coordinates.
+    n_evidences : int, default 256
+        Points at which the exact evidence is estimated: the most different hyperparameters that the
+        draws can have. Each draw has f of its own.
+    start : mapping, optional
+        Values of random variables by name, on their own scale, from which the modes are looked for.
+        Default the model's initial point.
+    random_seed : int, Generator, SeedSequence or None
+        Source of randomness.
+    progressbar : bool, default True
+        Show progress.
+
+    Returns
+    -------
+    DataTree
+        ``posterior``: hyperparameters and Deterministics on their own scale, and f, with dimensions
+        (chain, draw, ...); draws that share their hyperparameters stand side by side.
+        ``sample_stats``: ``log_marginal_likelihood`` at the draw's hyperparameters, and
+        ``relative_ess`` of the draws of u behind it. ``log_likelihood`` of each observation given
+        f. For a SkewGP also what `SkewGP.sample_latent` gives: ``posterior_predictive``,
+        ``observed_data``, ``constant_data``, and ``predictions`` at `Xnew`.
+
+        Attributes of ``posterior`` and ``sample_stats``: ``log_evidence`` of the model,
+        hyperparameters integrated out, in nats, by which models and kernels are compared, with its
+        standard error ``log_evidence_se``; ``relative_ess`` and ``pareto_k`` of the weights with
+        EP's evidence, ``relative_ess_exact`` and ``pareto_k_exact`` of those that correct it;
+        ``method``, the rung of the ladder that was reached, and ``rung``, its number;
+        ``n_evaluations`` of EP and ``n_evidences``; ``sampling_time`` in seconds.
+
+    Raises
+    ------
+    ImproperPriorError
+        For flat priors, under which the evidence is not defined.
+    DiscreteHyperparameterError
+        For discrete parameters other than up to three binary ones, whose values are all tried.
+    ValueError, TypeError
+        A model without data of that kind, or data that do not fit.
+
+    Warns
+    -----
+    IntegrationWarning
+        Where the weights are so unequal that standard errors are not to be trusted.
+
+    See Also
+    --------
+    find_hyperparameters : the maximum alone.
+
+    Notes
+    -----
+    Weights by unbiased estimates of the evidence are exact importance weights of hyperparameters
+    and auxiliary draws together [2]_. The standard error has three parts: of the importance
+    sampling, from sixteen independent randomisations of its points; of the correction, from the
+    spread of the ratios, their own Monte Carlo error included; and of no other.
+
+    References
+    ----------
+    .. [1] J.-M. Cornuet, J.-M. Marin, A. Mira & C. P. Robert (2012), Adaptive multiple importance
+       sampling, doi:10.1111/j.1467-9469.2011.00756.x.
+    .. [2] M.-N. Tran, M. Scharth, M. K. Pitt & R. Kohn (2013), Importance sampling squared for
+       Bayesian inference in latent variable models, arXiv:1309.3339.
+
+    Examples
+    --------
+    >>>     >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> x = np.linspace(-3, 3, 20)[:, None]
+    >>> y = (np.sin(2 * x[:, 0]) > 0.3).astype(int)
+    >>> with pm.Model() as model:
+    ...     ls = pm.InverseGamma("ls", alpha=3, beta=2)
+    ...     gp = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+    >>> dt = sg.integrate(gp, x, y, Xnew=[[0.5]], random_seed=0, progressbar=False)
+    >>> print(f"log evidence {dt['posterior'].attrs['log_evidence']:.1f}")
+    log evidence -11.1
+    >>> dict(dt["predictions"]["f"].sizes)
+    {'chain': 4, 'draw': 1000, 'pred_id': 1}
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    n_evidences = as_count("n_evidences", n_evidences)
+    settings = replace(_DEFAULT, n_evidences=n_evidences, method=method)
+    draws, chains = as_count("draws", draws), as_count("chains", chains)
+    rng = as_generator(random_seed)
+    data = TrainingData(
+        pm.modelcontext(model) if model is None else model, X, y, likelihood, coregion
+    )
+    began = time.perf_counter()
+    problem = integration_problem(data, Xnew, start, settings.most_binary)
+    refuse_large(draws, chains, problem.latent.size)
+    compiled = time.perf_counter()
+    with Stages(progressbar) as stages:
+        integral = integral_by_ep(problem, settings, rng, stages)
+        stages.begin("Exact evidences, and f", settings.n_evidences)
+        exact = exact_points(
+            problem.latent,
+            integral.points,
+            1 if integral.points.log_weights.size == 1 else settings.n_evidences,
+            settings.spare * draws * chains,
+            settings.n_candidates,
+            rng,
+            stages.tick,
+        )
+    equal = exact.equal_draws(chains, draws, rng)
+    tree = problem.latent.tree(exact.points, equal, rng)
+    sampled = time.perf_counter()
+    attributes = attributes_of(integral, exact)
+    attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
+    stats = (
+        tree["posterior"]
+        .to_dataset()[[]]
+        .assign(
+            log_marginal_likelihood=(("chain", "draw"), equal.log_evidence),
+            relative_ess=(("chain", "draw"), equal.relative_ess),
+        )
+    )
+    tree["sample_stats"] = DataTree(stats)
+    for group in ("posterior", "sample_stats"):
+        tree[group].attrs.update(attributes)
+    warn_of(integral, exact, stacklevel=3)
+    return tree

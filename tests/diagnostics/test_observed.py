@@ -1,0 +1,60 @@
+"""Data of sites as PyMC's variables: PyMC's log probability against that of the likelihood."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._diagnostics.approximations.observed import observe
+from pymc_skewgp._diagnostics.approximations.problem import Problem
+
+of = sg.likelihoods
+X = np.array([[-1.0], [0.0], [1.5]])
+F = np.array([0.3, -1.2, 0.8])
+HOURS = np.array([1.0, 2.0, 5.0])
+
+
+def problem(likelihood, y):
+    """Three data."""
+    return Problem(
+        sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)),
+        {},
+        None,
+        X,
+        y,
+        X[:0],
+        likelihood=likelihood,
+    )
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y"),
+    [
+        (of.BernoulliProbit(), [0, 1, 1]),
+        (of.BernoulliLogit(), [0, 1, 1]),
+        (of.BernoulliLogit(), [-1, 1, 1]),
+        (of.BinomialLogit([3, 1, 7]), [2, 1, 0]),
+        (of.OrderedLogit([-1.0, 0.5], categories=["low", "mid", "high"]), ["mid", "low", "high"]),
+        (of.Poisson(HOURS), [0, 3, 12]),
+        (of.NegativeBinomial(2.5, HOURS), [0, 3, 12]),
+        (of.Gamma(2.0), [0.1, 1.0, 3.0]),
+        (of.StudentT(4.0, 0.3), [0.1, 1.0, 3.0]),
+        (of.Laplace(0.4), [0.1, 1.0, 3.0]),
+    ],
+)
+def test_log_probability(likelihood, y):
+    with pm.Model() as model:
+        f = pm.Normal("f", shape=3)
+        observe(problem(likelihood, y), f)
+    found = model.compile_logp(model["y"], sum=False, mode="FAST_COMPILE")({"f": F})[0]
+    expected = likelihood.log_likelihood(likelihood.as_data(y, 3), F)
+    # PyMC's negative binomial is off by 5e-8 from SciPy's and ours.
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_no_such_variable():
+    with pm.Model():
+        f = pm.Normal("f", shape=3)
+        for known in (of.Weighted(of.Poisson(), 0.5), of.BernoulliProbit(noise_cov=np.eye(3))):
+            with pytest.raises(ValueError, match="PyMC's methods are compared on labels with"):
+                observe(problem(known, [0, 1, 1]), f)

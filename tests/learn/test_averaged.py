@@ -1,0 +1,128 @@
+"""Estimators that average over hyperparameters: closed forms, quadrature, and the interface."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_skewgp as sg
+
+X2, NEW = np.array([[-0.4], [0.5]]), np.array([[0.1], [1.5]])
+
+
+def orthant(cov):
+    """P(all positive) of two or three centred normal variables."""
+    sd = np.sqrt(cov.diagonal())
+    angles = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(len(cov), 1)])
+    return 0.25 + angles[0] / (2 * np.pi) if len(cov) == 2 else 0.125 + angles.sum() / (4 * np.pi)
+
+
+def kernel(d):
+    return 9.0 * pm.gp.cov.ExpQuad(d, ls=pm.LogNormal("ls", 0.0, 0.7))
+
+
+def test_binary_classes():
+    """Two labels and one lengthscale, by quadrature of orthants."""
+    nodes, w = np.polynomial.legendre.leggauss(60)
+    log_ls, w = 4.0 * nodes, 4.0 * w
+    prior = stats.norm(0.0, 0.7).pdf(log_ls) * w
+
+    def signed(x, signs, ls):
+        G = 9.0 * np.exp(-0.5 * ((x - x.T) / ls) ** 2) + np.eye(len(x))
+        return signs[:, None] * G * signs
+
+    two = prior @ [orthant(signed(X2, np.array([1, -1.0]), a)) for a in np.exp(log_ls)]
+    p = [
+        prior
+        @ [orthant(signed(np.vstack([X2, x]), np.array([1, -1.0, 1]), a)) for a in np.exp(log_ls)]
+        / two
+        for x in NEW
+    ]
+    model = sg.SkewGPClassifier(kernel, hyperparameters="average", random_state=0)
+    model.fit(X2, [1, 0])
+    evidence = model.log_marginal_likelihood_
+    assert abs(evidence.value - np.log(two)) < 4 * evidence.std_error
+    assert evidence.std_error < 0.1
+    found = model.posterior_.probability(NEW)
+    assert (np.abs(found.value - p) < 4 * found.std_error).all()
+    assert (found.std_error < 0.05).all()
+    np.testing.assert_array_equal(model.predict_proba(NEW)[:, 1], found.value)
+    assert model.hyperparameters_["posterior"]["ls"].shape == (1, 1000)
+    summary = model.posterior_.predict(NEW, draws=0)["predictions_summary"]
+    np.testing.assert_allclose(summary["p_mean"], found.value, rtol=1e-10)
+    np.testing.assert_allclose(summary["p_mean_se"], found.std_error, rtol=1e-6)
+    drawn = model.sample_latent(NEW, draws=200, chains=2, random_state=1)["predictions"]
+    assert dict(drawn["p"].sizes) == {"chain": 2, "draw": 200, "pred_id": 2}
+    # 400 draws of standard deviation of at most a half, and the points' own error.
+    assert (np.abs(drawn["p"].mean(("chain", "draw")) - p) < 0.1 + 4 * found.std_error).all()
+    # f has the variance of the mixture: that of its draws.
+    sd = drawn["f"].std(("chain", "draw"))
+    np.testing.assert_allclose(summary["f_sd"], sd, rtol=0.25)  # four standard errors of 400 draws
+    at_data = model.to_datatree(draws=100, chains=2, random_state=1)
+    assert dict(at_data["posterior"]["f"].sizes) == {"chain": 2, "draw": 100, "obs_id": 2}
+
+
+def test_regression_spreads_with_the_noise():
+    """Mean and variance of y are those of the mixture: by the parts themselves, point by point."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 5, 12)[:, None]
+    y = np.sin(x[:, 0]) + 0.2 * rng.normal(size=12)
+    model = sg.SkewGPRegressor(hyperparameters="average", random_state=0).fit(x, y)
+    mean, sd = model.predict([[2.2], [7.0]], return_std=True)
+    parts = [
+        p.predict([[2.2], [7.0]], draws=0)["predictions_summary"]
+        for p in model.posterior_.posteriors
+    ]
+    w = model.posterior_.weights
+    means, sds = (np.array([p[name].values for p in parts]) for name in ("y_mean", "y_sd"))
+    np.testing.assert_allclose(mean, w @ means, rtol=1e-10)
+    np.testing.assert_allclose(sd**2, w @ (sds**2 + means**2) - (w @ means) ** 2, rtol=1e-8)
+    assert {"sigma", "level", "eta", "ls"} <= set(model.hyperparameters_["posterior"].data_vars)
+
+
+def test_ordered_classes_and_duels():
+    rng = np.random.default_rng(1)
+    x = np.linspace(-2, 2, 15)[:, None]
+    y = np.digitize(x[:, 0] + rng.normal(0, 0.4, 15), [-0.7, 0.7])
+    ordinal = sg.SkewGPOrdinalClassifier(hyperparameters="average", random_state=0).fit(x, y)
+    p = ordinal.predict_proba(x[[0, 7, 14]])
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (p.argmax(axis=1) == [0, 1, 2]).all()
+    assert ordinal.cutpoints_[0] < ordinal.cutpoints_[1]
+    duels = np.array([[14, 0], [12, 3], [9, 5], [10, 2], [13, 6]])
+    preference = sg.SkewGPPreference(hyperparameters="average", random_state=0).fit(x, duels)
+    a_beats_b = preference.probability(x[14:], x[:1])
+    b_beats_a = preference.probability(x[:1], x[14:])
+    assert a_beats_b.value[0] > 0.5
+    assert a_beats_b.value[0] + b_beats_a.value[0] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hyperparameters": "sample"}, 'must be "maximize" or "average"'),
+        ({"hyperparameters": "average", "n_pseudo_points": 1}, "takes no pseudo-points"),
+        ({"hyperparameters": "average", "warm_start": True}, "no warm_start"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ValueError, match=message):
+        sg.SkewGPClassifier(**options).fit(X2, [0, 1])
+
+
+def test_flat_priors_are_refused():
+    def flat(d):
+        return pm.gp.cov.ExpQuad(d, ls=pm.HalfFlat("ls"))
+
+    with pytest.raises(sg.ImproperPriorError, match="ls has a flat prior"):
+        sg.SkewGPClassifier(flat, hyperparameters="average").fit(X2, [0, 1])
+
+
+def test_a_kernel_without_hyperparameters():
+    def fixed(d):
+        return 9.0 * pm.gp.cov.ExpQuad(d, ls=0.7)
+
+    average = sg.SkewGPClassifier(fixed, hyperparameters="average", random_state=0)
+    plain = sg.SkewGPClassifier(fixed, random_state=0)
+    p, q = (m.fit(X2, [0, 1]).posterior_.probability(NEW) for m in (average, plain))
+    assert (np.abs(p.value - q.value) < 4 * np.hypot(p.std_error, q.std_error)).all()

@@ -1,0 +1,390 @@
+"""`integrate` against closed forms and quadrature over the hyperparameters."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_skewgp as sg
+from pymc_skewgp import integrate
+from pymc_skewgp._learn.averaging.exact_points import exact_points
+from pymc_skewgp._learn.averaging.integration import CHAINS, integral_by_ep
+from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.averaging.progress import Stages
+from pymc_skewgp._learn.averaging.settings import ChainSettings, IntegrationSettings
+from pymc_skewgp._learn.problem import TrainingData
+
+# Half as many evidences as by default: seconds less.
+QUIET = {"progressbar": False}
+# Nodes of Gauss-Legendre quadrature over a log-normal or inverse gamma lengthscale.
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
+
+
+def line(low, high):
+    """Nodes and weights on an interval."""
+    return low + 0.5 * (high - low) * (NODES + 1.0), 0.5 * (high - low) * WEIGHTS
+
+
+def rbf(a, b, ls, variance=1.0):
+    return variance * np.exp(-0.5 * ((a[:, None] - b) / ls) ** 2)
+
+
+def orthant(cov):
+    """P(all positive) of up to three centred normal variables, in closed form."""
+    sd = np.sqrt(cov.diagonal())
+    angles = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(len(cov), 1)])
+    return {1: 0.5, 2: 0.25, 3: 0.125}[len(cov)] + angles.sum() / (2.0 * np.pi) / max(
+        len(cov) - 1.0, 1.0
+    )
+
+
+def agrees(estimate, exact, sd):
+    """Within four standard errors: a false alarm in some thousands."""
+    return abs(estimate - exact) < 4.0 * sd
+
+
+def mean_with_error(dt, name, function=lambda x: x):
+    """Posterior mean, and its standard error for points as many as there are evidences."""
+    values = function(dt["posterior"][name].values)
+    return values.mean(), values.std() / np.sqrt(dt["posterior"].attrs["n_evidences"])
+
+
+X5 = np.array([-1.0, -0.3, 0.2, 0.9, 2.0])
+Y5 = np.array([-0.9, -0.5, 0.1, 0.8, 1.1])
+
+
+@pytest.fixture(scope="module")
+def regression():
+    """`pm.gp.Marginal`'s density by quadrature over a lengthscale and the noise."""
+    log_ls, w = line(-3.5, 4.5)
+    log_sigma, v = line(-6.0, 2.5)
+    ls, sigma = np.exp(log_ls), np.exp(log_sigma)
+    prior = stats.invgamma(3, scale=2).pdf(ls) * ls * w
+    prior = prior[:, None] * stats.halfnorm(scale=0.5).pdf(sigma) * sigma * v
+    p, mean = np.empty(prior.shape), np.empty(prior.shape)
+    for i, a in enumerate(ls):
+        K, k = rbf(X5, X5, a, 1.5), rbf(np.array([0.5]), X5, a, 1.5)[0]
+        values, vectors = np.linalg.eigh(K)
+        for j, s in enumerate(sigma):
+            white = vectors.T @ Y5 / (values + s**2)
+            p[i, j] = np.exp(-0.5 * (vectors.T @ Y5) @ white) / np.sqrt(
+                np.prod(2.0 * np.pi * (values + s**2))
+            )
+            mean[i, j] = k @ vectors @ white
+    joint = prior * p
+    total = joint.sum()
+    return {
+        "log_evidence": np.log(total),
+        "ls": (joint.sum(axis=1) @ ls) / total,
+        "sigma": (joint.sum(axis=0) @ sigma) / total,
+        "f": (joint * mean).sum() / total,
+    }
+
+
+class TestGaussian:
+    """Under a Gaussian likelihood EP is exact."""
+
+    def priors(self):
+        ls = pm.InverseGamma("ls", alpha=3, beta=2)
+        sigma = pm.HalfNormal("sigma", sigma=0.5)
+        return 1.5 * pm.gp.cov.ExpQuad(1, ls=ls), sigma
+
+    def check(self, dt, truth):
+        stats_of = dt["posterior"].attrs
+        assert agrees(stats_of["log_evidence"], truth["log_evidence"], stats_of["log_evidence_se"])
+        assert stats_of["log_evidence_se"] < 0.05
+        assert stats_of["relative_ess"] > 0.5
+        assert stats_of["relative_ess_exact"] == pytest.approx(1.0, abs=1e-6)
+        for name in ("ls", "sigma"):
+            mean, se = mean_with_error(dt, name)
+            assert agrees(mean, truth[name], se)
+
+    def test_of_a_process(self, regression):
+        with pm.Model():
+            kernel, sigma = self.priors()
+            gp = sg.SkewGP(cov_func=kernel)
+        dt = integrate(
+            gp,
+            X5[:, None],
+            Y5,
+            likelihood=sg.likelihoods.Gaussian(sigma),
+            Xnew=[[0.5]],
+            random_seed=1,
+            **QUIET,
+        )
+        self.check(dt, regression)
+        f = dt["predictions"]["f"].values
+        assert agrees(
+            f.mean(), regression["f"], f.std() / np.sqrt(dt["posterior"].attrs["n_evidences"])
+        )
+        assert dict(dt["predictions"]["y"].sizes) == {"chain": 4, "draw": 1000, "pred_id": 1}
+        assert dt["log_likelihood"]["y"].shape == (4, 1000, 5)
+
+    def test_of_a_model(self, regression):
+        with pm.Model(coords={"row": range(5)}) as model:
+            kernel, sigma = self.priors()
+            gp = sg.SkewGP(cov_func=kernel)
+            f = gp.prior("f", X5[:, None], dims="row")
+            pm.Deterministic("precision", sigma**-2)
+            pm.Deterministic("largest", f.max())
+            pm.Normal("y", f, sigma, observed=Y5, dims="row")
+        dt = integrate(model, draws=500, chains=2, random_seed=2, **QUIET)
+        self.check(dt, regression)
+        posterior = dt["posterior"]
+        assert posterior["f"].dims == ("chain", "draw", "row")
+        np.testing.assert_allclose(posterior["precision"], posterior["sigma"] ** -2.0)
+        np.testing.assert_allclose(posterior["largest"], posterior["f"].max("row"))
+        # The log likelihood is that of the draw's own f and noise.
+        expected = stats.norm(posterior["f"], posterior["sigma"].values[..., None]).logpdf(Y5)
+        np.testing.assert_allclose(dt["log_likelihood"]["y"], expected, rtol=1e-6)
+        new = gp.sample_latent(dt, Xnew=[[0.5]], random_seed=1, **QUIET)
+        f_new = new["predictions"]["f"].values
+        se = f_new.std() / np.sqrt(dt["posterior"].attrs["n_evidences"])
+        assert agrees(f_new.mean(), regression["f"], se)
+
+
+X3, SIGNS = np.array([-0.5, 0.1, 0.8]), np.array([1.0, -1.0, 1.0])
+VARIANCE = 25.0
+
+
+def signed_gram(x, signs, ls):
+    G = rbf(x, x, ls, VARIANCE) + np.eye(len(x))
+    return signs[:, None] * G * signs
+
+
+@pytest.fixture(scope="module")
+def labels():
+    """Orthants in closed form, the lengthscale by quadrature."""
+    log_ls, w = line(-5.0, 6.0)
+    ls = np.exp(log_ls)
+    prior = stats.lognorm(1.0).pdf(ls) * ls * w
+    p = np.array([orthant(signed_gram(X3, SIGNS, a)) for a in ls])
+    two = np.array([orthant(signed_gram(X3[:2], SIGNS[:2], a)) for a in ls])
+    both = np.append(SIGNS[:2], 1.0)
+    new = np.array([orthant(signed_gram(X3, both, a)) for a in ls])
+    return {
+        "log_evidence": np.log(prior @ p),
+        "log_ls": (prior * p) @ log_ls / (prior @ p),
+        "two": np.log(prior @ two),
+        "p_new": (prior @ new) / (prior @ two),
+    }
+
+
+class TestProbit:
+    """A variance so large that EP errs."""
+
+    def model(self, n, collapsed=False):
+        with pm.Model() as model:
+            ls = pm.LogNormal("ls", 0.0, 1.0)
+            gp = sg.SkewGP(cov_func=VARIANCE * pm.gp.cov.ExpQuad(1, ls=ls))
+            X, y = X3[:n, None], (SIGNS[:n] > 0).astype(int)
+            if collapsed:
+                gp.marginal_likelihood("y", X, y)
+            else:
+                sg.BernoulliProbit("y", gp.prior("f", X), observed=y)
+        return model, gp, X, y
+
+    @pytest.mark.parametrize("collapsed", [False, True])
+    def test_evidence(self, labels, collapsed):
+        model, *_ = self.model(3, collapsed)
+        dt = integrate(model, draws=200, random_seed=3, **QUIET)
+        found = dt["posterior"].attrs
+        assert agrees(found["log_evidence"], labels["log_evidence"], found["log_evidence_se"])
+        assert found["log_evidence_se"] < 0.05
+        mean, se = mean_with_error(dt, "ls", np.log)
+        assert agrees(mean, labels["log_ls"], se)
+        assert ("f" in dt["posterior"]) != collapsed
+
+    def test_prediction(self, labels):
+        _, gp, X, y = self.model(2)
+        dt = integrate(gp, X, y, Xnew=X3[2:, None], random_seed=4, **QUIET)
+        found = dt["posterior"].attrs
+        assert agrees(found["log_evidence"], labels["two"], found["log_evidence_se"])
+        p = dt["predictions"]["p"].values
+        assert agrees(p.mean(), labels["p_new"], p.std() / np.sqrt(found["n_evidences"]))
+        assert found["rung"] == 1
+
+    def test_standard_errors_are_honest(self, labels):
+        """z scores of twelve runs of one compiled problem."""
+        model, *_ = self.model(3)
+        settings = IntegrationSettings(n_evidences=64)
+        problem = integration_problem(TrainingData(model), None, None, 3)
+        z = []
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            by_ep = integral_by_ep(problem, settings, rng, Stages(False))
+            exact = exact_points(
+                problem.latent, by_ep.points, 64, 10.0, 64, rng, lambda: None
+            ).correction()
+            error = by_ep.log_integral.value + exact.value - labels["log_evidence"]
+            z.append(error / np.hypot(by_ep.log_integral.std_error, exact.std_error))
+        # The sum of 12 squares exceeds 35 once in 2000 by normal z, once in 300 by t(15).
+        assert np.square(z).sum() < 35
+
+    def test_by_nuts(self, labels):
+        """The third rung: bridge sampling for the integral."""
+        model, *_ = self.model(3)
+        chains = ChainSettings(chains=2, tune=100, draws=200, largest_r_hat=1.1, least_ess=30)
+        settings = IntegrationSettings(method="nuts", chains=chains)
+        problem = integration_problem(TrainingData(model), None, None, 3)
+        rng = np.random.default_rng(0)
+        by_ep = integral_by_ep(problem, settings, rng, Stages(False))
+        assert by_ep.rung == CHAINS
+        assert by_ep.accepted
+        exact = exact_points(problem.latent, by_ep.points, 64, 10.0, 64, rng, lambda: None)
+        correction = exact.correction()
+        se = np.hypot(by_ep.log_integral.std_error, correction.std_error)
+        assert se < 0.1
+        assert agrees(by_ep.log_integral.value + correction.value, labels["log_evidence"], se)
+        log_ls = np.array([exact.points[u].x[0] for u in exact.entries])
+        assert agrees(log_ls.mean(), labels["log_ls"], log_ls.std() / np.sqrt(30))
+
+    def test_same_seed_same_draws(self):
+        model, *_ = self.model(2)
+        one, two = (
+            integrate(model, draws=20, n_evidences=32, random_seed=9, **QUIET) for _ in range(2)
+        )
+        np.testing.assert_array_equal(one["posterior"]["f"], two["posterior"]["f"])
+
+
+def test_random_phase():
+    """A binary variable, whose values are both tried: closed forms throughout."""
+    X, r, ls = np.array([0.2, 0.7]), np.array([0.5]), 0.8
+    with pm.Model() as model:
+        level = pm.HalfNormal("level", 1.0)
+        positive = pm.Bernoulli("positive", 0.3, shape=1)
+        gp = sg.SkewGP(
+            cov_func=(0.2 + level) ** 2 * pm.gp.cov.ExpQuad(1, ls=ls),
+            pseudo_points=r[:, None],
+            phase=2 * positive - 1,
+        )
+        sg.BernoulliProbit("y", gp.prior("f", X[:, None], jitter=0.0), observed=[1, 1])
+    nodes, w = line(0.0, 8.0)
+    prior = stats.halfnorm().pdf(nodes) * w
+    x, noise = np.concatenate([r, X]), np.diag([0.0, 1.0, 1.0])
+    p = []
+    for phase in (-1.0, 1.0):
+        signs = np.array([phase, 1.0, 1.0])
+        grams = [signs[:, None] * (rbf(x, x, ls, (0.2 + a) ** 2) + noise) * signs for a in nodes]
+        p.append(prior @ [orthant(G) / 0.5 for G in grams])
+    joint = np.array([0.7, 0.3]) * p
+    dt = integrate(model, draws=500, random_seed=5, **QUIET)
+    found = dt["posterior"].attrs
+    assert agrees(found["log_evidence"], np.log(joint.sum()), found["log_evidence_se"])
+    share = joint[1] / joint.sum()
+    se = np.sqrt(share * (1 - share) / found["n_evidences"])
+    assert agrees(dt["posterior"]["positive"].values.mean(), share, se)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_counts(by_name):
+    """A likelihood that is no rows: one count, by quadrature over f and its standard deviation."""
+    with pm.Model():
+        level = pm.HalfNormal("level", 1.0)
+        gp = sg.SkewGP(cov_func=(0.3 + level) ** 2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    nodes, w = line(0.0, 8.0)
+    prior = stats.halfnorm().pdf(nodes) * w
+    x, v = np.polynomial.hermite_e.hermegauss(60)
+    f = (0.3 + nodes[:, None]) * x
+    p = stats.poisson.pmf(3, np.exp(f)) * v / v.sum()
+    joint = prior @ p.sum(axis=1)
+    known = sg.likelihoods.Poisson() if by_name else lambda eta: pm.Poisson.dist(pm.math.exp(eta))
+    options = {"draws": 500, "chains": 2, "n_evidences": 128, "random_seed": 1}
+    dt = integrate(gp, [[0.0]], [3], likelihood=known, **options, **QUIET)
+    found = dt["posterior"].attrs
+    assert agrees(found["log_evidence"], np.log(joint), found["log_evidence_se"])
+    mean, se = mean_with_error(dt, "f")
+    assert agrees(mean, prior @ (p * f).sum(axis=1) / joint, se)
+    mean, se = mean_with_error(dt, "level")
+    assert agrees(mean, (prior * nodes) @ p.sum(axis=1) / joint, se)
+
+
+def test_gaussian_random_effects_are_drawn_with_the_function():
+    """A block of two members: the evidence over one standard deviation, the effects' mean."""
+    X, group = np.array([-1.0, 0.0, 1.0, 2.0]), np.array([0, 1, 0, 1])
+    y = np.array([0.5, -0.4, 1.2, 0.1])
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1.0)
+        effect = pm.Normal("effect", 0.0, tau, shape=2)
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        pm.Normal("y", gp.prior("f", X[:, None]) + effect[group], 0.3, observed=y)
+    nodes, w = line(0.0, 8.0)
+    prior = stats.halfnorm().pdf(nodes) * w
+    Z = np.eye(2)[group]
+    p, mean = [], []
+    for t in nodes:
+        G = rbf(X, X, 1.0) + t**2 * Z @ Z.T + 0.09 * np.eye(4)
+        p.append(stats.multivariate_normal(np.zeros(4), G).pdf(y))
+        mean.append(t**2 * Z.T @ np.linalg.solve(G, y))
+    joint = prior * p
+    dt = integrate(model, draws=500, random_seed=6, **QUIET)
+    found = dt["posterior"].attrs
+    assert agrees(found["log_evidence"], np.log(joint.sum()), found["log_evidence_se"])
+    values = dt["posterior"]["effect"].values
+    for k in range(2):
+        truth = joint @ np.array(mean)[:, k] / joint.sum()
+        se = values[..., k].std() / np.sqrt(found["n_evidences"])
+        assert agrees(values[..., k].mean(), truth, se)
+
+
+@pytest.mark.parametrize("in_model", [False, True])
+def test_without_hyperparameters(in_model):
+    X, y = X3[:, None], [1, 0, 1]
+    exact = np.log(orthant(signed_gram(X3, SIGNS, 1.0)))
+    gp = sg.SkewGP(cov_func=VARIANCE * pm.gp.cov.ExpQuad(1, ls=1.0))
+    if in_model:
+        with pm.Model():
+            sg.BernoulliProbit("y", gp.prior("f", X), observed=y)
+            dt = integrate(draws=100, random_seed=1, **QUIET)
+    else:
+        dt = integrate(gp, X, y, draws=100, random_seed=1, **QUIET)
+    found = dt["posterior"].attrs
+    assert found["rung"] == 0
+    assert agrees(found["log_evidence"], exact, max(found["log_evidence_se"], 1e-6))
+    assert np.unique(dt["posterior"]["f"].values[..., 0]).size == 400
+
+
+class TestRefusals:
+    def process(self, **named):
+        with pm.Model() as model:
+            variables = {name: make(name) for name, make in named.items()}
+            gp = sg.SkewGP(cov_func=sum(variables.values()) * pm.gp.cov.ExpQuad(1, ls=1.0))
+        return model, gp
+
+    def test_flat_prior(self):
+        _, gp = self.process(eta=pm.HalfFlat)
+        with pytest.raises(sg.ImproperPriorError, match="eta has a flat prior"):
+            integrate(gp, [[0.0]], [1], **QUIET)
+
+    def test_discrete(self):
+        _, gp = self.process(k=lambda name: 1 + pm.Poisson(name, 2.0))
+        with pytest.raises(sg.DiscreteHyperparameterError, match="k is discrete"):
+            integrate(gp, [[0.0]], [1], **QUIET)
+
+    def test_what_is_no_model(self):
+        with pytest.raises(TypeError, match=r"must be a pm\.Model or a SkewGP, got str"):
+            integrate("model", **QUIET)
+
+    def test_data_beside_a_model(self):
+        model, _ = self.process(eta=lambda name: pm.HalfNormal(name))
+        with pytest.raises(ValueError, match="a model has its data in it"):
+            integrate(model, [[0.0]], [1], **QUIET)
+
+    def test_no_data(self):
+        _, gp = self.process(eta=lambda name: pm.HalfNormal(name))
+        with pytest.raises(ValueError, match=r"integrate\(gp, X, y\)"):
+            integrate(gp, **QUIET)
+
+
+def test_labels_without_information_give_the_prior():
+    """One observation: the posterior of a lengthscale is its prior."""
+    with pm.Model():
+        ls = pm.LogNormal("ls", 0.5, 0.7)
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+    dt = integrate(gp, [[0.0]], [1], draws=250, random_seed=7, **QUIET)
+    # P(y = 1) is a half whatever the lengthscale: the evidence is exact.
+    found = dt["posterior"].attrs
+    assert found["log_evidence"] == pytest.approx(np.log(0.5), abs=4 * found["log_evidence_se"])
+    log_ls = np.log(dt["posterior"]["ls"].values)
+    assert log_ls.mean() == pytest.approx(0.5, abs=4 * 0.7 / 16)
+    assert log_ls.std() == pytest.approx(0.7, abs=4 * 0.7 / np.sqrt(2 * 256))

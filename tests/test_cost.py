@@ -1,0 +1,93 @@
+"""What many rows cost is said beforehand, and refused where memory would end."""
+
+import logging
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp import _cost as cost
+
+N = 60_000  # 27 GiB a matrix
+X = np.linspace(0.0, 1.0, N)[:, None]
+Y = (np.arange(N) % 2).astype(int)
+GB = 2**30
+
+
+def process():
+    with pm.Model():
+        return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0.0, 1.0)))
+
+
+def in_a_model(use):
+    gp = process()
+    with gp.model:
+        use(gp)
+
+
+ROUTES = {
+    "posterior": lambda: process().posterior(X, Y, point={"ls": 1.0}).log_marginal_likelihood,
+    "sites": lambda: (
+        process()
+        .posterior(X, Y, likelihood=sg.likelihoods.BernoulliLogit(), point={"ls": 1.0})
+        .log_marginal_likelihood
+    ),
+    "prior": lambda: in_a_model(lambda gp: gp.prior("f", X)),
+    "marginal_likelihood": lambda: in_a_model(lambda gp: gp.marginal_likelihood("y", X, Y)),
+    "find_hyperparameters": lambda: sg.find_hyperparameters(process(), X, Y, progressbar=False),
+    "integrate": lambda: sg.integrate(process(), X, Y, progressbar=False),
+    "SkewGPClassifier": lambda: sg.SkewGPClassifier().fit(X, Y),
+    "SkewGPRegressor": lambda: sg.SkewGPRegressor().fit(X, Y.astype(float)),
+    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier().fit(X, Y),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_routes_refuse(route, monkeypatch):
+    monkeypatch.setattr(cost, "available_bytes", lambda: 16 * GB)
+    # 60000 squared times 8 bytes times 5; the square root of 16 GiB over 40 bytes.
+    with pytest.raises(sg.TooManyRowsError, match=r"60000 rows.* 134 GiB .* 16 GiB .* 20724 rows"):
+        ROUTES[route]()
+
+
+def test_comparisons_refuse(monkeypatch):
+    monkeypatch.setattr(cost, "available_bytes", lambda: 16 * GB)
+    pairs = np.stack([np.arange(0, N, 2), np.arange(1, N, 2)], axis=1)
+    with pytest.raises(sg.TooManyRowsError, match="60000 rows"):
+        sg.SkewGPPreference().fit(X, pairs)
+
+
+def test_said_beforehand(monkeypatch, caplog):
+    monkeypatch.setattr(cost, "available_bytes", lambda: 64 * GB)
+    # A Cholesky factorisation of 6000 rows takes 72 s at 1e9 operations a second.
+    monkeypatch.setattr(cost, "_operations_per_second", lambda: 1e9)
+    with caplog.at_level(logging.INFO, logger="pymc.pymc_skewgp"):
+        cost.announce_rows(6000)
+        cost.announce_rows(4000)
+    assert caplog.messages == [
+        "6000 rows: exact algebra with 6000 x 6000 matrices takes some 1.34 GiB of memory and "
+        "2 min (smooth kernels) to 48 min (rough ones)."
+    ]
+
+
+def test_the_machine_is_measured():
+    """Between what no machine is slower than and none faster."""
+    assert 1e7 < cost._operations_per_second() < 1e15
+
+
+def test_unknown_memory_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(cost, "available_bytes", lambda: None)
+    cost.refuse_too_many_rows(10**7)
+
+
+def test_both_kinds_of_error():
+    assert issubclass(sg.TooManyRowsError, MemoryError)
+    assert issubclass(sg.TooManyRowsError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.2, "1 s"), (89.0, "89 s"), (95.0, "2 min"), (7200.0, "2.0 h")]
+)
+def test_durations(seconds, expected):
+    assert cost._duration(seconds) == expected
