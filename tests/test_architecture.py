@@ -39,7 +39,7 @@ LAYERS = (
     Layer(
         "gaussian",
         (f"{PACKAGE}._gaussian",),
-        frozenset({"numba", "arviz_stats"}),
+        frozenset({"numba", "llvmlite", "arviz_stats"}),
     ),
     Layer("sun", (f"{PACKAGE}._sun",), frozenset()),
     Layer(

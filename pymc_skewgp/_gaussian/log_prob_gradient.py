@@ -20,8 +20,8 @@ from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.linalg import mirrored, symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.points import mirrored_points, uniform_points
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
+from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.ep_dense import ep_with_gradient
 from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung, SamplerSettings, first_accepted
 from pymc_skewgp._gaussian.proposals.runs import SamplingResult
@@ -247,8 +247,8 @@ def _bivariate(lower: FloatArray, upper: FloatArray, cov: FloatArray) -> LogProb
 
 
 def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogProbGradient:
-    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["ep"])
-    return LogProbGradient(ep.log_prob, *ep_gradient(cov, ep, lower, upper))
+    ep, gradient = ep_with_gradient(cov, lower, upper, tol=_EP_TOLERANCE["ep"])
+    return LogProbGradient(ep.log_prob, *gradient)
 
 
 class _Run(NamedTuple):
@@ -271,7 +271,7 @@ def _by_twisted(
     settings: SamplerSettings,
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
-    ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
+    ep, _ = ep_with_gradient(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
     # Where EP has not converged its sites are no function of the arguments to differentiate.
     sites = ep if ep.residual < _EP_TOLERANCE["twisted"] else None
     order = _slow_order(ep)

@@ -25,9 +25,8 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.ep_dense import EPWithGradient, fit_dense_ep
-from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
+from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.ep_dense import ep_with_gradient
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.repeated_log_prob import folded, log_prob_by_ep
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
@@ -59,6 +58,8 @@ _LEFT_OVER = 2e-6
 _COINCIDENT = 1.0 - 1e-6
 # Above this share of columns the dense form needs fewer operations.
 _LOW_RANK_SHARE = 0.4
+# Up to so many rows the dense form takes less time all the same.
+_FEW_ROWS = 150
 
 
 class EvidenceGradient(NamedTuple):
@@ -129,14 +130,9 @@ class EvidenceByEP:
                 self._last = ep
             return found
         cov = _covariance(terms, rows)
-        fitted = None
-        if isinstance(cov, DenseCovariance):
-            limits = np.stack([lower, upper])
-            fitted = fit_dense_ep(cov.matrix, limits, tol=self._tol, start=start)
-        if fitted is None:
-            ep = fit_ep(cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
-            fitted = EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
-        ep, gradient = fitted
+        ep, gradient = ep_with_gradient(
+            cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
+        )
         if np.isfinite(ep.log_prob):
             self._last = ep
         return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
@@ -211,13 +207,13 @@ def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
 
 
 def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
-    """In the form that needs fewer operations: smooth kernels have few columns."""
+    """In the form that takes less time: smooth kernels have few columns."""
     matrix, noise = rows.cov, rows.noise
     n = matrix.shape[0]
     if not np.isfinite(matrix).all():
         raise ArithmeticError("the covariance is not finite.")
     noisy = noise[noise > 0]
-    if not noisy.size:
+    if n <= _FEW_ROWS or not noisy.size:
         return DenseCovariance(matrix)
     left_over = _LEFT_OVER * float(noisy.min())
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.

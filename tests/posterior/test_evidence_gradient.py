@@ -5,6 +5,7 @@ import pytest
 from oracles import brute_log_prob, finite_difference
 from scipy import stats
 
+from pymc_skewgp._gaussian.proposals import ep_dense
 from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
@@ -84,6 +85,7 @@ def test_gradient(s, which, points):
 
 
 def test_low_rank_and_dense_agree(monkeypatch):
+    monkeypatch.setattr(evidence_gradient, "_FEW_ROWS", 0)
     terms = problem(60, 2, seed=3, ls=1.5, gap=3.0)
     low_rank, rows = EvidenceByEP()(terms), Intervals(terms)
     assert isinstance(
@@ -99,13 +101,13 @@ def test_low_rank_and_dense_agree(monkeypatch):
 
 def test_it_begins_where_it_ended(monkeypatch):
     starts = []
-    real = evidence_gradient.fit_dense_ep
+    real = evidence_gradient.ep_with_gradient
 
     def recorded(*args, start=None, **kwargs):
         starts.append(start)
         return real(*args, start=start, **kwargs)
 
-    monkeypatch.setattr(evidence_gradient, "fit_dense_ep", recorded)
+    monkeypatch.setattr(evidence_gradient, "ep_with_gradient", recorded)
     evidence = EvidenceByEP()
     evidence(problem(5, 0))
     evidence(problem(5, 0, seed=4))
@@ -168,8 +170,9 @@ def test_points_alone_are_a_density():
 
 
 @pytest.mark.parametrize("noise", [1e-4, 30.0])
-def test_low_rank_in_units_of_the_noise(noise):
+def test_low_rank_in_units_of_the_noise(noise, monkeypatch):
     """Noise of any size, half of the rows with ten times as much."""
+    monkeypatch.setattr(evidence_gradient, "_FEW_ROWS", 0)
     terms = problem(60, 0, seed=3, ls=1.5)
     own = noise * np.where(np.arange(60) % 2, 1.0, 10.0)
     prior = terms.cov - np.eye(60)
@@ -187,7 +190,7 @@ def test_low_rank_in_units_of_the_noise(noise):
 def test_the_plain_iteration_where_the_other_is_stuck(monkeypatch):
     terms = problem(5, 0)
     expected = EvidenceByEP()(terms)
-    monkeypatch.setattr(evidence_gradient, "fit_dense_ep", lambda *args, **kwargs: None)
+    monkeypatch.setattr(ep_dense, "fit_dense_ep", lambda *args, **kwargs: None)
     found = EvidenceByEP()(terms)
     # Either stops at a residual of 1e-4, the value being off by its square, the gradient by it.
     assert found.value == pytest.approx(expected.value, abs=1e-6)

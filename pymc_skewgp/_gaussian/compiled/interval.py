@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from pymc_skewgp._gaussian.compiled.jit import jit
+from pymc_skewgp._gaussian.compiled.jit import jit, jit_inner
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -39,13 +39,13 @@ def interval_moments(a, b):  # type: ignore[no-untyped-def]
     return log_mass, sign * mean, min(variance, 1.0)
 
 
-@jit()
+@jit_inner()
 def edge_density(x, log_mass):  # type: ignore[no-untyped-def]
     """Density at the bound x of a standard normal restricted to an interval of that mass."""
     return math.exp(-0.5 * x * x - log_mass - _LOG_SQRT_2PI)
 
 
-@jit()
+@jit_inner()
 def _above(p):  # type: ignore[no-untyped-def]
     """Without an upper bound."""
     if p < -40.0:  # no bound at all, to double precision
@@ -66,7 +66,7 @@ def _above(p):  # type: ignore[no-untyped-def]
     return log_mass, hazard, first * (second - first)
 
 
-@jit()
+@jit_inner()
 def _between(p, q):  # type: ignore[no-untyped-def]
     """Wide intervals near 0, in closed form."""
     p, q = max(p, -40.0), min(q, 40.0)  # the density underflows: 0 * inf avoided
@@ -80,7 +80,7 @@ def _between(p, q):  # type: ignore[no-untyped-def]
     return log_mass, mean, 1.0 + p * at_p - q * at_q - mean * mean
 
 
-@jit()
+@jit_inner()
 def _summed(p, width):  # type: ignore[no-untyped-def]
     """Narrow or tail intervals by Gauss-Legendre nodes, the density relative to that at p."""
     total, first, second = 0.0, 0.0, 0.0

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from pymc_skewgp._gaussian.compiled.jit import Index, jit, jit_sums
+from pymc_skewgp._gaussian.compiled.jit import Index, jit, jit_inner, jit_sums
 from pymc_skewgp._gaussian.compiled.rows import (
     CAVITY_VAR,
     MEAN,
@@ -144,7 +144,7 @@ def _step(model, rows, history, count, damping):  # type: ignore[no-untyped-def]
     return count + Index(1)
 
 
-@jit()
+@jit_inner()
 def _solve_least_squares(a, n):  # type: ignore[no-untyped-def]
     """Overwrite the last column by the solution of the first n normal equations.
 

@@ -17,9 +17,10 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.compiled import rows as r
 from pymc_skewgp._gaussian.compiled.site_model import solve_model
 from pymc_skewgp._gaussian.edges import Edges
-from pymc_skewgp._gaussian.operators.dense import WEAK_SITE
-from pymc_skewgp._gaussian.proposals.ep import EPResult
-from pymc_skewgp._gaussian.proposals.ep_gradient import EPGradient
+from pymc_skewgp._gaussian.operators.covariance import Covariance
+from pymc_skewgp._gaussian.operators.dense import WEAK_SITE, DenseCovariance
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.ep_gradient import EPGradient, ep_gradient
 from pymc_skewgp._validation import FloatArray
 
 # Rows up to which a thread keeps the matrix of one call for the next: to allocate it takes as long
@@ -33,6 +34,24 @@ class EPWithGradient(NamedTuple):
 
     ep: EPResult
     gradient: EPGradient
+
+
+def ep_with_gradient(
+    cov: Covariance,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    tol: float,
+    max_sweeps: int = 200,
+    start: EPResult | None = None,
+) -> EPWithGradient:
+    """By `fit_dense_ep` for a dense covariance, else, or where that is stuck, by `fit_ep`."""
+    if isinstance(cov, DenseCovariance):
+        found = fit_dense_ep(cov.matrix, np.stack([lower, upper]), tol=tol, start=start)
+        if found is not None:
+            return found
+    ep = fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start)
+    return EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
 
 
 def fit_dense_ep(

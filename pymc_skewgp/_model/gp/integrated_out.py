@@ -71,7 +71,9 @@ class IntegratedOut(Definition):
             points, so that the density is a deterministic function; for data that are no rows
             (points, intervals), such as counts, by mirrored pairs from EP's Gaussian. "ep":
             expectation propagation, with fewer operations, off by hundredths of a nat, more in
-            steep cases.
+            steep cases. For up to 400 intervals of a process without pseudo-points numba compiles
+            all of it: at 100 rows some twenty times faster, and chains of nutpie do not wait for
+            one another.
         n_draws : int, default 256
             Points for "twisted". The error falls faster than their square root.
         jitter : float, default 1e-6

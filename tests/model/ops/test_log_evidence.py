@@ -9,6 +9,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.special import log_ndtr
 
+from pymc_skewgp._model.ops import log_evidence_numba
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -107,6 +108,77 @@ def test_numba_gives_the_same(function, of_shared):
         in_numba = compiled("NUMBA", [x.ndim for x in case])
         for found, expected in zip(in_numba(*case), python(*case), strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+def by_ep(n, s=0):
+    """A case with one limit, two or none in a row, for EP in numba and in Python."""
+    rng = np.random.default_rng(n)
+    factor = rng.normal(size=(n + s, n + s))
+    cov = factor @ factor.T / (n + s) + 0.1 * np.eye(n + s)
+    lower, upper = rng.normal(-0.5, 1.0, n), np.full(n, np.inf)
+    upper[::3] = lower[::3] + 0.8
+    lower[1], upper[1] = -np.inf, 0.3
+    lower[-1] = -np.inf
+    sun = rng.normal(size=n), cov[s:, s:], cov[s:, :s], np.full(s, 0.2), cov[:s, :s]
+    return [lower, upper, np.full(n, np.nan), rng.uniform(0.5, 1.5, n), *sun]
+
+
+@pytest.fixture(scope="module")
+def ep_in_numba():
+    inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in NDIMS]
+    lower, upper, value, noise, *sun = inputs
+    value = pt_log_evidence(
+        lower, upper, SunParameters(*sun), value=value, noise=noise, method="ep"
+    )
+    return pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode="NUMBA")
+
+
+# From 4 rows on without Python; few rows, a latent variable or points are left to it.
+@pytest.mark.parametrize(("n", "s"), [(4, 0), (9, 0), (60, 0), (3, 0), (5, 1)])
+def test_ep_in_numba_gives_the_same(ep_in_numba, n, s, monkeypatch):
+    case = by_ep(n, s)
+    expected = log_evidence("ep", 1, *case)
+    assert np.isfinite(expected[0])
+    if n > 3 and not s:  # Python is not asked
+        monkeypatch.setattr(log_evidence_numba, "log_evidence", None)
+    # Two algorithms for one fixed point, with residuals below 1e-8.
+    for found, derivative in zip(ep_in_numba(*case), expected, strict=True):
+        np.testing.assert_allclose(found, derivative, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("at", "change"),
+    [
+        (0, np.full(5, np.nan)),
+        (2, np.arange(5.0)),
+        (3, np.zeros(5)),
+        (3, np.full(5, -9.0)),
+        (3, np.full(5, np.nan)),
+        (4, np.full(5, np.inf)),
+        (5, -np.eye(5)),
+        (5, np.full((5, 5), np.nan)),
+    ],
+)
+def test_ep_in_numba_leaves_what_is_not_simple(ep_in_numba, at, change):
+    case = by_ep(5)
+    case[at] = change
+    for found, expected in zip(ep_in_numba(*case), log_evidence("ep", 1, *case), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_ep_in_numba_has_the_gradient_of_its_value(ep_in_numba):
+    case = by_ep(5)
+    _, *derivatives = ep_in_numba(*case)
+    for i in (0, 1, 3, 4, 5):
+        finite = np.where(np.isfinite(case[i]), case[i], 0.0)
+
+        def of_one(x, i=i):
+            x = np.where(np.isfinite(case[i]), x, case[i])
+            x = 0.5 * (x + x.T) if x.ndim == 2 else x
+            return float(ep_in_numba(*case[:i], x, *case[i + 1 :])[0])
+
+        # Fourth-order differences: what a residual of 1e-8 leaves of the value, 1e-12, over 1e-3.
+        np.testing.assert_allclose(derivatives[i], finite_difference(of_one, finite), atol=1e-7)
 
 
 def test_points_alone_are_a_normal_density(of_shared):
