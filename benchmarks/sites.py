@@ -23,6 +23,8 @@ from scipy.linalg import cholesky
 from scipy.special import expit
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.problem import TrainingData, process_objective
 
 sys.path.insert(0, str(ROOT / "tests"))
 from site_oracles import site_posterior
@@ -151,6 +153,89 @@ def against_nuts():
                 f"{ratio:.0f}; {z:.1f} (NUTS {ess.min():.0f} in {took:.1f} s, "
                 f"exact {own_ess.min():.0f} in {seconds:.2f} s)",
             )
+
+
+LEARNT = {
+    "logit": lambda: lk.BernoulliLogit(),
+    "Poisson": lambda: lk.Poisson(),
+    "negative binomial, 3": lambda: lk.NegativeBinomial(pm.HalfNormal("alpha", sigma=5)),
+}
+
+
+def learnt_model(name, n):
+    """A model with random hyperparameters, its SkewGP, data and likelihood."""
+    x, y, _, _ = problem(name, n, 0.5, 2.0)
+    with pm.Model() as model:
+        ls = pm.InverseGamma("ls", alpha=3, beta=2)
+        eta = pm.HalfNormal("eta", sigma=2)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+        likelihood = LEARNT[name]()
+    return model, gp, x, y, likelihood
+
+
+def learning():
+    """Evidence with its gradient in Choleskys; a search in seconds, and NUTS beside it."""
+    for name in LEARNT:
+        for n in (300, 1000):
+            _, gp, x, y, likelihood = learnt_model(name, n)
+            found = process_objective(
+                TrainingData(gp, x, y, likelihood), None, np.random.default_rng(0), None
+            )
+            matrix = np.eye(n) + np.full((n, n), 0.5)
+            one = seconds_of(lambda matrix=matrix: cholesky(matrix, lower=True), 20)
+            cost = []
+            for evaluate in (
+                lambda point, o=found.objective: o.on(o.batches).by_ep(point),
+                lambda point, o=found.objective: o.by_twisting(point, 256, 0),
+            ):
+                point = Point(found.origin)
+                evaluate(point)
+                cost.append(seconds_of(lambda f=evaluate, p=point: f(p), 3) / one)
+            yield (
+                f"{name}, n = {n}: evidence with gradient in Choleskys, EP; exact, 256 pairs",
+                "",
+                f"{cost[0]:.0f}; {cost[1]:.0f} (kernel and its gradient included)",
+            )
+    for name in LEARNT:
+        model, gp, x, y, likelihood = learnt_model(name, 300)
+        started = time.process_time()
+        fit = sg.find_hyperparameters(
+            gp, x, y, likelihood=likelihood, random_seed=0, progressbar=False, quiet=True
+        )
+        seconds = time.process_time() - started
+        with model:
+            gp.marginal_likelihood("y", x, y, likelihood=likelihood, method="ep")
+            started = time.process_time()
+            trace = pm.sample(
+                100,
+                tune=100,
+                chains=2,
+                cores=1,
+                random_seed=SEED,
+                progressbar=False,
+                nuts_sampler="pymc",
+                initvals={rv.name: fit.point[rv.name] for rv in model.free_RVs},
+            )["posterior"]
+        took = time.process_time() - started
+        off = []
+        for rv in model.free_RVs:
+            draws = np.log(trace[rv.name].to_numpy())
+            off.append(abs(np.log(fit.point[rv.name]) - draws.mean()) / draws.std())
+        yield (
+            f"{name}, n = 300: find_hyperparameters; its distance from NUTS' mean of the logs",
+            "; <= 1 deviation",
+            f"{seconds:.1f} s; {max(off):.2f} (NUTS on the evidence, 2 x 200 draws: {took:.0f} s)",
+        )
+
+
+def seconds_of(function, times):
+    """CPU seconds of a call, the median."""
+    found = []
+    for _ in range(times):
+        started = time.process_time()
+        function()
+        found.append(time.process_time() - started)
+    return float(np.median(found))
 
 
 # Likelihoods of one scale, and data given the predictor: random ones for the honesty of errors.
@@ -340,6 +425,7 @@ def main():
         "choleskys": choleskys,
         "honest": honest,
         "nuts": against_nuts,
+        "learning": learning,
         "real": functools.partial(real, options.data),
     }
     run_sections(sections, options.out / "sites.csv", options.only, PACKAGES)

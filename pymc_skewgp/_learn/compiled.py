@@ -11,9 +11,9 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._model.graph.data_sites import SitesOfData
+from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._observations.learnt_sites import SitesGiven, joined_sites
+from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -49,8 +49,7 @@ class CompiledTerms:
         inputs = [*coordinates.inputs, *data]
         self._forward = _function(inputs, list(graph))
         parameters = [x for part in sites for x in part.parameters]
-        known = [[part.y, *part.parameters] for part in sites]
-        self._of_sites = [_function(inputs, values) for values in known]
+        self._of_sites = _function(inputs, [x for part in sites for x in part.graphs])
         outputs = [*graph, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
@@ -74,11 +73,7 @@ class CompiledTerms:
         if not self._sites:
             return None
         arguments = self._coordinates.arguments(point)
-        given = []
-        for part, function in zip(self._sites, self._of_sites, strict=True):
-            y, *parameters = function(*arguments, *batch)
-            given.append(part.family.at(y, parameters))
-        return joined_sites(given)
+        return sites_at(self._sites, self._of_sites(*arguments, *batch))
 
     def pull_back(
         self,

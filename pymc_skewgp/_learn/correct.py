@@ -19,6 +19,7 @@ from pymc_skewgp._gaussian.weights import (
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
 from pymc_skewgp._model.graph.collapsed import evidences_of_variables
+from pymc_skewgp._model.graph.data_sites import sites_at
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_gradient import evidence_estimate
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
@@ -106,13 +107,14 @@ def correct(
     thinned = trace.isel(draw=kept)
     approximate = _approximate(model, thinned, list(known))
     exact = np.zeros_like(approximate)
-    for terms in known.values():
-        function = DrawFunction(thinned, list(terms))
+    for terms, parts in known.values():
+        function = DrawFunction(thinned, [*terms, *(x for part in parts for x in part.graphs)])
         for index, found in function.each("Exact evidences", progressbar):
-            arrays = EvidenceTerms(*(np.asarray(x, dtype=np.float64) for x in found))
+            arrays = EvidenceTerms(*(np.asarray(x, dtype=np.float64) for x in found[: len(terms)]))
+            sites = sites_at(parts, found[len(terms) :])
             with no_warnings():
                 exact[index] += evidence_estimate(
-                    arrays, _DEFAULT.n_candidates, int(rng.integers(2**31))
+                    arrays, _DEFAULT.n_candidates, int(rng.integers(2**31)), sites=sites
                 ).value
     log_ratio = exact - approximate
     quality = _quality(log_ratio)

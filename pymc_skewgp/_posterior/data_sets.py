@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_derivative, as_inputs
+from pymc_skewgp._observations.bernoulli_logit import BernoulliLogit
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._observations.binomial_logit import BinomialLogit
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
@@ -165,6 +167,17 @@ def sites_of(sets: tuple[DataSet, ...]) -> SitesOfParts | None:
     if all(part is None for part in parts):
         return None
     return SitesOfParts(parts, [data.values.size for data in sets])
+
+
+def link_of(sets: tuple[DataSet, ...]) -> str:
+    """Link of labels, "probit" or "logit"; of sites that are none the name of their likelihood."""
+    known = [data.likelihood for data in sets]
+    plain = [x.likelihood if isinstance(x, Weighted) else x for x in known]
+    if not all(isinstance(x, SiteLikelihood) for x in plain):
+        return "probit"
+    if any(isinstance(x, BernoulliLogit | BinomialLogit) for x in plain):
+        return "logit"
+    return type(plain[0]).__name__
 
 
 def updated_sets(

@@ -19,7 +19,7 @@ from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.conditioning import Regression
-from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.data_sets import DataSet, link_of
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.output import predictions_tree
@@ -250,6 +250,7 @@ class Forecasts(ABC):
             exact,
             regression.covariance,
             joint,
+            link_of(self._sets),
         )
 
 

@@ -17,6 +17,7 @@ from pymc_skewgp._gaussian.mixture import (
 )
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.bernoulli_probit import label_probability, probability_sd
+from pymc_skewgp._observations.logistic import logistic_probability
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 
@@ -54,6 +55,8 @@ class LatentMarginals:
         the values of all functions at the first input, at the second, and so on.
     joint : ndarray, shape (t, t), or None
         Covariance of all points given u, where it was asked for.
+    link : str
+        Of labels: "probit", "logit", or else the name of a likelihood that has none.
     """
 
     means: FloatArray
@@ -63,6 +66,7 @@ class LatentMarginals:
     exact: bool = False
     covariance: FloatArray | None = None
     joint: FloatArray | None = None
+    link: str = "probit"
 
     @property
     def size(self) -> int:
@@ -108,18 +112,41 @@ class LatentMarginals:
         return mixture_density(self.means, self.variance, self.weights, rows).reshape(shape)
 
     def probability(self) -> Probability:
-        r"""Probability of a label 1 under a probit link, with its Monte Carlo standard error.
+        r"""Probability of a label 1, with its Monte Carlo standard error.
 
         .. math:: p = \sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}
+
+        under a probit link; under a logit link the mean of :math:`1 / (1 + e^{-f})`.
+
+        Raises
+        ------
+        ValueError
+            Where the data are no labels, but counts, say.
         """
+        if self.link == "logit":
+            return logistic_probability(self)
+        self._refuse_other_links("probability")
         return label_probability(self)
 
     def probability_sd(self) -> FloatArray:
         r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
 
         .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
+
+        Raises
+        ------
+        ValueError
+            Under another likelihood than a probit one.
         """
+        self._refuse_other_links("probability_sd")
         return probability_sd(self)
+
+    def _refuse_other_links(self, name: str) -> None:
+        if self.link != "probit":
+            raise ValueError(
+                f"{name}() is of labels under a probit link, and this is the posterior under "
+                f"{self.link}: SkewGPPosterior.predict has what that predicts, and draws of it."
+            )
 
     def first_functions(self, wanted: int) -> "LatentMarginals":
         """Of the first `wanted` functions alone, at each input."""

@@ -46,8 +46,8 @@ from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
-# Of EP's fixed point behind pairs, whose weights make up for what is left.
-_PAIRS_TOLERANCE = 1e-3
+# Of EP's fixed point behind pairs: their weights make up for what is left, but by another error.
+_PAIRS_TOLERANCE = 1e-5
 # Of the largest variance, below which a direction of the predictors is left out.
 _NEGLIGIBLE = 1e-12
 # Part of the rows shows whether the factor has too many columns to save anything.

@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm, skewnorm
 
-from pymc_skewgp import LatentMarginals, SkewGPPosterior
+from pymc_skewgp import LatentMarginals, SkewGPPosterior, likelihoods
 
 PROBS = np.array([0.001, 0.055, 0.5, 0.945, 0.999])
 
@@ -205,3 +205,25 @@ class TestErrors:
     def test_shapes(self, name, values):
         with pytest.raises(ValueError, match="a column for each of the 3 points, got shape"):
             getattr(mixture(), name)(values)
+
+
+def test_probability_of_labels_follows_the_link():
+    x = np.array([[-0.5], [0.4]])
+    labels, counts = np.array([0, 1]), np.array([1, 4])
+
+    def kernel(a, b=None, diag=False):
+        if diag:
+            return np.full(len(a), 2.0)
+        return 2.0 * np.exp(-0.5 * (a - (a if b is None else b).T) ** 2)
+
+    def at(y, likelihood):
+        return SkewGPPosterior(x, y, cov_func=kernel, likelihood=likelihood).marginals([[0.2]])
+
+    logit = at(labels, likelihoods.BernoulliLogit())
+    f = logit.quantile((np.arange(4000) + 0.5) / 4000)
+    # Midpoints of 4000 quantiles: a few units in the fourth digit.
+    assert logit.probability().value[0] == pytest.approx(np.mean(1 / (1 + np.exp(-f))), abs=5e-4)
+    with pytest.raises(ValueError, match=r"probability_sd\(\) is of labels .* under logit"):
+        logit.probability_sd()
+    with pytest.raises(ValueError, match=r"probability\(\) is of labels .* under Poisson"):
+        at(counts, likelihoods.Poisson()).probability()

@@ -1,4 +1,4 @@
-"""Data under any likelihood of rows, with the latent functions integrated out."""
+"""Data under any likelihood, with the latent functions integrated out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +19,10 @@ from pymc_skewgp._model.distributions.parameters import known_value
 from pymc_skewgp._model.distributions.sun_parameters import as_sun_parameters
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.data_rows import KnownData, RowsOfData
+from pymc_skewgp._model.graph.data_sites import KnownSites, SitesOfData
 from pymc_skewgp._model.graph.joined_rows import NoisyRows, rows_of_parts
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, pt_log_evidence
+from pymc_skewgp._model.ops.log_site_evidence import SiteKinds, pt_log_site_evidence
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -34,7 +36,7 @@ class Kinds(NamedTuple):
     other.
     """
 
-    parts: tuple[KnownData, ...]
+    parts: tuple[KnownData | KnownSites, ...]
 
     @property
     def value(self) -> NDArray[Any]:
@@ -176,14 +178,14 @@ def _make(
 
 
 class MarginalData(pm.Distribution):
-    """Data under likelihoods of rows, with the unified skew-normal function integrated out.
+    """Data under likelihoods, with the unified skew-normal function integrated out.
 
     Parameters
     ----------
     sun : SunParameters
         Graphs, of the values of the functions that the data are about, one kind after the other.
-    parts : sequence of KnownData
-        The data, and what is random in their likelihoods.
+    parts : sequence of KnownData or KnownSites
+        The data, and what is random in their likelihoods; those of sites last.
     method : {"twisted", "ep"}, default "twisted"
     n_draws : int, default 256
         As for `pt_mvn_logcdf`.
@@ -197,7 +199,7 @@ class MarginalData(pm.Distribution):
         cls,
         sun: SunParameters,
         *,
-        parts: Sequence[KnownData],
+        parts: Sequence[KnownData | KnownSites],
         method: LogProbMethod = "twisted",
         n_draws: int = 256,
         **kwargs: Any,
@@ -221,10 +223,28 @@ class MarginalData(pm.Distribution):
         )
 
 
-def rows_given(
-    op: MarginalDataRV, value: Any, parameters: Sequence[Any]
-) -> tuple[SunParameters, NoisyRows]:
-    """The predictors of the rows of a `MarginalData` variable, and its rows, as graphs.
+class RowsGiven(NamedTuple):
+    """What the density of a `MarginalData` variable is made of, as graphs.
+
+    Attributes
+    ----------
+    sun : SunParameters
+        Predictors of the rows.
+    rows : NoisyRows
+    sites : tuple of SitesOfData
+        On the last rows.
+    kinds : SiteKinds
+        The same without graphs.
+    """
+
+    sun: SunParameters
+    rows: NoisyRows
+    sites: tuple[SitesOfData, ...]
+    kinds: SiteKinds
+
+
+def rows_given(op: MarginalDataRV, value: Any, parameters: Sequence[Any]) -> RowsGiven:
+    """The predictors of the rows of a `MarginalData` variable, its rows and its sites.
 
     Raises
     ------
@@ -237,23 +257,36 @@ def rows_given(
             "data with their function integrated out must be arrays, and not a variable: which of "
             "their rows are points, and which are intervals, is read from them."
         )
+    kinds = op.kinds.with_value(known)
     sun, random = SunParameters(*parameters[:_N_SUN]), parameters[_N_SUN:]
-    return rows_of_parts(sun, op.kinds.with_value(known).rows(random))
+    parts = kinds.rows(random)
+    given = [x for x, part in zip(kinds.parts, parts, strict=True) if part.sites is not None]
+    sites = tuple(part.sites for part in parts if part.sites is not None)
+    without_graphs = SiteKinds(
+        tuple(part.family for part in sites),
+        tuple(x.y for x in given),
+        tuple(tuple(x.type.ndim for x in part.parameters) for part in sites),
+    )
+    return RowsGiven(*rows_of_parts(sun, parts), sites, without_graphs)
 
 
 @_logprob.register(MarginalDataRV)
 def _marginal_data_logp(op: MarginalDataRV, values: Any, *inputs: Any, **kwargs: Any) -> Any:
     [value] = values
     _, _, *parameters = inputs
-    sun, rows = rows_given(op, value, parameters)
-    log_p = pt_log_evidence(
-        rows.lower,
-        rows.upper,
-        sun,
-        value=rows.value,
-        noise=rows.S,
-        counts=rows.counts,
-        method=op.method,
-        n_draws=op.n_draws,
-    )
+    sun, rows, sites, kinds = rows_given(op, value, parameters)
+    options: dict[str, Any] = {"method": op.method, "n_draws": op.n_draws}
+    if sites:
+        learnt = [x for part in sites for x in part.parameters]
+        log_p = pt_log_site_evidence(kinds, rows, sun, learnt, **options)
+    else:
+        log_p = pt_log_evidence(
+            rows.lower,
+            rows.upper,
+            sun,
+            value=rows.value,
+            noise=rows.S,
+            counts=rows.counts,
+            **options,
+        )
     return log_p + rows.log_constant

@@ -11,9 +11,10 @@ from pymc_skewgp._model.gp.distribution_graph import (
     Distribution,
     coupled,
     distribution_graph,
+    parametric_graph,
 )
 from pymc_skewgp._model.gp.functions import Point
-from pymc_skewgp._model.gp.site_functions import SiteFunctions
+from pymc_skewgp._model.gp.site_functions import FunctionsAt, SiteFunctions
 from pymc_skewgp._observations.arguments import as_integers, as_values
 from pymc_skewgp._observations.drawn_forecasts import drawn_forecasts, drawn_quantiles
 from pymc_skewgp._observations.likelihood import Data
@@ -21,6 +22,8 @@ from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._validation import FloatArray
 
+# Functions of parameters, and the names of these.
+ParametricFunctions = tuple[SiteFunctions, tuple[str, ...]]
 # Predictors at which y has to be possible: y itself is added, as some supports move along.
 _PLACES = (-10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0)
 # By how much some predictors are moved, to see that the log p of the others stay.
@@ -40,11 +43,18 @@ class DistributionSites(SiteLikelihood):
         predictor is a number, or has one value for each row of X.
     point : mapping
         Values, by name, of random variables that it depends on.
+    shared : dict, optional
+        Functions of the parameters by number of values, which other values of these use as well.
     """
 
-    def __init__(self, distribution: Distribution, point: Point) -> None:
-        self._distribution, self._point = distribution, dict(point)
-        self._known: dict[int, SiteFunctions] = {}
+    def __init__(
+        self,
+        distribution: Distribution,
+        point: Point,
+        shared: dict[int, ParametricFunctions] | None = None,
+    ) -> None:
+        self._distribution, self._point, self._shared = distribution, dict(point), shared
+        self._known: dict[int, FunctionsAt] = {}
 
     def __repr__(self) -> str:
         return f"DistributionSites({getattr(self._distribution, '__name__', self._distribution)})"
@@ -56,8 +66,8 @@ class DistributionSites(SiteLikelihood):
         self.__init__(cloudpickle.loads(state["distribution"]), state["point"])  # type: ignore[misc]
 
     def at(self, point: Point) -> "DistributionSites":
-        """The same with other values of random variables."""
-        return DistributionSites(self._distribution, {**self._point, **point})
+        """The same with other values of random variables, nothing compiled anew."""
+        return DistributionSites(self._distribution, {**self._point, **point}, self._shared)
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values within the support, of a distribution that factorises."""
@@ -129,14 +139,24 @@ class DistributionSites(SiteLikelihood):
                 "such as pm.math.exp(eta), or another mean_func."
             )
 
-    def _of(self, n: int) -> SiteFunctions:
+    def _of(self, n: int) -> FunctionsAt:
         if n not in self._known:
-            graph = distribution_graph(self._distribution, n, self._point)
-            self._known[n] = SiteFunctions(graph, self._distribution)
+            self._known[n] = self._made(n)
         return self._known[n]
 
+    def _made(self, n: int) -> FunctionsAt:
+        if self._shared is None:
+            graph = distribution_graph(self._distribution, n, self._point)
+            return FunctionsAt(SiteFunctions(graph, self._distribution))
+        if n not in self._shared:
+            graph = parametric_graph(self._distribution, n)
+            functions = SiteFunctions(graph, self._distribution)
+            self._shared[n] = functions, tuple(v.name for v in graph.random)
+        functions, names = self._shared[n]
+        return FunctionsAt(functions, [np.asarray(self._point[x], np.float64) for x in names])
+
     @property
-    def _single(self) -> SiteFunctions | None:
+    def _single(self) -> FunctionsAt | None:
         """Of one value; None where a constant has one number for each row of the data."""
         try:
             return self._of(1)
@@ -144,7 +164,7 @@ class DistributionSites(SiteLikelihood):
             return None
 
 
-def _refuse_impossible(functions: SiteFunctions, y: Data) -> None:
+def _refuse_impossible(functions: FunctionsAt, y: Data) -> None:
     """Refuse values that have no probability at any predictor."""
     with np.errstate(all="ignore"):
         own = [y * 1.0, np.log(np.abs(y) + (y == 0)), np.nan_to_num(1.0 / y)]
@@ -160,7 +180,7 @@ def _refuse_impossible(functions: SiteFunctions, y: Data) -> None:
         )
 
 
-def _refuse_coupled(functions: SiteFunctions, y: Data) -> None:
+def _refuse_coupled(functions: FunctionsAt, y: Data) -> None:
     """Refuse a log probability of which an entry changes when other predictors do."""
     n = y.size
     if n == 1:

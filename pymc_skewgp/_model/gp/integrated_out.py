@@ -8,6 +8,7 @@ from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._model.gp.definition import Definition
+from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel, data_of_model, marginal_variable
 from pymc_skewgp._model.gp.process import refuse_unknown_options
 from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
@@ -31,7 +32,7 @@ class IntegratedOut(Definition):
         X: Any,
         y: Any = None,
         *,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | Distribution | None = None,
         coregion: Any = None,
         method: Literal["twisted", "ep"] = "twisted",
         n_draws: int = 256,
@@ -54,22 +55,25 @@ class IntegratedOut(Definition):
         X : array_like or ``pm.Data``, shape (n, d)
             Inputs. For data of several kinds on the same functions: a list of tuples (X, y,
             likelihood), or a dict of them by name, without `y` and `likelihood`. The variable then
-            is a vector of all their numbers.
+            is a vector of all their numbers, points and intervals before others.
         y : array_like, shape (n,)
             Labels, 0 and 1, which may be ``pm.Data``; or what `likelihood` asks for.
         likelihood : optional
-            Of ``pymc_skewgp.likelihoods``, if its data are rows (points, intervals), as those of
-            Poisson counts are not; default ``BernoulliProbit()``. Its ``sigma``,
-            ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper`` may be random variables.
+            Of ``pymc_skewgp.likelihoods``; default ``BernoulliProbit()``. Its ``sigma``,
+            ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper``, and those of likelihoods
+            such as ``NegativeBinomial`` or ``StudentT``, may be random variables. Or a function
+            from predictors to a PyMC distribution, which may depend on random variables.
         coregion : array_like or tensor, shape (K, K), optional
             B, for a likelihood of K functions: the covariance of functions k and l is B_kl times
             the kernel. It may be random. Default the identity.
         method : {"twisted", "ep"}, default "twisted"
             "twisted": unbiased but for Monte Carlo error, from `n_draws` fixed quasi-random
-            points, so that the density is a deterministic function. "ep": expectation
-            propagation, with fewer operations, off by hundredths of a nat, more in steep cases. For
-            up to 400 intervals of a process without pseudo-points numba compiles all of it: at
-            100 rows some twenty times faster, and chains of nutpie do not wait for one another.
+            points, so that the density is a deterministic function; for data that are no rows
+            (points, intervals), such as counts, by mirrored pairs from EP's Gaussian. "ep":
+            expectation propagation, with fewer operations, off by hundredths of a nat, more in
+            steep cases. For up to 400 intervals of a process without pseudo-points numba compiles
+            all of it: at 100 rows some twenty times faster, and chains of nutpie do not wait for
+            one another.
         n_draws : int, default 256
             Points for "twisted". The error falls faster than their square root.
         jitter : float, default 1e-6
@@ -113,7 +117,7 @@ class IntegratedOut(Definition):
         Xnew: ArrayLike | None = None,
         X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
         y: ArrayLike | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | Distribution | None = None,
         coregion: Any = None,
         name: str | None = None,
         n_candidates: int = 64,

@@ -16,6 +16,7 @@ from pymc_skewgp._model.gp.process import joint_covariance, signs_of_functions
 from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
 from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph, mean_of_values
 from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
@@ -34,7 +35,7 @@ class _Kinds(NamedTuple):
     """Data of each kind, and what of the functions they and new points are about."""
 
     names: list[str]
-    known: list[KnownData]
+    known: list[KnownData | KnownSites]
     values: list[Values]
     n_functions: int
 

@@ -1,7 +1,6 @@
 """The observed variable of a SkewGP whose latent functions are integrated out."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ from pymc_skewgp._model.gp.process import (
 )
 from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph
 from pymc_skewgp._model.gp.variables import skew_normal
-from pymc_skewgp._model.graph.data_rows import KnownData, known_data
-from pymc_skewgp._model.graph.data_sites import known_of
+from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites, is_of_sites, known_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
@@ -34,10 +33,13 @@ class DataOfModel(NamedTuple):
     kinds : dict
         (X, y, likelihood) by name, empty where there is only one: checked, but for what is a graph.
     coregion : array_like or variable, or None
+    model : pymc.Model, or None
+        Of the random variables that likelihoods depend on.
     """
 
     kinds: Mapping[str, tuple[Any, Any, Any]]
     coregion: Any
+    model: Any = None
 
     @property
     def labels(self) -> tuple[Any, Any] | None:
@@ -48,7 +50,7 @@ class DataOfModel(NamedTuple):
         plain = isinstance(likelihood, BernoulliProbit) and likelihood.noise_cov is None
         return (X, y) if plain else None
 
-    def known(self) -> list[KnownData]:
+    def known(self) -> list[KnownData | KnownSites]:
         """The data as they are now, checked.
 
         Raises
@@ -56,28 +58,22 @@ class DataOfModel(NamedTuple):
         TypeError, ValueError
             As `known_data`.
         """
-        return self._checked(known_data)
+        return self.known_or_sites(self.model)
 
-    def known_or_sites(self, model: Any) -> list[KnownData]:
-        """The same, of sites as well: `KnownSites` in place of `KnownData`.
-
-        `model` is that of random variables in functions that give a distribution.
-        """
-        return self._checked(partial(known_of, model=model))
-
-    def _checked(self, check: Callable[..., KnownData]) -> list[KnownData]:
+    def known_or_sites(self, model: Any) -> list[KnownData | KnownSites]:
+        """The same; `model` is that of random variables in functions that give a distribution."""
         found = []
         for name, (X, y, likelihood) in self.kinds.items():
             try:
                 inputs = np.asarray(_present(X), dtype=np.float64)
-                found.append(check(inputs, _present(y), likelihood))
+                found.append(known_of(inputs, _present(y), likelihood, model))
             except (TypeError, ValueError) as error:
                 if not name:
                     raise
                 raise type(error)(f"in the data {name!r}: {error}") from error
         return found
 
-    def values(self, known: list[KnownData]) -> list[ValuesAt]:
+    def values(self, known: list[KnownData | KnownSites]) -> list[ValuesAt]:
         """What of the functions they are about."""
         inputs = [X for X, _, _ in self.kinds.values()]
         return [
@@ -105,14 +101,15 @@ def data_of_model(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> Da
             data = as_label_graph(data, inputs)
         elif isinstance(data, Variable):
             raise TypeError(
-                f"y under {type(known).__name__} must be an array: which of its rows are points, "
-                "and which are intervals, is read from it. Only labels of one function may be "
-                "pm.Data."
+                f"y under {type(known).__name__} must be an array, which is checked and taken "
+                "apart now. Only labels of one function may be pm.Data."
             )
         elif shape_now(inputs)[0] is None:
             raise ValueError("X must have a known number of rows: give an array, or pm.Data.")
         kinds[name] = (as_input_graph("X", inputs, gp.n_columns), data, known)
-    return DataOfModel(kinds, coregion)
+    # Predictors of sites are the last rows of an evidence.
+    ordered = sorted(kinds.items(), key=lambda kind: is_of_sites(kind[1][2]))
+    return DataOfModel(dict(ordered), coregion, None if gp.model is None else gp.model.root)
 
 
 def marginal_variable(

@@ -50,6 +50,7 @@ class SiteFunctions:
 
     def __init__(self, graph: DistributionGraph, distribution: Distribution | None = None) -> None:
         self._graph, self._distribution = graph, distribution
+        self._can_draw: bool | None = None
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
     @property
@@ -112,29 +113,31 @@ class SiteFunctions:
         """Whether the distribution has a mean, be it that PyMC does not know it."""
         return self._mean_function is not _UNDEFINED
 
-    def mean(self, eta: FloatArray) -> FloatArray | None:
+    def mean(self, eta: FloatArray, parameters: Parameters = ()) -> FloatArray | None:
         """Mean of y_i given eta_i; None where PyMC does not know it."""
         function = self._mean_function
-        return None if function in (None, _UNDEFINED) else _by_blocks(function, eta)
+        if function in (None, _UNDEFINED):
+            return None
+        return _by_blocks(lambda block: function(block, *parameters), eta)
 
-    @cached_property
-    def can_draw(self) -> bool:
+    def can_draw(self, parameters: Parameters = ()) -> bool:
         """Whether PyMC can draw values."""
-        try:
-            self.draws(np.zeros(self._graph.eta.type.shape), np.random.default_rng(0))
-        except NotImplementedError:
-            return False
-        return True
+        if self._can_draw is None:
+            here = np.zeros(self._graph.eta.type.shape)
+            try:
+                self.draws(here, np.random.default_rng(0), parameters)
+                self._can_draw = True
+            except NotImplementedError:
+                self._can_draw = False
+        return self._can_draw
 
-    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
+    def draws(self, eta: FloatArray, rng: np.random.Generator, parameters: Parameters = ()) -> Any:
         """Values given predictors, as many as these."""
         nodes = self._draw_function[0].maker.fgraph.apply_nodes
         size = _LOOP_BLOCK if any(isinstance(node.op, Scan) for node in nodes) else _BLOCK
-        return _by_blocks(lambda block: self._draw(block, rng), eta, self.dtype, size=size)
-
-    def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Values given predictors of any shape, of a distribution of one value."""
-        return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
+        return _by_blocks(
+            lambda block: self._draw(block, rng, parameters), eta, self.dtype, size=size
+        )
 
     @cached_property
     def _log_prob_graph(self) -> Any:
@@ -180,25 +183,26 @@ class SiteFunctions:
             return _UNDEFINED
         except Exception:  # of many kinds: PyMC has no rule, or PyTensor cannot vectorise it
             return None
-        return _compiled([self._block], pt.broadcast_to(found, self._block.shape))
+        inputs = [self._block, *self._graph.parameters]
+        return _compiled(inputs, pt.broadcast_to(found, self._block.shape))
 
     @cached_property
     def _draw_function(self) -> tuple[Any, int, bool]:
         """A function, how many generators it takes, and whether it is of one vector only."""
         for many in (self._vectorized, self._called_with_block):
             try:
-                variable = many()
-                return *_drawing(self._block, variable), False
+                return *_drawing(self._block, many(), self._graph.parameters), False
             except Exception:  # PyTensor cannot vectorise the graphs that some variables are
                 continue
-        return *_drawing(self._graph.eta, self._graph.variable), True
+        return *_drawing(self._graph.eta, self._graph.variable, self._graph.parameters), True
 
     def _vectorized(self) -> Any:
         return vectorize_graph(self._graph.variable, {self._graph.eta: self._block})
 
     def _called_with_block(self) -> Any:
         """The user's function of a matrix; ValueError where that is not the same as of each row."""
-        assert self._distribution is not None
+        if self._distribution is None or self._graph.parameters:
+            raise ValueError("its parameters are random variables of a model.")
         variable = self._distribution(self._block)
         y = pt.matrix("y", dtype=variable.dtype)
         log_prob = _compiled([y, self._block], pm.logp(variable, y, warn_rvs=False))
@@ -210,11 +214,13 @@ class SiteFunctions:
             raise ValueError("of a matrix the distribution is not that of its rows.")
         return variable
 
-    def _draw(self, block: FloatArray, rng: np.random.Generator) -> Any:
+    def _draw(self, block: FloatArray, rng: np.random.Generator, parameters: Parameters) -> Any:
         function, n_generators, one_vector = self._draw_function
         if not one_vector:
-            return function(block, *_children(rng, n_generators))
-        return np.stack([function(row, *_children(rng, n_generators)) for row in block])
+            return function(block, *parameters, *_children(rng, n_generators))
+        return np.stack(
+            [function(row, *parameters, *_children(rng, n_generators)) for row in block]
+        )
 
     def _in_parameters(
         self, y: Any, eta: FloatArray, weights: FloatArray, parameters: Parameters
@@ -238,11 +244,55 @@ class SiteFunctions:
             return (above - below) / (2 * h), (above - 2 * here + below) / h**2
 
 
+class FunctionsAt:
+    """`SiteFunctions` with numbers for all parameters, as many sets of them as wanted.
+
+    Parameters
+    ----------
+    functions : SiteFunctions
+    parameters : sequence of ndarray
+    """
+
+    def __init__(self, functions: SiteFunctions, parameters: Parameters = ()) -> None:
+        self._functions, self._parameters = functions, parameters
+        self.name, self.doubt, self.dtype = functions.name, functions.doubt, functions.dtype
+
+    def log_prob(self, y: Any, eta: FloatArray) -> FloatArray:
+        """See `SiteFunctions`."""
+        return self._functions.log_prob(y, eta, self._parameters)
+
+    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `SiteFunctions`."""
+        return self._functions.slopes(y, eta, self._parameters)
+
+    @property
+    def has_mean(self) -> bool:
+        """See `SiteFunctions`."""
+        return self._functions.has_mean
+
+    def mean(self, eta: FloatArray) -> FloatArray | None:
+        """See `SiteFunctions`."""
+        return self._functions.mean(eta, self._parameters)
+
+    @property
+    def can_draw(self) -> bool:
+        """See `SiteFunctions`."""
+        return self._functions.can_draw(self._parameters)
+
+    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
+        """See `SiteFunctions`."""
+        return self._functions.draws(eta, rng, self._parameters)
+
+    def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Values given predictors of any shape, of a distribution of one value."""
+        return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
+
+
 def _compiled(inputs: list[Any], output: Any) -> Any:
     return pytensor.function(inputs, output, mode=PLAIN, on_unused_input="ignore")
 
 
-def _drawing(eta: Any, variable: Any) -> tuple[Any, int]:
+def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, int]:
     """Draws of a random variable as a function of predictors and generators."""
     known = list(ancestors([variable]))
     sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
@@ -253,7 +303,9 @@ def _drawing(eta: Any, variable: Any) -> tuple[Any, int]:
     replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
     (drawn,) = graph_replace([variable], replace, strict=False)
     output = pt.broadcast_to(drawn, eta.shape)
-    return pytensor.function([eta, *generators], output, mode=PLAIN_LOOPS), len(sources)
+    inputs = [eta, *parameters, *generators]
+    options = {"mode": PLAIN_LOOPS, "on_unused_input": "ignore"}
+    return pytensor.function(inputs, output, **options), len(sources)
 
 
 def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:

@@ -38,6 +38,9 @@ from pymc_skewgp._model.ops.skew_normal import interval_limits, label_intervals
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
+# Terms, and sites on their last rows.
+Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
+
 
 class Collapsed(NamedTuple):
     """A model without its latent functions.
@@ -78,8 +81,9 @@ def collapse_model(model: pm.Model) -> Collapsed:
     gone: set[str] = set()
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
-            evidences.append(_of_marginal(model, rv))
-            sites.append(())
+            terms, known = _of_marginal(model, rv)
+            evidences.append(terms)
+            sites.append(known)
             blocks.append(None)
             gone.add(rv.name)
     for rv in model.free_RVs:
@@ -124,7 +128,9 @@ def collapse_process(
     return Collapsed([terms], [sites], rest + own)
 
 
-def evidences_of_variables(model: pm.Model) -> dict[str, EvidenceTerms]:
+def evidences_of_variables(
+    model: pm.Model,
+) -> dict[str, Evidence]:
     """Of each variable made by `SkewGP.marginal_likelihood`, graphs of the random variables."""
     return {
         rv.name: _of_marginal(model, rv)
@@ -133,18 +139,18 @@ def evidences_of_variables(model: pm.Model) -> dict[str, EvidenceTerms]:
     }
 
 
-def _of_marginal(model: pm.Model, rv: Any) -> EvidenceTerms:
+def _of_marginal(model: pm.Model, rv: Any) -> Evidence:
     parameters = list(rv.owner.op.dist_params(rv.owner))
     if isinstance(rv.owner.op, MarginalDataRV):
-        sun, rows = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
+        given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
-        return _terms(_sun(sun, n_latent), rows)
+        return _terms(_sun(given.sun, n_latent), given.rows), given.sites
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
     labels = _checked(rv.name, model.rvs_to_values[rv], PROBIT)
     lower, upper, noise = label_intervals(labels)
-    return _terms(sun, NoisyRows(noise, lower, upper, _nowhere(lower), _zero()))
+    return _terms(sun, NoisyRows(noise, lower, upper, _nowhere(lower), _zero())), ()
 
 
 def _without_means(model: pm.Model, block: Block) -> Block:

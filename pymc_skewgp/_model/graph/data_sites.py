@@ -18,7 +18,13 @@ from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.gp.values import ValuesAt
 from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._model.graph.data_rows import Arrays, RowsOfData, known_data
-from pymc_skewgp._observations.learnt_sites import LikelihoodFamily, SiteFamily, with_parameters
+from pymc_skewgp._observations.learnt_sites import (
+    LikelihoodFamily,
+    SiteFamily,
+    SitesGiven,
+    joined_sites,
+    with_parameters,
+)
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._observations.weighted import Weighted
@@ -41,6 +47,20 @@ class SitesOfData(NamedTuple):
     family: SiteFamily
     y: Any
     parameters: tuple[Any, ...]
+
+    @property
+    def graphs(self) -> list[Any]:
+        """Data, then parameters."""
+        return [self.y, *self.parameters]
+
+
+def sites_at(parts: Sequence[SitesOfData], values: Sequence[Any]) -> SitesGiven | None:
+    """Sites of all parts at values of their `graphs`; None of none."""
+    if not parts:
+        return None
+    rest = iter(values)
+    given = [(part, [next(rest) for _ in part.graphs]) for part in parts]
+    return joined_sites([part.family.at(own[0], own[1:]) for part, own in given])
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +155,7 @@ def known_of(
     TypeError, ValueError
         As `known_data`; weights under a function that gives a distribution.
     """
-    if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+    if _is_distribution(likelihood):
         if weights is not None:
             raise ValueError(
                 "weights go with the likelihoods of pymc_skewgp.likelihoods: under a function that "
@@ -154,13 +174,24 @@ def known_of(
     return KnownSites(X, data, numbers, random, family, not _has_rows(known, X.shape[0]))
 
 
+def is_of_sites(likelihood: Any) -> bool:
+    """Whether `known_of` makes `KnownSites` of data under it."""
+    return isinstance(likelihood, SiteLikelihood) or _is_distribution(likelihood)
+
+
+def _is_distribution(likelihood: Any) -> bool:
+    return callable(likelihood) and not isinstance(likelihood, type | Likelihood)
+
+
 def _of_distribution(X: FloatArray, y: Any, distribution: Any, model: Any) -> KnownSites:
     graph = parametric_graph(distribution, X.shape[0])
     random = {rv.name: rv for rv in graph.random}
     here = _initial_values(random, model)
-    likelihood = DistributionSites(distribution, here)
+    functions = SiteFunctions(graph, distribution)
+    shared = {X.shape[0]: (functions, tuple(random))}
+    likelihood = DistributionSites(distribution, here, shared)
     data = likelihood.as_data(y, X.shape[0])
-    family = CompiledFamily(SiteFunctions(graph, distribution))
+    family = CompiledFamily(functions)
     return KnownSites(X, data, likelihood, random, family, in_parts=False)
 
 
@@ -168,7 +199,7 @@ def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Values of random variables where a search begins."""
     if not random:
         return {}
-    model = pm.modelcontext(model)
+    model = pm.modelcontext(model).root
     unknown = [name for name, rv in random.items() if rv not in model.free_RVs]
     if unknown:
         raise ValueError(

@@ -1,5 +1,6 @@
 """The log marginal likelihood of points and intervals as one PyTensor Op, gradient included."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,12 @@ from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import JITTER_LADDER, symmetric
-from pymc_skewgp._gaussian.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
+from pymc_skewgp._gaussian.log_prob_gradient import (
+    METHODS,
+    LogProbGradient,
+    LogProbMethod,
+    log_prob_and_gradient,
+)
 from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._observations.noise import add_noise
@@ -116,6 +122,14 @@ def log_evidence(
         Value and derivatives; minus infinity and zeros where a parameter is not a number or the
         prior's covariance not positive definite.
     """
+    options: dict[str, Any] = {"method": method, "n_draws": n_draws}
+    return evidence_of(lambda rows: interval_log_prob(rows, **options), options, *inputs)
+
+
+def evidence_of(
+    joint_of: Callable[[Intervals], LogProbGradient], options: dict[str, Any], *inputs: FloatArray
+) -> tuple[FloatArray, ...]:
+    """`log_evidence` with what gives the probability of the rows that are no points."""
     lower, upper, value, noise, *sun = inputs
     n_sun = len(SunParameters._fields)
     parameters, repeats = SunParameters(*sun[:n_sun]), sun[n_sun:]
@@ -140,13 +154,12 @@ def log_evidence(
         parameters.latent_cov,
         counts=np.concatenate([np.ones(s), counts]),
     )
-    options: dict[str, Any] = {"method": method, "n_draws": n_draws}
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(len(cov)):
             rows = Intervals(terms)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # of values that are no numbers
         return nothing
-    joint = interval_log_prob(rows, **options)
+    joint = joint_of(rows)
     prior = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
     found = rows.log_density + joint.value - prior.value
     if not np.isfinite(found):
