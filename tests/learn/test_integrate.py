@@ -142,7 +142,7 @@ class TestGaussian:
         # The log likelihood is that of the draw's own f and noise.
         expected = stats.norm(posterior["f"], posterior["sigma"].values[..., None]).logpdf(Y5)
         np.testing.assert_allclose(dt["log_likelihood"]["y"], expected, rtol=1e-6)
-        new = gp.sample_latent(dt, Xnew=[[0.5]], random_seed=1, **FEW)
+        new = gp.sample_latent(dt, Xnew=[[0.5]], random_seed=1, **QUIET)
         f_new = new["predictions"]["f"].values
         se = f_new.std() / np.sqrt(dt["posterior"].attrs["n_evidences"])
         assert agrees(f_new.mean(), regression["f"], se)

@@ -27,6 +27,9 @@ from pymc_skewgp._validation import FloatArray
 # Log target and EP's log evidence at points.
 Target = Callable[[Sequence[Point]], tuple[FloatArray, FloatArray]]
 _TEMPERINGS = 30
+# Of each mode at the start: place, in units of `spread_modes`, scale, and share. The last one is
+# for tails that the curvature does not know of.
+_COMPONENTS = ((0.0, 1.0, 0.45), (-1.0, 1.3, 0.2), (1.0, 1.3, 0.2), (0.0, 3.0, 0.15))
 
 
 class AdaptiveImportance:
@@ -167,14 +170,14 @@ def _effective(log_weights: FloatArray) -> float:
 
 
 def _of_modes(modes: list[Mode], settings: ImportanceSettings) -> StudentMixture:
-    """Each mode with its curvature, and beside it two components along its widest direction."""
+    """Each mode with its curvature, with others beside it and around it."""
     means, chols, log_shares = [], [], []
     for mode in modes:
         _, vectors = np.linalg.eigh(mode.covariance)
         chol = np.linalg.cholesky(mode.covariance)
         width = np.sqrt(vectors[:, -1:].T @ mode.covariance @ vectors[:, -1:])[0]
         shift = settings.spread_modes * width * vectors[:, -1]
-        for place, scale, share in ((0.0, 1.0, 0.5), (-1.0, 1.3, 0.25), (1.0, 1.3, 0.25)):
+        for place, scale, share in _COMPONENTS:
             means.append(mode.point.x + place * shift)
             chols.append(scale * chol)
             log_shares.append(mode.log_mass + np.log(share))

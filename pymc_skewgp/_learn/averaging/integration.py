@@ -116,7 +116,8 @@ def _by_importance(
             f"Importance sampling: round {importance.n_rounds}, "
             f"relative ESS {estimate.relative_ess:.2f}"
         )
-        accepted = sampling.accepts(estimate)
+        # The first round knows nothing but the curvature at the modes.
+        accepted = sampling.accepts(estimate) and importance.n_rounds > 1
         over = importance.n_rounds >= sampling.rounds
         if accepted and (over or estimate.relative_ess * points.log_weights.size >= enough):
             break
