@@ -104,9 +104,8 @@ class Pattern:
     given_indicators : bool
         Whether the observations are mixtures of rows.
     apart : tuple of str
-        Functions of blocks of their own, which share hyperparameters with this one.
-    shared : tuple of str
-        These hyperparameters: NUTS has them, and the step moves them for one block at a time.
+        Functions of blocks of their own, which share hyperparameters with this one: the step takes
+        all of them together.
     """
 
     code: str
@@ -116,7 +115,6 @@ class Pattern:
     why: str = ""
     given_indicators: bool = False
     apart: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
 
     def build(self) -> pm.Model:
         """The model."""
@@ -140,8 +138,7 @@ class Pattern:
         text = f"draws {_listed(self.block)}{jointly} exactly"
         text += " given indicators" if self.given_indicators else ""
         if self.apart:
-            text += f", and {_listed(self.apart)} apart; NUTS for {_listed(self.shared)}, which the"
-            text += " step moves too, for one function given the others"
+            text += f", and {_listed(self.apart)} with it"
         if self.moved:
             text += f"; moves {_listed(self.moved)}"
         if self.predicted:
@@ -314,8 +311,8 @@ PATTERNS: dict[str, list[Pattern]] = {
             'f, g = gp.prior("f", X), gp.prior("g", X)\n'
             'sg.BernoulliProbit("y", f, observed=labels)\n'
             'pm.Normal("z", g, 0.3, observed=values)',
+            moved=("tau",),
             apart=("g",),
-            shared=("tau",),
         ),
         Pattern('data = pm.Data("data", labels)\nsg.BernoulliProbit("y", f, observed=data)'),
         Pattern(

@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
-from pymc_skewgp._learn.averaging.exact_points import exact_points
+from pymc_skewgp._learn.averaging.exact_points import EqualDraws, exact_points
 from pymc_skewgp._learn.averaging.integration import integral_by_ep
 from pymc_skewgp._learn.averaging.problem import integration_problem
 from pymc_skewgp._learn.averaging.progress import Stages
@@ -38,6 +38,7 @@ def integrate(
     method: Method = "auto",
     n_evidences: int = _DEFAULT.n_evidences,
     start: Mapping[str, Any] | None = None,
+    n_jobs: int | None = None,
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> DataTree:
@@ -81,8 +82,11 @@ def integrate(
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.
+    n_jobs : int, optional
+        Exact evidences that are computed side by side, by joblib, which comes with scikit-learn. A
+        process takes seconds to start: it saves time from some hundred rows on. Default one.
     random_seed : int, Generator, SeedSequence or None
-        Source of randomness.
+        Source of randomness. The result does not depend on `n_jobs`.
     progressbar : bool, default True
         Show progress.
 
@@ -174,22 +178,25 @@ def integrate(
             settings.n_candidates,
             rng,
             stages.tick,
+            n_jobs,
         )
     equal = exact.equal_draws(chains, draws, rng)
     tree = problem.latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
     attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
-    stats = (
-        tree["posterior"]
-        .to_dataset()[[]]
-        .assign(
-            log_marginal_likelihood=(("chain", "draw"), equal.log_evidence),
-            relative_ess=(("chain", "draw"), equal.relative_ess),
-        )
+    _with_statistics(tree, equal, attributes)
+    warn_of(integral, exact, stacklevel=3)
+    return tree
+
+
+def _with_statistics(tree: DataTree, equal: EqualDraws, attributes: dict[str, Any]) -> None:
+    """Add the group ``sample_stats``, and the attributes."""
+    empty = tree["posterior"].to_dataset()[[]]
+    stats = empty.assign(
+        log_marginal_likelihood=(("chain", "draw"), equal.log_evidence),
+        relative_ess=(("chain", "draw"), equal.relative_ess),
     )
     tree["sample_stats"] = DataTree(stats)
     for group in ("posterior", "sample_stats"):
         tree[group].attrs.update(attributes)
-    warn_of(integral, exact, stacklevel=3)
-    return tree

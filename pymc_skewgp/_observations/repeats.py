@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from pymc_skewgp._gaussian.repeated_log_prob import LEAST_REPEATS, LEAST_ROWS
@@ -81,19 +82,21 @@ def repeated_rows(observations: Observations) -> RepeatedRows | None:
     return RepeatedRows(rows, own, low, high, observations.S[intervals[first]][own], counts)
 
 
-def rows_of_means(observations: Observations, counts: FloatArray) -> RepeatedRows:
+def rows_of_means(
+    observations: Observations, counts: FloatArray, repeats: NDArray[np.bool_]
+) -> RepeatedRows:
     """Means of intervals that stand for so many each, of one value one after the other.
 
-    Single intervals stay as they are, with their limits: they are in no group.
+    Only those are merged that `repeats` says. Single intervals stay as they are, with their limits:
+    they are in no group.
     """
     kept = counts > 0
-    found, counts = (
-        (observations, counts) if kept.all() else (observations.rows(kept), counts[kept])
-    )
+    found = observations if kept.all() else observations.rows(kept)
+    counts, repeats = counts[kept], repeats[kept]
     design = sparse.csr_array(as_matrix(found.A, found.n_rows))
     same = np.asarray(abs(design[1:] - design[:-1]).sum(axis=1)).ravel() == 0
     same &= (found.a[1:] == found.a[:-1]) & (found.S[1:] == found.S[:-1])
-    same &= ~(found.is_point[1:] | found.is_point[:-1])
+    same &= repeats[1:] & repeats[:-1]
     group = np.concatenate([[0], np.cumsum(~same)])
     first = np.flatnonzero(np.concatenate([[True], ~same]))
     total = np.bincount(group, weights=counts)

@@ -102,18 +102,14 @@ def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: Floa
     ).value
 
 
-def sun_given(prior: SunParameters, observations: Observations) -> tuple[Conditioning, float]:
-    """A SUN vector given rows of it, and the log probability that its own conditions have.
-
-    The conditioning is on its latent variables as well, which are the first values.
-    """
+def sun_given(prior: SunParameters, observations: Observations) -> Conditioning:
+    """A SUN vector given rows of it, and its latent variables, which are the first values."""
     s = prior.truncation.size
     if not s:
         cov = FactoredCovariance.of_kernel(prior.scale)
-        return Conditioning(prior.mu, cov, observations), 0.0
+        return Conditioning(prior.mu, cov, observations)
     matrix = np.block([[prior.latent_cov, prior.cross_cov.T], [prior.cross_cov, prior.scale]])
     above = intervals(-prior.truncation, np.full(s, np.inf), np.zeros(s))
     rows = stacked([above, observations], [s, prior.mu.size])
     mean = np.concatenate([np.zeros(s), prior.mu])
-    given = Conditioning(mean, FactoredCovariance.of_kernel(matrix), rows)
-    return given, log_prob_of_prior_signs(prior.latent_cov, np.ones(s), prior.truncation)
+    return Conditioning(mean, FactoredCovariance.of_kernel(matrix), rows)

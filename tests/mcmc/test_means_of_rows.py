@@ -30,6 +30,7 @@ UPPER = np.array([INF, 0, INF, 0, 0.3, 0])
 VALUE = np.array([np.nan] * 5 + [0.4])
 NOISE = np.array([1, 1, 1, 1, 1, 0.36])
 COUNTS = np.array([150.0, 90.0, 0.0, 40.0, 1.0, 1.0])
+REPEATS = np.arange(6) < 4
 
 
 def observations(kinds):
@@ -46,7 +47,7 @@ def prior(mixed):
 
 def model_of(mixed):
     kinds = np.arange(6 if mixed else 4)
-    repeated = rows_of_means(observations(kinds), COUNTS[kinds])
+    repeated = rows_of_means(observations(kinds), COUNTS[kinds], REPEATS[kinds])
     return ConjugateModel(prior(mixed), repeated.rows, repeated=repeated)
 
 
@@ -108,10 +109,18 @@ def test_each_row():
 
 def test_means():
     """Of the trials of a place one row, and no others are changed."""
-    repeated = rows_of_means(observations(np.arange(6)), COUNTS)
+    repeated = rows_of_means(observations(np.arange(6)), COUNTS, REPEATS)
     rows = repeated.rows
     np.testing.assert_allclose(rows.S, [1 / 240, 1 / 40, 1.0, 0.36])
     np.testing.assert_array_equal(rows.lower[:3], [-INF, -INF, -INF])
     np.testing.assert_array_equal(rows.upper[:3], [INF, INF, 0.3])
     np.testing.assert_array_equal(repeated.group, [0, 0, 1])
     np.testing.assert_array_equal(repeated.counts, [150, 90, 40])
+
+
+def test_single_rows_keep_their_limits():
+    """Two of one value that are no trials: limits may depend on hyperparameters."""
+    twice = observations(np.array([0, 1, 4, 4]))
+    repeated = rows_of_means(twice, np.array([9.0, 2, 1, 1]), np.array([True, True, False, False]))
+    np.testing.assert_array_equal(repeated.rows.upper, [INF, 0.3, 0.3])
+    np.testing.assert_array_equal(repeated.group, [0, 0])

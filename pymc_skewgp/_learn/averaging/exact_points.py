@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from xarray import DataTree
 
-from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
@@ -15,6 +14,7 @@ from pymc_skewgp._gaussian.weights import (
     relative_ess,
     systematic_resample,
 )
+from pymc_skewgp._learn.averaging.tasks import Task, run_tasks
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
@@ -24,10 +24,8 @@ from pymc_skewgp._validation import FloatArray
 class LatentFunctions(Protocol):
     """The latent functions of a model, as a function of its hyperparameters."""
 
-    def each(
-        self, points: Sequence[Point], counts: IntArray, n_candidates: int, rng: np.random.Generator
-    ) -> Iterator[DrawsWithEvidence]:
-        """The evidence at each point, and so many draws there."""
+    def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
+        """What is to be computed at each point: the evidence is the product of its parts."""
         ...
 
     def tree(self, points: Sequence[Point], draws: "EqualDraws", rng: Any) -> DataTree:
@@ -113,6 +111,7 @@ def exact_points(
     n_candidates: int,
     rng: np.random.Generator,
     tick: Callable[[], None],
+    n_jobs: int | None = None,
 ) -> ExactPoints:
     """Exact evidences at points drawn with equal weights under EP's evidence.
 
@@ -128,6 +127,8 @@ def exact_points(
     rng : numpy.random.Generator
     tick : callable
         Called after each point.
+    n_jobs : int, optional
+        Of joblib.
     """
     chosen = weighted.resampled(n_evidences, rng)
     different, entries = np.unique(chosen, return_inverse=True)
@@ -135,9 +136,8 @@ def exact_points(
     counts = np.ceil(n_draws * share).astype(np.intp) + 1
     points = [weighted.point(i) for i in different]
     found = []
-    with no_warnings():  # of single points: the whole is judged by its weights
-        for x in latent.each(points, counts, n_candidates, rng):
-            found.append(x)
-            tick()
+    for x in run_tasks(latent.tasks(points), counts.tolist(), n_candidates, rng, n_jobs):
+        found.append(x)
+        tick()
     exact = np.array([x.log_evidence for x in found])
     return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)

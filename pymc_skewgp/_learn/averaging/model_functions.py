@@ -9,21 +9,16 @@ import pytensor
 from numpy.typing import NDArray
 from xarray import DataTree
 
-from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
 from pymc_skewgp._learn.averaging.named_values import as_dataset, dataset_of
+from pymc_skewgp._learn.averaging.tasks import EvidenceTask, Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._posterior.draws_with_evidence import (
-    DrawsWithEvidence,
-    draws_with_evidence,
-    sun_given,
-)
-from pymc_skewgp._posterior.evidence_gradient import evidence_estimate
+from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._validation import FloatArray
 
 
@@ -55,20 +50,10 @@ class ModelFunctions:
         """Values of the functions in one draw, as far as they are known."""
         return sum(part.size for part in self._parts if part is not None)
 
-    def each(
-        self, points: Sequence[Point], counts: IntArray, n_candidates: int, rng: np.random.Generator
-    ) -> Iterator[DrawsWithEvidence]:
+    def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
-        for point, count in zip(points, counts, strict=True):
-            parts = [
-                self._at(point, i, int(count), n_candidates, rng) for i in range(len(self._parts))
-            ]
-            yield DrawsWithEvidence(
-                sum(x.log_evidence for x in parts),
-                float(np.sqrt(sum(x.std_error**2 for x in parts))),
-                min(x.relative_ess for x in parts),
-                np.concatenate([x.f for x in parts], axis=1),
-            )
+        for point in points:
+            yield [self._task(point, i) for i in range(len(self._parts))]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
@@ -96,20 +81,14 @@ class ModelFunctions:
         pm.compute_log_likelihood(tree, **options)
         return tree
 
-    def _at(
-        self, point: Point, i: int, count: int, n_candidates: int, rng: np.random.Generator
-    ) -> DrawsWithEvidence:
+    def _task(self, point: Point, i: int) -> Task:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i](point, ())
         if part is None:
-            found = evidence_estimate(terms, n_candidates, int(rng.integers(2**31)))
-            nothing = np.zeros((count, 0))
-            return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, nothing)
+            return EvidenceTask(terms)
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
-        drawn = part.draw({x.name: value for x, value in named}, count, n_candidates, rng)
-        constant = float(terms.log_constant)
-        return drawn._replace(log_evidence=drawn.log_evidence + constant)
+        return part.task({x.name: value for x, value in named}, float(terms.log_constant))
 
 
 class _BlockFunctions:
@@ -128,20 +107,13 @@ class _BlockFunctions:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
-    def draw(
-        self, values: dict[str, NDArray[Any]], count: int, n_candidates: int, rng: Any
-    ) -> DrawsWithEvidence:
-        """The block's vector at values of the hyperparameters; constants are left out."""
+    def task(self, values: dict[str, NDArray[Any]], log_constant: float) -> Task:
+        """The block's vector at values of the hyperparameters."""
         model = self._latent.model(values)
-        given, log_prob_of_signs = sun_given(model.prior, model.observations)
-        return draws_with_evidence(
-            given,
-            count,
-            n_candidates,
-            rng,
-            n_pseudo_points=model.prior.truncation.size,
-            log_prob_of_signs=log_prob_of_signs,
-        )
+        prior = model.prior
+        given = sun_given(prior, model.observations)
+        signs = prior.latent_cov, np.ones(prior.truncation.size), prior.truncation
+        return VectorTask(given, prior.truncation.size, signs, log_constant=log_constant)
 
     def named(self, f: FloatArray) -> dict[str, NDArray[Any]]:
         """Draws of its vector as draws of its variables, on their own scale."""

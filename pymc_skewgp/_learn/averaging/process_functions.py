@@ -9,16 +9,12 @@ from xarray import Dataset, DataTree
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
 from pymc_skewgp._learn.averaging.named_values import dataset_of
+from pymc_skewgp._learn.averaging.tasks import Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.gp.latent_draws import LatentGivenData
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel
-from pymc_skewgp._posterior.draws_with_evidence import (
-    DrawsWithEvidence,
-    draws_with_evidence,
-    log_prob_of_prior_signs,
-)
 from pymc_skewgp._validation import FloatArray
 
 
@@ -45,24 +41,14 @@ class ProcessFunctions:
         """Values of the functions in one draw."""
         return self._latent.size
 
-    def each(
-        self, points: Sequence[Point], counts: IntArray, n_candidates: int, rng: np.random.Generator
-    ) -> Iterator[DrawsWithEvidence]:
+    def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         trace = self._trace(points, np.arange(len(points))[None])
         self._likelihoods = []
-        steps = self._latent.each(trace, "", False)
-        for (_, at), count in zip(steps, counts, strict=True):
+        n_signs = self._latent.n_signs
+        for _, at in self._latent.each(trace, "", False):
             self._likelihoods.append(at.likelihoods)
-            yield draws_with_evidence(
-                at.given,
-                int(count),
-                n_candidates,
-                rng,
-                n_pseudo_points=self._latent.n_signs,
-                log_prob_of_signs=log_prob_of_prior_signs(*at.signs),
-                sites=at.sites,
-            )
+            yield [VectorTask(at.given, n_signs, at.signs, at.sites)]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator

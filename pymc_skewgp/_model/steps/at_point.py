@@ -137,7 +137,9 @@ class LatentAtPoint:
             mixtures.append(None if kind is None else kind(*parameters))
         if self._merges and _repeats_save_time(blocks) and not any(mixtures):
             observed = _joined([rows for rows, _ in blocks], size)
-            repeated = rows_of_means(observed, np.concatenate([_counts(*x) for x in blocks]))
+            counts = np.concatenate([_counts(*x) for x in blocks])
+            repeats = [np.full(rows.n_rows, times is not None) for rows, times in blocks]
+            repeated = rows_of_means(observed, counts, np.concatenate(repeats))
             repeated = repeated._replace(rows=_with_design(repeated.rows, size))
             return ConjugateModel(prior, repeated.rows, repeated=repeated)
         single = [

@@ -12,7 +12,7 @@ import pymc as pm
 
 import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
-from pymc_skewgp._model.graph.blocks import Block, find_blocks
+from pymc_skewgp._model.graph.blocks import Block
 from pymc_skewgp._model.graph.members import is_function
 from pymc_skewgp._model.graph.observed import (
     NoObservationsError,
@@ -20,6 +20,7 @@ from pymc_skewgp._model.graph.observed import (
     is_prediction,
 )
 from pymc_skewgp._model.steps.claims import is_claimed
+from pymc_skewgp._model.steps.joined_blocks import joined_blocks
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")
@@ -62,7 +63,7 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     if asked is None:
         return False
     if not is_function(rv) or is_prediction(asked.model, rv):
-        goes = any(_goes_with(rv, block, asked) for block in find_blocks(asked.model))
+        goes = any(_goes_with(rv, block, asked) for block in joined_blocks(asked.model))
         if goes or not is_function(rv):
             return goes
     try:
@@ -90,7 +91,7 @@ def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
 
 def _are_others(model: pm.Model) -> bool:
     """Whether a model has variables that are in no block."""
-    taken = [x for block in find_blocks(model) for x in [*block.members, *block.predicted]]
+    taken = [x for block in joined_blocks(model) for x in [*block.members, *block.predicted]]
     return any(rv not in taken for rv in model.free_RVs)
 
 

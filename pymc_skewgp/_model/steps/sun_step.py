@@ -23,6 +23,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
 from pymc_skewgp._model.graph.blocks import find_blocks, part_of
 from pymc_skewgp._model.graph.observed import distribution_name, find_observed
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
+from pymc_skewgp._model.steps.joined_blocks import joined_blocks
 from pymc_skewgp._model.steps.predictions import Predictions
 
 
@@ -171,7 +172,7 @@ def _chosen_blocks(model: pm.Model, values: list[Any], *, collapse: bool) -> lis
     """Blocks of what a step is given, with the hyperparameters that it moves."""
     rvs = [model.values_to_rvs[value] for value in values]
     found = []
-    for block in find_blocks(model):
+    for block in joined_blocks(model) if collapse else find_blocks(model):
         if any(rv in block.members for rv in rvs):
             found.append(block_graph(model, part_of(model, block, rvs)))
     names = {name for graph in found for name in graph.names}

@@ -1,0 +1,63 @@
+"""Blocks that share hyperparameters, moved as one.
+
+Given f the hyperparameters of a smooth kernel are all but determined: a step that moved them given
+the function of one block, with that of the other integrated out, would hardly move them. Functions
+that no data see together are independent given the hyperparameters, so that all of them are one
+unified skew-normal vector too.
+"""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pymc as pm
+
+from pymc_skewgp._model.graph.analysis import block_graph
+from pymc_skewgp._model.graph.blocks import Block, find_blocks
+from pymc_skewgp._model.graph.observed import children
+
+_KNOWN: "WeakKeyDictionary[pm.Model, tuple[Any, list[Block]]]" = WeakKeyDictionary()
+
+
+def joined_blocks(model: pm.Model) -> list[Block]:
+    """Blocks of a model, those with a hyperparameter in common as one, where they can be."""
+    # PyMC asks for one variable after the other: the blocks are the same for all of them.
+    key = (*model.basic_RVs, *model.potentials)
+    known = _KNOWN.get(model)
+    if known is None or known[0] != key:
+        known = _KNOWN[model] = key, _joined(model, find_blocks(model))
+    return known[1]
+
+
+def _joined(model: pm.Model, blocks: list[Block]) -> list[Block]:
+    if len(blocks) < 2:
+        return blocks
+    found: list[tuple[Block, set[Any]]] = []
+    for block in blocks:
+        moved = set(block_graph(model, block).moved)
+        for other in list(found):
+            if not moved.isdisjoint(other[1]) and _are_apart(model, block, other[0]):
+                found.remove(other)
+                block, moved = _both(model, other[0], block), moved | other[1]
+        found.append((block, moved))
+    return [block for block, _ in found]
+
+
+def _are_apart(model: pm.Model, one: Block, other: Block) -> bool:
+    """Whether neither depends on members of the other."""
+    for block, rest in ((one, other), (other, one)):
+        names = {x.name for x in [*rest.members, *rest.observed, *rest.predicted]}
+        below = {x.name for rv in block.members for x in children(model, rv)}
+        if not names.isdisjoint(below):
+            return False
+    return True
+
+
+def _both(model: pm.Model, one: Block, other: Block) -> Block:
+    """Of the variables of two, in the order of the model."""
+    members, predicted = {*one.members, *other.members}, {*one.predicted, *other.predicted}
+    observed = {y.name: y for y in [*one.observed, *other.observed]}
+    return Block(
+        [x for x in model.free_RVs if x in members],
+        [observed[y.name] for y in model.observed_RVs if y.name in observed],
+        [x for x in model.free_RVs if x in predicted],
+    )
