@@ -141,7 +141,8 @@ def integrate(
 
     Examples
     --------
-    >>>     >>> import pymc as pm
+    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_skewgp as sg
     >>> x = np.linspace(-3, 3, 20)[:, None]
     >>> y = (np.sin(2 * x[:, 0]) > 0.3).astype(int)
