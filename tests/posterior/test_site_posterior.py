@@ -10,7 +10,7 @@ from site_oracles import Counts, Logit, ProbitSite, Student, log_signs, site_pos
 from pymc_skewgp import SkewGPPosterior
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, GoalSettings
 from pymc_skewgp._gaussian.weights import normalized_weights, weighted_error
-from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian
+from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian, StudentT
 
 X = np.array([[-1.0], [0.2], [1.1], [2.5]])
 POINTS = np.array([[-0.4], [1.8]])
@@ -137,3 +137,34 @@ def test_tempered_draws_agree_with_quadrature():
     mean = weights @ f
     error = weighted_error((f - mean).T, weights, found.replicate)
     assert (np.abs(mean - exact.mean) < 4.5 * error).all()
+
+
+FAR = {
+    "Cauchy": (1.0, 0.05, [0.0, 0.05, -0.05, 8.0, 8.05]),
+    "two degrees of freedom": (2.0, 0.1, [0.0, 0.05, 8.0, 8.05]),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_modes_160_and_80_scales_apart(name):
+    """One value of f: the mode that EP's Gaussian is not at has its share of evidence and draws."""
+    nu, sigma, y = FAR[name]
+    f = np.linspace(-15.0, 25.0, 400_001)
+    log_density = stats.norm.logpdf(f, 0.0, 5.0) + sum(stats.t.logpdf(v, nu, f, sigma) for v in y)
+    largest = log_density.max()
+    density = np.exp(log_density - largest)
+    log_evidence = largest + np.log(density.sum() * (f[1] - f[0]))
+    far = density[f > 4.0].sum() / density.sum()
+    posterior = SkewGPPosterior(
+        np.zeros((len(y), 1)),
+        y,
+        cov_func=lambda *args, **kwargs: 12.5 * rbf(*args, **kwargs),
+        likelihood=StudentT(nu, sigma),
+        random_seed=1,
+    )
+    evidence = posterior.log_marginal_likelihood
+    # A dozen standard errors apart before; a false alarm in 1e4 (t, 15 degrees of freedom).
+    assert abs(evidence.value - log_evidence) < 5 * evidence.std_error
+    assert evidence.std_error < 0.1
+    means, weights = posterior.marginals().means[0], posterior.marginals().weights
+    assert weights[means > 4.0].sum() == pytest.approx(far, abs=0.05)

@@ -140,7 +140,8 @@ class PairProposal:
 
 def picked(pairs: Pairs, uniform: FloatArray) -> FloatArray:
     """A member of each pair, drawn by their weights."""
-    with np.errstate(over="ignore"):
+    # Where both are impossible it does not matter which.
+    with np.errstate(over="ignore", invalid="ignore"):
         share = 1.0 / (1.0 + np.exp(pairs.log_minus - pairs.log_plus))
     return np.where(uniform < share, pairs.plus, pairs.minus)
 

@@ -127,11 +127,16 @@ class SiteTails:
     def log_ratio(self, white: FloatArray) -> FloatArray:
         """Log density of the mixture over that of q."""
         plain = 1.0 - self.wide_share - float(self.shares.sum())
-        ratio = plain + self.wide_share * np.exp(self.wide.log_ratio(white))
-        for direction, table, share in zip(self.directions, self.tables, self.shares, strict=True):
+        parts = np.empty((self.shares.size + 2, white.shape[1]))
+        parts[0], parts[1] = np.log(plain), np.log(self.wide_share) + self.wide.log_ratio(white)
+        shares = np.log(self.shares)
+        for i, (direction, table) in enumerate(zip(self.directions, self.tables, strict=True)):
             z = direction @ white
-            ratio += share * np.exp(table.log_pdf(z) + 0.5 * z**2 + _LOG_SQRT_2PI)
-        return np.asarray(np.log(ratio))
+            parts[i + 2] = shares[i] + table.log_pdf(z) + 0.5 * z**2 + _LOG_SQRT_2PI
+        # Beyond 37 deviations, where another mode may be, the ratio itself overflows.
+        largest = parts.max(axis=0)
+        parts -= largest
+        return np.asarray(largest + np.log(np.exp(parts).sum(axis=0)))
 
 
 def site_tails(
@@ -173,7 +178,8 @@ def site_tails(
     share = min(max(_PER_MISSING * lacking, _LEAST_SHARE), _MOST_SHARE)
     shares = missing + 1e-3 * lacking
     shares *= (1.0 - _WIDE) * share / shares.sum()
-    covered = (np.abs(directions @ along) > _ALIKE).any(axis=0)
+    finite = [bool(np.isfinite(table.log_density).all()) for table in tables]
+    covered = (np.abs(directions[finite] @ along) > _ALIKE).any(axis=0)
     wide = WideGaussian.of(gaussian, sites, marginals)
     return SiteTails(directions, tables, shares, covered, wide, _WIDE * share)
 
