@@ -1,7 +1,7 @@
 """Values with double exponential noise."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,6 +57,7 @@ class Laplace(ClosedFormSites):
     """
 
     b: Any
+    has_kinks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "b", frozen_copy(self.b))

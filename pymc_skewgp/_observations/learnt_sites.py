@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.sites import SiteLikelihood, Sites
@@ -33,6 +34,10 @@ class SitesGiven(Protocol):
 
     def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative in eta_i, likewise."""
+        ...
+
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """Sites whose first derivative jumps within the range of predictors, shape (k, m)."""
         ...
 
     def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
@@ -85,6 +90,10 @@ class LikelihoodAt:
         sites = family.sites(y, parameters)
         self.size, self.log_prob, self.slopes = sites.size, sites.log_prob, sites.slopes
 
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """See `SitesGiven`: all or none, wherever the predictors are."""
+        return np.full(self.size, self._family.likelihood.has_kinks)
+
     def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         """See `SitesGiven`."""
 
@@ -115,6 +124,11 @@ class JoinedSites:
         found = [part.slopes(eta[..., own]) for part, own in pairs]
         first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
         return first, second
+
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """See `SitesGiven`."""
+        pairs = zip(self._parts, self._own, strict=True)
+        return np.concatenate([part.kinked(eta[..., own]) for part, own in pairs])
 
     def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         """See `SitesGiven`."""

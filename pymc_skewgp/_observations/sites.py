@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -64,7 +64,14 @@ class SiteLikelihood(Likelihood):
 
     To add one: a class in a file of its own beside this one, its name in
     `pymc_skewgp.likelihoods`, and a test against quadrature.
+
+    Attributes
+    ----------
+    has_kinks : bool
+        Whether the first derivative jumps anywhere, default False.
     """
+
+    has_kinks: ClassVar[bool] = False
 
     @abstractmethod
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:

@@ -74,6 +74,11 @@ class Weighted(SiteLikelihood):
         """Those of the likelihood."""
         return self.likelihood.predicted_dims
 
+    @property
+    def has_kinks(self) -> bool:  # type: ignore[override]
+        """That of the likelihood."""
+        return bool(self.likelihood.has_kinks)
+
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """As the likelihood takes them, with the weights checked."""
         self._weights(n)

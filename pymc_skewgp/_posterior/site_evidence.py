@@ -12,8 +12,14 @@ the derivatives of the second term in mean and covariance of q are
     \tfrac12 \mathrm E\{g g^\top + \mathrm{diag}(h) \mid y\}
 
 with g and h the slopes of log p less those of log t, small where q is near. These means are over
-the same weighted draws as the evidence. A derivative in a parameter of p is the mean of that of
-log p, each draw weighted so that the same identities hold for the moments of the predictors.
+the same weighted draws as the evidence. Where g jumps, h has a delta there that no draw meets; its
+mean is then that of g alone, by Stein's identity with the mean m and covariance S of q,
+
+.. math:: \mathrm E(h_i \mid y) = \frac{\mathrm E\{(e_i - m_i)\, g_i \mid y\}
+    - \sum_k S_{ik} \mathrm E(g_i g_k \mid y)}{S_{ii}}.
+
+A derivative in a parameter of p is the mean of that of log p, each draw weighted so that the same
+identities hold for the moments of the predictors.
 """
 
 from typing import NamedTuple, Protocol
@@ -223,12 +229,21 @@ def _exact_slopes(
 ) -> _Exact:
     """By weighted draws of the predictors less their offset."""
     ep = pairs.ep
-    slopes, curvatures = sites.slopes(pairs.density.offset + e)
+    eta = pairs.density.offset + e
+    slopes, curvatures = sites.slopes(eta)
     slopes -= ep.nu - ep.tau * e
     moved = weights @ slopes
     curved = slopes.T @ (weights[:, None] * slopes)
-    curved[np.diag_indices_from(curved)] += weights @ curvatures + ep.tau
     precision = pairs.cov.site_precision(ep.tau)
+    bends = weights @ curvatures + ep.tau
+    kinked = sites.kinked(eta)
+    if kinked.any():
+        own = matrix[kinked]
+        shared = own - own @ precision @ matrix
+        alone = weights @ ((e - ep.mean) * slopes)[:, kinked]
+        alone -= np.einsum("ik,ik->i", shared, curved[kinked])
+        bends[kinked] = alone / ep.variance[kinked]
+    curved[np.diag_indices_from(curved)] += bends
     kept = -(precision @ matrix)
     kept[np.diag_indices_from(kept)] += 1.0
     pulled, carried = kept @ moved, kept @ curved @ kept.T

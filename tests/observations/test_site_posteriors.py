@@ -164,11 +164,3 @@ def test_probability_of_a_label():
     counts = sg.SkewGPPosterior(X, [1, 0], cov_func=kernel, likelihood=of.Poisson())
     with pytest.raises(TypeError, match="probability is of a label 1; under Poisson"):
         counts.probability(XNEW)
-
-
-def test_hyperparameters_are_not_learnt():
-    """No search by an evidence of rows, which these likelihoods do not have."""
-    with pm.Model():
-        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.InverseGamma("ls", 3.0, 3.0)))
-    with pytest.raises(ValueError, match="not learnt under Poisson here: compare the log_marg"):
-        sg.find_hyperparameters(gp, X, [0, 7], likelihood=of.Poisson(), progressbar=False)

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._observations.likelihood import Data
+from pymc_skewgp._observations.slope_jumps import slope_jumps
 from pymc_skewgp._validation import FloatArray
 
 
@@ -40,6 +42,10 @@ class CompiledSites:
     def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `SitesGiven`."""
         return self._functions.slopes(self._y, eta, self._parameters)
+
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """See `SitesGiven`."""
+        return slope_jumps(self.slopes, eta)
 
     def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         """See `SitesGiven`."""
