@@ -3,10 +3,12 @@ r"""Quantiles of a new y whose distribution function :math:`F(y \mid f)` falls a
 .. math:: P(y_* \le y) = \int F(y \mid f(z))\, \varphi(z)\, dz, \qquad f(z) = P_f^{-1}\{\Phi(z)\}
 
 f(z) is tabulated once. The integral runs over the z where F is neither 1 nor 0, by as many nodes
-whether that is a thousandth of a standard deviation of f or all of it.
+whether that is a thousandth of a standard deviation of f or all of it. Where f has narrow modes
+that are far apart, f(z) jumps: the nodes of a table that is finer there are nodes as well.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -21,6 +23,12 @@ _GRID = np.linspace(-7.5, 7.5, 61)  # where P_f is computed, in standard deviati
 _REACH = 6.0  # of z: what is beyond has mass 1e-9
 _SCORES = np.linspace(-_REACH, _REACH, 129)
 _STEP = _SCORES[1] - _SCORES[0]
+# Points of f at which neighbours on the grid differ by more, within the scores that draws reach,
+# have a finer table. Cells are halved while scores differ in them by more than _FINE and are off a
+# line by more than _OFF in the middle, down to a share of f's deviation.
+_JUMP, _DRAWN = 0.5, 2.5
+_FINE, _OFF, _NARROWEST = 0.1, 0.002, 1e-6
+_NODES = np.linspace(0.0, 1.0, 257)
 _PARTS = np.linspace(0.0, 1.0, 65)
 _SIMPSON = np.tile([2.0, 4.0], 33)[:65] / (3.0 * 64)
 _SIMPSON[[0, -1]] /= 2.0
@@ -40,7 +48,7 @@ class NewValues:
     """
 
     def __init__(self, mixture: Mixture, cdf: ConditionalCdf) -> None:
-        self.f = latent_at_scores(mixture)
+        self.f, self._tables = latent_at_scores(mixture)
         self._cdf = cdf
 
     def cdf(self, y: FloatArray) -> FloatArray:
@@ -57,7 +65,22 @@ class NewValues:
         z = place * _STEP - _REACH
         density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
         within = (self._cdf(y[:, None], f) * density) @ _SIMPSON
-        return np.asarray(ndtr(z[:, 0]) + (last - first) * _STEP * within)
+        found = np.asarray(ndtr(z[:, 0]) + (last - first) * _STEP * within)
+        for row, table in self._tables.items():
+            found[row] = self._of_table(float(y[row]), table, z[row, 0], z[row, -1])
+        return found
+
+    def _of_table(self, y: float, table: "LatentTable", first: float, last: float) -> float:
+        """P(y_* <= y), f(z) being tabulated: a trapezoid rule in Phi(z) between two scores."""
+        own = slice(*np.searchsorted(table.scores, [first, last]))
+        even = first + (last - first) * _NODES
+        z = np.concatenate([even, table.scores[own]])
+        f = np.concatenate([np.interp(even, *table), table.f[own]])
+        order = np.lexsort((f, z))  # at a jump f has many values at one score
+        z, f = z[order], f[order]
+        values = self._cdf(np.full((1, 1), y), f[None, :])[0]
+        below = ndtr(z)
+        return float(below[0] + 0.5 * (values[1:] + values[:-1]) @ np.diff(below))
 
     def whole_quantiles(self, probs: FloatArray) -> FloatArray:
         """`whole_quantile` of each probability, shape (n_probs, t)."""
@@ -108,10 +131,52 @@ class NewValues:
         return np.asarray(ndtri(np.clip(self.cdf(y), 1e-15, 1.0 - 1e-15)))
 
 
-def latent_at_scores(mixture: Mixture) -> FloatArray:
-    """Values of f of normal scores `_SCORES`, shape (t, 129), by lines between those of a grid."""
+class LatentTable(NamedTuple):
+    """Values of f at one point and their normal scores, both increasing, shape (k,) each."""
+
+    scores: FloatArray
+    f: FloatArray
+
+
+def latent_at_scores(mixture: Mixture) -> tuple[FloatArray, dict[int, LatentTable]]:
+    """Values of f of normal scores `_SCORES`, shape (t, 129), by lines between those of a grid.
+
+    And finer tables of the points where f(z) jumps.
+    """
     centre, sd, _ = mixture.moments
     x = centre[:, None] + sd[:, None] * _GRID
     below = mixture_cdf(mixture.means, mixture.variance, mixture.weights, x.T).T
-    scores = ndtri(np.clip(below, 1e-16, 1.0 - 1e-16))
-    return np.stack([np.interp(_SCORES, *pair) for pair in zip(scores, x, strict=True)])
+    scores = _scores(below)
+    jumps = np.diff(np.clip(scores, -_DRAWN, _DRAWN), axis=1).max(axis=1) > _JUMP
+    tables = {
+        int(i): _finer(mixture, int(i), LatentTable(scores[i], x[i])) for i in np.flatnonzero(jumps)
+    }
+    known = [tables.get(i, pair) for i, pair in enumerate(zip(scores, x, strict=True))]
+    return np.stack([np.interp(_SCORES, *pair) for pair in known]), tables
+
+
+def _finer(mixture: Mixture, row: int, table: LatentTable) -> LatentTable:
+    """With the middle of cells in which scores are no line, again and again."""
+    own = slice(row, row + 1)
+    narrowest = _NARROWEST * float(mixture.moments[1][row])
+    scores, x = table
+    unknown = np.ones(x.size - 1, dtype=bool)
+    while True:
+        rise = np.diff(np.clip(scores, -_REACH, _REACH))
+        cells = np.flatnonzero(unknown & (rise > _OFF) & (np.diff(x) > narrowest))
+        if not cells.size:
+            return LatentTable(scores, x)
+        middle = 0.5 * (x[cells] + x[cells + 1])
+        below = mixture_cdf(
+            mixture.means[own], mixture.variance[own], mixture.weights, middle[:, None]
+        )
+        found = _scores(below[:, 0])
+        off = np.abs(found - 0.5 * (scores[cells] + scores[cells + 1]))
+        unknown[:] = False
+        unknown[cells] = (off > _OFF) | (rise[cells] > _FINE)
+        unknown = np.insert(unknown, cells + 1, unknown[cells])
+        scores, x = np.insert(scores, cells + 1, found), np.insert(x, cells + 1, middle)
+
+
+def _scores(below: FloatArray) -> FloatArray:
+    return np.asarray(ndtri(np.clip(below, 1e-16, 1.0 - 1e-16)))

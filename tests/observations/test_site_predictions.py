@@ -202,3 +202,31 @@ def test_counts_of_means_beyond_integers():
     """Draws of f far from the data may be large; the largest 64-bit counts stand for them."""
     drawn = of.Poisson().predictive_draws(np.full(2, 100.0), np.random.default_rng(0))["y"]
     assert np.all(drawn > 2**61)
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.3, 0.975])
+@pytest.mark.parametrize(
+    ("distance", "variance", "scale"),
+    [(10.0, 0.01, 0.1), (10.0, 1e-4, 0.02), (3.0, 0.01, 0.05), (10.0, 0.01, 5.0), (8.0, 0.0, 0.3)],
+)
+def test_quantiles_of_narrow_modes_far_apart(distance, variance, scale, weight):
+    """The probability below each quantile, two modes of f with Student noise: by quadrature.
+
+    The plain point beside it, the first, has the quantiles that it has alone.
+    """
+    means = np.array([[0.0, 0.5], [0.0, distance]])
+    weights = np.array([weight, 1.0 - weight])
+    mixture = LatentMarginals(means, np.array([1.0, variance]), weights, exact=True)
+    plain = LatentMarginals(means[:1], np.ones(1), weights, exact=True)
+    probs = np.array([0.05, 0.2, 0.35, 0.75, 0.95])
+    likelihood = of.StudentT(4.0, scale)
+    found = likelihood.predictive_quantiles(mixture, probs)["y_quantile"]
+    alone = likelihood.predictive_quantiles(plain, probs)["y_quantile"]
+    # False positions end when all points have converged.
+    assert_allclose(found[:, 0], alone[:, 0], atol=1e-7)
+    # Noise of y and f together by Gauss and Hermite in f.
+    z, w = np.polynomial.hermite_e.hermegauss(60)
+    off = found[:, 1, None, None] - means[1][:, None] - np.sqrt(variance) * z
+    below = stats.t.cdf(off / scale, 4.0) @ (w / w.sum()) @ weights
+    # A trapezoid rule of 257 nodes and more; before up to .05 off.
+    assert_allclose(below, probs, atol=2e-4)
