@@ -214,7 +214,8 @@ def _ep(X, y, new, gp, start, seed, search) -> Forecast:
     # What `SkewGPClassifier` makes of its random_state: the restarts begin at the same points.
     rng = np.random.default_rng(int(check_random_state(seed).randint(2**31 - 1)))
     # As `find_hyperparameters`, without its standard errors.
-    run = learn(TrainingData(gp, X, y), search, rng, start=start)
+    order = np.lexsort((y, *X.T))  # the classifier learns from rows in this order
+    run = learn(TrainingData(gp, X[order], y[order]), search, rng, start=start)
     prior = gp.posterior(X, y, point=run.values).prior
     return _ep_forecast(prior, X, y, new, time.perf_counter() - began)
 

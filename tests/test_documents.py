@@ -24,6 +24,7 @@ def test_readme_code_runs(capsys):
     assert skew > plain + 0.5
 
 
+@pytest.mark.slow(ci=True)
 def test_code_about_hyperparameters_runs():
     text = (ROOT / "docs" / "hyperparameters.md").read_text()
     names: dict = {}

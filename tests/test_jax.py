@@ -18,9 +18,12 @@ from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="the extra jax is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None, reason="the extra jax is not installed"
+    ),
+    pytest.mark.slow(ci=True),  # JAX compiles for each number of dimensions
+]
 
 INF = np.inf
 COV2 = [[2.0, -0.9], [-0.9, 1.0]]

@@ -56,7 +56,7 @@ class Gamma(ClosedFormSites):
     >>> posterior = gp.posterior(x, waiting, likelihood=sg.likelihoods.Gamma(alpha=1.0))
     >>> new = posterior.predict([1.5])["predictions_summary"]
     >>> print(f"{new['y_mean'].item():.1f} +- {new['y_sd'].item():.1f}")
-    1.6 +- 2.0
+    1.6 +- 2.1
     """
 
     alpha: Any

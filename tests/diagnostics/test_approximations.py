@@ -79,6 +79,7 @@ class TestExact:
         assert found.evidence == pytest.approx(np.log(0.25 + np.arcsin(r) / (2 * np.pi)), abs=1e-9)
         assert found.drawing > 0.0
 
+    @pytest.mark.slow(ci=True)
     def test_lin_ess(self):
         found = METHODS["lin_ess"](problem(options={"thin": 5}))
         check_form(found)

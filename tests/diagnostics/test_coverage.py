@@ -71,6 +71,7 @@ class TestOfTheExactPosterior:
         found = coverage(tree(draws), gaussian(np.zeros(4000), 1.0), probs=probs)
         np.testing.assert_allclose(found["mean"], probs, atol=0.013)
 
+    @pytest.mark.slow(ci=True)
     def test_the_error_of_the_mean_is_honest(self):
         """Points that share all their noise, and points that share none, 200 sets of draws each.
 

@@ -432,6 +432,7 @@ def test_steep_draws(seed):
     assert abs(result.log_prob.value - reference.value) < 5 * error
 
 
+@pytest.mark.slow(ci=True)
 # One run of these sixteen has an extreme weight, and says so.
 @pytest.mark.filterwarnings("ignore::pymc_skewgp.LowEffectiveSampleWarning")
 @pytest.mark.parametrize("seed", [0, 1])

@@ -21,6 +21,7 @@ def kernel(d):
     return 9.0 * pm.gp.cov.ExpQuad(d, ls=pm.LogNormal("ls", 0.0, 0.7))
 
 
+@pytest.mark.slow(ci=True)
 def test_binary_classes():
     """Two labels and one lengthscale, by quadrature of orthants."""
     nodes, w = np.polynomial.legendre.leggauss(60)
@@ -80,6 +81,7 @@ def test_regression_spreads_with_the_noise():
     assert {"sigma", "level", "eta", "ls"} <= set(model.hyperparameters_["posterior"].data_vars)
 
 
+@pytest.mark.slow(ci=True)
 def test_ordered_classes_and_duels():
     rng = np.random.default_rng(1)
     x = np.linspace(-2, 2, 15)[:, None]

@@ -40,6 +40,7 @@ def trace(chains, draws, seed):
     return DataTree.from_dict({"posterior": data, "sample_stats": stat})
 
 
+@pytest.mark.slow(ci=True)
 def test_weights_are_exact(model):
     """The ratio of the evidences, whose mean over draws is the ratio that is reported."""
     idata = trace(1, 100, 1)

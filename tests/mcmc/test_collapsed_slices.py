@@ -94,6 +94,7 @@ def functionals(theta, f, sign):
     return np.array([*theta, *(theta**2), theta[0] * theta[1], *of_f, *of_both])
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("s", [0, 2])
 @pytest.mark.parametrize("kind", [IndependenceMove, LinESSMove])
 def test_joint_distribution_is_left_alone(kind, s):

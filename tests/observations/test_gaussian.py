@@ -150,6 +150,7 @@ def test_sample_at_the_data():
     assert dt["observed_data"]["y"].dtype == float
 
 
+@pytest.mark.slow(ci=True)
 def test_skew_gp_prior_by_quadrature():
     """Two pseudo-points: rows of f there without noise, so f at them is among the three values."""
     r, x, y, sigma, gamma = np.array([[0.0], [1.5]]), np.array([[0.7]]), [-0.4], 0.5, [0.2, 0.0]

@@ -338,6 +338,7 @@ def test_there_is_no_evidence_where_round_off_decides_the_signs(evidence):
     assert evidence(labelled(50, "random", 1.0)) == -np.inf
 
 
+@pytest.mark.slow(ci=True)
 def test_a_search_for_hyperparameters_keeps_away():
     points, phase, X, y = fifty()
     with pm.Model():

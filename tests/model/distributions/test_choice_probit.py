@@ -64,6 +64,7 @@ def test_two_alternatives_are_a_probit_label():
     np.testing.assert_allclose(pm.logp(y, 1).eval(), expected, rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.slow(ci=True)
 def test_batches_and_noise_for_each_choice():
     sigma = np.array([0.3, 0.5, 1.0, 2.0])
     y = ChoiceProbit.dist(np.stack([ETA, -ETA]), sigma)

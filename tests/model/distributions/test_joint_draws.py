@@ -57,6 +57,7 @@ def test_without_an_update_the_generator_stays():
     assert rng.get_value().random() == np.random.default_rng(1).random()
 
 
+@pytest.mark.slow(ci=True)
 def test_inside_a_loop():
     """An inner graph is rewritten as the outer one is."""
     rng = pytensor.shared(np.random.default_rng(1))

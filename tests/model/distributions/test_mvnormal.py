@@ -91,6 +91,7 @@ def exact_model_logp(t):
     return evidence + norm.logpdf(mu, scale=0.5) - np.log(0.9)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_model_and_its_gradient():
     model = equicorrelated_model(default_transform=None)
     at = np.array([0.4, 0.2])

@@ -121,6 +121,7 @@ def test_impossible_parameters_have_no_density():
     assert log_evidence(model, {**AT, "eta_log__": 800.0}) == -np.inf
 
 
+@pytest.mark.slow(ci=True)
 def test_latent_function_of_a_trace():
     """Given one set of hyperparameters f is that of the posterior; data and forecasts with it."""
     model, gp = model_of(any_distribution, "ep")

@@ -140,6 +140,7 @@ def test_several_variables_at_once(name):
     np.testing.assert_allclose(W @ np.concatenate([point, other]) + z, value, atol=1e-13)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_matrix_and_a_number():
     x, b = pt.tensor("x", shape=(2, 2), dtype="float64"), pt.dscalar("b")
     graph = x[np.array([0, 1, 1]), np.array([1, 1, 0])] + b * np.arange(3.0)

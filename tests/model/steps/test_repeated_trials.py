@@ -42,6 +42,7 @@ def exact():
     return mean, np.sqrt(square - mean**2)
 
 
+@pytest.mark.slow(ci=True)
 def test_posterior():
     idata = pm.sample(
         400, tune=50, chains=2, cores=1, model=model(), random_seed=3, progressbar=False, quiet=True
