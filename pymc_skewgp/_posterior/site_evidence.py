@@ -4,7 +4,9 @@ r"""The evidence of sites beside a rectangle, with its gradient: by EP, and exac
     (u, e) \sim N(0, G)
 
 the last rows of G being those of the sites' predictors. EP's evidence is stationary in its sites
-t, so that only explicit dependence counts. Of the exact one, log Z is that of N(0, G) times t plus
+t, so that only explicit dependence counts. That does not hold where p is not log-concave and would
+add to a cavity's variance: EP cuts t there (`ep_gradient`), and its gradient is not quite that of
+its value. Of the exact one, on which t has no bearing, log Z is that of N(0, G) times t plus
 log E(W), W being p over t and the mean over EP's Gaussian q, and by Gaussian integration by parts
 the derivatives of the second term in mean and covariance of q are
 
@@ -97,7 +99,10 @@ class JointGradient(NamedTuple):
 def sites_by_ep(
     rows: Rectangle, sites: SitesGiven, tol: float, start: EPResult | None = None
 ) -> tuple[JointGradient, EPResult]:
-    """EP's log probability of the rows that are intervals, times sites, with its gradient."""
+    """EP's log probability of the rows that are intervals, times sites, with its gradient.
+
+    The gradient is not that of the value where a site that is not log-concave was cut.
+    """
     k = rows.lower.size - sites.size
     factors = SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
     cov = _covariance(linalg.symmetric(rows.cov), k)

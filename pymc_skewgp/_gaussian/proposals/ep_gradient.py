@@ -2,6 +2,10 @@
 
 There the evidence is stationary in the sites (Minka 2001), so that only explicit dependence on the
 limits and the covariance counts.
+
+Rows and factors that are log-concave take from a cavity's variance. Where another factor, such as
+Student's t, would add to it, EP cuts its site at nearly none: moments are then not matched, the
+evidence is not stationary in that site, and these derivatives are not those of its value.
 """
 
 from typing import NamedTuple
