@@ -41,7 +41,7 @@ class EqualDraws(NamedTuple):
     point : ndarray of int, shape (chain, draw)
         Which of the points each has.
     f : ndarray, shape (chain, draw, q)
-        Draws of the latent functions, no two of them the same.
+        Draws of the latent functions; copies where a point needs more than were made there.
     log_evidence, relative_ess : ndarray, shape (chain, draw)
         At the point: by its own weighted draws, and how unequal these are.
     """
