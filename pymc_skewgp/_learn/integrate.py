@@ -78,7 +78,8 @@ def integrate(
         above 24 coordinates.
     n_evidences : int, default 256
         Points at which the exact evidence is estimated: the most different hyperparameters that the
-        draws can have. Each draw has f of its own.
+        draws can have. Each draw has f of its own, but where a point's correction is so large that
+        the draws of f made there do not suffice: then some appear again.
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.

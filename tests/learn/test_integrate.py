@@ -353,6 +353,25 @@ def test_without_hyperparameters(in_model):
     assert np.unique(dt["posterior"]["f"].values[..., 0]).size == 400
 
 
+@pytest.mark.parametrize("method", ["auto", "nuts"])
+def test_binary_hyperparameters_alone(method):
+    """The sum over both values, in closed form."""
+    X, y = X3[:, None], [1, 0, 1]
+    with pm.Model():
+        b = pm.Bernoulli("b", 0.3)
+        gp = sg.SkewGP(cov_func=VARIANCE * pm.gp.cov.ExpQuad(1, ls=0.2 + 2.0 * b))
+    joint = [0.7, 0.3] * np.array([orthant(signed_gram(X3, SIGNS, ls)) for ls in (0.2, 2.2)])
+    dt = integrate(gp, X, y, draws=200, method=method, random_seed=1, **QUIET)
+    found = dt["posterior"].attrs
+    assert found["rung"] == 0
+    assert found["n_evidences"] == 2
+    assert found["log_evidence_se"] < 0.02
+    assert agrees(found["log_evidence"], np.log(joint.sum()), found["log_evidence_se"])
+    # Counts of 256 points, then of 200 draws in each chain: no more than a fiftieth off.
+    share = joint[1] / joint.sum()
+    assert dt["posterior"]["b"].values.mean() == pytest.approx(share, abs=0.02)
+
+
 class TestRefusals:
     def process(self, **named):
         with pm.Model() as model:

@@ -11,9 +11,10 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from scipy.stats import chi2
 
 from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._learn.averaging.bridge import bridge_estimate
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.settings import ChainSettings
@@ -25,6 +26,8 @@ from pymc_skewgp._validation import FloatArray
 
 _PROPOSAL_DF, _WIDEN = 6.0, 1.2
 _REPLICATES = 16
+# Share of Laplace's mass from which a mode counts, and of its draws that are near it.
+_LEAST_MASS, _NEAR = 0.01, 0.99
 
 
 class ChainPoints(NamedTuple):
@@ -115,10 +118,23 @@ def points_by_chains(
         np.zeros(which.size, dtype=np.intp),
     )
     effective = float(shares @ [part.effective for part in parts])
-    converged = all(part.converged for part in parts)
+    converged = all(part.converged for part in parts) and not _misses(
+        modes, {pattern: part.x for pattern, part in zip(patterns, parts, strict=True)}
+    )
     return ChainPoints(
         points, Estimate(total, error, min(effective / size, 1.0), -np.inf), converged
     )
+
+
+def _misses(modes: list[Mode], x: dict[Pattern, FloatArray]) -> bool:
+    """Whether a mode with a share of Laplace's mass has no draw near it."""
+    shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
+    for mode, share in zip(modes, shares, strict=True):
+        away = x[mode.point.pattern] - mode.point.x
+        distances = np.einsum("ni,ni->n", away, np.linalg.solve(mode.covariance, away.T).T)
+        if share > _LEAST_MASS and distances.min() > chi2.ppf(_NEAR, away.shape[1]):
+            return True
+    return False
 
 
 class _Part(NamedTuple):

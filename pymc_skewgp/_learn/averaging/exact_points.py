@@ -41,7 +41,7 @@ class EqualDraws(NamedTuple):
     point : ndarray of int, shape (chain, draw)
         Which of the points each has.
     f : ndarray, shape (chain, draw, q)
-        Draws of the latent functions, no two of them the same.
+        Draws of the latent functions; copies where a point needs more than were made there.
     log_evidence, relative_ess : ndarray, shape (chain, draw)
         At the point: by its own weighted draws, and how unequal these are.
     """
@@ -77,9 +77,13 @@ class ExactPoints(NamedTuple):
         value = log_mean_exp(log_weights)
         if len(self.points) == 1:
             return Estimate(value, self.found[0].std_error, 1.0, -np.inf)
-        ratio = np.exp(log_weights - value)
-        # Points are spread more evenly than independent ones: an upper bound.
-        error = float(ratio.std(ddof=1) / np.sqrt(ratio.size))
+        shares = np.bincount(self.entries) / self.entries.size
+        ratio = np.exp(self.log_ratio - value)
+        own = shares * ratio * np.array([x.std_error for x in self.found])
+        # Few points may agree by chance: no less than the points' own errors, part of the spread.
+        error = float(np.sqrt(own @ own))
+        if self.points[0].x.size:  # otherwise they are all the points there are, and no sample
+            error = max(error, _error_of_mean(ratio, shares))
         return Estimate(value, error, relative_ess(log_weights), pareto_k(self.log_ratio))
 
     def equal_draws(self, chains: int, draws: int, rng: np.random.Generator) -> EqualDraws:
@@ -101,6 +105,17 @@ class ExactPoints(NamedTuple):
         log_evidence = np.array([x.log_evidence for x in self.found])
         ess = np.array([x.relative_ess for x in self.found])
         return EqualDraws(index, f, log_evidence[index], ess[index])
+
+
+def _error_of_mean(ratio: FloatArray, shares: FloatArray) -> float:
+    """Standard error of a mean of one by independent values with weights.
+
+    Copies of a point share one estimate. Points are spread more evenly than independent ones: an
+    upper bound.
+    """
+    squared = float(shares @ shares)
+    variance = float(shares @ (ratio - 1.0) ** 2) / (1.0 - squared)
+    return float(np.sqrt(variance * squared))
 
 
 def exact_points(

@@ -19,7 +19,7 @@ from pymc_skewgp._validation import FloatArray
 
 # Rungs of the ladder, in order.
 EXACT, IMPORTANCE, MORE_ROUNDS, CHAINS = range(4)
-RUNGS = ("no hyperparameters", "importance sampling", "more rounds", "NUTS")
+RUNGS = ("no continuous hyperparameters", "importance sampling", "more rounds", "NUTS")
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def integral_by_ep(
 ) -> Integral:
     """Climb the ladder until a rung is accepted, or the last one was tried."""
     evaluate = Evaluations(problem)
-    if not problem.origins[0].x.size and len(problem.origins) == 1:
-        return _without_hyperparameters(problem, evaluate)
+    if not problem.origins[0].x.size:
+        return _without_coordinates(problem, evaluate)
     began = time.perf_counter()
     modes = find_modes(problem.objective, evaluate, problem.origins, settings.modes, rng)
     seconds = {"modes": time.perf_counter() - began}
@@ -128,12 +128,18 @@ def _by_importance(
     return Integral(points, estimate, rung, accepted, evaluate.count)
 
 
-def _without_hyperparameters(problem: IntegrationProblem, evaluate: Evaluations) -> Integral:
-    point = problem.origins[0]
-    log_target, log_evidence = evaluate.values([point])
-    known = Estimate(float(log_target[0]), 0.0, 1.0, -np.inf)
-    nothing = np.zeros(1, dtype=np.intp)
+def _without_coordinates(problem: IntegrationProblem, evaluate: Evaluations) -> Integral:
+    """All patterns of binary values: the integral is the sum over them."""
+    origins = problem.origins
+    log_target, log_evidence = evaluate.values(origins)
+    known = Estimate(float(np.logaddexp.reduce(log_target)), 0.0, 1.0, -np.inf)
     points = WeightedPoints(
-        point.x[None], nothing, [point.pattern], log_target, log_evidence, log_target, nothing
+        np.array([point.x for point in origins]),
+        np.arange(len(origins)),
+        [point.pattern for point in origins],
+        log_target,
+        log_evidence,
+        log_target + np.log(len(origins)),
+        np.zeros(len(origins), dtype=np.intp),
     )
     return Integral(points, known, EXACT, True, evaluate.count)

@@ -101,7 +101,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
         gone.update(x.name for x in block.predicted)
     if reasons or not evidences:
         raise ValueError(
-            "find_hyperparameters needs data with the latent function integrated out: "
+            "no evidence with the latent function integrated out: "
             + (" ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
             + " Use SkewGP.marginal_likelihood, or SkewGP.prior under observations that are "
             "independent given predictors affine in f."
