@@ -35,15 +35,14 @@ def loaded(path):
 # --- ordered classes -----------------------------------------------------------------------------
 
 
-def peer(python):
+def peer(python, script="ordinal_peers.py"):
     """The packages of one interpreter, as one method of several."""
 
     def fit(Z, y, new):
         with tempfile.TemporaryDirectory() as folder:
             given, out = Path(folder) / "in.npz", Path(folder) / "out.npz"
             np.savez(given, X=Z, y=y, new=new)
-            script = Path(__file__).with_name("ordinal_peers.py")
-            subprocess.run([python, script, given, out], check=True)
+            subprocess.run([python, Path(__file__).with_name(script), given, out], check=True)
             with np.load(out) as found:
                 names = [key[2:] for key in found.files if key.startswith("p_")]
                 return {n: (found[f"p_{n}"], float(found[f"seconds_{n}"])) for n in names}
@@ -74,7 +73,7 @@ def ordinal(data, folder, peer_python=None, gpflow_python=None):
     if peer_python:
         methods["mord + statsmodels"] = peer(peer_python)
     if gpflow_python:
-        methods["gpflow"] = peer(gpflow_python)
+        methods["gpflow"] = peer(gpflow_python, "ordinal_gpflow.py")
     table = FoldScores(folder / "likelihood_folds.csv", "ordinal")
     for name in ORDINAL:
         X, y = loaded(data / "ordinal" / f"{name}.npz")

@@ -103,7 +103,7 @@ def main():
     add_data_option(parser)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--peer-python", help="interpreter with mord, statsmodels and botorch")
-    parser.add_argument("--gpflow-python", help="interpreter with gpflow")
+    parser.add_argument("--gpflow-python", help="interpreter with gpflow and tensorflow-cpu")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     data = options.data

@@ -31,34 +31,7 @@ def by_statsmodels(X, y, new):
     return np.asarray(model.predict(new[:, varying]))
 
 
-def by_gpflow(X, y, new):
-    """Variational Gaussian q(f), RBF; cut-points are fixed, one apart: the kernel scales f."""
-    import gpflow
-
-    levels = int(y.max()) + 1
-    edges = np.arange(levels - 1.0) - (levels - 2.0) / 2.0
-    # Its outermost levels, with limits at infinity, come out as NaN: no row has them.
-    edges = np.concatenate([[-1e3], edges, [1e3]])
-    kernel = gpflow.kernels.RBF(variance=4.0, lengthscales=X.shape[1] ** 0.5)
-    kernel += gpflow.kernels.Constant(1.0)
-    model = gpflow.models.VGP((X, y[:, None] + 1.0), kernel, gpflow.likelihoods.Ordinal(edges))
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss, model.trainable_variables, options={"maxiter": 100}
-    )
-    mean, variance = model.predict_f(new)
-    return np.column_stack(
-        [
-            np.exp(
-                model.likelihood.predict_log_density(
-                    new, mean, variance, np.full((len(new), 1), level + 1.0)
-                )
-            )
-            for level in range(levels)
-        ]
-    )
-
-
-METHODS = {"mord": by_mord, "statsmodels": by_statsmodels, "gpflow": by_gpflow}
+METHODS = {"mord": by_mord, "statsmodels": by_statsmodels}
 
 
 def main():
