@@ -69,7 +69,7 @@ def test_quickstart_runs_and_draws(tmp_path):
     assert np.std(image) > 0.05  # not blank
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_counts_are_sampled_without_divergences():
     command = [sys.executable, str(ROOT / "examples" / "counts.py")]
     run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=580)
