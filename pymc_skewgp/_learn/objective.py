@@ -74,11 +74,10 @@ class Objective:
         for i, j in self.ep:
             compiled, batch = self.terms[i], self.batches[j]
             with few_blas_threads(compiled.n_rows):
-                try:
-                    sites = compiled.sites(point, batch)
-                except ValueError:  # parameters beyond their range, or double precision
+                known = _terms_and_sites(compiled, point, batch)
+                if known is None:
                     return -np.inf, -np.inf
-                log_evidence += self.ep[i, j](compiled(point, batch), sites).value
+                log_evidence += self.ep[i, j](*known).value
         total = log_evidence + self.log_prior(point)
         return (total, log_evidence) if np.isfinite(total) else (-np.inf, -np.inf)
 
@@ -140,11 +139,10 @@ class Objective:
             # Between the kernel's passes and the factorisations a second BLAS thread would be
             # woken and sent to sleep all the time.
             with few_blas_threads(compiled.n_rows):
-                try:
-                    sites = compiled.sites(point, batch)
-                except ValueError:  # parameters beyond their range, or double precision
+                known = _terms_and_sites(compiled, point, batch)
+                if known is None:
                     return Value(-np.inf, -np.inf, np.zeros_like(point.x))
-                found = evidence((i, j), compiled(point, batch), sites)
+                found = evidence((i, j), *known)
                 log_evidence += found.value
                 noise = float(np.hypot(noise, found.noise))
                 if not np.isfinite(log_evidence):
@@ -214,6 +212,17 @@ def compile_objective(
         _fresh_ep(len(graphs), len(batches)),
     )
     return objective, origin
+
+
+def _terms_and_sites(
+    compiled: CompiledTerms, point: Point, batch: Batch
+) -> tuple[EvidenceTerms, SitesGiven | None] | None:
+    """Matrices and sites; None where parameters are beyond their range, or double precision."""
+    try:
+        sites = compiled.sites(point, batch)
+    except ValueError:
+        return None
+    return compiled(point, batch), sites
 
 
 def _fresh_ep(n_terms: int, n_batches: int) -> dict[Key, EvidenceByEP]:

@@ -111,30 +111,33 @@ class EvidenceByEP:
         return _evidence(terms, rows, joint)
 
     def _sites(self, rows: Rectangle, sites: SitesGiven) -> JointGradient:
-        last = self._last
-        start = last if last is not None and last.tau.size == rows.lower.size else None
-        found, ep = sites_by_ep(rows, sites, self._tol, start)
+        found, ep = sites_by_ep(rows, sites, self._tol, self._start(rows.lower.size))
+        self._keep(ep)
+        return found
+
+    def _start(self, size: int) -> EPResult | None:
+        """The last sites, where there are as many rows."""
+        return self._last if self._last is not None and self._last.tau.size == size else None
+
+    def _keep(self, ep: EPResult) -> None:
         if np.isfinite(ep.log_prob):
             self._last = ep
-        return found
 
     def _rectangle(self, terms: EvidenceTerms, rows: Intervals) -> LogProbGradient:
         lower, upper = rows.lower, rows.upper
         if not lower.size:
             return LogProbGradient(0.0, lower, upper, rows.cov)
-        start = self._last if self._last is not None and self._last.tau.size == lower.size else None
+        start = self._start(lower.size)
         repeated = repeated_rows_of(rows)
         if repeated is not None:
             found, ep = log_prob_by_ep(repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
-            if np.isfinite(ep.log_prob):
-                self._last = ep
+            self._keep(ep)
             return found
         cov = _covariance(terms, rows)
         ep, gradient = ep_with_gradient(
             cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
         )
-        if np.isfinite(ep.log_prob):
-            self._last = ep
+        self._keep(ep)
         return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
 
 

@@ -11,6 +11,15 @@ from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._validation import FloatArray
 
 DataSets = tuple[DataSet, ...]
+# Of draws at the data, and what follows from them.
+DRAWN_GROUPS = (
+    "posterior",
+    "posterior_predictive",
+    "sample_stats",
+    "log_likelihood",
+    "observed_data",
+    "constant_data",
+)
 
 
 def sample_tree(
@@ -24,17 +33,7 @@ def sample_tree(
 
     With several data sets the names of variables and their dimensions end in that of the set.
     """
-    groups: dict[str, dict[str, Any]] = {
-        name: {}
-        for name in (
-            "posterior",
-            "posterior_predictive",
-            "sample_stats",
-            "log_likelihood",
-            "observed_data",
-            "constant_data",
-        )
-    }
+    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
     groups["sample_stats"]["log_weight"] = log_weight
     dims: dict[str, list[str]] = {}
     one_each: dict[str, list[str]] = {}  # of log likelihoods

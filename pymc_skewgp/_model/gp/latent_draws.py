@@ -160,7 +160,7 @@ class LatentGivenData:
     """
 
     def __init__(self, gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> None:
-        kinds, graphs = _kinds(gp, data, Xnew)
+        kinds, graphs = _kinds(data, Xnew)
         self._kinds = kinds
         self.sets = tuple(
             DataSet(own, known.X, known.y, known.likelihood)
@@ -190,8 +190,8 @@ class LatentGivenData:
             yield index, AtDraw(given, likelihoods, signs, self._kinds.sites(likelihoods))
 
 
-def _kinds(gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
-    known = data.known_or_sites(gp.model)
+def _kinds(data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[ValuesAt]]:
+    known = data.known()
     k = max(part.n_functions for part in known)
     graphs = data.values(known)
     values = [Values(part.X, part.n_functions, part.likelihood.derivative) for part in known]

@@ -10,18 +10,10 @@ from pymc_skewgp._model.gp.trace import refuse_name
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.data_sets import DataSet, n_functions
 from pymc_skewgp._posterior.datatree import as_datatree
-from pymc_skewgp._posterior.output import by_function, own_coords, own_dim
+from pymc_skewgp._posterior.output import DRAWN_GROUPS, by_function, own_coords, own_dim
 from pymc_skewgp._validation import FloatArray
 
 DataSets = tuple[DataSet, ...]
-_GROUPS = (
-    "posterior",
-    "posterior_predictive",
-    "sample_stats",
-    "log_likelihood",
-    "observed_data",
-    "constant_data",
-)
 
 
 class LatentDraws(NamedTuple):
@@ -67,7 +59,7 @@ def latent_tree(
     trace: Dataset, sets: DataSets, drawn: LatentDraws, rng: np.random.Generator
 ) -> DataTree:
     """The variables of `trace` with the draws, replicated data, log likelihoods and predictions."""
-    groups: dict[str, dict[str, Any]] = {name: {} for name in _GROUPS}
+    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
     groups["sample_stats"]["relative_ess"] = drawn.relative_ess
     dims: dict[str, list[str]] = {}
     one_each: dict[str, list[str]] = {}

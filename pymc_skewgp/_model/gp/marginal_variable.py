@@ -58,15 +58,11 @@ class DataOfModel(NamedTuple):
         TypeError, ValueError
             As `known_data`.
         """
-        return self.known_or_sites(self.model)
-
-    def known_or_sites(self, model: Any) -> list[KnownData | KnownSites]:
-        """The same; `model` is that of random variables in functions that give a distribution."""
         found = []
         for name, (X, y, likelihood) in self.kinds.items():
             try:
                 inputs = np.asarray(_present(X), dtype=np.float64)
-                found.append(known_of(inputs, _present(y), likelihood, model))
+                found.append(known_of(inputs, _present(y), likelihood, self.model))
             except (TypeError, ValueError) as error:
                 if not name:
                     raise
