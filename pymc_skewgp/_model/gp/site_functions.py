@@ -1,6 +1,6 @@
 """Log p(y_i | eta_i) of a distribution, its slopes, means and draws as functions of arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ _LOOP_BLOCK = 2**12
 # Steps of differences, for functions that PyTensor cannot differentiate.
 _STEP = 2e-4
 _NO_GRADIENT = (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError)
+_PLAIN = {"mode": PLAIN}
 # In place of a mean that does not exist.
 _UNDEFINED = "undefined"
 
@@ -46,10 +47,19 @@ class SiteFunctions:
     distribution : callable, optional
         What it came from; draws of many vectors at once are tried by it first. None where no draws
         are asked for.
+    compile_kwargs : mapping, optional
+        Of ``pytensor.function``, for what is called thousands of times. Default NumPy, without
+        compilation.
     """
 
-    def __init__(self, graph: DistributionGraph, distribution: Distribution | None = None) -> None:
+    def __init__(
+        self,
+        graph: DistributionGraph,
+        distribution: Distribution | None = None,
+        compile_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
         self._graph, self._distribution = graph, distribution
+        self._options = _PLAIN if compile_kwargs is None else compile_kwargs
         self._can_draw: bool | None = None
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
@@ -145,7 +155,7 @@ class SiteFunctions:
 
     @cached_property
     def _log_prob_function(self) -> Any:
-        return _compiled(self._inputs, self._log_prob_graph)
+        return _compiled(self._inputs, self._log_prob_graph, self._options)
 
     @cached_property
     def _slopes_function(self) -> Any:
@@ -153,7 +163,7 @@ class SiteFunctions:
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
             second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return _compiled(self._inputs, [first, second])
+            return _compiled(self._inputs, [first, second], self._options)
         except _NO_GRADIENT:
             return None
 
@@ -288,8 +298,8 @@ class FunctionsAt:
         return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
 
 
-def _compiled(inputs: list[Any], output: Any) -> Any:
-    return pytensor.function(inputs, output, mode=PLAIN, on_unused_input="ignore")
+def _compiled(inputs: list[Any], output: Any, options: Mapping[str, Any] = _PLAIN) -> Any:
+    return pytensor.function(inputs, output, on_unused_input="ignore", **options)
 
 
 def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, int]:
