@@ -10,6 +10,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
+from pymc_skewgp._model.gp.spectral_features import active_columns, spectral_features
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
@@ -99,6 +100,28 @@ class ArrayCovariance:
             output = derivative_covariance(self._cov_func, inputs[0], inputs[1], left, right)
             self._compiled[key] = _compiled(self, key, inputs, output)
         return np.asarray(self._compiled[key](X, Xs))
+
+    @property
+    def active_columns(self) -> list[int]:
+        """Columns of the inputs that the kernel depends on."""
+        return active_columns(self._cov_func)
+
+    def spectral_features(
+        self, X: FloatArray, half_width: FloatArray, m: tuple[int, ...]
+    ) -> FloatArray:
+        """PyMC's basis of the Hilbert space approximation at centred active columns, (n, prod m).
+
+        Raises
+        ------
+        ApproximationError
+            For a kernel that has no spectral density.
+        """
+        key = ("spectral", X.shape[1], m)
+        if key not in self._compiled:
+            left, width = _inputs("X", X.shape[1]), pt.vector("half_width", shape=(X.shape[1],))
+            output = spectral_features(self._cov_func, left, width, m)
+            self._compiled[key] = _compiled(self, key, [left, width], output)
+        return np.asarray(self._compiled[key](X, half_width))
 
     def _function(self, diag: bool, *columns: int) -> Any:
         """For inputs with so many columns: a kernel may broadcast along a single one."""
