@@ -47,13 +47,13 @@ class CompiledTerms:
     ) -> None:
         self._coordinates, self.n_rows, self._sites = coordinates, 0, sites
         inputs = [*coordinates.inputs, *data]
-        self._forward = _function(inputs, list(graph))
+        self._forward = compiled_function(inputs, list(graph))
         parameters = [x for part in sites for x in part.parameters]
-        self._of_sites = _function(inputs, [x for part in sites for x in part.graphs])
+        self._of_sites = compiled_function(inputs, [x for part in sites for x in part.graphs])
         outputs = [*graph, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-        self._pull = _function([*inputs, *weights], _gradient(weighted, coordinates))
+        self._pull = compiled_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
         """The matrices."""
@@ -93,8 +93,8 @@ class CompiledLogPrior:
 
     def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
         self._coordinates = coordinates
-        slopes = _gradient(log_prior, coordinates)
-        self._function = _function(coordinates.inputs, [log_prior, *slopes])
+        slopes = gradient_in(log_prior, coordinates)
+        self._function = compiled_function(coordinates.inputs, [log_prior, *slopes])
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
         """Value, and one array of derivatives for each continuous variable."""
@@ -119,7 +119,7 @@ class CompiledValues:
             if unknown.isdisjoint(graph_inputs([graph]))
         ]
         self._names = [name for name, _ in kept]
-        self._function = _function(inputs, [graph for _, graph in kept])
+        self._function = compiled_function(inputs, [graph for _, graph in kept])
 
     def __call__(self, point: Point) -> dict[str, NDArray[Any]]:
         """Values by name."""
@@ -127,12 +127,12 @@ class CompiledValues:
         return dict(zip(self._names, map(np.asarray, results), strict=True))
 
 
-def _gradient(output: Any, coordinates: Coordinates) -> list[Any]:
+def gradient_in(output: Any, coordinates: Coordinates) -> list[Any]:
     wrt = list(coordinates.continuous)
     if not wrt:
         return []
     return list(pt.grad(output, wrt, disconnected_inputs="ignore", return_disconnected="zero"))
 
 
-def _function(inputs: list[Any], outputs: list[Any]) -> Any:
+def compiled_function(inputs: list[Any], outputs: list[Any]) -> Any:
     return pytensor.function(inputs, outputs, mode=PLAIN, on_unused_input="ignore")
