@@ -90,9 +90,10 @@ def find_hyperparameters(
         that are intervals cost no more for being made more often. Default once each.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
-        there, and so does either with an approximated prior. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
-        posterior (importance sampling, twisted by EP; of sites such as Poisson counts, mirrored
-        pairs from EP's Gaussian), which is right up to its standard error.
+        there, and so does either with an approximated prior. "twisted" goes on by Newton steps on
+        the evidence of the sampler that draws the posterior (importance sampling, twisted by EP; of
+        sites such as Poisson counts, mirrored pairs from EP's Gaussian), which is right up to its
+        standard error.
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels
