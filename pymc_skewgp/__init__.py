@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from pymc_skewgp import cov, likelihoods
+from pymc_skewgp import approximations, cov, likelihoods
 from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
@@ -11,6 +11,7 @@ from pymc_skewgp._diagnostics.coverage import coverage
 from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
+    ApproximationError,
     BoundaryOptimumWarning,
     ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
@@ -72,6 +73,7 @@ from pymc_skewgp._version import __version__
 __all__ = [
     "SUN",
     "Approximation",
+    "ApproximationError",
     "BernoulliProbit",
     "BoundaryOptimumWarning",
     "ChoiceProbit",
@@ -120,6 +122,7 @@ __all__ = [
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
     "__version__",
+    "approximations",
     "compare_approximations",
     "correct",
     "cov",

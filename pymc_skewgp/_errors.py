@@ -74,6 +74,10 @@ class NotSitesError(ValueError):
         return type(self), (self.reason, self.remedy)
 
 
+class ApproximationError(ValueError):
+    """A prior cannot be approximated in the way asked for, or not used so once it is."""
+
+
 class DiscreteHyperparameterError(ValueError):
     """A hyperparameter is discrete and not binary: its values cannot all be tried."""
 

@@ -47,7 +47,11 @@ LAYERS = (
         (f"{PACKAGE}._observations", f"{PACKAGE}.likelihoods"),
         frozenset(),
     ),
-    Layer("_posterior", (f"{PACKAGE}._posterior",), frozenset({"xarray", "arviz_base"})),
+    Layer(
+        "_posterior",
+        (f"{PACKAGE}._posterior", f"{PACKAGE}.approximations"),
+        frozenset({"xarray", "arviz_base"}),
+    ),
     Layer("mcmc", (f"{PACKAGE}._mcmc",), frozenset()),
     Layer(
         "ops",

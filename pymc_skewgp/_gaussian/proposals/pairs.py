@@ -95,6 +95,11 @@ class PairProposal:
             return self.rows.proposal.n_dims + self.rows.spread.shape[1] + 1
         return self.gaussian.mean.size + (1 if self.tails is None else 3)
 
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return self.sites.offset.size
+
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair; the last of the points, which picks one, is not used."""
         white, mirrored, log_plus, log_minus = self._white(points)

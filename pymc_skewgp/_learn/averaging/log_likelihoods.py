@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import vectorize_graph
@@ -13,6 +12,7 @@ from pytensor.tensor import TensorType
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._model.gp.trace import values_of
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 # Draws in one call: enough for Python to be a small part of the time, few enough for covariances
@@ -32,9 +32,7 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
         densities = vectorize_graph(plain.logp(vars=observed, sum=False), many)
     except NotImplementedError:  # sparse arrays, say
         return _draw_by_draw(model, trace)
-    function = pytensor.function(
-        list(many.values()), densities, mode=PLAIN, on_unused_input="ignore"
-    )
+    function = plain_function(list(many.values()), densities)
     shape = (trace.sizes["chain"], trace.sizes["draw"])
     arrays = []
     for rv, value in zip(plain.free_RVs, values, strict=True):
