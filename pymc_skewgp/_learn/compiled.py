@@ -55,7 +55,7 @@ class CompiledTerms:
         outputs = [*graph, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-        self._pull = plain_function([*inputs, *weights], _gradient(weighted, coordinates))
+        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
         """The matrices."""
@@ -103,7 +103,7 @@ class CompiledLogPrior:
 
     def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
         self._coordinates = coordinates
-        slopes = _gradient(log_prior, coordinates)
+        slopes = gradient_in(log_prior, coordinates)
         self._function = plain_function(coordinates.inputs, [log_prior, *slopes])
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
@@ -137,7 +137,7 @@ class CompiledValues:
         return dict(zip(self._names, map(np.asarray, results), strict=True))
 
 
-def _gradient(output: Any, coordinates: Coordinates) -> list[Any]:
+def gradient_in(output: Any, coordinates: Coordinates) -> list[Any]:
     wrt = list(coordinates.continuous)
     if not wrt:
         return []
