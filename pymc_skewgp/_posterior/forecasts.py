@@ -106,7 +106,7 @@ class Forecasts(ABC):
         regression = self._fit.regression(new, joint=draws > 0)
         joint = self._fit.covariance_at(new, regression) if draws else None
         f = None
-        if joint is not None:
+        if draws:
             f = self._fit.draw_at(regression, joint, (chains, draws), rng)
         marginals = self._marginals(regression, joint)
         return predictions_tree(
