@@ -85,6 +85,11 @@ class FiniteRankFit(FunctionFit):
         """Of the data and of the signs at pseudo-points."""
         return self._everything_fitted[2]
 
+    @property
+    def ep_log_evidence(self) -> float:
+        """Of the data, by expectation propagation, with the signs at pseudo-points still in it."""
+        return self.ep.log_prob + self._everything_fitted[1]
+
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
         """N(0, I) of c times EP's sites of the data, but not of the signs."""
