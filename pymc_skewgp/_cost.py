@@ -16,10 +16,12 @@ _MANY_ROWS = 4000
 _MATRICES = 5
 # Cholesky factorisations that an evidence takes: with a kernel of low rank, and without.
 _SMOOTH, _ROUGH = 2, 40
+# Numbers of rows whose cost was said: a route may make thousands of posteriors of the same rows.
+_announced: set[int] = set()
 
 
 def announce_rows(n: int) -> None:
-    """Say what the exact algebra of `n` rows takes, where that is much.
+    """Say what the exact algebra of `n` rows takes, where that is much, once for each `n`.
 
     Raises
     ------
@@ -29,6 +31,9 @@ def announce_rows(n: int) -> None:
     if n <= _MANY_ROWS:
         return
     refuse_too_many_rows(n)
+    if n in _announced:
+        return
+    _announced.add(n)
     cholesky = n**3 / 3 / _operations_per_second()
     _log.info(
         f"{n} rows: exact algebra with {n} x {n} matrices takes some {gigabytes(_bytes(n))} of "

@@ -63,8 +63,10 @@ def test_said_beforehand(monkeypatch, caplog):
     monkeypatch.setattr(cost, "available_bytes", lambda: 64 * GB)
     # A Cholesky factorisation of 6000 rows takes 72 s at 1e9 operations a second.
     monkeypatch.setattr(cost, "_operations_per_second", lambda: 1e9)
+    monkeypatch.setattr(cost, "_announced", set())
     with caplog.at_level(logging.INFO, logger="pymc.pymc_skewgp"):
         cost.announce_rows(6000)
+        cost.announce_rows(6000)  # such as of the next draw's posterior
         cost.announce_rows(4000)
     assert caplog.messages == [
         "6000 rows: exact algebra with 6000 x 6000 matrices takes some 1.34 GiB of memory and "

@@ -77,36 +77,37 @@ class FiniteRankFit(FunctionFit):
 
     @cached_property
     def data_blocks(self) -> Blocks:
-        """Rows of the data, with EP's sites of them."""
-        return self._everything_fitted[0]
+        """Rows of the data; after `ep` with its sites of them."""
+        return self._rows[0]
+
+    @cached_property
+    def _rows(self) -> tuple[Blocks, float]:
+        """Blocks of the data, and the constant of their log probability."""
+        sets, features, prior = self._sets, self._features, self._prior
+        found = [part for data in sets for part in predictor_rows(data, features, prior)]
+        blocks = LocalBlocks([part.block for part in found])
+        return blocks, sum(part.log_constant for part in found)
 
     @cached_property
     def ep(self) -> BlockEP:
         """Of the data and of the signs at pseudo-points."""
-        return self._everything_fitted[2]
+        blocks = self.data_blocks
+        if self.n_latent:
+            blocks = JoinedBlocks([blocks, LocalBlocks([self._signs])])
+        return fit_blocks(blocks)
 
     @property
     def ep_log_evidence(self) -> float:
         """Of the data, by expectation propagation, with the signs at pseudo-points still in it."""
-        return self.ep.log_prob + self._everything_fitted[1]
+        return self.ep.log_prob + self._rows[1]
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
         """N(0, I) of c times EP's sites of the data, but not of the signs."""
+        if not self.n_latent:
+            return self.ep.gaussian
+        _ = self.ep
         return gaussian_of(self.data_blocks.total("sums"))
-
-    @cached_property
-    def _everything_fitted(self) -> tuple[Blocks, float, BlockEP]:
-        found = [
-            part
-            for data in self._sets
-            for part in predictor_rows(data, self._features, self._prior)
-        ]
-        blocks = LocalBlocks([part.block for part in found])
-        both: Blocks = blocks
-        if self.n_latent:
-            both = JoinedBlocks([blocks, LocalBlocks([self._signs])])
-        return blocks, sum(part.log_constant for part in found), fit_blocks(both)
 
     @cached_property
     def _signs(self) -> RowBlock:
@@ -162,7 +163,7 @@ class FiniteRankFit(FunctionFit):
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """See `FunctionFit`."""
-        value, std_error, _, _ = add_estimates(self._everything_fitted[1], joint, signs)
+        value, std_error, _, _ = add_estimates(self._rows[1], joint, signs)
         return joint._replace(value=value, std_error=std_error)
 
     def draw(

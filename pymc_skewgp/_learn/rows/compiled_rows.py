@@ -7,9 +7,10 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import graph_inputs
 
-from pymc_skewgp._learn.compiled import Batch, compiled_function, gradient_in
+from pymc_skewgp._learn.compiled import Batch, gradient_in
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._validation import FloatArray
 
 
@@ -92,15 +93,15 @@ class CompiledRows:
         points, moments = graphs.points, graphs.moments
         inputs = [*coordinates.inputs, *graphs.inputs, points]
         outputs = [*moments, *graphs.limits, graphs.log_constant]
-        self._forward = compiled_function(inputs, outputs)
+        self._forward = plain_function(inputs, outputs)
         weights = [output.type() for output in moments]
         weighted = sum((w * x).sum() for w, x in zip(weights, moments, strict=True))
-        self._pull = compiled_function([*inputs, *weights], gradient_in(weighted, coordinates))
+        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
         at_points = [*coordinates.inputs, points]
-        self._between = compiled_function(at_points, [graphs.between])
+        self._between = plain_function(at_points, [graphs.between])
         weight = pt.matrix()
         slopes = gradient_in((weight * graphs.between).sum(), coordinates)
-        self._pull_between = compiled_function([*at_points, weight], slopes)
+        self._pull_between = plain_function([*at_points, weight], slopes)
 
     def __call__(self, point: Point, batch: Batch, points: FloatArray) -> RowsAt:
         """The numbers of a block."""

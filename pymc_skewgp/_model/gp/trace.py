@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytensor
 from rich.progress import track
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._model.gp.functions import hyperparameters
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._validation import FloatArray
 
 _OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
@@ -67,13 +66,8 @@ class DrawFunction:
         known = set(map(str, trace.data_vars))
         needed = hyperparameters(outputs, known, list(further), "idata.posterior")
         inputs = [node.type() for node in needed]
-        self._function = pytensor.function(
-            [*inputs, *further],
-            outputs,
-            givens=list(zip(needed, inputs, strict=True)),
-            mode=PLAIN,
-            on_unused_input="ignore",
-        )
+        given = dict(zip(needed, inputs, strict=True))
+        self._function = plain_function([*inputs, *further], outputs, given)
         self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
 
