@@ -58,8 +58,10 @@ def refuse_too_many_rows(n: int) -> None:
         raise TooManyRowsError(
             f"the data have {n} rows, and exact algebra with {n} x {n} matrices needs at least "
             f"{gigabytes(needed)} of memory, of which {gigabytes(available)} are available, enough "
-            f"for {most} rows: take a random part of the rows, put rows with equal inputs together "
-            "(BinomialProbit, weights), or learn the hyperparameters in batches (batch_size)."
+            f"for {most} rows: approximate the prior (SkewGP(approximation=...), of which "
+            "find_hyperparameters says what data it is for), take a random part of the rows, put "
+            "rows with equal inputs together (BinomialProbit, weights), or learn the "
+            "hyperparameters in batches (batch_size)."
         )
 
 

@@ -1,6 +1,7 @@
 """Graphs over the free variables of a model as functions, with their gradients."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,12 +48,14 @@ class CompiledTerms:
         self._coordinates, self.n_rows, self._sites = coordinates, 0, sites
         inputs = [*coordinates.inputs, *data]
         self._forward = plain_function(inputs, list(graph))
+        self._log_constant = pt.as_tensor_variable(graph.log_constant)
+        self._inputs = inputs
         parameters = [x for part in sites for x in part.parameters]
         self._of_sites = plain_function(inputs, [x for part in sites for x in part.graphs])
         outputs = [*graph, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-        self._pull = plain_function([*inputs, *weights], _gradient(weighted, coordinates))
+        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
         """The matrices."""
@@ -60,6 +63,14 @@ class CompiledTerms:
         terms = EvidenceTerms(*(np.asarray(x, np.float64) for x in found))
         self.n_rows = terms.cov.shape[0]
         return terms
+
+    def log_constant(self, point: Point, batch: Batch) -> float:
+        """What the log evidence has beyond that of the rows, without their matrices."""
+        return float(self._of_constant(*self._coordinates.arguments(point), *batch))
+
+    @cached_property
+    def _of_constant(self) -> Any:
+        return plain_function(self._inputs, self._log_constant)
 
     def sites(self, point: Point, batch: Batch) -> SitesGiven | None:
         """Sites on the last rows; None where there are none.
@@ -92,7 +103,7 @@ class CompiledLogPrior:
 
     def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
         self._coordinates = coordinates
-        slopes = _gradient(log_prior, coordinates)
+        slopes = gradient_in(log_prior, coordinates)
         self._function = plain_function(coordinates.inputs, [log_prior, *slopes])
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
@@ -126,7 +137,7 @@ class CompiledValues:
         return dict(zip(self._names, map(np.asarray, results), strict=True))
 
 
-def _gradient(output: Any, coordinates: Coordinates) -> list[Any]:
+def gradient_in(output: Any, coordinates: Coordinates) -> list[Any]:
     wrt = list(coordinates.continuous)
     if not wrt:
         return []

@@ -77,7 +77,7 @@ class Objective:
                 known = _terms_and_sites(compiled, point, batch)
                 if known is None:
                     return -np.inf, -np.inf
-                log_evidence += self.ep[i, j](*known).value
+                log_evidence += self.ep[i, j].value(*known)
         total = log_evidence + self.log_prior(point)
         return (total, log_evidence) if np.isfinite(total) else (-np.inf, -np.inf)
 

@@ -123,6 +123,10 @@ class SearchSettings:
         parameter costs less than a hundredth of a nat.
     at_bound : float
         Distance to the edge of the box.
+    rows_size : int
+        Of many rows, those with which a search goes on after the start, before it takes all.
+    rows_tolerance : float
+        As `OptimizerSettings.tolerance`, with all of many rows.
     batch_above, auto_batch_size : int
         Rows above which `SkewGPClassifier` learns from batches by itself, and their size: one
         factorisation for each step is too slow then.
@@ -148,6 +152,8 @@ class SearchSettings:
     evidence_draws: int = 1024
     flat_hessian: float = 0.02
     at_bound: float = 1e-3
+    rows_size: int = 5000
+    rows_tolerance: float = 0.05
     batch_above: int = 1500
     auto_batch_size: int = 500
     start: StartSettings = field(default_factory=StartSettings)

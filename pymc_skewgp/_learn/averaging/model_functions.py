@@ -18,7 +18,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._posterior.draws_with_evidence import sun_given
+from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
 from pymc_skewgp._validation import FloatArray
 
 
@@ -83,12 +83,12 @@ class ModelFunctions:
 
     def _task(self, point: Point, i: int) -> Task:
         objective, part = self._objective, self._parts[i]
-        terms = objective.terms[i](point, ())
+        terms = objective.terms[i]
         if part is None:
-            return EvidenceTask(terms)
+            return EvidenceTask(terms(point, ()))
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
-        return part.task({x.name: value for x, value in named}, float(terms.log_constant))
+        return part.task({x.name: value for x, value in named}, terms.log_constant(point, ()))
 
 
 class _BlockFunctions:
@@ -112,8 +112,9 @@ class _BlockFunctions:
         model = self._latent.model(values)
         prior = model.prior
         given = sun_given(prior, model.observations)
-        signs = prior.latent_cov, np.ones(prior.truncation.size), prior.truncation
-        return VectorTask(given, prior.truncation.size, signs, log_constant=log_constant)
+        n_signs = prior.truncation.size
+        log_prob = log_prob_of_prior_signs(prior.latent_cov, np.ones(n_signs), prior.truncation)
+        return VectorTask(Case(given, n_signs, log_prob - log_constant))
 
     def named(self, f: FloatArray) -> dict[str, NDArray[Any]]:
         """Draws of its vector as draws of its variables, on their own scale."""

@@ -15,6 +15,7 @@ from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.gp.latent_draws import LatentGivenData
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel
+from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
 from pymc_skewgp._validation import FloatArray
 
 
@@ -48,7 +49,8 @@ class ProcessFunctions:
         n_signs = self._latent.n_signs
         for _, at in self._latent.each(trace, "", False):
             self._likelihoods.append(at.likelihoods)
-            yield [VectorTask(at.given, n_signs, at.signs, at.sites)]
+            log_prob = log_prob_of_prior_signs(*at.signs)
+            yield [VectorTask(Case(at.given, n_signs, log_prob, at.sites))]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator

@@ -48,8 +48,7 @@ class InducingFeatures:
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             cross = np.ascontiguousarray(self.prior.covariance("X", X[rows], self.points))
-            # Its transpose is in Fortran's order, and is solved where it stands.
-            phi[rows] = dtrsm(1.0, self.factor, cross.T, lower=1, overwrite_b=1).T
+            phi[rows] = whitened(cross, self.factor)
             rest[rows] = self.prior.covariance("X", X[rows], diag=True)
             rest[rows] -= np.einsum("ij,ij->i", phi[rows], phi[rows])
         return phi, np.maximum(rest, 0.0, out=rest)
@@ -58,10 +57,23 @@ class InducingFeatures:
 def features_of_points(prior: "Prior", points: FloatArray) -> InducingFeatures:
     """Features by the values of f at these points."""
     # Two arguments: noise of rows does not belong to the function at the points.
-    matrix = linalg.symmetric(prior.covariance("inducing points", points, points))
-    matrix[np.diag_indices_from(matrix)] += NUGGET * matrix.diagonal().mean()
+    matrix = with_nugget(prior.covariance("inducing points", points, points))
     factor, _ = linalg.cholesky("the covariance of the inducing points", matrix)
     return InducingFeatures(prior, points, factor)
+
+
+def with_nugget(matrix: FloatArray) -> FloatArray:
+    """Covariance of the inducing points, exactly symmetric, that has a Cholesky factor."""
+    found = linalg.symmetric(matrix)
+    found[np.diag_indices_from(found)] += NUGGET * found.diagonal().mean()
+    return found
+
+
+def whitened(cross: FloatArray, factor: FloatArray) -> FloatArray:
+    """Phi = k(X, Z) L^-T, shape (n, r); `cross`, in C order, is overwritten."""
+    # Its transpose is in Fortran's order, and is solved where it stands.
+    found: FloatArray = dtrsm(1.0, factor, cross.T, lower=1, overwrite_b=1).T
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +120,19 @@ class Inducing:
 
     def features(self, prior: "Prior", X: FloatArray) -> InducingFeatures:
         """Features of the process at inputs like X."""
+        return features_of_points(prior, self.places(prior, X))
+
+    def places(self, prior: "Prior", X: FloatArray) -> FloatArray:
+        """Inducing points for inputs like X."""
         if isinstance(self.points, int):
-            return features_of_points(prior, cluster_centres(prior, X, self.points))
+            return cluster_centres(prior, X, self.points)
         points = np.asarray(self.points)
         if points.shape[1] != X.shape[1]:
             raise ValueError(
                 f"the inducing points have {points.shape[1]} column(s) and the data "
                 f"{X.shape[1]}: give points with as many columns as the data."
             )
-        return features_of_points(prior, points)
+        return points
 
     def __repr__(self) -> str:
         shown = self.points if isinstance(self.points, int) else np.shape(self.points)[0]
