@@ -20,22 +20,22 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.data_sets import (
     DataSet,
     as_data_sets,
     n_functions,
-    rows_of,
-    sites_of,
     updated_sets,
 )
 from pymc_skewgp._posterior.datatree import sampling_attributes
+from pymc_skewgp._posterior.fit import fit_of
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
 from pymc_skewgp._posterior.function_fit import FunctionFit
+from pymc_skewgp._posterior.kept_coordinates import KeptCoordinates
 from pymc_skewgp._posterior.latent import Method
-from pymc_skewgp._posterior.output import sample_tree
+from pymc_skewgp._posterior.output import coordinates_tree, sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
-from pymc_skewgp._posterior.process_fit import ProcessFit
-from pymc_skewgp._posterior.site_fit import SiteFit
+from pymc_skewgp._posterior.row_predictors import as_rows, part_of
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -50,7 +50,7 @@ from pymc_skewgp._validation import (
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior(Forecasts):
+class SkewGPPosterior(Forecasts, KeptCoordinates):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
@@ -104,6 +104,9 @@ class SkewGPPosterior(Forecasts):
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
+    approximation : optional
+        Of ``pymc_skewgp.approximations``: the prior has finite rank then, and many rows are met in
+        blocks. Default none: the kernel as it is.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -161,6 +164,7 @@ class SkewGPPosterior(Forecasts):
         truncation: ArrayLike = 0.0,
         coregion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        approximation: Approximation | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
@@ -181,6 +185,7 @@ class SkewGPPosterior(Forecasts):
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
             as_coregion(coregion, n_functions(sets)),
+            approximation,
         )
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
@@ -191,18 +196,24 @@ class SkewGPPosterior(Forecasts):
     def _observe(self, sets: tuple[DataSet, ...]) -> None:
         """Take data, of which nothing is computed yet."""
         n = sum(data.values.size for data in sets)
-        refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
         self._sets, self._size = sets, n
-        self._fit = _fit_of(self._prior, sets)
+        if self._prior.approximation is None:
+            refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
+            _ = self._fit  # refuses data that are none at once
+
+    @cached_property
+    def _fit(self) -> FunctionFit:  # type: ignore[override]
+        return fit_of(self._prior, self._sets)
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
         kinds = [data.likelihood for data in self._sets]
+        fitted = "_fit" in vars(self) and self._fit.fitted
         return (
             f"SkewGPPosterior(n={n if len(n) > 1 else n[0]}, "
             f"n_features={self._sets[0].X.shape[1]}, "
             f"likelihood={kinds if len(kinds) > 1 else kinds[0]!r}, "
-            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={self._fit.fitted})"
+            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={fitted})"
         )
 
     @property
@@ -251,6 +262,7 @@ class SkewGPPosterior(Forecasts):
         random_seed: Seed = None,
         *,
         thin: int = 1,
+        rows: ArrayLike | None = None,
     ) -> DataTree:
         """Draw the latent function at the data, noise of the kernel included.
 
@@ -266,6 +278,9 @@ class SkewGPPosterior(Forecasts):
             Source of randomness.
         thin : int, default 1
             Steps of lin-ess for each draw kept; "twisted" has no use for it.
+        rows : array_like of int, optional
+            Rows of `X` to draw f at, where observations are of one row each. Default all; of more
+            than 10,000 rows under an approximated prior none, see below.
 
         Returns
         -------
@@ -275,20 +290,30 @@ class SkewGPPosterior(Forecasts):
             the draw before resampling; attributes ``method``, ``relative_ess``, ``pareto_k``,
             ``sampling_time`` in seconds, and for "twisted" ``log_marginal_likelihood`` with
             ``log_marginal_likelihood_se``, from these draws), ``log_likelihood``,
-            ``observed_data``, ``constant_data``.
+            ``observed_data``, ``constant_data``. Of more than 10,000 rows under an approximated
+            prior ``posterior`` has ``coordinates`` (chain, draw, coordinate) in place of f:
+            `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        refuse_large(draws, chains, self._size)
+        index = None if rows is None else as_rows(rows, self._sets)
+        keeps = index is None and self._fit.keeps_coordinates
+        size = self._size if index is None else index.size
+        refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
         rng, thin = as_generator(random_seed), as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
             fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
             latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
-            f = fit.draw(latent, chosen, rng)
+            f = None if keeps else fit.draw(latent, chosen, rng, index)
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
-        return sample_tree(self._sets, f, log_weight, rng, attributes)
+        if f is None:
+            return coordinates_tree(self._sets, latent.draws[chosen], log_weight, attributes)
+        if index is None:
+            return sample_tree(self._sets, f, log_weight, rng, attributes)
+        part = (part_of(self._sets[0], index),)
+        return sample_tree(part, f, log_weight, rng, attributes, index)
 
     def update(
         self, Xnew: ArrayLike | None, ynew: ArrayLike, *, name: str | None = None
@@ -327,7 +352,7 @@ class SkewGPPosterior(Forecasts):
         3
         """
         other = copy(self)
-        for computed in ("latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
+        for computed in ("_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
             vars(other).pop(computed, None)
         other._observe(updated_sets(self._sets, Xnew, ynew, name))
         return other
@@ -345,13 +370,6 @@ class SkewGPPosterior(Forecasts):
 
 # The class is the same for every prior and likelihood; this name says so.
 LatentPosterior = SkewGPPosterior
-
-
-def _fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
-    parts, sites = [data.values for data in sets], sites_of(sets)
-    if sites is None:
-        return ProcessFit(prior, parts, *rows_of(sets, prior))
-    return SiteFit(prior, parts, *rows_of(sets, prior), sites)
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

@@ -10,6 +10,7 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
     add_pair_log_probs,
     row_log_probs,
     row_moments,
+    row_slopes,
 )
 from pymc_skewgp._gaussian.site_factors import SiteFactors, SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.tilted import Tilted
@@ -22,6 +23,11 @@ class BlockSites(Protocol):
     @property
     def size(self) -> int:
         """Number n of rows."""
+        ...
+
+    @property
+    def divisible(self) -> bool:
+        """Whether some of the rows may be asked for without the others."""
         ...
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
@@ -53,6 +59,8 @@ class RowSites:
         of the noise, positive unless no weights are asked for.
     """
 
+    divisible = True
+
     def __init__(
         self, lower: FloatArray, upper: FloatArray, value: FloatArray, variance: FloatArray
     ) -> None:
@@ -62,11 +70,6 @@ class RowSites:
     def size(self) -> int:
         """See `BlockSites`."""
         return self._rows.shape[1]
-
-    @property
-    def all_points(self) -> bool:
-        """Whether every row is a point."""
-        return not np.isnan(self._rows[2]).any()
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""
@@ -78,6 +81,12 @@ class RowSites:
         """See `BlockSites`."""
         found: FloatArray = row_log_probs(self._rows[:, rows], eta, log_ndtr_table())
         return found
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of `log_prob`."""
+        first, second = np.empty(eta.shape), np.empty(eta.shape)
+        row_slopes(self._rows[:, rows], eta, first, second)
+        return first, second
 
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """See `BlockSites`."""
@@ -108,10 +117,14 @@ class FunctionSites:
         Log p and its derivatives for a slice of the rows.
     offset : ndarray, shape (n,)
         Of the predictors.
+    divisible : bool, default True
+        Whether there are functions of some of the rows without the others.
     """
 
-    def __init__(self, functions: FunctionsOfSome, offset: FloatArray) -> None:
-        self._functions, self._offset = functions, offset
+    def __init__(
+        self, functions: FunctionsOfSome, offset: FloatArray, divisible: bool = True
+    ) -> None:
+        self._functions, self._offset, self.divisible = functions, offset, divisible
         self._factors = SiteFactors(*functions(slice(None)), offset)
 
     @property

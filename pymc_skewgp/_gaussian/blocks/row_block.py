@@ -156,23 +156,25 @@ class RowBlock:
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the rows of log p, for columns of coordinates (r, N): n r N operations."""
         total = np.zeros(coordinates.shape[1])
-        for rows in self._slices(max(1, _PREDICTORS // max(total.size, 1))):
-            self.sites.add_log_probs(rows, self.factor[rows] @ coordinates, total)
+        for rows, draws in self._tiles(total.size):
+            eta = self.factor[rows] @ coordinates[:, draws]
+            self.sites.add_log_probs(rows, eta, total[draws])
         return total
 
     def pair_log_probs(self, centre: FloatArray, off: FloatArray) -> FloatArray:
         """The same of centre + off and centre - off, shape (2, N), by one product for both."""
         totals = np.zeros((2, off.shape[1]))
         middle = self.factor @ centre
-        for rows in self._slices(max(1, _PREDICTORS // max(off.shape[1], 1))):
-            self.sites.add_pair_log_probs(rows, middle[rows], self.factor[rows] @ off, totals)
+        for rows, draws in self._tiles(off.shape[1]):
+            eta = self.factor[rows] @ off[:, draws]
+            self.sites.add_pair_log_probs(rows, middle[rows], eta, totals[:, draws])
         return totals
 
     def missing(self, n_draws: int) -> float:
         """Sum over the rows of squared shares of the evidence in tails that draws hardly meet."""
         total = 0.0
         sd = np.sqrt(self._variance)
-        for rows in self._slices(_ROWS_OF_TAILS):
+        for rows in self._slices(_ROWS_OF_TAILS if self.sites.divisible else self.n_rows):
             eta = self._mean[rows] + sd[rows] * HERMITE_NODES[:, None]
             with np.errstate(over="ignore"):
                 log_ratio = self.sites.log_prob(rows, eta)
@@ -203,6 +205,14 @@ class RowBlock:
             white = dtrmm(1.0, spread, self.factor[rows].T, lower=0, trans_a=1)
             variance[rows] = np.einsum("ij,ij->j", white, white)
         return np.maximum(variance, 1e-300)
+
+    def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
+        """Rows and draws at a time."""
+        if self.sites.divisible:
+            rows = self._slices(max(1, _PREDICTORS // max(n_draws, 1)))
+            return [(some, slice(None)) for some in rows]
+        size = max(1, _PREDICTORS // self.n_rows)
+        return [(slice(None), slice(i, i + size)) for i in range(0, n_draws, size)]
 
     def _slices(self, size: int) -> list[slice]:
         return [slice(i, i + size) for i in range(0, self.n_rows, size)]

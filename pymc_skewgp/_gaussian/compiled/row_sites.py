@@ -70,6 +70,21 @@ def row_log_probs(rows, eta, table):  # type: ignore[no-untyped-def]
 
 
 @jit()
+def row_slopes(rows, eta, first, second):  # type: ignore[no-untyped-def]
+    """First and second derivative of the same in the predictors, filled in."""
+    for i in range(eta.shape[1]):
+        lower, upper, value = rows[0, i], rows[1, i], rows[2, i]
+        deviation = math.sqrt(rows[3, i])
+        for k in range(eta.shape[0]):
+            mean, variance = (value - eta[k, i]) / deviation, 0.0
+            if value != value:  # not a number: an interval
+                low, high = (lower - eta[k, i]) / deviation, (upper - eta[k, i]) / deviation
+                _, mean, variance = interval_moments(low, high)
+            first[k, i] = mean / deviation
+            second[k, i] = (variance - 1.0) / rows[3, i]
+
+
+@jit()
 def add_log_probs(rows, eta, table, total):  # type: ignore[no-untyped-def]
     """Add to `total`, shape (N,), log p of all rows given predictors eta, shape (n, N)."""
     for i in range(eta.shape[0]):
