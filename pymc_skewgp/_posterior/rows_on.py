@@ -94,8 +94,8 @@ class DaskBlocks:
         for data in sets:
             if data.likelihood.y_dim != "obs_id" or is_whole(data):
                 raise ApproximationError(
-                    f"{data.likelihood!r} cannot be cut into rows, which workers of a cluster would "
-                    "keep: leave out rows_on, or take a likelihood of pymc_skewgp.likelihoods."
+                    f"{data.likelihood!r} cannot be cut into rows, which workers of a cluster "
+                    "would keep: leave out rows_on, or take a likelihood of pymc_skewgp.likelihoods."
                 )
         self._client = client
         n_parts = max(1, sum(client.nthreads().values()))
