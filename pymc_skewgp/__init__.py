@@ -30,6 +30,7 @@ from pymc_skewgp._errors import (
     NotPositiveDefiniteError,
     NotSitesError,
     OptimumConvergenceWarning,
+    PriorApproximationWarning,
     SkewGPWarning,
     StuckChainWarning,
     TooManyDrawsError,
@@ -60,6 +61,7 @@ from pymc_skewgp._plots import (
     plot_coverage,
     plot_latent_band,
     plot_prior_draws,
+    plot_prior_report,
     plot_second_order,
     plot_skewness,
     plot_slice_density,
@@ -67,6 +69,7 @@ from pymc_skewgp._plots import (
 )
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
+from pymc_skewgp._posterior.rows_on import rows_on
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__
 
@@ -106,6 +109,7 @@ __all__ = [
     "NotSitesError",
     "OptimumConvergenceWarning",
     "PreferenceProbit",
+    "PriorApproximationWarning",
     "Probability",
     "Problem",
     "SkewGP",
@@ -135,12 +139,14 @@ __all__ = [
     "plot_coverage",
     "plot_latent_band",
     "plot_prior_draws",
+    "plot_prior_report",
     "plot_second_order",
     "plot_skewness",
     "plot_slice_density",
     "plot_sun_density",
     "posterior_skewness",
     "pt_mvn_logcdf",
+    "rows_on",
     "sbc",
     "truncated_mvn",
 ]

@@ -34,6 +34,7 @@ from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
 from pymc_skewgp._posterior.row_predictors import part_of, predictor_rows, refuse_other_data
+from pymc_skewgp._posterior.rows_on import DaskBlocks, current_client
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
@@ -84,6 +85,10 @@ class FiniteRankFit(FunctionFit):
     def _rows(self) -> tuple[Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
         sets, features, prior = self._sets, self._features, self._prior
+        client = current_client()
+        if client is not None:
+            remote = DaskBlocks(client, sets, features, prior)
+            return remote, remote.log_constant
         found = [part for data in sets for part in predictor_rows(data, features, prior)]
         blocks = LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)
@@ -95,6 +100,11 @@ class FiniteRankFit(FunctionFit):
         if self.n_latent:
             blocks = JoinedBlocks([blocks, LocalBlocks([self._signs])])
         return fit_blocks(blocks)
+
+    @property
+    def ep_log_evidence(self) -> float:
+        """Of the data, by expectation propagation, with the signs at pseudo-points still in it."""
+        return self.ep.log_prob + self._rows[1]
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:

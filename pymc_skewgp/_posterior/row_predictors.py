@@ -82,7 +82,7 @@ def predictor_rows(data: DataSet, features: Features, prior: Prior) -> Iterator[
         yield from _of_items(data, features, prior)
         return
     n = data.X.shape[0]
-    size = n if _is_whole(data) else ROWS_AT_ONCE
+    size = n if is_whole(data) else ROWS_AT_ONCE
     for start in range(0, n, size):
         yield rows_of_part(data, np.arange(start, min(start + size, n)), features, prior)
 
@@ -153,7 +153,7 @@ def _part(data: DataSet, index: IntArray) -> DataSet:
     )
 
 
-def _is_whole(data: DataSet) -> bool:
+def is_whole(data: DataSet) -> bool:
     """Whether its likelihood cannot be cut into rows."""
     return isinstance(data.likelihood, SiteLikelihood) and not data.likelihood.divisible
 

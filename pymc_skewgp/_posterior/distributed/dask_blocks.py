@@ -48,7 +48,9 @@ class DaskBlocks:
         workers = self._workers()
         self._places = [workers[i % len(workers)] for i in range(len(groups))]
         # All of them begin before any is waited for.
-        begun = [self._begun(place, group) for place, group in zip(self._places, groups)]
+        begun = [
+            self._begun(place, group) for place, group in zip(self._places, groups, strict=True)
+        ]
         self._actors = [future.result() for future in begun]
         found = self._of_all(lambda actor: actor.build(build))
         self.n_rows = sum(n for n, _, _ in found)
