@@ -126,6 +126,10 @@ class OptimumConvergenceWarning(SkewGPWarning):
     """A search for hyperparameters ended before it was at an optimum."""
 
 
+class PriorApproximationWarning(SkewGPWarning):
+    """An approximated prior gives other forecasts, or another evidence, than its kernel."""
+
+
 class IntegrationWarning(SkewGPWarning):
     """An integral over hyperparameters is less exact than its standard error says."""
 

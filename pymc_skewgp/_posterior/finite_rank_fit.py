@@ -104,6 +104,11 @@ class FiniteRankFit(FunctionFit):
             blocks = JoinedBlocks([blocks, LocalBlocks([self._signs])])
         return fit_blocks(blocks)
 
+    @property
+    def ep_log_evidence(self) -> float:
+        """Of the data, by expectation propagation, with the signs at pseudo-points still in it."""
+        return self.ep.log_prob + self._rows[1]
+
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
         """N(0, I) of c times EP's sites of the data, but not of the signs."""

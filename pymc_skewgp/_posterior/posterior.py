@@ -8,6 +8,7 @@ the data and everywhere else.
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +21,7 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.approximations.features import Approximation
+from pymc_skewgp._posterior.approximations.automatic import Asked, as_approximation, chosen
 from pymc_skewgp._posterior.data_sets import (
     DataSet,
     as_data_sets,
@@ -35,6 +36,7 @@ from pymc_skewgp._posterior.kept_coordinates import KeptCoordinates
 from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.output import coordinates_tree, sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
+from pymc_skewgp._posterior.prior_report import ReportsPrior
 from pymc_skewgp._posterior.row_predictors import as_rows, part_of
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
@@ -50,7 +52,7 @@ from pymc_skewgp._validation import (
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior(Forecasts, KeptCoordinates):
+class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
@@ -104,9 +106,9 @@ class SkewGPPosterior(Forecasts, KeptCoordinates):
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
-    approximation : optional
-        Of ``pymc_skewgp.approximations``: the prior has finite rank then, and many rows are met in
-        blocks. Default none: the kernel as it is.
+    approximation : "auto" or one of ``pymc_skewgp.approximations``, optional
+        The prior has finite rank then, and many rows are met in blocks. "auto" is ``Inducing(300)``
+        above 5000 rows, where the likelihood allows it. Default none: the kernel as it is.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -164,7 +166,7 @@ class SkewGPPosterior(Forecasts, KeptCoordinates):
         truncation: ArrayLike = 0.0,
         coregion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
-        approximation: Approximation | None = None,
+        approximation: Asked = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
@@ -178,15 +180,16 @@ class SkewGPPosterior(Forecasts, KeptCoordinates):
         elif phase is not None or np.any(truncation):
             raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
         s = points.shape[0]
-        self._prior = Prior(
+        prior = Prior(
             cov_func,
             mean_func or _zero_mean,
             points,
             as_phase(phase, s),
             as_vector("truncation", truncation, s),
             as_coregion(coregion, n_functions(sets)),
-            approximation,
         )
+        approximation = chosen(as_approximation(approximation), sets, prior)
+        self._prior = replace(prior, approximation=approximation)
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
@@ -208,12 +211,15 @@ class SkewGPPosterior(Forecasts, KeptCoordinates):
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
         kinds = [data.likelihood for data in self._sets]
+        approximation = self._prior.approximation
         fitted = "_fit" in vars(self) and self._fit.fitted
         return (
             f"SkewGPPosterior(n={n if len(n) > 1 else n[0]}, "
             f"n_features={self._sets[0].X.shape[1]}, "
             f"likelihood={kinds if len(kinds) > 1 else kinds[0]!r}, "
-            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={fitted})"
+            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={fitted}"
+            + ("" if approximation is None else f", approximation={approximation}")
+            + ")"
         )
 
     @property
@@ -351,10 +357,15 @@ class SkewGPPosterior(Forecasts, KeptCoordinates):
         >>> posterior.update([2.0], [1]).sun.n_dims
         3
         """
+        return self._given(self._prior, updated_sets(self._sets, Xnew, ynew, name))
+
+    def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "SkewGPPosterior":
+        """The same of another prior, or of other data."""
         other = copy(self)
         for computed in ("_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
             vars(other).pop(computed, None)
-        other._observe(updated_sets(self._sets, Xnew, ynew, name))
+        other._prior = prior
+        other._observe(sets)
         return other
 
     @cached_property
@@ -365,7 +376,10 @@ class SkewGPPosterior(Forecasts, KeptCoordinates):
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         known = latent.log_prob
         evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
-        return sampling_attributes(latent, evidence)
+        attributes = sampling_attributes(latent, evidence)
+        if self._prior.approximation is not None:
+            attributes["approximation"] = repr(self._prior.approximation)
+        return attributes
 
 
 # The class is the same for every prior and likelihood; this name says so.

@@ -115,7 +115,7 @@ class TestGaussian:
             likelihood=sg.likelihoods.Gaussian(sigma),
             Xnew=[[0.5]],
             random_seed=1,
-            **QUIET,
+            **FEW,
         )
         self.check(dt, regression)
         f = dt["predictions"]["f"].values

@@ -51,6 +51,7 @@ def posterior_of(
         likelihood=likelihood,
         cov_func=cov_func,
         mean_func=mean_func,
+        approximation=gp.approximation,
         coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
         **pseudo_points_at(gp, point),
         **options,

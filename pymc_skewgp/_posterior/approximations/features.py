@@ -27,6 +27,10 @@ class Features(Protocol):
 class Approximation(Protocol):
     """How a prior is approximated, before there are inputs."""
 
+    def doubled(self) -> "Approximation":
+        """Of twice the rank, to compare with."""
+        ...
+
     def features(self, prior: "Prior", X: FloatArray) -> Features:
         """Of the process at inputs like X; the same for the same arguments."""
         ...

@@ -115,6 +115,11 @@ class HSGP:
         if as_positive("c", self.c) < 1.0:
             raise ValueError(f"c must be at least 1, for the box to hold the data; got {self.c}.")
 
+    def doubled(self) -> "HSGP":
+        """With twice as many functions along each column."""
+        m = 2 * self.m if isinstance(self.m, int) else tuple(2 * k for k in self.m)
+        return HSGP(m, self.c)
+
     def features(self, prior: "Prior", X: FloatArray) -> SpectralFeatures:
         """Features of the process at inputs like X."""
         cov_func: Any = prior.cov_func

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pymc_skewgp._posterior.approximations.inducing import InducingFeatures, features_of_points
+from pymc_skewgp._posterior.approximations.residual import function_variances
 from pymc_skewgp._validation import FloatArray, as_count
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class PivotedCholesky:
     def __post_init__(self) -> None:
         as_count("r", self.r)
 
+    def doubled(self) -> "PivotedCholesky":
+        """Of twice the rank."""
+        return PivotedCholesky(2 * self.r)
+
     def features(self, prior: "Prior", X: FloatArray) -> InducingFeatures:
         """Features of the process at inputs like X."""
         return features_of_points(prior, X[_pivots(prior, X, self.r)])
@@ -62,7 +67,7 @@ class PivotedCholesky:
 def _pivots(prior: "Prior", X: FloatArray, r: int) -> list[int]:
     """Rows of which least is known, one after the other."""
     # k(x, x) by itself: noise of rows is no part of the function.
-    left = _variances(prior, X)
+    left = function_variances(prior, X)
     least = _NOTHING_LEFT * float(left.max())
     factor = np.empty((min(r, X.shape[0]), X.shape[0]))
     pivots: list[int] = []
@@ -77,9 +82,3 @@ def _pivots(prior: "Prior", X: FloatArray, r: int) -> list[int]:
         left[row] = 0.0
         pivots.append(row)
     return pivots
-
-
-def _variances(prior: "Prior", X: FloatArray, at_once: int = 64) -> FloatArray:
-    """Variances of f without noise of rows: k(x, x) with two arguments."""
-    parts = [X[i : i + at_once] for i in range(0, X.shape[0], at_once)]
-    return np.concatenate([prior.covariance("X", x, x).diagonal() for x in parts])
