@@ -38,9 +38,13 @@ ROUTES = {
     "marginal_likelihood": lambda: in_a_model(lambda gp: gp.marginal_likelihood("y", X, Y)),
     "find_hyperparameters": lambda: sg.find_hyperparameters(process(), X, Y, progressbar=False),
     "integrate": lambda: sg.integrate(process(), X, Y, progressbar=False),
-    "SkewGPClassifier": lambda: sg.SkewGPClassifier().fit(X, Y),
-    "SkewGPRegressor": lambda: sg.SkewGPRegressor().fit(X, Y.astype(float)),
-    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier().fit(X, Y),
+    "SkewGPClassifier": lambda: sg.SkewGPClassifier(multi_class="exact").fit(X, np.arange(N) % 3),
+    "SkewGPRegressor": lambda: sg.SkewGPRegressor(hyperparameters="average").fit(
+        X, Y.astype(float)
+    ),
+    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier(batch_size=None).fit(
+        X, np.arange(N) % 3
+    ),
 }
 
 

@@ -116,12 +116,17 @@ def as_rows(rows: ArrayLike, sets: tuple[DataSet, ...]) -> IntArray:
         raise ValueError(
             f"rows= is for data of one kind, and these are of {len(sets)}: leave it out."
         )
-    n = sets[0].X.shape[0]
+    whole = as_row_numbers(rows, sets[0].X.shape[0])
+    part_of(sets[0], whole)
+    return whole
+
+
+def as_row_numbers(rows: ArrayLike, n: int) -> IntArray:
+    """Numbers of some of n rows, checked."""
     index = np.atleast_1d(as_real_array("rows", rows))
     whole = index.astype(np.intp)
     if index.ndim != 1 or not index.size or (whole != index).any() or not _inside(whole, n):
         raise ValueError(f"rows must be whole numbers from 0 to {n - 1}, at least one of them.")
-    part_of(sets[0], whole)
     return whole
 
 

@@ -100,7 +100,7 @@ class DaskBlocks:
     def _begun(self, place: str, chunks: Sequence[Any]) -> Any:
         """A future of the actor for these chunks, which are computed where it will be."""
         where = {"workers": [place], "allow_other_workers": True}
-        inputs = self._client.compute(list(chunks), **where)
+        inputs = self._client.compute(list(chunks), optimize_graph=False, **where)
         return self._client.submit(KeptBlocks, inputs, actor=True, pure=False, **where)
 
     def _workers(self) -> list[str]:
