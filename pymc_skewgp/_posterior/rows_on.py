@@ -23,7 +23,6 @@ from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import is_whole, part_of, predictor_rows
 
-_AT_ONCE = 8  # sums that come back to the client
 _READS = frozenset({"sums", "log_prob", "pair_log_probs", "missing"})
 _client: ContextVar[Any] = ContextVar("_client", default=None)
 
@@ -34,10 +33,9 @@ def rows_on(client: Any) -> Iterator[None]:
 
     Posteriors under an approximated prior that are first asked for anything in this context have
     their rows there, each thread of each worker an equal part of them. A sweep of expectation
-    propagation sends :math:`8 r^2` bytes to every worker and gets :math:`8 r^2` from each part, with
-    r features; N pairs send :math:`8 r N` bytes and get :math:`16 N`. Of more than eight parts
-    workers add up what comes back. Results are those of one process, to round-off. What a lost
-    worker had is made again on the others.
+    propagation sends :math:`8 r^2` bytes to every worker and gets :math:`8 r^2` back, with r
+    features; N pairs send :math:`8 r N` bytes and get :math:`16 N` back. Results are those of one
+    process, to round-off. What a lost worker had is made again on the others.
 
     Parameters
     ----------
@@ -118,17 +116,10 @@ class DaskBlocks:
         client, sent = self._client, self._sent(arguments)
         if method in _READS:
             found = [client.submit(_read, x, method, sent, pure=False) for x in self._parts]
-            return self._sum(found)
+            return added(client.gather(found))
         both = [client.submit(_changed, x, method, sent, pure=False) for x in self._parts]
         self._parts = [client.submit(itemgetter(0), x) for x in both]
-        return self._sum([client.submit(itemgetter(1), x) for x in both])
-
-    def _sum(self, found: list[Any]) -> Any:
-        """Of what many parts return workers add up some at a time."""
-        while len(found) > _AT_ONCE:
-            groups = [found[i : i + _AT_ONCE] for i in range(0, len(found), _AT_ONCE)]
-            found = [self._client.submit(added, group, pure=False) for group in groups]
-        return added(self._client.gather(found))
+        return added(client.gather([client.submit(itemgetter(1), x) for x in both]))
 
     def _sent(self, value: Any) -> Any:
         """On one worker, from where the others fetch it; a task, so that it can be had again."""
