@@ -34,7 +34,7 @@ from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
 from pymc_skewgp._posterior.row_predictors import part_of, predictor_rows, refuse_other_data
-from pymc_skewgp._posterior.rows_on import DaskBlocks, current_client
+from pymc_skewgp._posterior.rows_on import blocks_on, current_client
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
@@ -87,7 +87,7 @@ class FiniteRankFit(FunctionFit):
         sets, features, prior = self._sets, self._features, self._prior
         client = current_client()
         if client is not None:
-            remote = DaskBlocks(client, sets, features, prior)
+            remote = blocks_on(client, sets, features, prior)
             return remote, remote.log_constant
         found = [part for data in sets for part in predictor_rows(data, features, prior)]
         blocks = LocalBlocks([part.block for part in found])
