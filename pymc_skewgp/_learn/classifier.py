@@ -52,7 +52,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data); pseudo-points are learnt on one batch, under the kernel
         learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
-        beyond.
+        beyond, and above 5000 rows all at once again, by inducing points, where there are no
+        pseudo-points and "ovr".
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     warm_start : bool, default False
@@ -119,6 +120,9 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     Forecasts are for new rows, also at the features of training rows: with white noise in the
     kernel their latent function has noise of its own. `to_datatree` has it at the training rows.
+
+    Above 5000 rows the prior is approximated by inducing points, which is logged; see
+    `SkewGP` and ``posterior_.prior_report()``.
 
     From 450 rows on the search begins with 300 of them, and ``hyperparameters_.std_error`` is
     left out.
@@ -192,6 +196,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         check_classification_targets(labels)
         rows = self._repeated(len(labels), sample_weight)
         inputs, labels = inputs[rows].astype(np.float64), labels[rows]
+        self._together = self.multi_class == "exact" and np.unique(labels).size > 2
         search = self._settings(inputs.shape[0])
         average = self._averages
         if average and (self.n_pseudo_points or self.warm_start):
@@ -210,7 +215,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         seed = self._seed(self.random_state)
         if self.multi_class not in ("ovr", "exact"):
             raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
-        self._together = self.multi_class == "exact" and n_classes > 2
         if self._together:
             return self._fit_together(inputs, classes, codes, seed)
         positives = [1] if n_classes == 2 else list(range(n_classes))
@@ -229,6 +233,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.hyperparameters_ = reports[0] if single else reports
         self.log_marginal_likelihood_ = evidences[0] if single else evidences
         return self
+
+    @property
+    def _learns_by_rows(self) -> bool:
+        return not (self.n_pseudo_points or self._averages or self._together)
 
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int

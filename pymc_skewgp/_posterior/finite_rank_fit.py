@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_solve
 
+from pymc_skewgp._cost import announce_blocks
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.block_sites import RowSites
@@ -40,6 +41,7 @@ from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
 _MOST_JOINT = 1000
+_DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 # Share of the prior variance up to which what features leave of it is as good as none.
 _NO_REST = 1e-6
 _POINTS_AT_ONCE = 8192
@@ -89,6 +91,7 @@ class FiniteRankFit(FunctionFit):
         if client is not None:
             remote = blocks_on(client, sets, features, prior)
             return remote, remote.log_constant
+        announce_blocks(sum(part.size for part in self._parts), features.rank, _DRAWS)
         found = [part for data in sets for part in predictor_rows(data, features, prior)]
         blocks = LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)

@@ -104,6 +104,7 @@ class ChainSettings:
     Attributes
     ----------
     chains, tune, draws : int
+        Chains are shared out among the modes in proportion to their mass, two to each at least.
     target_accept : float
     largest_r_hat : float
         From here on the chains have not converged.
