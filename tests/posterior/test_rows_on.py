@@ -56,7 +56,7 @@ options = {"dashboard_address": ":0"}
 THREADS = """
 if __name__ == "__main__":
     found = {}
-    with distributed.Client(processes=False, n_workers=3, threads_per_worker=4, **options) as c:
+    with distributed.Client(processes=False, n_workers=2, threads_per_worker=2, **options) as c:
         for kind in ("labels", "counts"):
             with sg.rows_on(c):
                 remote = numbers(posterior(kind))
