@@ -161,6 +161,7 @@ class ConjugateStep(SUNStep):
         "log_weight": (np.float64, []),
         "relative_ess": (np.float64, []),
         "refreshed": (bool, []),
+        "log_evidence": (np.float64, []),
     }
     default_blocked = True
     _without_rows: ClassVar[dict[str, Any]] = {
@@ -187,7 +188,13 @@ class ConjugateStep(SUNStep):
         make_move = partial(independence_move, n_proposals=self.n_proposals)
         super().__init__(
             vars,
-            Kernel(make_move, self.n_proposals, collapse=self.collapse, merges=True),
+            Kernel(
+                make_move,
+                self.n_proposals,
+                collapse=self.collapse,
+                merges=True,
+                under_sites=True,
+            ),
             model=model,
             rng=rng,
             initial_point=initial_point,
