@@ -52,11 +52,12 @@ def refuse_with_reason(model: pm.Model, rv: Any) -> None:
     """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
     try:
         find_observed(model, rv)
-    except NoRowsError:
+    except NoRowsError as by_rows:
         try:
             site_block_of(model, rv)
-        except NotSitesError as error:
-            raise NotConjugateError(error.reason, error.remedy) from error
+        except NotSitesError as by_sites:
+            reason = f"{by_rows.reason} Nor are they sites: {by_sites.reason}"
+            raise NotConjugateError(reason, by_sites.remedy) from by_sites
 
 
 def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:

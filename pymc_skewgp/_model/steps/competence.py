@@ -68,7 +68,8 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     try:
         own = [block for block in blocks if rv in block.members]
         for block in own:
-            refuse_slow(asked.model, block)
+            if block.sites:
+                refuse_slow(asked.model, rv, block)
         if not own:
             refuse_with_reason(asked.model, rv)
     except NotConjugateError as error:
