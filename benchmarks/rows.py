@@ -211,10 +211,47 @@ def honest():
     yield "root mean square of error over standard error", "", f"{np.sqrt(np.mean(size**2)):.2f}"
 
 
+def on_workers(n=1_000_000, side=12):
+    """Four dask workers of one thread against one process of two: EP and 1024 pairs, 1e6 rows."""
+    command = [sys.executable, __file__, "--workers", str(n), str(side)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(out.stdout.splitlines()[-1])
+    yield "one process, two threads: seconds by the clock", "", f"{found['one']:.1f}"
+    ratio = f"{found['four']:.1f} ({found['four'] / found['one']:.2f} times)"
+    yield "four workers: seconds by the clock", "<= 1.3 times", ratio
+    yield "difference of the log evidence, nat", "round-off", f"{found['gap']:.1e}"
+
+
+def worked(n, side):
+    """What `on_workers` measures, in this process."""
+    import distributed
+
+    X, y = labels(n, side)
+
+    def run():
+        posterior = sg.SkewGPPosterior(X, y, cov_func=rbf, approximation=Inducing(grid(side)))
+        _ = posterior._fit.data_blocks
+        clock = Clock()
+        evidence = posterior.log_marginal_likelihood
+        return clock()[1], evidence.value
+
+    one, value = run()
+    options = {"n_workers": 4, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster) as client,
+        sg.rows_on(client),
+    ):
+        four, other = run()
+    return {"one": one, "four": four, "gap": abs(other - value)}
+
+
 SECTIONS = {name: functools.partial(one_size, name) for name in SIZES} | {
     "exponent": exponent,
     "agreement": agreement,
     "honest": honest,
+    "on_workers": on_workers,
 }
 
 
@@ -224,7 +261,11 @@ def main():
     parser.add_argument("--only", nargs="*", choices=SECTIONS)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--measure", nargs=3, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", nargs=2, type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.workers:
+        print(json.dumps(worked(*arguments.workers)))
+        return
     if arguments.measure:
         print(json.dumps(measured(*arguments.measure)))
         return

@@ -69,6 +69,7 @@ from pymc_skewgp._plots import (
 )
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
+from pymc_skewgp._posterior.rows_on import rows_on
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__
 
@@ -145,6 +146,7 @@ __all__ = [
     "plot_sun_density",
     "posterior_skewness",
     "pt_mvn_logcdf",
+    "rows_on",
     "sbc",
     "truncated_mvn",
 ]

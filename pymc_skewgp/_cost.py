@@ -16,6 +16,9 @@ _MANY_ROWS = 4000
 _MATRICES = 5
 # Cholesky factorisations that an evidence takes: with a kernel of low rank, and without.
 _SMOOTH, _ROUGH = 2, 40
+# Features of many rows are spoken of from so many bytes on. Sweeps of EP for them, and bytes of a
+# row beside its features: sites, limits and their last steps.
+_SMALL_FEATURES, _SWEEPS, _ROW_BYTES = 2**28, 12, 400
 # Numbers of rows whose cost was said: a route may make thousands of posteriors of the same rows.
 _announced: set[int] = set()
 
@@ -39,6 +42,31 @@ def announce_rows(n: int) -> None:
         f"{n} rows: exact algebra with {n} x {n} matrices takes some {gigabytes(_bytes(n))} of "
         f"memory and {_duration(_SMOOTH * cholesky)} (smooth kernels) to "
         f"{_duration(_ROUGH * cholesky)} (rough ones)."
+    )
+
+
+def announce_blocks(n: int, r: int, n_draws: int) -> None:
+    """Say what `n` rows of `r` coordinates take in blocks, where that is much.
+
+    Raises
+    ------
+    TooManyRowsError
+        Where their features alone do not fit into memory.
+    """
+    needed = 8 * n * r
+    if needed < _SMALL_FEATURES:
+        return
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise TooManyRowsError(
+            f"{n} rows of {r} features need at least {gigabytes(needed)} of memory, of which "
+            f"{gigabytes(available)} are available: take {int(available / (8 * n))} features or "
+            "fewer, such as Inducing of as many points, or a part of the rows."
+        )
+    operations = 2.0 * n * r * (_SWEEPS * r + n_draws)
+    _log.info(
+        f"{n} rows of {r} features, in blocks: some {gigabytes(needed + _ROW_BYTES * n)} of memory "
+        f"and {_duration(operations / _operations_per_second())}."
     )
 
 

@@ -29,11 +29,11 @@ DASK_WARNINGS = ("UserWarning:distributed", "DeprecationWarning", "ResourceWarni
 
 
 @pytest.fixture
-def dask_cluster() -> Iterator[Any]:
-    """A cluster of two processes on this machine."""
+def dask_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A cluster of two processes on this machine, or of as many as its parameter says."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
+        n_workers=getattr(request, "param", 2), threads_per_worker=1, dashboard_address=None
     ) as cluster:
         yield cluster
 

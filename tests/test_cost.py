@@ -98,3 +98,16 @@ def test_both_kinds_of_error():
 )
 def test_durations(seconds, expected):
     assert cost._duration(seconds) == expected
+
+
+def test_blocks_say_what_they_cost(monkeypatch, caplog):
+    monkeypatch.setattr(cost, "available_bytes", lambda: 2 * GB)
+    with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):
+        cost.announce_blocks(2 * 10**5, 225, 1024)
+    # 8 n r and 400 n bytes.
+    assert "200000 rows of 225 features, in blocks: some 0.41 GiB" in caplog.text
+    caplog.clear()
+    cost.announce_blocks(10**4, 225, 1024)
+    assert not caplog.text
+    with pytest.raises(sg.TooManyRowsError, match=r"7.45 GiB .* 2 GiB .* take 268 features"):
+        cost.announce_blocks(10**6, 1000, 1024)

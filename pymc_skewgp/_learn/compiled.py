@@ -105,6 +105,15 @@ class CompiledLogPrior:
         self._coordinates = coordinates
         slopes = gradient_in(log_prior, coordinates)
         self._function = plain_function(coordinates.inputs, [log_prior, *slopes])
+        self._log_prior = log_prior
+
+    def value(self, point: Point) -> float:
+        """The value alone."""
+        return float(self._alone(*self._coordinates.arguments(point)))
+
+    @cached_property
+    def _alone(self) -> Any:
+        return plain_function(self._coordinates.inputs, self._log_prior)
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
         """Value, and one array of derivatives for each continuous variable."""

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_solve
 
+from pymc_skewgp._cost import announce_blocks
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.block_sites import RowSites
@@ -33,15 +34,22 @@ from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
-from pymc_skewgp._posterior.row_predictors import part_of, predictor_rows, refuse_other_data
+from pymc_skewgp._posterior.row_predictors import (
+    part_of,
+    predictor_rows,
+    refuse_other_data,
+    takes_rest,
+)
+from pymc_skewgp._posterior.rows_on import DaskBlocks, current_client
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
 _MOST_JOINT = 1000
+_DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 # Share of the prior variance up to which what features leave of it is as good as none.
 _NO_REST = 1e-6
-_POINTS_AT_ONCE = 8192
+_NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there are some arrays
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 
 
@@ -84,6 +92,11 @@ class FiniteRankFit(FunctionFit):
     def _rows(self) -> tuple[Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
         sets, features, prior = self._sets, self._features, self._prior
+        client = current_client()
+        if client is not None:
+            remote = DaskBlocks(client, sets, features, prior)
+            return remote, remote.log_constant
+        announce_blocks(sum(part.size for part in self._parts), features.rank, _DRAWS)
         found = [part for data in sets for part in predictor_rows(data, features, prior)]
         blocks = LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)
@@ -207,21 +220,19 @@ class FiniteRankFit(FunctionFit):
         self, coordinates: FloatArray, data: DataSet, rng: np.random.Generator
     ) -> FloatArray:
         """Draws of f at the rows of these data, shape (N, n), given rows of c and the data."""
+        of_rows = data.likelihood.y_dim == "obs_id"
         f = np.empty((coordinates.shape[0], data.X.shape[0]))
-        for start in range(0, f.shape[1], _POINTS_AT_ONCE):
-            index = np.arange(start, min(start + _POINTS_AT_ONCE, f.shape[1]))
-            if data.likelihood.y_dim != "obs_id":  # f has no e there
-                phi, mean = (
-                    self._features.at(data.X[index])[0],
-                    self._prior.mean("X", data.X[index]),
-                )
-                f[:, index] = mean + coordinates @ phi.T
-                continue
-            part = part_of(data, index)
-            phi, rest = self._features.at(part.X)
-            f[:, index] = self._prior.mean("X", part.X) + coordinates @ phi.T
-            if rest.any():
-                f[:, index] += residual_draws(part, f[:, index], rest, rng)
+        rest = np.empty(f.shape[1])
+        size = max(_LEAST_POINTS, _NUMBERS_AT_ONCE // max(f.shape[0], 1))
+        for start in range(0, f.shape[1], size):
+            rows = slice(start, min(start + size, f.shape[1]))
+            phi, rest[rows] = self._features.at(data.X[rows])
+            f[:, rows] = self._prior.mean("X", data.X[rows]) + coordinates @ phi.T
+            if of_rows and rest[rows].any():
+                part = part_of(data, np.arange(rows.start, rows.stop))
+                f[:, rows] += residual_draws(part, f[:, rows], rest[rows], rng)
+        if not of_rows and takes_rest(data) and rest.any():
+            f += residual_draws(data, f, rest, rng)
         return f
 
     def sun(self) -> SunParameters:

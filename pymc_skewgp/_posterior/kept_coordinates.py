@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.forecasts import refuse_large
 from pymc_skewgp._posterior.function_fit import FunctionFit
@@ -65,12 +66,17 @@ class KeptCoordinates(ABC):
                 "these draws have no coordinates: sample() keeps them for more than 10,000 rows "
                 "under an approximated prior, and else has f at all rows itself."
             )
-        index, rng = as_rows(rows, self._sets), as_generator(random_seed)
+        (index, part), rng = self._chosen(rows), as_generator(random_seed)
         coordinates = np.asarray(draws["posterior"]["coordinates"].values)
         chains, n_draws, rank = coordinates.shape
         refuse_large(n_draws, chains, index.size)
         f = self._fit.given_coordinates(coordinates.reshape(-1, rank), rng, index)
-        part = (part_of(self._sets[0], index),)
         log_weight = np.asarray(draws["sample_stats"]["log_weight"].values)
         attributes = dict(draws["posterior"].attrs)
-        return sample_tree(part, f.reshape(chains, n_draws, -1), log_weight, rng, attributes, index)
+        f = f.reshape(chains, n_draws, -1)
+        return sample_tree((part,), f, log_weight, rng, attributes, index)
+
+    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, DataSet]:
+        """Numbers of rows, checked, and the data there."""
+        index = as_rows(rows, self._sets)
+        return index, part_of(self._sets[0], index)

@@ -19,12 +19,7 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.proposals.side_by_side import draw_side_by_side, twist_dense
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
-from pymc_skewgp._gaussian.weights import (
-    IntArray,
-    log_mean_exp,
-    relative_ess,
-    systematic_resample,
-)
+from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
     DrawsWithEvidence,
@@ -33,6 +28,9 @@ from pymc_skewgp._posterior.draws_with_evidence import (
 )
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
+
+# Cases that decide for all: they should not be neighbours.
+N_PILOTS = 8
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class GroupSettings:
         Relative variance of the weights over their number, which the law of a draw is off by.
     """
 
-    n_pilots: int = 8
+    n_pilots: int = N_PILOTS
     size: int = 64
     rows: tuple[int, int] = (3, 400)
     least_ess: float = 0.9
@@ -189,9 +187,9 @@ def _together(
             chosen = list(fitted)
             points = _mirrored([group[i][2] for i in chosen], n, n_draws)
             u, log_weights = draw_side_by_side(list(fitted.values()), points)
-            for i, own, weights in zip(chosen, u, log_weights, strict=True):
-                if relative_ess(weights) >= DEFAULT.draws.accept:
-                    drawn[i] = _of_case(*group[i], own, weights)
+            for i, own, quality in zip(chosen, u, _qualities(log_weights), strict=True):
+                if quality.relative_ess >= DEFAULT.draws.accept:
+                    drawn[i] = _of_case(*group[i], own, quality)
     return [
         drawn[i] if i in drawn else _alone(case, count, rng, n_candidates)
         for i, (case, count, rng) in enumerate(group)
@@ -205,14 +203,33 @@ def _mirrored(rngs: list[np.random.Generator], n: int, n_draws: int) -> FloatArr
     return np.concatenate([half, 1.0 - half], axis=-1)
 
 
+class _Quality(NamedTuple):
+    """Weights of a case over their mean, and what follows from them."""
+
+    weights: FloatArray
+    log_mean: float
+    std_error: float
+    relative_ess: float
+
+
+def _qualities(log_weights: FloatArray) -> Iterator[_Quality]:
+    """Of each row, whose second half mirrors the first."""
+    largest = log_weights.max(axis=1, keepdims=True)
+    weights = np.exp(log_weights - largest)
+    mean = weights.mean(axis=1, keepdims=True)
+    weights /= mean
+    log_mean = (largest + np.log(mean))[:, 0]
+    pairs = weights.reshape(len(weights), 2, -1).mean(axis=1)
+    errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
+    relative_ess = 1.0 / np.square(weights).mean(axis=1)
+    yield from map(_Quality, weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist())
+
+
 def _of_case(
-    case: Case, count: int, rng: np.random.Generator, u: FloatArray, log_weights: FloatArray
+    case: Case, count: int, rng: np.random.Generator, u: FloatArray, quality: _Quality
 ) -> DrawsWithEvidence:
-    given = case.given
-    chosen = systematic_resample(log_weights, count, rng)
+    given, known = case.given, quality
+    chosen = systematic_resample(np.log(known.weights), count, rng)
     f = given.draw(u.T, rng, chosen, skip=case.n_pseudo_points)
-    value = log_mean_exp(log_weights)
-    pairs = np.exp(log_weights - value).reshape(2, -1).mean(axis=0)
-    error = float(pairs.std(ddof=1) / np.sqrt(pairs.size))
-    log_evidence = given.log_density + value - case.log_prob_of_signs
-    return DrawsWithEvidence(log_evidence, error, relative_ess(log_weights), f)
+    log_evidence = given.log_density + known.log_mean - case.log_prob_of_signs
+    return DrawsWithEvidence(log_evidence, known.std_error, known.relative_ess, f)

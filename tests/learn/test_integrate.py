@@ -115,7 +115,7 @@ class TestGaussian:
             likelihood=sg.likelihoods.Gaussian(sigma),
             Xnew=[[0.5]],
             random_seed=1,
-            **QUIET,
+            **FEW,
         )
         self.check(dt, regression)
         f = dt["predictions"]["f"].values
@@ -245,6 +245,25 @@ class TestProbit:
         assert agrees(by_ep.log_integral.value + correction.value, labels["log_evidence"], se)
         log_ls = np.array([exact.points[u].x[0] for u in exact.entries])
         assert agrees(log_ls.mean(), labels["log_ls"], log_ls.std() / np.sqrt(30))
+
+    @pytest.mark.slow(ci=True)
+    def test_two_modes_by_nuts(self):
+        """A prior of two parts, between which no chain goes: quadrature over the lengthscale."""
+        with pm.Model() as model:
+            t = pm.NormalMixture("t", w=[0.5, 0.5], mu=[-2.0, 2.0], sigma=[0.3, 0.3])
+            gp = sg.SkewGP(cov_func=VARIANCE * pm.gp.cov.ExpQuad(1, ls=pm.math.exp(t)))
+            gp.marginal_likelihood("y", X3[:, None], (SIGNS > 0).astype(int))
+        grid = np.linspace(-5.0, 5.0, 2001)
+        prior = 0.5 * (stats.norm(-2.0, 0.3).pdf(grid) + stats.norm(2.0, 0.3).pdf(grid))
+        joint = prior * [orthant(signed_gram(X3, SIGNS, np.exp(a))) for a in grid]
+        dt = integrate(model, draws=200, method="nuts", random_seed=1, **FEW)
+        found = dt["posterior"].attrs
+        exact = np.log(joint.sum() * (grid[1] - grid[0]))
+        assert agrees(found["log_evidence"], exact, found["log_evidence_se"])
+        assert found["log_evidence_se"] < 0.05
+        share = joint[grid > 0].sum() / joint.sum()
+        se = np.sqrt(share * (1.0 - share) / found["n_evidences"])
+        assert agrees((dt["posterior"]["t"].values > 0).mean(), share, se)
 
     def test_same_seed_same_draws(self):
         """In other processes as well: threads here, for these start at once."""

@@ -157,11 +157,23 @@ def test_pseudo_points_as_without_blocks():
     agree(in_blocks(*data, **signs), of_all_rows(*data, **signs), new)
 
 
-def test_duels_as_without_blocks():
+@pytest.mark.parametrize("several", [False, True])
+def test_duels_as_without_blocks(several):
     pairs = RNG.permutation(N).reshape(-1, 2)
-    data = MANY, pairs, lk.Preference(0.7), Grid(np.linspace(-3.0, 3.0, 6), True)
-    one, other = in_blocks(*data), of_all_rows(*data)
+    if several:  # of each item: f is then without what features leave
+        pairs = np.vstack([pairs, np.roll(pairs[:, ::-1], 1, axis=0)])
+    points = np.linspace(-3.0, 3.0, 6)
+    one = in_blocks(MANY, pairs, lk.Preference(0.7), Grid(points))
+    other = of_all_rows(MANY, pairs, lk.Preference(0.7), Grid(points, several))
+    if several:
+        a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
+        assert abs(a.value - b.value) < 4.0 * np.hypot(a.std_error, b.std_error)
+        return
     agree(one, other, np.linspace(-2.0, 2.0, 5)[:, None])
+    draws = [x.sample(2000, 1, random_seed=1)["posterior"]["f"].values[0] for x in (one, other)]
+    gap = draws[0].mean(axis=0) - draws[1].mean(axis=0)
+    # False alarms: 1 in 1000 for all items; draws are nearly independent.
+    assert (np.abs(gap) < 5.0 * np.sqrt((draws[0].var(axis=0) + draws[1].var(axis=0)) / 1400)).all()
     a, b = (x.preference_probability([[1.0]], [[-1.0]]) for x in (one, other))
     assert abs(a.value - b.value)[0] < 4.0 * np.hypot(a.std_error, b.std_error)[0]
 
@@ -264,3 +276,86 @@ def test_log_ndtr_is_what_labels_have():
     f = np.array([[0.3, -0.4]])
     found = lk.BernoulliProbit().log_likelihood(np.array([1, 0]), f)
     np.testing.assert_allclose(found, log_ndtr([[0.3, 0.4]]))
+
+
+class NotDivisible(lk.Poisson):
+    """Counts whose likelihood is known of all rows together alone."""
+
+    divisible = False
+
+
+@pytest.mark.parametrize("kind", ["labels", "counts", "weighted", "trials"])
+def test_parts_of_the_rows_do_not_matter(kind, monkeypatch):
+    import pymc_skewgp._posterior.row_predictors as module
+
+    exposure = np.linspace(0.5, 2.0, N)
+    counts = RNG.poisson(np.exp(SIGNAL))
+    trials = np.arange(N) % 3 + 1
+    likelihood, y = {
+        "labels": (lk.BernoulliProbit(), LABELS),
+        "counts": (lk.Poisson(exposure), counts),
+        "weighted": (lk.Weighted(lk.BernoulliLogit(), exposure), LABELS),
+        "trials": (lk.BinomialProbit(trials), np.minimum(counts, trials)),
+    }[kind]
+    one = in_blocks(MANY, y, likelihood, GRID, 256)
+    wanted = one.log_marginal_likelihood.value
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 37)
+    parts = in_blocks(MANY, y, likelihood, GRID, 256)
+    # The same points; sites differ by what EP and quadrature stop at, which weights make up for.
+    assert parts.log_marginal_likelihood.value == pytest.approx(wanted, abs=1e-3)
+    assert len(parts._fit.data_blocks.blocks) == 5
+    if kind == "counts":
+        whole = in_blocks(MANY, y, NotDivisible(exposure), GRID, 256)
+        assert whole.log_marginal_likelihood.value == pytest.approx(wanted, abs=1e-6)
+        assert len(whole._fit.data_blocks.blocks) == 1
+
+
+def test_steep_labels_as_without_blocks():
+    # Prior variance 150 and labels of one sign on each side: the weights of pairs are poor, and
+    # the ladder has to say so.
+    steep = Grid(GRID.points, True)
+    steep.features = lambda prior, X: Scaled(GridFeatures(GRID.points, True))
+    labels = (MANY[:, 0] > 0.1).astype(int)
+    data = MANY, labels, lk.BernoulliProbit(), steep
+    agree(in_blocks(*data), of_all_rows(*data), np.linspace(-3.0, 3.0, 5)[:, None], 0.0)
+
+
+class Scaled:
+    """Features ten times as large."""
+
+    def __init__(self, features):
+        self.features, self.rank = features, features.rank
+
+    def at(self, X):
+        phi, rest = self.features.at(X)
+        return 10.0 * phi, 100.0 * rest
+
+
+def test_data_of_two_kinds():
+    y = SIGNAL + 0.3 * RNG.standard_normal(N)
+    first, second = slice(0, N, 2), slice(1, N, 2)
+    data = {
+        "seen": (MANY[first], y[first], lk.Gaussian(0.3)),
+        "labels": (MANY[second], LABELS[second], lk.BernoulliProbit()),
+    }
+    one, other = in_blocks(data, None, None, GRID), of_all_rows(data, None, None, GRID)
+    agree(one, other, np.linspace(-3.0, 3.0, 5)[:, None])
+    tree = one.sample(50, 2, random_seed=1)
+    assert tree["posterior"]["f_seen"].shape == tree["posterior"]["f_labels"].shape == (2, 50, 75)
+    with pytest.raises(ValueError, match="rows= is for data of one kind"):
+        one.sample(50, 2, rows=[0])
+
+
+def test_many_new_points():
+    posterior = in_blocks(MANY, LABELS, None, GRID, 256)
+    new = np.linspace(-3.0, 3.0, 1200)[:, None]
+    found = posterior.predict(new, draws=300, chains=2, random_seed=2)
+    f, summary = found["predictions"]["f"].values, found["predictions_summary"]
+    # Without an array of 1200 x 1200; 600 draws have errors of a twenty-fifth of a deviation.
+    gap = np.abs(f.reshape(-1, 1200).mean(axis=0) - summary["f_mean"].values)
+    assert (gap < 5.0 * summary["f_sd"].values / np.sqrt(600)).all()
+    p = posterior.probability(new)
+    np.testing.assert_allclose(p.value, summary["p_mean"].values, rtol=1e-10)
+    derivative = pytest.raises(sg.ApproximationError, match="no derivatives")
+    with derivative:
+        posterior.marginals(new, derivative=(0, 1))

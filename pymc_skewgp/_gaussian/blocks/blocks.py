@@ -28,17 +28,20 @@ class Blocks(Protocol):
 
 
 class LocalBlocks:
-    """Blocks in this process, in as many threads as BLAS may use.
+    """Blocks in this process.
 
     Results are added up in the order of the blocks: they do not depend on the threads.
 
     Parameters
     ----------
     blocks : sequence of RowBlock
+    n_threads : int, optional
+        Default as many as BLAS may use.
     """
 
-    def __init__(self, blocks: Sequence[RowBlock]) -> None:
+    def __init__(self, blocks: Sequence[RowBlock], n_threads: int | None = None) -> None:
         self.blocks = tuple(blocks)
+        self._n_threads = n_threads
         self.n_rows = sum(block.n_rows for block in blocks)
         self.rank = blocks[0].rank
 
@@ -48,7 +51,7 @@ class LocalBlocks:
         def call(block: RowBlock) -> Any:
             return getattr(block, method)(*arguments)
 
-        n_threads = min(n_blas_threads(), len(self.blocks))
+        n_threads = min(self._n_threads or n_blas_threads(), len(self.blocks))
         with few_blas_threads(0):
             if n_threads == 1:
                 return added(map(call, self.blocks))

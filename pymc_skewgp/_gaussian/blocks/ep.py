@@ -14,6 +14,7 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.blocks import Blocks
 from pymc_skewgp._gaussian.blocks.row_block import SiteSums, Tilts
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_DAMPING = 0.1
@@ -84,8 +85,11 @@ def gaussian_of(sums: SiteSums) -> CoordinateGaussian:
     """N(0, I) of the coordinates times the sites with these sums."""
     precision = sums.gram.copy()
     precision[np.diag_indices_from(precision)] += 1.0
-    chol, _ = linalg.cholesky("the precision of the coordinates", precision)
-    return CoordinateGaussian(cho_solve((chol, True), sums.pull), chol)
+    with few_blas_threads(precision.shape[0]):
+        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        gaussian = CoordinateGaussian(cho_solve((chol, True), sums.pull), chol)
+        _ = gaussian.spread
+    return gaussian
 
 
 def _shares(products: FloatArray) -> FloatArray | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from xarray import DataTree
 
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
+from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
 from pymc_skewgp._learn.averaging.named_values import as_dataset, dataset_of
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
@@ -50,6 +51,11 @@ class ModelFunctions:
         """Values of the functions in one draw, as far as they are known."""
         return sum(part.size for part in self._parts if part is not None)
 
+    @property
+    def side_by_side(self) -> bool:
+        """Whether draws may be made so: see `draws_of_many`."""
+        return len(self._parts) == 1 and self._parts[0] is not None
+
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         for point in points:
@@ -77,9 +83,9 @@ class ModelFunctions:
             trace = pm.compute_deterministics(
                 trace.copy(), var_names=later, extend_dataset=True, **options
             )
-        tree = DataTree.from_dict({"posterior": trace})
-        pm.compute_log_likelihood(tree, **options)
-        return tree
+        return DataTree.from_dict(
+            {"posterior": trace, "log_likelihood": log_likelihoods(model, trace)}
+        )
 
     def _task(self, point: Point, i: int) -> Task:
         objective, part = self._objective, self._parts[i]

@@ -35,6 +35,11 @@ class IntegrationProblem(NamedTuple):
     origins: list[Point]
     latent: ModelFunctions | ProcessFunctions
 
+    @property
+    def n_rows(self) -> int:
+        """Of the largest covariance."""
+        return max(len(terms.cov) for terms in self.objective.terms_at(self.origins[0]))
+
 
 def integration_problem(
     data: TrainingData, Xnew: Any, start: Start, most_binary: int

@@ -95,7 +95,7 @@ def draw_latent(
     indices = []
 
     def cases() -> Iterator[Case]:
-        for index, at in latent.each(trace, f"Drawing {name}", progressbar):
+        for index, at in latent.each(trace, f"Drawing {name}", progressbar, along_path=True):
             indices.append(index)
             likelihoods[index] = at.likelihoods
             yield Case(at.given, latent.n_signs, 0.0, at.sites)
@@ -174,13 +174,18 @@ class LatentGivenData:
         # Of a function that gives a distribution each takes a compilation.
         self._known = None if any(part.random for part in kinds.known) else kinds.at([])
 
+    @property
+    def has_sites(self) -> bool:
+        """Whether observations are no rows."""
+        return any(isinstance(part, KnownSites) for part in self._kinds.known)
+
     def each(
-        self, trace: Dataset, description: str, progressbar: bool
+        self, trace: Dataset, description: str, progressbar: bool, *, along_path: bool = False
     ) -> Iterator[tuple[Any, AtDraw]]:
-        """Index of each draw of a trace, and the functions there."""
+        """Index of each draw of a trace, and the functions there: see `DrawFunction.each`."""
         function = DrawFunction(trace, self._outputs)
         s = self.n_signs
-        for index, arrays in function.each(description, progressbar):
+        for index, arrays in function.each(description, progressbar, along_path=along_path):
             cov, mean, phase, truncation, *random = arrays
             likelihoods = self._known or self._kinds.at(random)
             variances = cov.diagonal()
