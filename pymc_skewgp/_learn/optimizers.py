@@ -26,6 +26,24 @@ class Optimum(NamedTuple):
     converged: bool
 
 
+def with_value(optima: list[Optimum], what: str) -> list[Optimum]:
+    """Those with a finite value.
+
+    Raises
+    ------
+    ValueError
+        Where there are none: `what` has no value.
+    """
+    found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
+    if not found:
+        raise ValueError(
+            f"the {what} has no value at any start: check the priors, the scale of the inputs and "
+            "start; and, where there are pseudo-points, whether their phases contradict each other "
+            "(SkewGP.posterior says so)."
+        )
+    return found
+
+
 def maximize(
     function: Function, start: Point, bounds: Bounds, settings: OptimizerSettings
 ) -> Optimum:

@@ -40,7 +40,7 @@ from pymc_skewgp._posterior.row_predictors import (
     refuse_other_data,
     takes_rest,
 )
-from pymc_skewgp._posterior.rows_on import DaskBlocks, current_client
+from pymc_skewgp._posterior.rows_on import blocks_on, current_client
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
@@ -94,7 +94,7 @@ class FiniteRankFit(FunctionFit):
         sets, features, prior = self._sets, self._features, self._prior
         client = current_client()
         if client is not None:
-            remote = DaskBlocks(client, sets, features, prior)
+            remote = blocks_on(client, sets, features, prior)
             return remote, remote.log_constant
         announce_blocks(sum(part.size for part in self._parts), features.rank, _DRAWS)
         found = [part for data in sets for part in predictor_rows(data, features, prior)]

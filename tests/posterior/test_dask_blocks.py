@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks
 
 N, R, CHUNK = 2000, 5, 250
@@ -52,7 +52,7 @@ def on_workers(client, rows, n_groups):
     import dask
 
     lazy = [[dask.delayed(chunk) for chunk in group] for group in groups_of(rows, n_groups)]
-    return DaskBlocks(client, lazy, build)
+    return DaskBlocks(client, [Group(chunks, build) for chunks in lazy])
 
 
 def here(rows, n_groups):

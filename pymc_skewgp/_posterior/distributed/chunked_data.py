@@ -110,8 +110,8 @@ def as_chunked_data(X: Any, y: Any, likelihood: Likelihood) -> ChunkedData:
         )
     if likelihood.y_dim != "obs_id" or not getattr(likelihood, "divisible", True):
         raise ApproximationError(
-            f"{likelihood!r} cannot be cut into rows, which workers of a cluster would keep: take a "
-            "likelihood of pymc_skewgp.likelihoods whose observations are of one row each."
+            f"{likelihood!r} cannot be cut into rows, which workers of a cluster would keep: take "
+            "a likelihood of pymc_skewgp.likelihoods whose observations are of one row each."
         )
     X = X.rechunk({1: -1})
     return ChunkedData(X, y.rechunk((X.chunks[0],)), likelihood, _client())

@@ -11,7 +11,7 @@ what comes out is the same to the bit.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pymc_skewgp._gaussian.blocks.blocks import added
 from pymc_skewgp._posterior.distributed.kept_blocks import Answer, Build, Call, KeptBlocks
@@ -27,6 +27,21 @@ _PATIENCE, _PAUSE = 120.0, 0.2
 _LOST = (OSError, RuntimeError, KeyError)
 
 
+class Group(NamedTuple):
+    """Blocks that are kept together.
+
+    Attributes
+    ----------
+    chunks : sequence of Delayed
+        Of the data, computed on the worker.
+    build : Build
+        From these to blocks.
+    """
+
+    chunks: Sequence[Any]
+    build: Build
+
+
 class DaskBlocks:
     """Blocks in groups, each kept by one worker.
 
@@ -36,47 +51,42 @@ class DaskBlocks:
     Parameters
     ----------
     client : distributed.Client
-    groups : sequence of sequences of Delayed
-        Chunks of the data by group.
-    build : Build
-        From the chunks of a group to its blocks.
+    groups : sequence of Group
     """
 
-    def __init__(self, client: "Client", groups: Sequence[Sequence[Any]], build: Build) -> None:
-        self._client, self._groups, self._build = client, groups, build
+    def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
+        self._client, self._groups = client, groups
         self._calls: list[Call] = []
         workers = self._workers()
         self._places = [workers[i % len(workers)] for i in range(len(groups))]
         # All of them begin before any is waited for.
-        begun = [
-            self._begun(place, group) for place, group in zip(self._places, groups, strict=True)
-        ]
+        begun = [self._begun(i) for i in range(len(groups))]
         self._actors = [future.result() for future in begun]
-        found = self._of_all(lambda actor: actor.build(build))
+        found = self._of_all(lambda i: self._actors[i].build(groups[i].build))
         self.n_rows = sum(n for n, _, _ in found)
         self.rank: int = found[0][1]
         self.log_constant: float = sum(constant for _, _, constant in found)
 
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
-        found = added(self._of_all(lambda actor: actor.total(method, arguments)))
+        found = added(self._of_all(lambda i: self._actors[i].total(method, arguments)))
         if method in _CHANGING:
             self._calls.append((method, arguments))
         return found
 
-    def _of_all(self, ask: Callable[[Any], Any]) -> list[Any]:
+    def _of_all(self, ask: Callable[[int], Any]) -> list[Any]:
         """Answers of all groups, which work side by side, in their order."""
-        asked = [_asked(ask, actor) for actor in self._actors]
+        asked = [_asked(ask, i) for i in range(len(self._groups))]
         return [self._answer(i, future, ask) for i, future in enumerate(asked)]
 
-    def _answer(self, i: int, future: Any, ask: Callable[[Any], Any]) -> Any:
+    def _answer(self, i: int, future: Any, ask: Callable[[int], Any]) -> Any:
         """Of one group; from another worker if its own is lost, or from one that comes later."""
         deadline = None
         while True:
             try:
                 if deadline is not None:
                     self._move(i)
-                    future = _asked(ask, self._actors[i])
+                    future = _asked(ask, i)
                 answer: Answer = future.result()
             except _LOST:
                 now = time.monotonic()
@@ -92,15 +102,16 @@ class DaskBlocks:
         others = [place for place in self._workers() if place != self._places[i]]
         if others:
             self._places[i] = min(others, key=self._places.count)
-        self._actors[i] = actor = self._begun(self._places[i], self._groups[i]).result()
-        actor.build(self._build).result().unwrap()
+        self._actors[i] = actor = self._begun(i).result()
+        actor.build(self._groups[i].build).result().unwrap()
         for call in self._calls:
             actor.repeat(*call).result().unwrap()
 
-    def _begun(self, place: str, chunks: Sequence[Any]) -> Any:
-        """A future of the actor for these chunks, which are computed where it will be."""
-        where = {"workers": [place], "allow_other_workers": True}
-        inputs = self._client.compute(list(chunks), optimize_graph=False, **where)
+    def _begun(self, i: int) -> Any:
+        """A future of the actor for a group, whose chunks are computed where it will be."""
+        where = {"workers": [self._places[i]], "allow_other_workers": True}
+        chunks = list(self._groups[i].chunks)
+        inputs = self._client.compute(chunks, optimize_graph=False, **where)
         return self._client.submit(KeptBlocks, inputs, actor=True, pure=False, **where)
 
     def _workers(self) -> list[str]:
@@ -116,9 +127,9 @@ class _Lost:
         raise OSError("the worker of these rows is lost.")
 
 
-def _asked(ask: Callable[[Any], Any], actor: Any) -> Any:
-    """A future of the answer."""
+def _asked(ask: Callable[[int], Any], i: int) -> Any:
+    """A future of the answer of a group."""
     try:
-        return ask(actor)
+        return ask(i)
     except _LOST:
         return _Lost()

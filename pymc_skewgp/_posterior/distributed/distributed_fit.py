@@ -15,11 +15,10 @@ from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.distributed.chunked_data import ChunkedData, as_data_set
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
-from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.row_predictors import predictor_rows
 from pymc_skewgp._validation import FloatArray
 
 
@@ -33,11 +32,10 @@ class BlocksOfChunks:
 
     def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:
         """See `Build`."""
-        found = []
-        for start, X, y in chunks:
-            data = as_data_set(self.likelihood, X, y, start + np.arange(len(y)))
-            found += predictor_rows(data, self.features, self.prior)
-        return BuiltBlocks([part.block for part in found], sum(x.log_constant for x in found))
+        sets = [
+            as_data_set(self.likelihood, X, y, start + np.arange(len(y))) for start, X, y in chunks
+        ]
+        return built_blocks(sets, self.features, self.prior)
 
 
 class DistributedFit(FiniteRankFit):
@@ -62,7 +60,8 @@ class DistributedFit(FiniteRankFit):
         data = self._data
         build = BlocksOfChunks(data.likelihood, self._features, self._prior)
         n_workers = len(data.client.scheduler_info(n_workers=-1)["workers"])
-        blocks = DaskBlocks(data.client, data.groups(max(n_workers, 1)), build)
+        chunks = data.groups(max(n_workers, 1))
+        blocks = DaskBlocks(data.client, [Group(some, build) for some in chunks])
         return blocks, blocks.log_constant
 
     def given_coordinates(

@@ -112,7 +112,7 @@ class DistributedPosterior(SkewGPPosterior):
         return self._data.likelihood
 
     @property
-    def sun(self) -> SUN:  # type: ignore[override]
+    def sun(self) -> SUN:
         """Refused: it has a dimension for each row."""
         return _refuse("sun", "it has a latent dimension for each row; use sample or predict")
 

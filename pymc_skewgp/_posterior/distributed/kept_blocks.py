@@ -1,10 +1,14 @@
 """Row blocks that one dask worker keeps, and the answers that it gives of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.row_predictors import predictor_rows
 
 
 class Answer(NamedTuple):
@@ -73,6 +77,13 @@ class KeptBlocks:
         """The same without the sum, which is known."""
         answer = self.total(method, arguments)
         return answer if answer.error is not None else Answer(None)
+
+
+def built_blocks(sets: Iterable[DataSet], features: Features, prior: Prior) -> BuiltBlocks:
+    """Of data, in blocks of rows."""
+    found = [part for data in sets for part in predictor_rows(data, features, prior)]
+    constant = float(sum(part.log_constant for part in found))
+    return BuiltBlocks([part.block for part in found], constant)
 
 
 def n_threads_of_worker() -> int:
