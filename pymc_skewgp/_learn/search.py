@@ -8,7 +8,13 @@ import numpy as np
 
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian, newton
+from pymc_skewgp._learn.optimizers import (
+    Optimum,
+    maximize,
+    negative_hessian,
+    newton,
+    with_value,
+)
 from pymc_skewgp._learn.point import Bounds, Function, Point, Value
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._validation import FloatArray
@@ -131,14 +137,7 @@ def ascents(
     optima = [
         maximize(log.run(name, function), start, bounds, settings.optimizer) for start in starts
     ]
-    found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
-    if not found:
-        raise ValueError(
-            "the marginal likelihood has no value at any start: check the priors, the scale of the "
-            "inputs and start; and, where there are pseudo-points, whether their phases contradict "
-            "each other (SkewGP.posterior says so)."
-        )
-    return found
+    return with_value(optima, "marginal likelihood")
 
 
 def _best_by_twisting(

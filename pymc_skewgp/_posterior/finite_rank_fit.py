@@ -34,7 +34,12 @@ from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
-from pymc_skewgp._posterior.row_predictors import part_of, predictor_rows, refuse_other_data
+from pymc_skewgp._posterior.row_predictors import (
+    part_of,
+    predictor_rows,
+    refuse_other_data,
+    takes_rest,
+)
 from pymc_skewgp._posterior.rows_on import blocks_on, current_client
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
@@ -215,21 +220,18 @@ class FiniteRankFit(FunctionFit):
         self, coordinates: FloatArray, data: DataSet, rng: np.random.Generator
     ) -> FloatArray:
         """Draws of f at the rows of these data, shape (N, n), given rows of c and the data."""
+        of_rows = data.likelihood.y_dim == "obs_id"
         f = np.empty((coordinates.shape[0], data.X.shape[0]))
+        rest = np.empty(f.shape[1])
         for start in range(0, f.shape[1], _POINTS_AT_ONCE):
-            index = np.arange(start, min(start + _POINTS_AT_ONCE, f.shape[1]))
-            if data.likelihood.y_dim != "obs_id":  # f has no e there
-                phi, mean = (
-                    self._features.at(data.X[index])[0],
-                    self._prior.mean("X", data.X[index]),
-                )
-                f[:, index] = mean + coordinates @ phi.T
-                continue
-            part = part_of(data, index)
-            phi, rest = self._features.at(part.X)
-            f[:, index] = self._prior.mean("X", part.X) + coordinates @ phi.T
-            if rest.any():
-                f[:, index] += residual_draws(part, f[:, index], rest, rng)
+            rows = slice(start, min(start + _POINTS_AT_ONCE, f.shape[1]))
+            phi, rest[rows] = self._features.at(data.X[rows])
+            f[:, rows] = self._prior.mean("X", data.X[rows]) + coordinates @ phi.T
+            if of_rows and rest[rows].any():
+                part = part_of(data, np.arange(rows.start, rows.stop))
+                f[:, rows] += residual_draws(part, f[:, rows], rest[rows], rng)
+        if not of_rows and takes_rest(data) and rest.any():
+            f += residual_draws(data, f, rest, rng)
         return f
 
     def sun(self) -> SunParameters:

@@ -29,9 +29,14 @@ def residual_draws(
     if not isinstance(part.likelihood, SiteLikelihood):
         rows = part.rows()
         design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
-        if np.unique(design.indices).size == design.nnz:
+        if rows_are_apart(design):
             return _given_rows(rows, design, signal, rest, rng)
     return _tabulated(part, signal, rest, rng)
+
+
+def rows_are_apart(design: sparse.csr_array) -> bool:
+    """Whether no two rows are about one value."""
+    return bool(np.bincount(design.indices, minlength=1).max() <= 1)
 
 
 def _given_rows(
@@ -41,13 +46,15 @@ def _given_rows(
     rest: FloatArray,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """At most one row for each value of f."""
+    """At most one row for each value of f, which may be about several of them."""
+    if design.shape[1] < signal.shape[1]:
+        design = sparse.csr_array(
+            (design.data, design.indices, design.indptr), shape=(rows.n_rows, signal.shape[1])
+        )
     e = np.sqrt(rest) * rng.standard_normal(signal.shape)
-    at, scale = design.indices, design.data
-    own = scale**2 * rest[at]
-    total = rows.S + own
+    total = rows.S + design.power(2) @ rest
     sd = np.sqrt(total)
-    centre = scale * signal[:, at] + rows.a
+    centre = (design @ signal.T).T + rows.a
     point = rows.is_point
     v = np.broadcast_to(rows.value, centre.shape).copy()
     low, high = ((x - centre)[:, ~point] / sd[~point] for x in (rows.lower, rows.upper))
@@ -55,8 +62,9 @@ def _given_rows(
     v[:, ~point] = centre[:, ~point] + sd[~point] * draw_truncated(uniform, low, high)[0]
     # The prior's e, moved by what its row lacks to v (Matheron's rule).
     noise = np.sqrt(rows.S) * rng.standard_normal(centre.shape)
-    e[:, at] += scale * rest[at] / total * (v - centre - scale * e[:, at] - noise)
-    return e
+    gap = v - centre - (design @ e.T).T - noise
+    moved: FloatArray = e + rest * (design.T @ (gap / total).T).T
+    return moved
 
 
 def _tabulated(

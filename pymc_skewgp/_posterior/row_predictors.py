@@ -2,8 +2,8 @@ r"""Data as sites of predictors that are linear in a few coordinates, some rows 
 
 With :math:`f(x) = m(x) + \phi(x)^\top c + e(x)` a row v = A f + a + noise of one value of f is a
 site of :math:`\eta = A \phi^\top c`, with the variance of A e beside that of its own noise. So is
-a likelihood p(y | f), whose site is the mean of it over e. Rows about several values, such as
-duels, take f without e.
+a likelihood p(y | f), whose site is the mean of it over e, and a duel, A f being a difference, as
+long as no item is in two of them: else duels would share e, and f is taken without it.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ from pymc_skewgp._posterior.averaged_sites import NoiseRule
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.repeated_sites import repeated_sites
+from pymc_skewgp._posterior.residual_draws import rows_are_apart
 from pymc_skewgp._validation import FloatArray, as_real_array
 
 ROWS_AT_ONCE = 8192
@@ -182,17 +183,25 @@ def _function_sites(
     return FunctionSites(functions, offset, known.divisible)
 
 
+def takes_rest(data: DataSet) -> bool:
+    """Whether comparisons are each of items of their own, so that e is noise of their rows."""
+    rows = data.rows()
+    return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
+
+
 def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[PredictorRows]:
-    """Of comparisons, each of a few items: f without e."""
+    """Of comparisons, each of a few items."""
     rows = data.rows()
     design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+    apart = rows_are_apart(design)
     for start in range(0, rows.n_rows, ROWS_AT_ONCE):
         chosen = slice(start, min(start + ROWS_AT_ONCE, rows.n_rows))
         own = design[chosen]
         items, place = np.unique(own.indices, return_inverse=True)
         shape = (own.shape[0], items.size)
         own = sparse.csr_array((own.data, place, own.indptr), shape=shape)
-        phi, mean = features.at(data.X[items])[0], prior.mean("X", data.X[items])
+        phi, rest = features.at(data.X[items])
+        mean, rest = prior.mean("X", data.X[items]), rest if apart else np.zeros(items.size)
         some = Observations(
             own,
             rows.a[chosen],
@@ -202,8 +211,7 @@ def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[Predi
             rows.value[chosen],
             log_constant=rows.log_constant if start == 0 else 0.0,
         )
-        none = np.zeros(items.size)
-        yield PredictorRows(_block(some, own, phi, mean, none), mean, none, some.log_constant)
+        yield PredictorRows(_block(some, own, phi, mean, rest), mean, rest, some.log_constant)
 
 
 def _block(

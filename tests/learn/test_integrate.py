@@ -327,6 +327,31 @@ def test_counts(by_name):
     assert agrees(mean, (prior * nodes) @ p.sum(axis=1) / joint, se)
 
 
+def test_counts_in_a_model():
+    """Counts of a function with an offset of its own: plain Monte Carlo from the prior."""
+    X, row, y = np.array([[0.0], [1.0]]), np.array([0, 0, 1]), np.array([3, 2, 1])
+    with pm.Model() as model:
+        level = pm.HalfNormal("level", 1.0)
+        gp = sg.SkewGP(cov_func=(0.3 + level) ** 2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        offset = pm.Normal("offset", 0.0, level)
+        pm.Poisson("y", pm.math.exp(gp.prior("f", X)[row] + offset), observed=y)
+    rng = np.random.default_rng(0)
+    levels = np.abs(rng.standard_normal(200_000))
+    f = rng.standard_normal((levels.size, 2)) @ np.linalg.cholesky(rbf(X[:, 0], X[:, 0], 1.0)).T
+    f *= 0.3 + levels[:, None]
+    offsets = levels * rng.standard_normal(levels.size)
+    weights = stats.poisson.pmf(y, np.exp(f[:, row] + offsets[:, None])).prod(axis=1)
+    dt = integrate(model, draws=200, n_evidences=64, random_seed=1, **QUIET)
+    found = dt["posterior"].attrs
+    error = np.hypot(found["log_evidence_se"], weights.std() / weights.mean() / 200_000**0.5)
+    assert agrees(found["log_evidence"], np.log(weights.mean()), error)
+    for name, values in (("f", f[:, 0]), ("offset", offsets)):
+        drawn = dt["posterior"][name].values.reshape(800, -1)[:, 0]
+        truth = weights @ values / weights.sum()
+        # As good as 64 independent draws, and the truth as a thousand.
+        assert agrees(drawn.mean(), truth, drawn.std() / np.sqrt(60))
+
+
 def test_gaussian_random_effects_are_drawn_with_the_function():
     """A block of two members: the evidence over one standard deviation, the effects' mean."""
     X, group = np.array([-1.0, 0.0, 1.0, 2.0]), np.array([0, 1, 0, 1])

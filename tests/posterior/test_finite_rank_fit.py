@@ -157,11 +157,23 @@ def test_pseudo_points_as_without_blocks():
     agree(in_blocks(*data, **signs), of_all_rows(*data, **signs), new)
 
 
-def test_duels_as_without_blocks():
+@pytest.mark.parametrize("several", [False, True])
+def test_duels_as_without_blocks(several):
     pairs = RNG.permutation(N).reshape(-1, 2)
-    data = MANY, pairs, lk.Preference(0.7), Grid(np.linspace(-3.0, 3.0, 6), True)
-    one, other = in_blocks(*data), of_all_rows(*data)
+    if several:  # of each item: f is then without what features leave
+        pairs = np.vstack([pairs, np.roll(pairs[:, ::-1], 1, axis=0)])
+    points = np.linspace(-3.0, 3.0, 6)
+    one = in_blocks(MANY, pairs, lk.Preference(0.7), Grid(points))
+    other = of_all_rows(MANY, pairs, lk.Preference(0.7), Grid(points, several))
+    if several:
+        a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
+        assert abs(a.value - b.value) < 4.0 * np.hypot(a.std_error, b.std_error)
+        return
     agree(one, other, np.linspace(-2.0, 2.0, 5)[:, None])
+    draws = [x.sample(2000, 1, random_seed=1)["posterior"]["f"].values[0] for x in (one, other)]
+    gap = draws[0].mean(axis=0) - draws[1].mean(axis=0)
+    # False alarms: 1 in 1000 for all items; draws are nearly independent.
+    assert (np.abs(gap) < 5.0 * np.sqrt((draws[0].var(axis=0) + draws[1].var(axis=0)) / 1400)).all()
     a, b = (x.preference_probability([[1.0]], [[-1.0]]) for x in (one, other))
     assert abs(a.value - b.value)[0] < 4.0 * np.hypot(a.std_error, b.std_error)[0]
 

@@ -37,8 +37,9 @@ class IntegrationProblem(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Of the largest covariance."""
-        return max(len(terms.cov) for terms in self.objective.terms_at(self.origins[0]))
+        """Of the largest evidence, each as often as it was observed."""
+        every = self.objective.terms_at(self.origins[0])
+        return max(int(np.broadcast_to(terms.counts, terms.value.shape).sum()) for terms in every)
 
 
 def integration_problem(

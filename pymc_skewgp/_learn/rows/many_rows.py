@@ -53,6 +53,8 @@ class ManyRows:
         rows, and the best of these with all. Inducing points are placed by the kernel at the point
         where a stage begins, and stay there.
         """
+        optimizer = replace(settings.optimizer, first_step=settings.rows_first_step)
+        settings = replace(settings, optimizer=optimizer)
         n, rng = self.known.X.shape[0], np.random.default_rng(settings.seed)
         objective = self._placed(self.objective, starts[0])
         if n > settings.rows_size:
@@ -66,7 +68,7 @@ class ManyRows:
             starts = promising(begin, part.objective, starts, bounds, settings, log)
         best = distinct(ascents(some.by_ep, starts, bounds, name, settings, log), settings)[0]
         if some is not objective:
-            optimizer = replace(settings.optimizer, tolerance=settings.rows_tolerance)
+            optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
             objective = self._placed(self.objective, best.point)
             best = maximize(log.run("ep", objective.by_ep), best.point, bounds, optimizer)
         return objective, SearchResult(best, None)

@@ -33,6 +33,7 @@ from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
+_MOST_SWEEPS, _LARGEST_RESIDUAL = 60, 1.0
 
 
 class _Fit(NamedTuple):
@@ -148,8 +149,9 @@ class RowsObjective:
             return None
         blocks, clipped, constant = known
         with no_warnings():
-            ep = fit_blocks(LocalBlocks(blocks), tol=_TOLERANCE)
-        if not np.isfinite(ep.log_prob):
+            ep = fit_blocks(LocalBlocks(blocks), tol=_TOLERANCE, max_sweeps=_MOST_SWEEPS)
+        # Where EP goes round in circles the labels are as good as separated, far from any optimum.
+        if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
             return None
         for i, block in enumerate(blocks):
             self.sites[i] = np.stack([block.tau, block.nu])
