@@ -78,7 +78,12 @@ def test_rows_on_two_workers(dask_cluster):
             spectral.posterior(chunked(X), chunked(counts), **options),
             spectral.posterior(X, counts, **options),
         )
-        for what in (lambda: labels.sun, labels.marginals, lambda: labels.update(X, y)):
+        for what in (
+            lambda: labels.sun,
+            labels.marginals,
+            labels.prior_report,
+            lambda: labels.update(X, y),
+        ):
             with pytest.raises(sg.ApproximationError, match="on the workers"):
                 what()
         with pytest.raises(sg.ApproximationError, match=r"sample\(rows=\)"):
