@@ -152,7 +152,8 @@ class FiniteRankFit(FunctionFit):
         gain = cho_solve((own.chol, True), white).T
         left = -(gain @ white)
         left[np.diag_indices_from(left)] += 1.0
-        return GivenRows(sampler.first, gain, linalg.low_rank_factor(linalg.symmetric(left)))
+        spread = linalg.low_rank_factor(linalg.symmetric(left))
+        return GivenRows(sampler.first, gain, spread, shift)
 
     @property
     def fitted(self) -> bool:

@@ -193,7 +193,7 @@ def _block_of(model: pm.Model, rv: Any) -> tuple[BlockGraph, list[ObservedSites]
 def _design_of_sites(block: BlockGraph, sites: list[ObservedSites]) -> SiteDesign | None:
     if not sites:
         return None
-    return SiteDesign(joined([_site_design(block, y) for y in sites]), joined([y.a for y in sites]))
+    return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
 
 
 def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
