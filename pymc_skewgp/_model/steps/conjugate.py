@@ -117,8 +117,9 @@ class ConjugateStep(SUNStep):
     over proposal density at the state, less that of the mean: a large value is a state that the
     chain is slow to leave; ``relative_ess``, effective sample size of the proposals over their
     number; ``log_evidence``, under sites without rows the log of the mean weight, an estimate of
-    the log marginal likelihood at the hyperparameters; ``refreshed``, whether u was drawn from f because others had changed what it depends
-    on. Where there are several blocks these are means over them.
+    the log marginal likelihood at the hyperparameters; ``refreshed``, whether u was drawn from f
+    because others had changed what it depends on. Where there are several blocks these are means
+    over them.
 
     Options reach a step that ``pm.sample`` made as ``pm.sample(conjugate={"n_proposals": 4})``.
 
