@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from pymc_skewgp import cov, likelihoods
+from pymc_skewgp import approximations, cov, likelihoods
 from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
@@ -11,6 +11,7 @@ from pymc_skewgp._diagnostics.coverage import coverage
 from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
+    ApproximationError,
     BoundaryOptimumWarning,
     ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
@@ -29,6 +30,7 @@ from pymc_skewgp._errors import (
     NotPositiveDefiniteError,
     NotSitesError,
     OptimumConvergenceWarning,
+    PriorApproximationWarning,
     SkewGPWarning,
     StuckChainWarning,
     TooManyDrawsError,
@@ -59,19 +61,23 @@ from pymc_skewgp._plots import (
     plot_coverage,
     plot_latent_band,
     plot_prior_draws,
+    plot_prior_report,
     plot_second_order,
     plot_skewness,
     plot_slice_density,
     plot_sun_density,
 )
+from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
+from pymc_skewgp._posterior.rows_on import rows_on
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__
 
 __all__ = [
     "SUN",
     "Approximation",
+    "ApproximationError",
     "BernoulliProbit",
     "BoundaryOptimumWarning",
     "ChoiceProbit",
@@ -80,6 +86,7 @@ __all__ = [
     "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
     "DiscreteHyperparameterError",
+    "DistributedPosterior",
     "DoublePrecisionError",
     "EPConvergenceWarning",
     "Estimate",
@@ -104,6 +111,7 @@ __all__ = [
     "NotSitesError",
     "OptimumConvergenceWarning",
     "PreferenceProbit",
+    "PriorApproximationWarning",
     "Probability",
     "Problem",
     "SkewGP",
@@ -120,6 +128,7 @@ __all__ = [
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
     "__version__",
+    "approximations",
     "compare_approximations",
     "correct",
     "cov",
@@ -132,12 +141,14 @@ __all__ = [
     "plot_coverage",
     "plot_latent_band",
     "plot_prior_draws",
+    "plot_prior_report",
     "plot_second_order",
     "plot_skewness",
     "plot_slice_density",
     "plot_sun_density",
     "posterior_skewness",
     "pt_mvn_logcdf",
+    "rows_on",
     "sbc",
     "truncated_mvn",
 ]

@@ -16,10 +16,15 @@ _MANY_ROWS = 4000
 _MATRICES = 5
 # Cholesky factorisations that an evidence takes: with a kernel of low rank, and without.
 _SMOOTH, _ROUGH = 2, 40
+# Features of many rows are spoken of from so many bytes on. Sweeps of EP for them, and bytes of a
+# row beside its features: sites, limits and their last steps.
+_SMALL_FEATURES, _SWEEPS, _ROW_BYTES = 2**28, 12, 400
+# Numbers of rows whose cost was said: a route may make thousands of posteriors of the same rows.
+_announced: set[int] = set()
 
 
 def announce_rows(n: int) -> None:
-    """Say what the exact algebra of `n` rows takes, where that is much.
+    """Say what the exact algebra of `n` rows takes, where that is much, once for each `n`.
 
     Raises
     ------
@@ -29,11 +34,39 @@ def announce_rows(n: int) -> None:
     if n <= _MANY_ROWS:
         return
     refuse_too_many_rows(n)
+    if n in _announced:
+        return
+    _announced.add(n)
     cholesky = n**3 / 3 / _operations_per_second()
     _log.info(
         f"{n} rows: exact algebra with {n} x {n} matrices takes some {gigabytes(_bytes(n))} of "
         f"memory and {_duration(_SMOOTH * cholesky)} (smooth kernels) to "
         f"{_duration(_ROUGH * cholesky)} (rough ones)."
+    )
+
+
+def announce_blocks(n: int, r: int, n_draws: int) -> None:
+    """Say what `n` rows of `r` coordinates take in blocks, where that is much.
+
+    Raises
+    ------
+    TooManyRowsError
+        Where their features alone do not fit into memory.
+    """
+    needed = 8 * n * r
+    if needed < _SMALL_FEATURES:
+        return
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise TooManyRowsError(
+            f"{n} rows of {r} features need at least {gigabytes(needed)} of memory, of which "
+            f"{gigabytes(available)} are available: take {int(available / (8 * n))} features or "
+            "fewer, such as Inducing of as many points, or a part of the rows."
+        )
+    operations = 2.0 * n * r * (_SWEEPS * r + n_draws)
+    _log.info(
+        f"{n} rows of {r} features, in blocks: some {gigabytes(needed + _ROW_BYTES * n)} of memory "
+        f"and {_duration(operations / _operations_per_second())}."
     )
 
 
@@ -53,8 +86,10 @@ def refuse_too_many_rows(n: int) -> None:
         raise TooManyRowsError(
             f"the data have {n} rows, and exact algebra with {n} x {n} matrices needs at least "
             f"{gigabytes(needed)} of memory, of which {gigabytes(available)} are available, enough "
-            f"for {most} rows: take a random part of the rows, put rows with equal inputs together "
-            "(BinomialProbit, weights), or learn the hyperparameters in batches (batch_size)."
+            f"for {most} rows: approximate the prior (SkewGP(approximation=...), of which "
+            "find_hyperparameters says what data it is for), take a random part of the rows, put "
+            "rows with equal inputs together (BinomialProbit, weights), or learn the "
+            "hyperparameters in batches (batch_size)."
         )
 
 

@@ -74,6 +74,10 @@ class NotSitesError(ValueError):
         return type(self), (self.reason, self.remedy)
 
 
+class ApproximationError(ValueError):
+    """A prior cannot be approximated in the way asked for, or not used so once it is."""
+
+
 class DiscreteHyperparameterError(ValueError):
     """A hyperparameter is discrete and not binary: its values cannot all be tried."""
 
@@ -120,6 +124,10 @@ class BoundaryOptimumWarning(SkewGPWarning):
 
 class OptimumConvergenceWarning(SkewGPWarning):
     """A search for hyperparameters ended before it was at an optimum."""
+
+
+class PriorApproximationWarning(SkewGPWarning):
+    """An approximated prior gives other forecasts, or another evidence, than its kernel."""
 
 
 class IntegrationWarning(SkewGPWarning):

@@ -79,6 +79,13 @@ def few_blas_threads(n: int) -> Iterator[None]:
                 _set([(x, found) for x, found in holders.restore if found != 1])
 
 
+def n_blas_threads() -> int:
+    """Threads that BLAS may use now; one where this is taken for one of several processes."""
+    if _one_of_several():
+        return 1
+    return max((int(x.get_num_threads()) for x in _open_blas()), default=1)
+
+
 def _one_of_several() -> bool:
     return (
         multiprocessing.parent_process() is not None

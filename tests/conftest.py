@@ -1,5 +1,6 @@
 """Which tests run (the option ``--runslow``, the marker ``slow``), and the cluster some run on."""
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -29,13 +30,14 @@ DASK_WARNINGS = ("UserWarning:distributed", "DeprecationWarning", "ResourceWarni
 
 
 @pytest.fixture
-def dask_cluster() -> Iterator[Any]:
-    """A cluster of two processes on this machine."""
+def dask_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A cluster of two processes on this machine, or of as many as its parameter says."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
+        n_workers=getattr(request, "param", 2), threads_per_worker=1, dashboard_address=None
     ) as cluster:
         yield cluster
+    gc.collect()  # sockets that dask has left open, whose warnings are ignored here
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,6 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "pymc_skewgp"
 
 
+# Modules of JAX, which no other imports: users do, by name.
+JAX_MODULES = (f"{PACKAGE}.jax", f"{PACKAGE}.jax_rows")
+
+
 @dataclass(frozen=True)
 class Layer:
     """Modules, each with all that is below it, and what this layer adds to the allowed imports."""
@@ -47,11 +51,15 @@ LAYERS = (
         (f"{PACKAGE}._observations", f"{PACKAGE}.likelihoods"),
         frozenset(),
     ),
-    Layer("_posterior", (f"{PACKAGE}._posterior",), frozenset({"xarray", "arviz_base"})),
+    Layer(
+        "_posterior",
+        (f"{PACKAGE}._posterior", f"{PACKAGE}.approximations"),
+        frozenset({"xarray", "arviz_base"}),
+    ),
     Layer("mcmc", (f"{PACKAGE}._mcmc",), frozenset()),
     Layer(
         "ops",
-        (f"{PACKAGE}._model.ops", f"{PACKAGE}.jax"),
+        (f"{PACKAGE}._model.ops", *JAX_MODULES),
         frozenset({"pytensor"}),
     ),
     Layer(
@@ -71,9 +79,7 @@ EXEMPT = frozenset({PACKAGE, f"{PACKAGE}._version"})
 
 # Optional projects: never imported with the package, only inside functions, and not in the first
 # two layers.
-NEVER_AT_MODULE_LEVEL = frozenset({"jax", "jaxlib", "torch", "matplotlib"})
-# But for this module, which no other imports: users do, by name.
-JAX_MODULE = f"{PACKAGE}.jax"
+NEVER_AT_MODULE_LEVEL = frozenset({"jax", "jaxlib", "torch", "matplotlib", "dask", "distributed"})
 
 
 @dataclass(frozen=True)
@@ -153,8 +159,8 @@ def internal_problem(found: Import, index: int | None) -> str | None:
     """What is wrong with importing this part of the package."""
     if index is None or found.target.startswith(f"{PACKAGE}._version"):
         return None
-    if found.target.startswith(JAX_MODULE):
-        return f"imports {JAX_MODULE}, which is for users to import"
+    if found.target.startswith(JAX_MODULES):
+        return f"imports {found.target}, which is for users to import"
     there = layer_index(found.target)
     if there is None:
         return f"imports {found.target}, which is in no layer: name the module that defines it"
@@ -175,7 +181,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
         index = None
     problems = []
     for found in imports(ast.parse(source), module, is_package):
-        if module == JAX_MODULE and found.target.split(".")[0] == "jax":
+        if module in JAX_MODULES and found.target.split(".")[0] == "jax":
             continue
         internal = found.target.split(".")[0] == PACKAGE
         check = internal_problem if internal else third_party_problem

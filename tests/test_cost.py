@@ -17,7 +17,8 @@ GB = 2**30
 
 def process():
     with pm.Model():
-        return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0.0, 1.0)))
+        kernel = pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0.0, 1.0))
+        return sg.SkewGP(cov_func=kernel, approximation=None)
 
 
 def in_a_model(use):
@@ -37,9 +38,13 @@ ROUTES = {
     "marginal_likelihood": lambda: in_a_model(lambda gp: gp.marginal_likelihood("y", X, Y)),
     "find_hyperparameters": lambda: sg.find_hyperparameters(process(), X, Y, progressbar=False),
     "integrate": lambda: sg.integrate(process(), X, Y, progressbar=False),
-    "SkewGPClassifier": lambda: sg.SkewGPClassifier().fit(X, Y),
-    "SkewGPRegressor": lambda: sg.SkewGPRegressor().fit(X, Y.astype(float)),
-    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier().fit(X, Y),
+    "SkewGPClassifier": lambda: sg.SkewGPClassifier(multi_class="exact").fit(X, np.arange(N) % 3),
+    "SkewGPRegressor": lambda: sg.SkewGPRegressor(hyperparameters="average").fit(
+        X, Y.astype(float)
+    ),
+    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier(batch_size=None).fit(
+        X, np.arange(N) % 3
+    ),
 }
 
 
@@ -62,8 +67,10 @@ def test_said_beforehand(monkeypatch, caplog):
     monkeypatch.setattr(cost, "available_bytes", lambda: 64 * GB)
     # A Cholesky factorisation of 6000 rows takes 72 s at 1e9 operations a second.
     monkeypatch.setattr(cost, "_operations_per_second", lambda: 1e9)
+    monkeypatch.setattr(cost, "_announced", set())
     with caplog.at_level(logging.INFO, logger="pymc.pymc_skewgp"):
         cost.announce_rows(6000)
+        cost.announce_rows(6000)  # such as of the next draw's posterior
         cost.announce_rows(4000)
     assert caplog.messages == [
         "6000 rows: exact algebra with 6000 x 6000 matrices takes some 1.34 GiB of memory and "
@@ -91,3 +98,16 @@ def test_both_kinds_of_error():
 )
 def test_durations(seconds, expected):
     assert cost._duration(seconds) == expected
+
+
+def test_blocks_say_what_they_cost(monkeypatch, caplog):
+    monkeypatch.setattr(cost, "available_bytes", lambda: 2 * GB)
+    with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):
+        cost.announce_blocks(2 * 10**5, 225, 1024)
+    # 8 n r and 400 n bytes.
+    assert "200000 rows of 225 features, in blocks: some 0.41 GiB" in caplog.text
+    caplog.clear()
+    cost.announce_blocks(10**4, 225, 1024)
+    assert not caplog.text
+    with pytest.raises(sg.TooManyRowsError, match=r"7.45 GiB .* 2 GiB .* take 268 features"):
+        cost.announce_blocks(10**6, 1000, 1024)

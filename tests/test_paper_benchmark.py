@@ -191,6 +191,7 @@ def test_unknown_figures_are_reported(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

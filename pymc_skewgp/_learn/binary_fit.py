@@ -8,7 +8,6 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
-from pymc_skewgp._cost import refuse_too_many_rows
 from pymc_skewgp._learn.averaging.average_process import averaged_process
 from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.batches import random_batches
@@ -66,7 +65,6 @@ def fit_binary(
     BinaryFit
         Its `fit` is None where the kernel has nothing to learn.
     """
-    refuse_too_many_rows(X.shape[0])  # now, and not after the search
     rng = np.random.default_rng(seed)
     if options.average:
         gp, centre = _process(X, options)

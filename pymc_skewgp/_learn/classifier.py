@@ -52,7 +52,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data); pseudo-points are learnt on one batch, under the kernel
         learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
-        beyond.
+        beyond, and above 5000, without pseudo-points and with "ovr", all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     warm_start : bool, default False
@@ -81,24 +81,21 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     feature_names_in_ : ndarray of str
         One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior, or list of them
-        Exact posterior; with more than two classes one for each against the rest, or of all
-        functions together.
+        With more than two classes one for each against the rest, or of all functions together.
     hyperparameters_ : HyperparameterFit or None, or list of them
-        Hyperparameters, their standard errors, and whether the search converged; None where the
-        kernel has nothing to learn.
+        Hyperparameters and their standard errors; None where the kernel has nothing to learn.
     log_marginal_likelihood_ : Estimate, or list of them
         Log evidence of all training labels in nats, with its standard error.
 
     Raises
     ------
     ValueError
-        From `fit`: NaN or infinite features, a single class, unknown kernels, with scikit-learn's
-        messages; other classes, features or kernels than before with `warm_start`.
+        From `fit`: NaN or infinite features, a single class, unknown kernels; other classes,
+        features or kernels than before with `warm_start`.
 
     See Also
     --------
-    sklearn.gaussian_process.GaussianProcessClassifier : Laplace's approximation, logistic
-        likelihood.
+    sklearn.gaussian_process.GaussianProcessClassifier : Laplace's approximation, logistic link.
 
     Notes
     -----
@@ -120,8 +117,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     Forecasts are for new rows, also at the features of training rows: with white noise in the
     kernel their latent function has noise of its own. `to_datatree` has it at the training rows.
 
-    From 450 rows on the search begins with 300 of them, and ``hyperparameters_.std_error`` is
-    left out.
+    From 450 rows on the search begins with 300 of them, and ``hyperparameters_.std_error`` is left
+    out. Above 5000 the prior is approximated, which is logged: see ``posterior_.prior_report()``.
 
     References
     ----------
@@ -192,6 +189,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         check_classification_targets(labels)
         rows = self._repeated(len(labels), sample_weight)
         inputs, labels = inputs[rows].astype(np.float64), labels[rows]
+        self._together = self.multi_class == "exact" and np.unique(labels).size > 2
         search = self._settings(inputs.shape[0])
         average = self._averages
         if average and (self.n_pseudo_points or self.warm_start):
@@ -210,7 +208,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         seed = self._seed(self.random_state)
         if self.multi_class not in ("ovr", "exact"):
             raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
-        self._together = self.multi_class == "exact" and n_classes > 2
         if self._together:
             return self._fit_together(inputs, classes, codes, seed)
         positives = [1] if n_classes == 2 else list(range(n_classes))
@@ -229,6 +226,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.hyperparameters_ = reports[0] if single else reports
         self.log_marginal_likelihood_ = evidences[0] if single else evidences
         return self
+
+    @property
+    def _learns_by_rows(self) -> bool:
+        return not (self.n_pseudo_points or self._averages or self._together)
 
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int

@@ -1,10 +1,10 @@
 """Graphs over the free variables of a model as functions, with their gradients."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.traversal import graph_inputs
@@ -12,7 +12,7 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
@@ -47,13 +47,15 @@ class CompiledTerms:
     ) -> None:
         self._coordinates, self.n_rows, self._sites = coordinates, 0, sites
         inputs = [*coordinates.inputs, *data]
-        self._forward = _function(inputs, list(graph))
+        self._forward = plain_function(inputs, list(graph))
+        self._log_constant = pt.as_tensor_variable(graph.log_constant)
+        self._inputs = inputs
         parameters = [x for part in sites for x in part.parameters]
-        self._of_sites = _function(inputs, [x for part in sites for x in part.graphs])
+        self._of_sites = plain_function(inputs, [x for part in sites for x in part.graphs])
         outputs = [*graph, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-        self._pull = _function([*inputs, *weights], _gradient(weighted, coordinates))
+        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
         """The matrices."""
@@ -61,6 +63,14 @@ class CompiledTerms:
         terms = EvidenceTerms(*(np.asarray(x, np.float64) for x in found))
         self.n_rows = terms.cov.shape[0]
         return terms
+
+    def log_constant(self, point: Point, batch: Batch) -> float:
+        """What the log evidence has beyond that of the rows, without their matrices."""
+        return float(self._of_constant(*self._coordinates.arguments(point), *batch))
+
+    @cached_property
+    def _of_constant(self) -> Any:
+        return plain_function(self._inputs, self._log_constant)
 
     def sites(self, point: Point, batch: Batch) -> SitesGiven | None:
         """Sites on the last rows; None where there are none.
@@ -93,8 +103,17 @@ class CompiledLogPrior:
 
     def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
         self._coordinates = coordinates
-        slopes = _gradient(log_prior, coordinates)
-        self._function = _function(coordinates.inputs, [log_prior, *slopes])
+        slopes = gradient_in(log_prior, coordinates)
+        self._function = plain_function(coordinates.inputs, [log_prior, *slopes])
+        self._log_prior = log_prior
+
+    def value(self, point: Point) -> float:
+        """The value alone."""
+        return float(self._alone(*self._coordinates.arguments(point)))
+
+    @cached_property
+    def _alone(self) -> Any:
+        return plain_function(self._coordinates.inputs, self._log_prior)
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
         """Value, and one array of derivatives for each continuous variable."""
@@ -119,7 +138,7 @@ class CompiledValues:
             if unknown.isdisjoint(graph_inputs([graph]))
         ]
         self._names = [name for name, _ in kept]
-        self._function = _function(inputs, [graph for _, graph in kept])
+        self._function = plain_function(inputs, [graph for _, graph in kept])
 
     def __call__(self, point: Point) -> dict[str, NDArray[Any]]:
         """Values by name."""
@@ -127,12 +146,8 @@ class CompiledValues:
         return dict(zip(self._names, map(np.asarray, results), strict=True))
 
 
-def _gradient(output: Any, coordinates: Coordinates) -> list[Any]:
+def gradient_in(output: Any, coordinates: Coordinates) -> list[Any]:
     wrt = list(coordinates.continuous)
     if not wrt:
         return []
     return list(pt.grad(output, wrt, disconnected_inputs="ignore", return_disconnected="zero"))
-
-
-def _function(inputs: list[Any], outputs: list[Any]) -> Any:
-    return pytensor.function(inputs, outputs, mode=PLAIN, on_unused_input="ignore")

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -68,9 +69,16 @@ class Coordinates:
 
     def split(self, x: FloatArray) -> list[FloatArray]:
         """The vector as one array for each continuous variable."""
-        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])[:-1]
-        pieces = np.split(x, ends) if self.shapes else []
-        return [p.reshape(shape) for p, shape in zip(pieces, self.shapes, strict=True)]
+        return [x[own].reshape(shape) for own, shape in self._places]
+
+    @cached_property
+    def _places(self) -> list[tuple[slice, Shape]]:
+        sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes]
+        ends = np.cumsum(sizes, dtype=int)
+        return [
+            (slice(end - size, end), shape)
+            for end, size, shape in zip(ends, sizes, self.shapes, strict=True)
+        ]
 
     def arguments(self, point: Point) -> list[Any]:
         """Values of `inputs` at a point."""

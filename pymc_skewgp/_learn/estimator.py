@@ -18,6 +18,7 @@ from pymc_skewgp._learn.named_kernels import KERNELS
 from pymc_skewgp._learn.one_process import FittedProcess
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._observations.weights import as_weights
+from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -48,6 +49,11 @@ class ProcessEstimator(BaseEstimator):
     def _averages(self) -> bool:
         return bool(self.hyperparameters == "average")
 
+    @property
+    def _learns_by_rows(self) -> bool:
+        """Whether many rows are learnt from with f of finite rank; else in batches."""
+        return False
+
     def _settings(self, n: int) -> SearchSettings:
         """Of the search with `n` rows, from the parameters, which are checked."""
         if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
@@ -71,7 +77,8 @@ class ProcessEstimator(BaseEstimator):
                 raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
         size: Any = getattr(self, "batch_size", None)
         if size == "auto":
-            size = self._search.batch_size_for(n)
+            many = n > MANY_ROWS and self._learns_by_rows
+            size = None if many else self._search.batch_size_for(n)
         elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
             raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
         if size is not None and size >= n:

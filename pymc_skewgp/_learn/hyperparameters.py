@@ -52,6 +52,12 @@ def find_hyperparameters(
     own scale (no Jacobians, as in ``pm.find_MAP``), so that ``pm.HalfFlat`` and ``pm.Flat`` make it
     the maximum of the marginal likelihood alone (empirical Bayes, type II maximum likelihood).
 
+    A SkewGP with ``approximation=Inducing(...)``, or with "auto" under more than 5000 rows, is
+    learnt with f of finite rank: some hundred rows first, then 5000, then all, in n r^2 operations
+    an evidence. That is for data of one kind, each row of X with one label or value, under
+    likelihoods of rows of which `sigma` alone is learnt, and without pseudo-points; "auto" leaves
+    other data to the kernel as it is. There are no standard errors then.
+
     Everything that is a random variable is learnt: kernel parameters of any ``pm.gp.cov``
     expression, means, pseudo-points, truncation, noise and cut-points of the likelihood; binary
     variables, such as those behind a `phase`, by trying every value. Numbers stay as they are. In a
@@ -84,9 +90,10 @@ def find_hyperparameters(
         that are intervals cost no more for being made more often. Default once each.
     method : {"twisted", "ep"}, default "twisted"
         L-BFGS maximises the evidence of expectation propagation (EP), an approximation. "ep" stops
-        there. "twisted" goes on by Newton steps on the evidence of the sampler that draws the
-        posterior (importance sampling, twisted by EP; of sites such as Poisson counts, mirrored
-        pairs from EP's Gaussian), which is right up to its standard error.
+        there, and so does either with an approximated prior. "twisted" goes on by Newton steps on
+        the evidence of the sampler that draws the posterior (importance sampling, twisted by EP; of
+        sites such as Poisson counts, mirrored pairs from EP's Gaussian), which is right up to its
+        standard error.
     batch_size : int, optional
         For data too large for one factorisation: the composite likelihood
         :math:`\sum_b \log p(y_b \mid \theta)` of random batches of so many labels, in which labels
@@ -120,6 +127,8 @@ def find_hyperparameters(
     ValueError
         A model without data of that kind, nothing to learn, unknown names in `start`, more than
         three binary entries, weights that are no whole numbers.
+    ApproximationError
+        For an approximation that was asked for and that cannot be learnt with.
 
     Warns
     -----

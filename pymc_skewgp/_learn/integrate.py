@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
-from pymc_skewgp._learn.averaging.exact_points import EqualDraws, exact_points
+from pymc_skewgp._learn.averaging.exact_points import EqualDraws, exact_points, more_draws
 from pymc_skewgp._learn.averaging.integration import integral_by_ep
 from pymc_skewgp._learn.averaging.problem import integration_problem
 from pymc_skewgp._learn.averaging.progress import Stages
@@ -36,7 +36,7 @@ def integrate(
     draws: int = 1000,
     chains: int = 4,
     method: Method = "auto",
-    n_evidences: int = _DEFAULT.n_evidences,
+    n_evidences: int | None = None,
     start: Mapping[str, Any] | None = None,
     n_jobs: int | None = None,
     random_seed: Seed = None,
@@ -76,10 +76,10 @@ def integrate(
         evidence, then the same correction by exact evidences. "auto" climbs a ladder: four rounds
         of importance sampling; up to twelve where the weights are poor; NUTS where they stay so, or
         above 24 coordinates.
-    n_evidences : int, default 256
+    n_evidences : int, optional
         Points at which the exact evidence is estimated: the most different hyperparameters that the
-        draws can have. Each draw has f of its own, but where a point's correction is so large that
-        the draws of f made there do not suffice: then some appear again.
+        draws can have. Default 1024 for up to 100 rows, 256 from 200 rows on, and for counts and
+        other likelihoods without normal noise. Each draw has f of its own.
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.
@@ -158,16 +158,19 @@ def integrate(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-    n_evidences = as_count("n_evidences", n_evidences)
-    settings = replace(_DEFAULT, n_evidences=n_evidences, method=method)
+    if n_evidences is not None:
+        n_evidences = as_count("n_evidences", n_evidences)
     draws, chains = as_count("draws", draws), as_count("chains", chains)
     rng = as_generator(random_seed)
     data = TrainingData(
         pm.modelcontext(model) if model is None else model, X, y, likelihood, coregion
     )
     began = time.perf_counter()
-    problem = integration_problem(data, Xnew, start, settings.most_binary)
+    problem = integration_problem(data, Xnew, start, _DEFAULT.most_binary)
     refuse_large(draws, chains, problem.latent.size)
+    if n_evidences is None:
+        n_evidences = _DEFAULT.evidences(problem.n_rows, problem.latent.side_by_side)
+    settings = replace(_DEFAULT, n_evidences=n_evidences, method=method)
     compiled = time.perf_counter()
     with Stages(progressbar) as stages:
         integral = integral_by_ep(problem, settings, rng, stages)
@@ -182,7 +185,8 @@ def integrate(
             stages.tick,
             n_jobs,
         )
-    equal = exact.equal_draws(chains, draws, rng)
+    more = more_draws(problem.latent, settings.n_candidates, rng)
+    equal = exact.equal_draws(chains, draws, more, rng)
     tree = problem.latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)

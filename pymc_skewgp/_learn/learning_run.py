@@ -14,6 +14,7 @@ from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.phases import distinct_patterns, refuse_other_phases, separate_coincident
 from pymc_skewgp._learn.point import Bounds, Point
 from pymc_skewgp._learn.problem import Start, TrainingData, learning_problem
+from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.search import SearchResult, search
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._learn.standard_errors import standard_errors
@@ -26,7 +27,7 @@ class LearningRun:
 
     Attributes
     ----------
-    objective : Objective
+    objective : Objective or RowsObjective
     result : SearchResult
     bounds : list of pairs
     log : EvaluationLog
@@ -38,7 +39,7 @@ class LearningRun:
         The one before it, whose values it left as they were.
     """
 
-    objective: Objective
+    objective: Objective | RowsObjective
     result: SearchResult
     bounds: Bounds
     log: EvaluationLog
@@ -144,7 +145,7 @@ def learn(
     """
     began = time.perf_counter()
     problem = learning_problem(data, settings, rng, start)
-    objective, coordinates = problem.objective, problem.objective.coordinates
+    coordinates = problem.objective.coordinates
     origin = separate_coincident(problem.origin, problem.places, rng)
     middle = origin
     if centre is not None:
@@ -154,16 +155,20 @@ def learn(
     bounds = coordinates.bounds(middle, settings.start.half_width, fixed)
     origin = np.clip(origin, *np.transpose(bounds)) if bounds else origin
     patterns = coordinates.patterns(settings.start.max_binary)
-    cheap = objective if problem.part is None else problem.part.objective
+    cheap = problem.objective if problem.part is None else problem.part.objective
     first = Point(origin, patterns[0])
     vectors = spread_starts(cheap, first, settings.n_restarts, settings.start, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
     for pattern in patterns:
-        refuse_other_phases(objective, Point(origin, pattern), problem.of_process)
+        refuse_other_phases(cheap, Point(origin, pattern), problem.of_process)
     patterns = distinct_patterns(cheap, origin, patterns, problem.places, settings.start)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
     with EvaluationLog(coordinates.labels, progressbar) as log:
-        result = search(objective, problem.part, starts, bounds, settings, log)
+        if problem.rows is None:
+            objective: Objective | RowsObjective = problem.objective
+            result = search(problem.objective, problem.part, starts, bounds, settings, log)
+        else:
+            objective, result = problem.rows.search(problem.part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
     return LearningRun(objective, result, bounds, log, settings, in_batches, seconds, fixed_from)

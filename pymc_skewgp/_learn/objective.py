@@ -77,8 +77,8 @@ class Objective:
                 known = _terms_and_sites(compiled, point, batch)
                 if known is None:
                     return -np.inf, -np.inf
-                log_evidence += self.ep[i, j](*known).value
-        total = log_evidence + self.log_prior(point)
+                log_evidence += self.ep[i, j].value(*known)
+        total = log_evidence + self.prior.value(point)
         return (total, log_evidence) if np.isfinite(total) else (-np.inf, -np.inf)
 
     def by_twisting(self, point: Point, n_draws: int, seed: int) -> Value:
@@ -108,7 +108,7 @@ class Objective:
 
     def log_prior(self, point: Point) -> float:
         """Log density of the rest of the model, without Jacobians unless it was compiled so."""
-        return self.prior(point)[0]
+        return self.prior.value(point)
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
         """Values by name on their own scale, those of Deterministics among them."""

@@ -83,9 +83,10 @@ def fit_process(
     weights : ndarray of int, optional
         How often each observation was made. Default once.
     """
-    refuse_too_many_rows(X.shape[0])  # now, and not after the search
     with pm.Model() as model:
         mean_func, likelihood, start = define()
+        if likelihood.y_dim != "obs_id" or likelihood.n_functions(y) > 1:
+            refuse_too_many_rows(X.shape[0])  # now, and not after the search
         if callable(kernel.kernel):
             cov_func = kernel.kernel(X.shape[1])
         else:

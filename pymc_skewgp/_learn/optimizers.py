@@ -26,6 +26,24 @@ class Optimum(NamedTuple):
     converged: bool
 
 
+def with_value(optima: list[Optimum], what: str) -> list[Optimum]:
+    """Those with a finite value.
+
+    Raises
+    ------
+    ValueError
+        Where there are none: `what` has no value.
+    """
+    found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
+    if not found:
+        raise ValueError(
+            f"the {what} has no value at any start: check the priors, the scale of the inputs and "
+            "start; and, where there are pseudo-points, whether their phases contradict each other "
+            "(SkewGP.posterior says so)."
+        )
+    return found
+
+
 def maximize(
     function: Function, start: Point, bounds: Bounds, settings: OptimizerSettings
 ) -> Optimum:
@@ -56,12 +74,13 @@ def maximize(
         point = start.at(x.copy())
         found = function(point)
         if not np.isfinite(found.total):
-            return 1e3 * (1.0 + abs(first.total)), np.zeros_like(x)
+            return 1e3 * (1.0 + abs(first.total)) / scale, np.zeros_like(x)
         if found.total > best.value.total:
             best = Optimum(point, found, False)
-        return -found.total, -found.gradient
+        return -found.total / scale, -found.gradient / scale
 
-    tolerance = settings.tolerance / max(abs(first.total), 1.0)
+    scale = max(1.0, float(np.linalg.norm(first.gradient)) / settings.first_step)
+    tolerance = settings.tolerance / max(abs(first.total), scale)
     result = minimize(
         negative,
         start.x,
@@ -71,7 +90,7 @@ def maximize(
         options={
             "maxiter": settings.max_iterations,
             "ftol": tolerance,
-            "gtol": settings.gradient_tolerance,
+            "gtol": settings.gradient_tolerance / scale,
             "maxcor": 20,
         },
     )

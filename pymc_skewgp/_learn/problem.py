@@ -12,6 +12,8 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.phases import Places, pseudo_point_places
+from pymc_skewgp._learn.rows.many_rows import ManyRows
+from pymc_skewgp._learn.rows.rows_graphs import approximation_of, rows_objective
 from pymc_skewgp._learn.search import Part
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.process import as_input_graph
@@ -56,6 +58,8 @@ class LearningProblem(NamedTuple):
         Of the pseudo-points in the vector.
     of_process : bool
         Whether it is about a SkewGP: then its pseudo-points are known.
+    rows : ManyRows or None
+        What is searched in place of `objective`, whose matrices would be too large.
     """
 
     objective: Objective
@@ -63,6 +67,7 @@ class LearningProblem(NamedTuple):
     origin: FloatArray
     places: Places
     of_process: bool
+    rows: ManyRows | None = None
 
 
 class ProcessObjective(NamedTuple):
@@ -76,12 +81,15 @@ class ProcessObjective(NamedTuple):
         All the data, as the objective takes them.
     parts : KnownData, KnownSites or None
         They can be taken apart where it is not None.
+    rows : ManyRows or None
+        The same with f of finite rank, where the SkewGP is approximated.
     """
 
     objective: Objective
     origin: FloatArray
     arrays: Arrays
     parts: KnownData | KnownSites | None
+    rows: ManyRows | None = None
 
 
 def learning_problem(
@@ -114,7 +122,7 @@ def learning_problem(
         if rows is not None:
             part = Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
     places = pseudo_point_places(objective.coordinates, model)
-    return LearningProblem(objective, part, found.origin, places, True)
+    return LearningProblem(objective, part, found.origin, places, True, found.rows)
 
 
 def process_objective(
@@ -150,7 +158,12 @@ def process_objective(
         known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
         for X, y, known in given.values()
     ]
-    if batch_size is None:
+    approximation = None
+    if averaged:
+        gp.refuse_approximation("integrate")
+    if batch_size is None and not averaged:
+        approximation = approximation_of(gp, kinds)
+    if batch_size is None and approximation is None:
         announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays = tuple(array for kind in kinds for array in kind.arrays)
@@ -171,7 +184,11 @@ def process_objective(
     objective, origin = compile_objective(
         model, collapsed, symbols, batches, start, averaged=averaged
     )
-    return ProcessObjective(objective, origin, arrays, only)
+    if approximation is None:
+        return ProcessObjective(objective, origin, arrays, only)
+    by_rows = rows_objective(model, gp, kinds[0], objective)
+    many = ManyRows(gp, kinds[0], approximation, by_rows)
+    return ProcessObjective(objective, origin, arrays, only, many)
 
 
 def _coarse_rows(

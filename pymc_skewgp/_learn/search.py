@@ -1,5 +1,6 @@
 """The search behind `find_hyperparameters`: coarse to fine, expectation propagation to twisted."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -7,7 +8,13 @@ import numpy as np
 
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian, newton
+from pymc_skewgp._learn.optimizers import (
+    Optimum,
+    maximize,
+    negative_hessian,
+    newton,
+    with_value,
+)
 from pymc_skewgp._learn.point import Bounds, Function, Point, Value
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._validation import FloatArray
@@ -67,8 +74,9 @@ def search(
         Where the objective has no value at any start.
     """
     if part is not None:
-        starts = _promising(objective, part.objective, starts, bounds, settings, log)
-    optima = _distinct(_ascents(objective.by_ep, starts, bounds, "ep", settings, log), settings)
+        begin = partial(log.run, "ep", objective.by_ep)
+        starts = promising(begin, part.objective, starts, bounds, settings, log)
+    optima = distinct(ascents(objective.by_ep, starts, bounds, "ep", settings, log), settings)
     best = optima[0]
     if settings.method == "twisted":
         best = _best_by_twisting(objective, optima, settings, log)
@@ -87,15 +95,15 @@ def search(
     return SearchResult(_refined(objective, best, bounds, known, settings, log), hessian)
 
 
-def _promising(
-    objective: Objective,
+def promising(
+    begin: Callable[[], Function],
     coarse: Objective,
     starts: list[Point],
     bounds: Bounds,
     settings: SearchSettings,
     log: EvaluationLog,
 ) -> list[Point]:
-    """Where to go on with all data: of each pattern the best, and the best of the others."""
+    """Where a new run is to go on: of each pattern the best, and the best of the others."""
     origin = starts[0].x
     bounded = np.array([np.isfinite(low) for low, _ in bounds], dtype=bool)
     precision = np.where(bounded, 1.0 / settings.coarse_prior_sd**2, 0.0)
@@ -106,19 +114,19 @@ def _promising(
         return Value(total, found.log_evidence, found.gradient - away)
 
     name = "ep, part of the data"
-    optima = _distinct(_ascents(with_prior, starts, bounds, name, settings, log), settings)
+    optima = distinct(ascents(with_prior, starts, bounds, name, settings, log), settings)
     patterns = dict.fromkeys(found.point.pattern for found in optima)
     best = [next(o for o in optima if o.point.pattern == pattern) for pattern in patterns]
     others = [o for o in optima if not any(o is b for b in best)]
     points = [found.point for found in best + _within(others[:1], optima[0], settings.ep_margin)]
-    evaluate = log.run("ep", objective.by_ep)
+    function = begin()
     first, last = points[0].at(origin), points[0]
-    if evaluate(first).total > evaluate(last).total:  # what part of the data said was wrong
+    if function(first).total > function(last).total:  # what part of the data said was wrong
         points.insert(0, first)
     return points
 
 
-def _ascents(
+def ascents(
     function: Function,
     starts: list[Point],
     bounds: Bounds,
@@ -129,14 +137,7 @@ def _ascents(
     optima = [
         maximize(log.run(name, function), start, bounds, settings.optimizer) for start in starts
     ]
-    found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
-    if not found:
-        raise ValueError(
-            "the marginal likelihood has no value at any start: check the priors, the scale of the "
-            "inputs and start; and, where there are pseudo-points, whether their phases contradict "
-            "each other (SkewGP.posterior says so)."
-        )
-    return found
+    return with_value(optima, "marginal likelihood")
 
 
 def _best_by_twisting(
@@ -172,7 +173,7 @@ def _within(optima: list[Optimum], best: Optimum, margin: float) -> list[Optimum
     return [o for o in optima if o.value.total > best.value.total - margin]
 
 
-def _distinct(optima: list[Optimum], settings: SearchSettings) -> list[Optimum]:
+def distinct(optima: list[Optimum], settings: SearchSettings) -> list[Optimum]:
     """Different optima, the best first."""
     kept: list[Optimum] = []
     for optimum in sorted(optima, key=lambda o: o.value.total, reverse=True):

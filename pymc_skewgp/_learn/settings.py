@@ -20,6 +20,9 @@ class OptimizerSettings:
     tolerance : float
         Gain, in nats, below which L-BFGS ends: what an evidence is compared to is never finer.
     gradient_tolerance : float
+    first_step : float
+        Longest first step of L-BFGS. In a box SciPy takes the whole gradient, which of many rows
+        leads to a corner of it.
     newton_gain : float
         Gain by the quadratic model that another Newton step needs, in nats ...
     noise_share : float
@@ -40,6 +43,7 @@ class OptimizerSettings:
     max_iterations: int = 200
     tolerance: float = 2e-4
     gradient_tolerance: float = 1e-3
+    first_step: float = np.inf
     newton_gain: float = 5e-3
     noise_share: float = 0.2
     newton_loss: float = 0.02
@@ -123,6 +127,12 @@ class SearchSettings:
         parameter costs less than a hundredth of a nat.
     at_bound : float
         Distance to the edge of the box.
+    rows_size : int
+        Of many rows, those with which a search goes on after the start, before it takes all.
+    rows_tolerance : float
+        As `OptimizerSettings.tolerance`, with all of many rows.
+    rows_first_step : float
+        As `OptimizerSettings.first_step`, with some and all of many rows.
     batch_above, auto_batch_size : int
         Rows above which `SkewGPClassifier` learns from batches by itself, and their size: one
         factorisation for each step is too slow then.
@@ -148,6 +158,9 @@ class SearchSettings:
     evidence_draws: int = 1024
     flat_hessian: float = 0.02
     at_bound: float = 1e-3
+    rows_size: int = 5000
+    rows_tolerance: float = 0.05
+    rows_first_step: float = 0.5
     batch_above: int = 1500
     auto_batch_size: int = 500
     start: StartSettings = field(default_factory=StartSettings)

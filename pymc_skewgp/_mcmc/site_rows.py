@@ -44,7 +44,7 @@ class RowsAndSites:
         # The weight of a state needs a proposal without a leading direction.
         with no_warnings():
             draws = SiteDraws(given, parts, s, unconstrained, DEFAULT.move_rungs[0])
-            self._proposal = draws.sampler.proposal
+            self._proposal = draws.proposal
 
     def step(
         self, f: FloatArray, target: Augmentation, n_pairs: int, rng: np.random.Generator

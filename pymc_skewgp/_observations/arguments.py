@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.values import Derivative
@@ -29,6 +30,11 @@ _COINCIDENT = 1.0 - 1e-9
 def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
     """`value` as a matrix of inputs; a vector is a column."""
     refuse_masked(name, value)
+    if issparse(value):
+        raise TypeError(
+            f"{name} is a sparse matrix of shape {value.shape}, and kernels take all its entries: "
+            f"pass {name}.toarray(), or fewer columns that say the same."
+        )
     array = np.asarray(value)
     if array.ndim == 1:
         array = array[:, None]

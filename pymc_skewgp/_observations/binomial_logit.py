@@ -1,13 +1,14 @@
 """Successes of several trials under a logit link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
-from pymc_skewgp._observations.arguments import frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
@@ -69,6 +70,10 @@ class BinomialLogit(ClosedFormSites):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Successes as integers, with the trials checked."""
         return as_successes(y, self.n, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "BinomialLogit":
+        """With `n` chosen as the rows are, where it is one number a row."""
+        return replace(self, n=chosen_of(self.n, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """Of successes and failures."""

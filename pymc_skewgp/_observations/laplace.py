@@ -1,12 +1,13 @@
 """Values with double exponential noise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.arguments import as_values, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
@@ -66,6 +67,10 @@ class Laplace(ClosedFormSites):
         """Values as floats, with b checked."""
         as_scale("b", self.b, n)
         return as_values(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "Laplace":
+        """With `b` chosen as the rows are, where it is one number a row."""
+        return replace(self, b=chosen_of(self.b, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """The first derivative is 0 at the kink, the second one everywhere."""

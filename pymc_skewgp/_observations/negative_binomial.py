@@ -1,13 +1,14 @@
 """Over-dispersed counts with a log link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaln
 
-from pymc_skewgp._observations.arguments import as_positive_parameter, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import as_positive_parameter, chosen_of, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import (
@@ -85,6 +86,10 @@ class NegativeBinomial(ClosedFormSites):
         as_positive_parameter("alpha", self.alpha)
         as_exposure(self.exposure, n)
         return as_counts(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "NegativeBinomial":
+        """With `exposure` chosen as the rows are, where it is one number a row."""
+        return replace(self, exposure=chosen_of(self.exposure, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """In the odds of the mean against alpha."""

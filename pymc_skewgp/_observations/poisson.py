@@ -1,13 +1,14 @@
 """Counts with a log link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, pdtr
 
-from pymc_skewgp._observations.arguments import frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import (
@@ -77,6 +78,10 @@ class Poisson(ClosedFormSites):
         """Counts as integers, with the exposures checked."""
         as_exposure(self.exposure, n)
         return as_counts(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "Poisson":
+        """With `exposure` chosen as the rows are, where it is one number a row."""
+        return replace(self, exposure=chosen_of(self.exposure, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """Of counts and exposures."""

@@ -69,9 +69,12 @@ class SiteLikelihood(Likelihood):
     ----------
     has_kinks : bool
         Whether the first derivative jumps anywhere, default False.
+    divisible : bool
+        Whether `of_observations` knows the likelihood of some of the rows, default True.
     """
 
     has_kinks: ClassVar[bool] = False
+    divisible: ClassVar[bool] = True
 
     @abstractmethod
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:

@@ -1,13 +1,19 @@
 """Values with noise of heavy tails."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, stdtr, stdtrit
 
-from pymc_skewgp._observations.arguments import as_positive_parameter, as_values, frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import (
+    as_positive_parameter,
+    as_values,
+    chosen_of,
+    frozen_copy,
+)
 from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
@@ -77,6 +83,10 @@ class StudentT(ClosedFormSites):
         as_positive_parameter("nu", self.nu)
         as_scale("sigma", self.sigma, n)
         return as_values(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "StudentT":
+        """With `sigma` chosen as the rows are, where it is one number a row."""
+        return replace(self, sigma=chosen_of(self.sigma, index))
 
     def functions(self, y: Data) -> ClosedForm:
         """Of scaled residuals."""

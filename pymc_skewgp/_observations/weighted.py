@@ -1,13 +1,14 @@
 """Observations that count more, or less, than once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.arguments import frozen_copy
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.sites import SiteLikelihood, Sites
@@ -78,6 +79,16 @@ class Weighted(SiteLikelihood):
     def has_kinks(self) -> bool:  # type: ignore[override]
         """That of the likelihood."""
         return bool(self.likelihood.has_kinks)
+
+    @property
+    def divisible(self) -> bool:  # type: ignore[override]
+        """That of the likelihood."""
+        return bool(self.likelihood.divisible)
+
+    def of_observations(self, index: IntArray, y: Data) -> "Weighted":
+        """With the weights of the rows that are chosen."""
+        own = self.likelihood.of_observations(index, y)
+        return replace(self, likelihood=own, weights=chosen_of(self.weights, index))
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """As the likelihood takes them, with the weights checked."""

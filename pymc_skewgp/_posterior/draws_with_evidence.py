@@ -11,7 +11,7 @@ import numpy as np
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.weights import systematic_resample
+from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
@@ -45,51 +45,63 @@ class DrawsWithEvidence(NamedTuple):
     f: FloatArray
 
 
-def draws_with_evidence(
-    given: Conditioning,
-    count: int,
-    n_candidates: int,
-    rng: np.random.Generator,
-    *,
-    n_pseudo_points: int,
-    log_prob_of_signs: float,
-    sites: SitesOfParts | None = None,
-) -> DrawsWithEvidence:
-    """Of z after its first `n_pseudo_points` values, `count` draws from `n_candidates` of u.
+class Case(NamedTuple):
+    """Functions given data, at one value of the hyperparameters.
 
-    Under `sites` from as many mirrored pairs of coordinates; `log_prob_of_signs` is that of the
-    prior, before any data.
+    Attributes
+    ----------
+    given : Conditioning
+        Of z, of which the values after the first `n_pseudo_points` are wanted.
+    n_pseudo_points : int
+    log_prob_of_signs : float
+        Of those at the pseudo-points under the prior, before any data: see
+        `log_prob_of_prior_signs`.
+    sites : SitesOfParts or None
+        Observations that are no rows.
     """
-    if sites is not None:
-        found = _under_sites(given, count, n_candidates, rng, n_pseudo_points, sites)
-        return found._replace(log_evidence=found.log_evidence - log_prob_of_signs)
-    sampler = RectangleSampler(given.cov, given.lower, given.upper)
-    size = max(count, n_candidates)
-    latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=n_pseudo_points)
+
+    given: Conditioning
+    n_pseudo_points: int
+    log_prob_of_signs: float
+    sites: SitesOfParts | None = None
+
+
+def draws_with_evidence(
+    case: Case, count: int, n_candidates: int, rng: np.random.Generator
+) -> DrawsWithEvidence:
+    """`count` draws from `n_candidates` of u; under sites from as many mirrored pairs."""
+    given, skip = case.given, case.n_pseudo_points
+    if case.sites is None:
+        sampler = RectangleSampler(given.cov, given.lower, given.upper)
+        return draws_by_sampler(sampler, case, count, n_candidates, rng)
+    nothing = np.zeros(given.n_rows - skip, dtype=bool)
+    latent = SiteDraws(given, case.sites, skip, nothing).sampler.singles(
+        max(count, n_candidates), rng
+    )
     chosen = systematic_resample(latent.log_weights, count, rng)
-    f = given.draw(latent.draws, rng, chosen, skip=n_pseudo_points)
-    assert latent.log_prob is not None  # the twisted sampler always knows it
-    value, std_error, relative_ess, _ = latent.log_prob
-    log_evidence = given.log_density + value - log_prob_of_signs
-    return DrawsWithEvidence(log_evidence, std_error, relative_ess, f)
+    f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
+    return _result(case, latent.log_prob, f)
 
 
-def _under_sites(
-    given: Conditioning,
+def draws_by_sampler(
+    sampler: RectangleSampler,
+    case: Case,
     count: int,
     n_candidates: int,
     rng: np.random.Generator,
-    n_pseudo_points: int,
-    sites: SitesOfParts,
 ) -> DrawsWithEvidence:
-    nothing = np.zeros(given.n_rows - n_pseudo_points, dtype=bool)
-    sampler = SiteDraws(given, sites, n_pseudo_points, nothing).sampler
-    latent = sampler.singles(max(count, n_candidates), rng)
+    """The same by a sampler of the rows, where there are no sites."""
+    skip, size = case.n_pseudo_points, max(count, n_candidates)
+    latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
     chosen = systematic_resample(latent.log_weights, count, rng)
-    f = latent.draws[chosen] @ given.factor[n_pseudo_points:].T + given.mean[n_pseudo_points:]
-    assert latent.log_prob is not None
-    value, std_error, relative_ess, _ = latent.log_prob
-    return DrawsWithEvidence(given.log_density + value, std_error, relative_ess, f)
+    f = case.given.draw(latent.draws, rng, chosen, skip=skip)
+    return _result(case, latent.log_prob, f)
+
+
+def _result(case: Case, log_prob: Estimate | None, f: FloatArray) -> DrawsWithEvidence:
+    assert log_prob is not None  # the twisted sampler always knows it
+    log_evidence = case.given.log_density + log_prob.value - case.log_prob_of_signs
+    return DrawsWithEvidence(log_evidence, log_prob.std_error, log_prob.relative_ess, f)
 
 
 def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> float:

@@ -33,6 +33,7 @@ from pymc_skewgp._validation import (
 )
 
 _ETI_89 = (0.055, 0.5, 0.945)
+_NUMBERS_AT_ONCE = 2**24  # draws times new points, of which an array is made
 
 
 class Forecasts(ABC):
@@ -106,7 +107,7 @@ class Forecasts(ABC):
         regression = self._fit.regression(new, joint=draws > 0)
         joint = self._fit.covariance_at(new, regression) if draws else None
         f = None
-        if joint is not None:
+        if draws:
             f = self._fit.draw_at(regression, joint, (chains, draws), rng)
         marginals = self._marginals(regression, joint)
         return predictions_tree(
@@ -142,8 +143,14 @@ class Forecasts(ABC):
             raise TypeError(
                 f"probability is of a label 1; under {likelihood!r} use predict or marginals."
             )
-        found = plain.predictive_summary(self.marginals(Xnew))
-        return Probability(found["p_mean"], found["p_mean_se"])
+        new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
+        size = max(1, _NUMBERS_AT_ONCE // max(self.latent.log_weights.size, 1))
+        parts = [new[i : i + size] for i in range(0, new.shape[0], size)]
+        found = [plain.predictive_summary(self.marginals(part)) for part in parts]
+        value, error = (
+            np.concatenate([part[name] for part in found]) for name in ("p_mean", "p_mean_se")
+        )
+        return Probability(value, error)
 
     def preference_probability(self, Xa: ArrayLike, Xb: ArrayLike) -> Probability:
         r"""Probability that an item with inputs `Xa` wins against one with inputs `Xb`, row by row.

@@ -78,9 +78,16 @@ class FunctionFit(ABC):
 
     @abstractmethod
     def draw(
-        self, latent: TruncatedDraws, chosen: IntArray, rng: np.random.Generator
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
     ) -> FloatArray:
-        """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
+        """Draws of f at the data, all parts in a row, shape (chains, draws, q).
+
+        Or, of data of one part, at the `rows` that are asked for.
+        """
 
     @abstractmethod
     def sun(self) -> SunParameters:
@@ -95,6 +102,22 @@ class FunctionFit(ABC):
         self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
     ) -> Regression:
         """The same at new points, from their prior moments: see `Conditioning.regression_at`."""
+
+    @property
+    def keeps_coordinates(self) -> bool:
+        """Whether what is kept of draws is the latent vector, not f at the data."""
+        return False
+
+    @property
+    def n_coordinates(self) -> int:
+        """Length of the latent vector, where it is kept."""
+        raise NotImplementedError
+
+    def given_coordinates(
+        self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
+    ) -> FloatArray:
+        """Draws of f at some rows of data of one part, given rows of kept coordinates."""
+        raise ValueError("the draws are not of this posterior, which keeps no coordinates.")
 
     @property
     def of_single_rows(self) -> "FunctionFit":
@@ -135,8 +158,8 @@ class FunctionFit(ABC):
         cross = covariance_of(prior, "Xnew", self._everything, [at])
         return self._there(mean_of(prior, "Xnew", [at]), covariance, cross)
 
-    def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray:
-        """Of f at t new points given u, shape (t K, t K)."""
+    def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
+        """Of f at t new points given u, shape (t K, t K); None where it is too large to be kept."""
         assert regression.taken is not None
         at = [Values(new, self.n_functions)]
         return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
@@ -144,11 +167,12 @@ class FunctionFit(ABC):
     def draw_at(
         self,
         regression: Regression,
-        covariance: FloatArray,
+        covariance: FloatArray | None,
         shape: tuple[int, int],
         rng: np.random.Generator,
     ) -> FloatArray:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
+        assert covariance is not None
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         units = function_units(self._prior, covariance.shape[0])
         if units is None:

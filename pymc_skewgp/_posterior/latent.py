@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import draws_by, lin_ess_draws_by
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
 from pymc_skewgp._sun.contradiction import naming_the_labels
@@ -65,7 +66,25 @@ def equal_draws(
         return latent, np.arange(draws * chains).reshape(chains, draws)
     size = max(draws, LEAST_WEIGHTED)
     latent = draw_latent(sampler, size * chains, method, rng, n_pseudo_points=n_pseudo_points)
-    blocks = enumerate(latent.log_weights.reshape(chains, size))
+    return latent, _resampled(latent, shape, rng)
+
+
+def equal_singles(
+    sampler: SiteSampler, shape: tuple[int, int], rng: np.random.Generator
+) -> tuple[TruncatedDraws, NDArray[np.intp]]:
+    """The same of coordinates, one member of each mirrored pair."""
+    chains, draws = shape
+    latent = sampler.singles(max(draws, LEAST_WEIGHTED) * chains, rng)
+    return latent, _resampled(latent, shape, rng)
+
+
+def _resampled(
+    latent: TruncatedDraws, shape: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Draws to take, each chain from its own part of the weighted ones."""
+    chains, draws = shape
+    blocks = latent.log_weights.reshape(chains, -1)
+    size = blocks.shape[1]
     # Copies stay side by side, where the effective sample size of a chain sees them.
-    chosen = [i * size + np.sort(systematic_resample(block, draws, rng)) for i, block in blocks]
-    return latent, np.stack(chosen)
+    chosen = [np.sort(systematic_resample(block, draws, rng)) for block in blocks]
+    return np.stack([i * size + block for i, block in enumerate(chosen)])

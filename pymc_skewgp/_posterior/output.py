@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._posterior.data_sets import DataSet, n_functions
 from pymc_skewgp._posterior.datatree import as_datatree
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
@@ -28,10 +29,12 @@ def sample_tree(
     log_weight: FloatArray,
     rng: np.random.Generator,
     attrs: dict[str, Any],
+    numbers: IntArray | None = None,
 ) -> DataTree:
     """Draws f at the data, shape (chain, draw, q), and what follows from them.
 
-    With several data sets the names of variables and their dimensions end in that of the set.
+    `numbers` are what rows of X are called, where they are not all. With several data sets the
+    names of variables and their dimensions end in that of the set.
     """
     groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
     groups["sample_stats"]["log_weight"] = log_weight
@@ -49,7 +52,7 @@ def sample_tree(
         groups["constant_data"][X_name] = data.X
         dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
         dims[X_name] = [row, "feature"]
-        coords[row] = np.arange(data.X.shape[0])
+        coords[row] = np.arange(data.X.shape[0]) if numbers is None else numbers
         if not likelihood.has_data:
             continue
         log_likelihood = likelihood.log_likelihood(y, own)
@@ -67,11 +70,44 @@ def sample_tree(
             groups["observed_data"][data.named(name)] = values
             dims[data.named(name)] = [observed, *inner]
         dims[y_name], one_each[y_name] = [observed, *inner], [observed]
-        coords[observed] = np.arange(log_likelihood.shape[-1])
+        if observed not in coords:
+            coords[observed] = np.arange(log_likelihood.shape[-1])
         coords |= own_coords(data)
     present = {name: group for name, group in groups.items() if group}
     apart = {"log_likelihood": one_each} if one_each else {}
     return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
+
+
+def coordinates_tree(
+    sets: DataSets, coordinates: FloatArray, log_weight: FloatArray, attrs: dict[str, Any]
+) -> DataTree:
+    """Draws of coordinates, shape (chain, draw, r), in place of f at many rows, and the data."""
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": {"coordinates": coordinates},
+        "sample_stats": {"log_weight": log_weight},
+        "observed_data": {},
+        "constant_data": {},
+    }
+    dims: dict[str, list[str]] = {"coordinates": ["coordinate"]}
+    coords: dict[str, Any] = {
+        "coordinate": np.arange(coordinates.shape[-1]),
+        "feature": np.arange(sets[0].X.shape[1]),
+    }
+    for data in sets:
+        row, observed = data.named("obs_id"), data.named(data.likelihood.y_dim)
+        groups["constant_data"][data.named("X")] = data.X
+        dims[data.named("X")] = [row, "feature"]
+        coords[row] = np.arange(data.X.shape[0])
+        if data.weights is not None:
+            groups["constant_data"][data.named("weights")] = data.weights
+            dims[data.named("weights")] = [observed]
+        for name, values in data.likelihood.observed(data.y).items():
+            groups["observed_data"][data.named(name)] = values
+            inner = [data.named(dim) for dim in data.likelihood.y_inner_dims]
+            dims[data.named(name)] = [observed, *inner]
+            coords.setdefault(observed, np.arange(len(values)))
+        coords |= own_coords(data)
+    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
 
 
 def predictions_tree(

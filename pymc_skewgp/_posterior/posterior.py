@@ -8,6 +8,7 @@ the data and everywhere else.
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,22 +21,23 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.approximations.automatic import Asked, as_approximation, chosen
 from pymc_skewgp._posterior.data_sets import (
     DataSet,
     as_data_sets,
     n_functions,
-    rows_of,
-    sites_of,
     updated_sets,
 )
 from pymc_skewgp._posterior.datatree import sampling_attributes
+from pymc_skewgp._posterior.fit import fit_of
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
 from pymc_skewgp._posterior.function_fit import FunctionFit
+from pymc_skewgp._posterior.kept_coordinates import KeptCoordinates
 from pymc_skewgp._posterior.latent import Method
-from pymc_skewgp._posterior.output import sample_tree
+from pymc_skewgp._posterior.output import coordinates_tree, sample_tree
 from pymc_skewgp._posterior.prior import CovarianceFunction, MeanFunction, Prior, as_coregion
-from pymc_skewgp._posterior.process_fit import ProcessFit
-from pymc_skewgp._posterior.site_fit import SiteFit
+from pymc_skewgp._posterior.prior_report import ReportsPrior
+from pymc_skewgp._posterior.row_predictors import as_rows, part_of
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import (
@@ -50,7 +52,7 @@ from pymc_skewgp._validation import (
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior(Forecasts):
+class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
@@ -104,6 +106,9 @@ class SkewGPPosterior(Forecasts):
     coregion : array_like, shape (K, K), optional
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
+    approximation : "auto" or one of ``pymc_skewgp.approximations``, optional
+        The prior has finite rank then, and many rows are met in blocks. "auto" is ``Inducing(300)``
+        above 5000 rows, where the likelihood allows it. Default none: the kernel as it is.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -161,6 +166,7 @@ class SkewGPPosterior(Forecasts):
         truncation: ArrayLike = 0.0,
         coregion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        approximation: Asked = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
@@ -174,7 +180,7 @@ class SkewGPPosterior(Forecasts):
         elif phase is not None or np.any(truncation):
             raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
         s = points.shape[0]
-        self._prior = Prior(
+        prior = Prior(
             cov_func,
             mean_func or _zero_mean,
             points,
@@ -182,6 +188,8 @@ class SkewGPPosterior(Forecasts):
             as_vector("truncation", truncation, s),
             as_coregion(coregion, n_functions(sets)),
         )
+        approximation = chosen(as_approximation(approximation), sets, prior)
+        self._prior = replace(prior, approximation=approximation)
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
@@ -191,18 +199,27 @@ class SkewGPPosterior(Forecasts):
     def _observe(self, sets: tuple[DataSet, ...]) -> None:
         """Take data, of which nothing is computed yet."""
         n = sum(data.values.size for data in sets)
-        refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
         self._sets, self._size = sets, n
-        self._fit = _fit_of(self._prior, sets)
+        if self._prior.approximation is None:
+            refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
+            _ = self._fit  # refuses data that are none at once
+
+    @cached_property
+    def _fit(self) -> FunctionFit:  # type: ignore[override]
+        return fit_of(self._prior, self._sets)
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
         kinds = [data.likelihood for data in self._sets]
+        approximation = self._prior.approximation
+        fitted = "_fit" in vars(self) and self._fit.fitted
         return (
             f"SkewGPPosterior(n={n if len(n) > 1 else n[0]}, "
             f"n_features={self._sets[0].X.shape[1]}, "
             f"likelihood={kinds if len(kinds) > 1 else kinds[0]!r}, "
-            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={self._fit.fitted})"
+            f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={fitted}"
+            + ("" if approximation is None else f", approximation={approximation}")
+            + ")"
         )
 
     @property
@@ -251,6 +268,7 @@ class SkewGPPosterior(Forecasts):
         random_seed: Seed = None,
         *,
         thin: int = 1,
+        rows: ArrayLike | None = None,
     ) -> DataTree:
         """Draw the latent function at the data, noise of the kernel included.
 
@@ -266,6 +284,9 @@ class SkewGPPosterior(Forecasts):
             Source of randomness.
         thin : int, default 1
             Steps of lin-ess for each draw kept; "twisted" has no use for it.
+        rows : array_like of int, optional
+            Rows of `X` to draw f at, where observations are of one row each. Default all; of more
+            than 10,000 rows under an approximated prior none, see below.
 
         Returns
         -------
@@ -275,20 +296,30 @@ class SkewGPPosterior(Forecasts):
             the draw before resampling; attributes ``method``, ``relative_ess``, ``pareto_k``,
             ``sampling_time`` in seconds, and for "twisted" ``log_marginal_likelihood`` with
             ``log_marginal_likelihood_se``, from these draws), ``log_likelihood``,
-            ``observed_data``, ``constant_data``.
+            ``observed_data``, ``constant_data``. Of more than 10,000 rows under an approximated
+            prior ``posterior`` has ``coordinates`` (chain, draw, coordinate) in place of f:
+            `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        refuse_large(draws, chains, self._size)
+        index = None if rows is None else as_rows(rows, self._sets)
+        keeps = index is None and self._fit.keeps_coordinates
+        size = self._size if index is None else index.size
+        refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
         rng, thin = as_generator(random_seed), as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
             fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
             latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
-            f = fit.draw(latent, chosen, rng)
+            f = None if keeps else fit.draw(latent, chosen, rng, index)
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
-        return sample_tree(self._sets, f, log_weight, rng, attributes)
+        if f is None:
+            return coordinates_tree(self._sets, latent.draws[chosen], log_weight, attributes)
+        if index is None:
+            return sample_tree(self._sets, f, log_weight, rng, attributes)
+        part = (part_of(self._sets[0], index),)
+        return sample_tree(part, f, log_weight, rng, attributes, index)
 
     def update(
         self, Xnew: ArrayLike | None, ynew: ArrayLike, *, name: str | None = None
@@ -326,10 +357,15 @@ class SkewGPPosterior(Forecasts):
         >>> posterior.update([2.0], [1]).sun.n_dims
         3
         """
+        return self._given(self._prior, updated_sets(self._sets, Xnew, ynew, name))
+
+    def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "SkewGPPosterior":
+        """The same of another prior, or of other data."""
         other = copy(self)
-        for computed in ("latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
+        for computed in ("_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
             vars(other).pop(computed, None)
-        other._observe(updated_sets(self._sets, Xnew, ynew, name))
+        other._prior = prior
+        other._observe(sets)
         return other
 
     @cached_property
@@ -340,18 +376,14 @@ class SkewGPPosterior(Forecasts):
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         known = latent.log_prob
         evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
-        return sampling_attributes(latent, evidence)
+        attributes = sampling_attributes(latent, evidence)
+        if self._prior.approximation is not None:
+            attributes["approximation"] = repr(self._prior.approximation)
+        return attributes
 
 
 # The class is the same for every prior and likelihood; this name says so.
 LatentPosterior = SkewGPPosterior
-
-
-def _fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
-    parts, sites = [data.values for data in sets], sites_of(sets)
-    if sites is None:
-        return ProcessFit(prior, parts, *rows_of(sets, prior))
-    return SiteFit(prior, parts, *rows_of(sets, prior), sites)
 
 
 def _zero_mean(X: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from pymc_skewgp._errors import NotDifferentiableError, NotPositiveDefiniteError
 from pymc_skewgp._observations.arguments import refuse_coincident
 from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._sun.contradiction import refuse_contradictory_points
 from pymc_skewgp._validation import (
     FloatArray,
@@ -56,6 +57,8 @@ class Prior:
     phase, truncation : ndarray, shape (s,)
     coregion : ndarray, shape (K, K), optional
         B, the covariance of K functions times the kernel. Default: independent ones.
+    approximation : Approximation, optional
+        By which the process has finite rank. Default none: the kernel as it is.
     """
 
     cov_func: CovarianceFunction
@@ -64,6 +67,7 @@ class Prior:
     phase: FloatArray
     truncation: FloatArray
     coregion: FloatArray | None = None
+    approximation: Approximation | None = None
 
     @property
     def n_pseudo_points(self) -> int:

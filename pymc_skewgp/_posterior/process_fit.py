@@ -112,10 +112,15 @@ class ProcessFit(FunctionFit):
         return equal_draws(self.sampler, shape, method, rng, n_pseudo_points=n_latent, thin=thin)
 
     def draw(
-        self, latent: TruncatedDraws, chosen: IntArray, rng: np.random.Generator
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
     ) -> FloatArray:
         """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
         f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
+        f = f if rows is None else f[:, rows]
         return f.reshape(*chosen.shape, -1)
 
     def _here(self, joint: bool, group: int) -> Regression:

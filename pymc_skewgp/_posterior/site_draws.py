@@ -14,7 +14,7 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
 )
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows, PairProposal, pair_proposal
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._observations.sites import SitesOfParts
@@ -68,12 +68,17 @@ class SiteDraws:
         return coordinate_gaussian(self.predictors.factor, self.ep.tau[m:], self.ep.nu[m:])
 
     @cached_property
-    def sampler(self) -> SiteSampler:
-        """Proposals, which the evidence and all draws share."""
+    def proposal(self) -> PairProposal:
+        """Pairs of coordinates."""
         m, ep = self._given.n_rows, self.ep
         marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         rows = self._rows() if m else None
-        return SiteSampler(pair_proposal(self.gaussian, self.predictors, marginals, rows))
+        return pair_proposal(self.gaussian, self.predictors, marginals, rows)
+
+    @cached_property
+    def sampler(self) -> SiteSampler:
+        """Proposals, which the evidence and all draws share."""
+        return SiteSampler(self.proposal)
 
     def _rows(self) -> GivenRows:
         given, gaussian = self._given, self.gaussian

@@ -15,13 +15,13 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussi
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.function_fit import FunctionFit
-from pymc_skewgp._posterior.latent import LEAST_WEIGHTED
+from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.site_draws import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters
@@ -104,20 +104,20 @@ class SiteFit(FunctionFit):
                 f"method={method!r} draws rows within limits, which {self._sites.size} of these "
                 'observations are not: leave method at its default, "twisted".'
             )
-        chains, draws = shape
-        size = max(draws, LEAST_WEIGHTED)
-        latent = self.sampler.singles(size * chains, rng)
-        blocks = enumerate(latent.log_weights.reshape(chains, size))
-        chosen = [i * size + np.sort(systematic_resample(block, draws, rng)) for i, block in blocks]
-        return latent, np.stack(chosen)
+        return equal_singles(self.sampler, shape, rng)
 
     def draw(
-        self, latent: TruncatedDraws, chosen: IntArray, rng: np.random.Generator
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
     ) -> FloatArray:
         """See `FunctionFit`: c says all of f at the data."""
         given, s = self.conditioning, self.n_latent
-        f = latent.draws[chosen.ravel()] @ given.factor[s:].T
-        f += given.mean[s:]
+        at = slice(s, None) if rows is None else s + rows
+        f = latent.draws[chosen.ravel()] @ given.factor[at].T
+        f += given.mean[at]
         return f.reshape(*chosen.shape, -1)
 
     def sun(self) -> SunParameters:

@@ -10,15 +10,15 @@ from pymc_skewgp._learn.averaging.settings import ImportanceSettings
 from pymc_skewgp._learn.point import Point
 
 
-def run(log_density, modes, rounds, seed=0):
+def run(log_density, modes, rounds, seed=0, last=None):
     def target(points):
         values = np.array([log_density(point.x, point.pattern) for point in points])
         return values, values
 
     sampler = AdaptiveImportance(target, modes, ImportanceSettings(), np.random.default_rng(seed))
-    for _ in range(rounds):
-        points = sampler.round()
-    return points
+    for _ in range(rounds - 1):
+        sampler.round()
+    return sampler.round(last)
 
 
 def test_skewed_target():
@@ -61,13 +61,18 @@ def test_two_modes_and_binary_values():
     assert found.weights @ (found.x[:, 0] > 0) == pytest.approx(0.5, abs=0.05)
 
 
-def test_standard_errors_are_honest():
-    """Twenty runs of a correlated heavy-tailed target: z scores within their own spread."""
+@pytest.mark.parametrize(("rounds", "last"), [(1, None), (2, 600)])
+def test_standard_errors_are_honest(rounds, last):
+    """Twenty runs of a correlated heavy-tailed target: z scores within their own spread.
+
+    Rounds of one size, and of several.
+    """
     cov = np.array([[1.0, 0.9], [0.9, 1.5]])
     target = stats.multivariate_t(np.ones(2), cov, df=8)
     mode = Mode(Point(np.ones(2)), cov, 0.0)
     estimates = [
-        run(lambda x, _: target.logpdf(x), [mode], 1, seed).estimate() for seed in range(20)
+        run(lambda x, _: target.logpdf(x), [mode], rounds, seed, last).estimate()
+        for seed in range(20)
     ]
     z = np.array([e.value / e.std_error for e in estimates])
     # Errors are those of quasi-random points or more: z is t(15) at the widest. The chance of a

@@ -38,3 +38,27 @@ def test_no_error_is_less_than_that_of_the_single_points():
     values, errors = corrections([8, 8], 0.1, 0.1)
     assert errors.min() > 0.97 * 0.1 / np.sqrt(2.0)
     assert values.std() == pytest.approx(0.1 / np.sqrt(2.0), rel=0.15)
+
+
+def test_each_draw_has_f_of_its_own():
+    """A point that takes nearly all draws: those that lack are made there."""
+    points = [Point(np.array([float(u)])) for u in range(4)]
+    found = [
+        DrawsWithEvidence(0.0, 0.0, 1.0, np.array([[10.0 * u], [10.0 * u + 1e-3]]))
+        for u in range(4)
+    ]
+    exact = ExactPoints(np.arange(4), points, np.array([0.0, 5.0, 0.0, 0.0]), found)
+    asked = {}
+
+    def more(points, counts):
+        asked.update({int(p.x[0]): n for p, n in zip(points, counts, strict=True)})
+        return [
+            10.0 * p.x[0] + 1.0 + np.arange(n)[:, None] / n
+            for p, n in zip(points, counts, strict=True)
+        ]
+
+    equal = exact.equal_draws(2, 50, more, np.random.default_rng(0))
+    assert np.unique(equal.f).size == 100
+    np.testing.assert_array_equal(equal.f[..., 0] // 10, equal.point)
+    wanted = np.bincount(equal.point.ravel(), minlength=4)
+    assert asked == {u: n - 2 for u, n in enumerate(wanted) if n > 2}

@@ -115,7 +115,7 @@ class TestGaussian:
             likelihood=sg.likelihoods.Gaussian(sigma),
             Xnew=[[0.5]],
             random_seed=1,
-            **QUIET,
+            **FEW,
         )
         self.check(dt, regression)
         f = dt["predictions"]["f"].values
@@ -246,6 +246,25 @@ class TestProbit:
         log_ls = np.array([exact.points[u].x[0] for u in exact.entries])
         assert agrees(log_ls.mean(), labels["log_ls"], log_ls.std() / np.sqrt(30))
 
+    @pytest.mark.slow(ci=True)
+    def test_two_modes_by_nuts(self):
+        """A prior of two parts, between which no chain goes: quadrature over the lengthscale."""
+        with pm.Model() as model:
+            t = pm.NormalMixture("t", w=[0.5, 0.5], mu=[-2.0, 2.0], sigma=[0.3, 0.3])
+            gp = sg.SkewGP(cov_func=VARIANCE * pm.gp.cov.ExpQuad(1, ls=pm.math.exp(t)))
+            gp.marginal_likelihood("y", X3[:, None], (SIGNS > 0).astype(int))
+        grid = np.linspace(-5.0, 5.0, 2001)
+        prior = 0.5 * (stats.norm(-2.0, 0.3).pdf(grid) + stats.norm(2.0, 0.3).pdf(grid))
+        joint = prior * [orthant(signed_gram(X3, SIGNS, np.exp(a))) for a in grid]
+        dt = integrate(model, draws=200, method="nuts", random_seed=1, **FEW)
+        found = dt["posterior"].attrs
+        exact = np.log(joint.sum() * (grid[1] - grid[0]))
+        assert agrees(found["log_evidence"], exact, found["log_evidence_se"])
+        assert found["log_evidence_se"] < 0.05
+        share = joint[grid > 0].sum() / joint.sum()
+        se = np.sqrt(share * (1.0 - share) / found["n_evidences"])
+        assert agrees((dt["posterior"]["t"].values > 0).mean(), share, se)
+
     def test_same_seed_same_draws(self):
         """In other processes as well: threads here, for these start at once."""
         model, *_ = self.model(2)
@@ -306,6 +325,31 @@ def test_counts(by_name):
     assert agrees(mean, prior @ (p * f).sum(axis=1) / joint, se)
     mean, se = mean_with_error(dt, "level")
     assert agrees(mean, (prior * nodes) @ p.sum(axis=1) / joint, se)
+
+
+def test_counts_in_a_model():
+    """Counts of a function with an offset of its own: plain Monte Carlo from the prior."""
+    X, row, y = np.array([[0.0], [1.0]]), np.array([0, 0, 1]), np.array([3, 2, 1])
+    with pm.Model() as model:
+        level = pm.HalfNormal("level", 1.0)
+        gp = sg.SkewGP(cov_func=(0.3 + level) ** 2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        offset = pm.Normal("offset", 0.0, level)
+        pm.Poisson("y", pm.math.exp(gp.prior("f", X)[row] + offset), observed=y)
+    rng = np.random.default_rng(0)
+    levels = np.abs(rng.standard_normal(200_000))
+    f = rng.standard_normal((levels.size, 2)) @ np.linalg.cholesky(rbf(X[:, 0], X[:, 0], 1.0)).T
+    f *= 0.3 + levels[:, None]
+    offsets = levels * rng.standard_normal(levels.size)
+    weights = stats.poisson.pmf(y, np.exp(f[:, row] + offsets[:, None])).prod(axis=1)
+    dt = integrate(model, draws=200, n_evidences=64, random_seed=1, **QUIET)
+    found = dt["posterior"].attrs
+    error = np.hypot(found["log_evidence_se"], weights.std() / weights.mean() / 200_000**0.5)
+    assert agrees(found["log_evidence"], np.log(weights.mean()), error)
+    for name, values in (("f", f[:, 0]), ("offset", offsets)):
+        drawn = dt["posterior"][name].values.reshape(800, -1)[:, 0]
+        truth = weights @ values / weights.sum()
+        # As good as 64 independent draws, and the truth as a thousand.
+        assert agrees(drawn.mean(), truth, drawn.std() / np.sqrt(60))
 
 
 def test_gaussian_random_effects_are_drawn_with_the_function():

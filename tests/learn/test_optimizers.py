@@ -147,3 +147,19 @@ class TestNewton:
         found = newton(function, ORIGIN, FREE, np.eye(2), SETTINGS)
         assert not found.converged
         np.testing.assert_array_equal(found.point.x, np.zeros(2))
+
+
+def test_first_step_is_no_longer_than_asked_for():
+    # A steep function in a wide box, where SciPy's own first step is the whole gradient.
+    seen = []
+
+    def steep(point):
+        seen.append(point.x.copy())
+        return Value(-500.0 * float(point.x @ point.x), 0.0, -1000.0 * point.x)
+
+    start = Point(np.array([1.0, 0.5]))
+    settings = OptimizerSettings(first_step=0.25)
+    found = maximize(steep, start, [(-7.0, 7.0)] * 2, settings)
+    assert np.linalg.norm(seen[2] - start.x) == pytest.approx(0.25)  # after the start, twice
+    np.testing.assert_allclose(found.point.x, 0.0, atol=1e-3)
+    assert found.converged

@@ -147,7 +147,7 @@ def test_slices_against_a_grid():
     along = Changed(density, lambda inner, v: inner.at(np.array([v[0], *theta[1:]])))
     bounded = np.where(np.isfinite(target.lower), target.lower, target.upper)
     rows = u - bounded
-    path, u_end, target_end, _ = walk(along, target, u, theta[:1], 3000, tune=True)
+    path, u_end, target_end, _ = walk(along, target, u, theta[:1], 1500, tune=True)
     bounded = np.where(np.isfinite(target_end.lower), target_end.lower, target_end.upper)
     np.testing.assert_allclose(u_end - bounded, rows, rtol=1e-12)
     grid = np.linspace(-2.5, 2.5, 400)

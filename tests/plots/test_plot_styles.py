@@ -23,12 +23,21 @@ COVERAGE = Dataset(
     },
     coords={"prob": [0.5]},
 )
+REPORT = Dataset(
+    {
+        name: (("part", "point"), [[0.2, 0.5], [0.4, 0.9]])
+        for name in ("p_exact", "p", "f_mean_exact", "f_mean")
+    }
+    | {"log_evidence": ("part", [-3.0, -4.0]), "log_evidence_exact": ("part", [-3.1, -4.2])},
+    coords={"part": ["neighbourhood", "random"]},
+)
 CALLS = {
     "plot_coverage": lambda **kw: plots.plot_coverage({"a": COVERAGE, "b": COVERAGE}, **kw),
     "plot_latent_band": lambda **kw: plots.plot_latent_band([0.0, 1.0], AT, AT, y=[0, 1], **kw),
     "plot_prior_draws": lambda **kw: plots.plot_prior_draws(
         sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[0.5]), [0.0, 1.0], **kw
     ),
+    "plot_prior_report": lambda **kw: plots.plot_prior_report(REPORT, **kw),
     "plot_second_order": lambda **kw: plots.plot_second_order([0.2, 0.8], [0.1, 0.1], [1, 1], **kw),
     "plot_skewness": lambda **kw: plots.plot_skewness(np.eye(2), [0.5, -0.5], y=[0, 1], **kw),
     "plot_slice_density": lambda **kw: plots.plot_slice_density(AT, 0, gaussian=True, **kw),

@@ -349,6 +349,7 @@ def test_a_search_for_hyperparameters_keeps_away():
         assert np.isfinite(gp.posterior(X, y, point=fit.point).log_marginal_likelihood.value)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_search_that_meets_nothing_else_says_so():
     points, phase, X, y = fifty()
     with pm.Model():

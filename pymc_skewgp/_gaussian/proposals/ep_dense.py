@@ -36,6 +36,14 @@ class EPWithGradient(NamedTuple):
     gradient: EPGradient
 
 
+class EPWithCovariance(NamedTuple):
+    """EP's fixed point, its Gaussian's covariance, and log det(I + T^.5 G T^.5)."""
+
+    ep: EPResult
+    covariance: FloatArray
+    log_det: float
+
+
 def ep_with_gradient(
     cov: Covariance,
     lower: FloatArray,
@@ -52,6 +60,23 @@ def ep_with_gradient(
             return found
     ep = fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start)
     return EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
+
+
+def ep_alone(
+    cov: Covariance,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    tol: float,
+    max_sweeps: int = 200,
+    start: EPResult | None = None,
+) -> EPResult:
+    """As `ep_with_gradient`, the fixed point alone."""
+    if isinstance(cov, DenseCovariance):
+        found = _fixed_point(cov.matrix, np.stack([lower, upper]), tol=tol, start=start)
+        if found is not None:
+            return found.result()
+    return fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start)
 
 
 def fit_dense_ep(
@@ -73,6 +98,33 @@ def fit_dense_ep(
     tol, max_sweeps, start
         As for `fit_ep`.
     """
+    found = _fixed_point(matrix, limits, tol=tol, max_sweeps=max_sweeps, start=start)
+    return None if found is None else EPWithGradient(found.result(), found.gradient(limits))
+
+
+def dense_ep_with_covariance(
+    matrix: FloatArray, limits: FloatArray, *, tol: float, start: EPResult | None = None
+) -> EPWithCovariance | None:
+    """As `fit_dense_ep`, with the covariance in place of the gradient."""
+    found = _fixed_point(matrix, limits, tol=tol, start=start)
+    if found is None:
+        return None
+    product = found.product
+    product.to_covariance(found.work)
+    # The memory is used again.
+    covariance = linalg.mirrored(found.work).copy()
+    return EPWithCovariance(found.result(), covariance, product.log_det)
+
+
+def _fixed_point(
+    matrix: FloatArray,
+    limits: FloatArray,
+    *,
+    tol: float,
+    max_sweeps: int = 50,
+    start: EPResult | None = None,
+) -> "_FixedPoint | None":
+    """Of EP; None where it makes no progress."""
     prior = matrix.diagonal()
     rows, least = np.zeros((r.N_ROWS, prior.size)), r.LEAST_CAVITY / prior
     if start is None:
@@ -91,13 +143,30 @@ def fit_dense_ep(
         found = r.judge(rows, limits, least, tol, progress)
         residual = float(progress.residual[0])
         if found == r.CONVERGED:
-            return EPWithGradient(product.result(sweep, residual), product.gradient(limits, work))
+            return _FixedPoint(product, work, sweep, residual)
         if found == r.STUCK:
             return None
         if found == r.NEAR:
             product.to_covariance(work)
             solve_model(work, rows, limits, residual, tol)
     return None
+
+
+class _FixedPoint(NamedTuple):
+    """The last product, and `work`, the memory that it has left the inverse of B in."""
+
+    product: "_Product"
+    work: FloatArray
+    n_sweeps: int
+    residual: float
+
+    def result(self) -> EPResult:
+        """The fixed point."""
+        return self.product.result(self.n_sweeps, self.residual)
+
+    def gradient(self, limits: FloatArray) -> EPGradient:
+        """See `ep_gradient`; `work` is overwritten."""
+        return self.product.gradient(limits, self.work)
 
 
 def _memory(n: int) -> FloatArray:
@@ -128,7 +197,7 @@ class _Product:
         self.definite = info == 0
         if info:
             return
-        self._log_det = 2.0 * float(np.log(chol.diagonal()).sum())
+        self.log_det = 2.0 * float(np.log(chol.diagonal()).sum())
         prior = matrix.diagonal()
         self._weak = weak = np.flatnonzero(tau * prior < WEAK_SITE)
         right, own = nu / np.where(tau > 0, root, 1.0), np.zeros_like(nu)
@@ -161,7 +230,7 @@ class _Product:
         """The fixed point."""
         rows = self._rows
         nu, mean = rows[r.NU], rows[r.MEAN]
-        log_prob = r.log_scales(rows) + 0.5 * float(nu @ mean) - 0.5 * self._log_det
+        log_prob = r.log_scales(rows) + 0.5 * float(nu @ mean) - 0.5 * self.log_det
         found = rows[r.TAU], nu, mean, rows[r.VARIANCE], self.weights
         return EPResult(*found, log_prob, n_sweeps, residual)
 

@@ -98,6 +98,11 @@ class PairProposal:
             return self.rows.proposal.n_dims + self.rows.spread.shape[1] + 1
         return self.gaussian.mean.size + (1 if self.tails is None else 3)
 
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return self.sites.offset.size
+
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair; the last of the points, which picks one, is not used."""
         return self._weighed(*self._white(points))

@@ -12,6 +12,8 @@ of the restrictions to come.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -33,6 +35,36 @@ from pymc_skewgp._validation import FloatArray
 
 _BLOCK = 32  # rows drawn between two matrix products
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+class Steps(NamedTuple):
+    """The conditional of each coordinate given the earlier ones, all of shape (n,).
+
+    Of the centre c_k step k takes the cavity's mean gain c_k - shift, and its limits in units of
+    `sd`. Its normaliser is exp(square c_k^2 - linear c_k + log_scale) times a Gaussian mass: p m^2
+    - c^2/s^2 of the cavity's mean m, written without its cancellation for weak sites.
+
+    Attributes
+    ----------
+    scale, sd : ndarray
+        Of a coordinate under the twisting Gaussian, and of its cavity.
+    shift, slope : ndarray
+        Of the cavity's mean; gain over `sd`.
+    low, high, width : ndarray
+        Limits at c_k = 0 and their distance: narrow ones have no digits in high - low.
+    square, linear, log_scale : ndarray
+    """
+
+    scale: FloatArray
+    sd: FloatArray
+    shift: FloatArray
+    slope: FloatArray
+    low: FloatArray
+    high: FloatArray
+    width: FloatArray
+    square: FloatArray
+    linear: FloatArray
+    log_scale: FloatArray
 
 
 @dataclass(frozen=True)
@@ -102,19 +134,11 @@ class TwistedProposal:
             drawn = self.first.quantile(points[0])
             log_weights -= 0.5 * drawn**2 + _LOG_SQRT_2PI + self.first.log_pdf(drawn)
             noise[0] = drawn
-        scale = self.chol.diagonal()
-        precision = 1.0 / scale**2 - self.tau
-        sd = 1.0 / np.sqrt(precision)
-        # Of the centre c_k step k takes the cavity's mean gain c_k - shift, and its limits in units
-        # of sd. Scalars first: what is done to every draw is most of the time.
-        gain, shift = 1.0 / (scale**2 * precision), self.nu / precision
-        slope, low = gain / sd, (self.lower - self.mean + shift) / sd
-        high = (self.upper - self.mean + shift) / sd
-        width = (self.upper - self.lower) / sd  # narrow ones have no digits in high - low
-        # The normaliser of step k is exp(quadratic in c_k) times a Gaussian mass. It is p m^2 -
-        # c^2/s^2 of the cavity's mean m, written without its cancellation for weak sites.
-        square, linear = 0.5 * gain * self.tau, gain * self.nu
-        log_weights += 0.5 * (np.log(gain) + gain * self.nu**2 * scale**2)[n_latent:].sum()
+        steps = self.steps
+        scale, sd, shift, slope = steps.scale, steps.sd, steps.shift, steps.slope
+        low, high, width = steps.low, steps.high, steps.width
+        square, linear = steps.square, steps.linear
+        log_weights += steps.log_scale[n_latent:].sum()
         for start in range(n_latent, n_dims, _BLOCK):
             stop = min(start + _BLOCK, n_dims)
             base = self.chol[start:stop, :start] @ noise[:start]
@@ -136,6 +160,26 @@ class TwistedProposal:
                 log_weights += log_mass
                 log_weights += (square[k] * centre - linear[k]) * centre
         return u, log_weights
+
+    @cached_property
+    def steps(self) -> "Steps":
+        """What is the same for all draws."""
+        scale = self.chol.diagonal()
+        precision = 1.0 / scale**2 - self.tau
+        sd = 1.0 / np.sqrt(precision)
+        gain, shift = 1.0 / (scale**2 * precision), self.nu / precision
+        return Steps(
+            scale,
+            sd,
+            shift,
+            gain / sd,
+            (self.lower - self.mean + shift) / sd,
+            (self.upper - self.mean + shift) / sd,
+            (self.upper - self.lower) / sd,
+            0.5 * gain * self.tau,
+            gain * self.nu,
+            0.5 * (np.log(gain) + gain * self.nu**2 * scale**2),
+        )
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the probability from tails that `n_draws` draws hardly meet."""

@@ -1,21 +1,37 @@
 """Draws of coordinates under sites: EP, mirrored pairs, and tempering where these are too few."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.pairs import PairProposal, picked
+from pymc_skewgp._gaussian.proposals.pairs import Pairs, picked
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.proposals.runs import MIN_DRAWS, N_REPLICATES, temper_in_batches
+from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._gaussian.rectangle import warn_of_few
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import replicate_estimate
 from pymc_skewgp._threads import few_blas_threads
+from pymc_skewgp._validation import FloatArray
 
 # Share of the evidence in tails that draws hardly meet, from which on they are tempered.
 _LARGEST_UNSEEN = 0.005
+
+
+class ProposalOfPairs(Proposal, Protocol):
+    """A proposal whose draws come in pairs."""
+
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        ...
+
+    def pairs(self, points: FloatArray) -> Pairs:
+        """Both members of each pair."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -24,12 +40,12 @@ class SiteSampler:
 
     Attributes
     ----------
-    proposal : PairProposal
+    proposal : ProposalOfPairs
     settings : SamplerSettings
         Thresholds.
     """
 
-    proposal: PairProposal
+    proposal: ProposalOfPairs
     settings: SamplerSettings = DEFAULT
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
@@ -42,7 +58,7 @@ class SiteSampler:
 
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
         proposal, settings = self.proposal, self.settings
-        n_sites = proposal.sites.offset.size
+        n_sites = proposal.n_sites
         with few_blas_threads(n_sites):
             size = -(-max(n_pairs, MIN_DRAWS) // N_REPLICATES)
             points = uniform_points(proposal.n_dims, size, N_REPLICATES, rng)

@@ -59,13 +59,14 @@ class AdaptiveImportance:
         ]
         self.n_rounds = 0
 
-    def round(self) -> WeightedPoints:
-        """Another round; all points so far, with their weights."""
+    def round(self, n_points: int | None = None) -> WeightedPoints:
+        """Another round, of `n_points` or more; all points so far, with their weights."""
         if self.n_rounds:
             self._adapt()
         self.n_rounds += 1
+        each = -(-(n_points or 0) // len(self.patterns))
         for pattern, sampler in zip(self.patterns, self._samplers, strict=True):
-            x = sampler.draw(self._rng)
+            x = sampler.draw(each, self._rng)
             sampler.take(*self._target([Point(row, pattern) for row in x]))
         return self.points
 
@@ -101,15 +102,18 @@ class _OnePattern:
         self._settings = settings
         self._mixtures = [_of_modes(modes, settings)]
         d = modes[0].point.x.size
-        self._n = settings.points_of_round(d)
+        self._least = settings.points_of_round(d)
+        self._sizes: list[int] = []
         self.x = np.zeros((0, d))
         self.log_target, self.log_evidence = np.zeros(0), np.zeros(0)
 
-    def draw(self, rng: np.random.Generator) -> FloatArray:
-        """Points of a round."""
+    def draw(self, n_points: int, rng: np.random.Generator) -> FloatArray:
+        """Points of a round, no fewer than the settings say."""
         replicates = self._settings.n_replicates
         mixture = self._mixtures[-1]
-        uniforms = uniform_points(mixture.n_uniforms, self._n // replicates, replicates, rng)
+        each = -(-max(n_points, self._least) // replicates)
+        self._sizes.append(each * replicates)
+        uniforms = uniform_points(mixture.n_uniforms, each, replicates, rng)
         new = mixture.draw(uniforms)
         self.x = np.concatenate([self.x, new])
         return new
@@ -122,26 +126,23 @@ class _OnePattern:
     @property
     def replicate(self) -> IntArray:
         """Of each point."""
-        own = np.repeat(
-            np.arange(self._settings.n_replicates), self._n // self._settings.n_replicates
-        )
-        return np.tile(own, len(self._mixtures))
+        n = self._settings.n_replicates
+        return np.concatenate([np.repeat(np.arange(n), size // n) for size in self._sizes])
 
     @property
     def log_weights(self) -> FloatArray:
         """Target over the average of all mixtures."""
         proposals = np.array([mixture.log_density(self.x) for mixture in self._mixtures])
-        found: FloatArray = self.log_target - (
-            logsumexp(proposals, axis=0) - np.log(len(proposals))
-        )
+        shares = np.array(self._sizes) / sum(self._sizes)
+        found: FloatArray = self.log_target - logsumexp(proposals, axis=0, b=shares[:, None])
         return found
 
     @property
     def last_relative_ess(self) -> float:
         """Of the last round alone."""
-        last = slice(-self._n, None)
+        last = slice(-self._sizes[-1], None)
         log_weights = self.log_target[last] - self._mixtures[-1].log_density(self.x[last])
-        return _effective(log_weights) / self._n
+        return _effective(log_weights) / log_weights.size
 
     def adapt(self) -> None:
         """Fit the next round's mixture."""

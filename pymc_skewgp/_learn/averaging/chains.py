@@ -4,6 +4,7 @@ For many hyperparameters, or a posterior that mixtures do not fit.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +14,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy.stats import chi2
 
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
-from pymc_skewgp._learn.averaging.bridge import bridge_estimate
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, normalized_weights
 from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.regions import Chains, RegionDraws, draws_of_regions
 from pymc_skewgp._learn.averaging.settings import ChainSettings
 from pymc_skewgp._learn.averaging.student_mixture import StudentMixture
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
@@ -24,10 +24,11 @@ from pymc_skewgp._learn.point import Function, Pattern, Point
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
-_PROPOSAL_DF, _WIDEN = 6.0, 1.2
-_REPLICATES = 16
 # Share of Laplace's mass from which a mode counts, and of its draws that are near it.
 _LEAST_MASS, _NEAR = 0.01, 0.99
+# Fewer would not show whether chains agree.
+_CHAINS_OF_A_MODE = 2
+_DF = 6.0
 
 
 class ChainPoints(NamedTuple):
@@ -78,7 +79,7 @@ def points_by_chains(
     settings: ChainSettings,
     rng: np.random.Generator,
 ) -> ChainPoints:
-    """Chains for each pattern of binary values, from its highest mode.
+    """Chains for each pattern of binary values, from its modes.
 
     Parameters
     ----------
@@ -91,23 +92,20 @@ def points_by_chains(
     settings : ChainSettings
     rng : numpy.random.Generator
     """
-    by_pattern: dict[Pattern, Mode] = {}
+    by_pattern: dict[Pattern, list[Mode]] = {}
     for mode in modes:
-        by_pattern.setdefault(mode.point.pattern, mode)
-    parts = [_of_pattern(function, mode, settings, rng) for mode in by_pattern.values()]
-    patterns = list(by_pattern)
-    log_integrals = np.array([part.log_integral for part in parts])
+        by_pattern.setdefault(mode.point.pattern, []).append(mode)
+    parts = [_of_pattern(function, own, settings, rng) for own in by_pattern.values()]
+    patterns, draws = list(by_pattern), [part.draws for part in parts]
+    log_integrals = np.array([part.log_integral for part in draws])
     total = float(np.logaddexp.reduce(log_integrals))
     shares = np.exp(log_integrals - total)
-    error = float(
-        np.sqrt(sum((s * part.std_error) ** 2 for s, part in zip(shares, parts, strict=True)))
-    )
-    size = len(parts[0].x)
-    x = np.concatenate([part.x for part in parts])
-    log_target = np.concatenate([part.log_target for part in parts])
-    which = np.repeat(np.arange(len(parts)), size)
+    error = float(np.sqrt(sum((shares * [part.std_error for part in draws]) ** 2)))
+    x = np.concatenate([part.x for part in draws])
+    log_target = np.concatenate([part.log_target for part in draws])
+    which = np.repeat(np.arange(len(draws)), [len(part.x) for part in draws])
     prior = [log_prior(Point(row, patterns[p])) for row, p in zip(x, which, strict=True)]
-    log_weights = np.repeat(log_integrals + np.log(len(parts)), size)
+    log_weights = np.concatenate([part.log_weights for part in draws]) + np.log(len(x))
     points = WeightedPoints(
         x,
         which,
@@ -117,12 +115,12 @@ def points_by_chains(
         log_weights,
         np.zeros(which.size, dtype=np.intp),
     )
-    effective = float(shares @ [part.effective for part in parts])
+    effective = 1.0 / sum(shares**2 / [part.effective for part in draws])
     converged = all(part.converged for part in parts) and not _misses(
-        modes, {pattern: part.x for pattern, part in zip(patterns, parts, strict=True)}
+        modes, {pattern: part.x for pattern, part in zip(patterns, draws, strict=True)}
     )
     return ChainPoints(
-        points, Estimate(total, error, min(effective / size, 1.0), -np.inf), converged
+        points, Estimate(total, error, min(effective / len(x), 1.0), -np.inf), converged
     )
 
 
@@ -138,19 +136,38 @@ def _misses(modes: list[Mode], x: dict[Pattern, FloatArray]) -> bool:
 
 
 class _Part(NamedTuple):
-    x: FloatArray
-    log_target: FloatArray
-    effective: float
+    draws: RegionDraws
     converged: bool
-    log_integral: float
-    std_error: float
 
 
 def _of_pattern(
-    function: Function, mode: Mode, settings: ChainSettings, rng: np.random.Generator
+    function: Function, modes: list[Mode], settings: ChainSettings, rng: np.random.Generator
 ) -> _Part:
-    from arviz_stats.base import array_stats  # a second of import
+    """Chains from all modes that count, in proportion to their mass, two of each at least."""
+    shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
+    counting = [(mode, s) for mode, s in zip(modes, shares, strict=True) if s > _LEAST_MASS]
+    chains = []
+    for mode, share in counting:
+        fewest = settings.chains if len(counting) == 1 else _CHAINS_OF_A_MODE
+        n_chains = max(fewest, round(share * settings.chains))
+        chains.append(_of_mode(function, mode, replace(settings, chains=n_chains), rng))
+    x, log_target = (np.concatenate(arrays) for arrays in zip(*chains, strict=True))
+    # While it is tuned a chain may leave the mode that it was begun in.
+    home = _nearest(x, [mode for mode, _ in counting])
+    found = [_judged(x[home == k], log_target[home == k], settings) for k in np.unique(home)]
+    groups, converged = [group for group, _ in found], all(good for _, good in found)
 
+    def log_density(x: FloatArray) -> FloatArray:
+        return np.array([function(modes[0].point.at(row)).total for row in x])
+
+    draws = draws_of_regions(groups, log_density, _LEAST_MASS, rng)
+    return _Part(draws, converged and draws.complete)
+
+
+def _of_mode(
+    function: Function, mode: Mode, settings: ChainSettings, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Chains begun in one mode, (chain, draw, D), and the log density there."""
     chol = np.linalg.cholesky(mode.covariance)
 
     def density(z: FloatArray) -> tuple[float, FloatArray]:
@@ -158,30 +175,33 @@ def _of_pattern(
         return found.total, chol.T @ found.gradient
 
     z, log_target = _nuts(density, chol.shape[0], settings, rng)
-    r_hat = np.max(array_stats.rhat(z, chain_axis=0, draw_axis=1))
-    effective = float(np.min(array_stats.ess(z, chain_axis=0, draw_axis=1)))
-    converged = bool(r_hat < settings.largest_r_hat and effective >= settings.least_ess)
-    x = mode.point.x + z @ chol.T
-    # The first half of every chain makes the proposal that the second is compared with.
-    half = x.shape[1] // 2
-    first, second = x[:, :half].reshape(-1, x.shape[2]), x[:, half:].reshape(-1, x.shape[2])
-    proposal = _fitted(first)
-    count = -(-second.shape[0] // _REPLICATES)
-    new = proposal.draw(uniform_points(proposal.n_uniforms, count, _REPLICATES, rng))
-    of_new = np.array([function(mode.point.at(row)).total for row in new])
-    log_integral, std_error = bridge_estimate(
-        log_target[:, half:].ravel() - proposal.log_density(second),
-        of_new - proposal.log_density(new),
-        min(0.5 * effective, float(second.shape[0])),
-    )
-    flat = x.reshape(-1, x.shape[2])
-    return _Part(flat, log_target.ravel(), effective, converged, log_integral, std_error)
+    return mode.point.x + z @ chol.T, log_target
 
 
-def _fitted(x: FloatArray) -> StudentMixture:
-    cov = np.atleast_2d(np.cov(x.T)) * _WIDEN * (_PROPOSAL_DF - 2.0) / _PROPOSAL_DF
-    chol = np.linalg.cholesky(cov)
-    return StudentMixture(np.ones(1), x.mean(axis=0)[None], chol[None], _PROPOSAL_DF)
+def _nearest(x: FloatArray, modes: list[Mode]) -> IntArray:
+    """The mode that most draws of each chain are nearest to, in units of its curvature."""
+    joint = [
+        StudentMixture(
+            np.ones(1), mode.point.x[None], np.linalg.cholesky(mode.covariance)[None], _DF
+        ).log_density(x.reshape(-1, x.shape[2]))
+        for mode in modes
+    ]
+    each = np.argmax(joint, axis=0).reshape(x.shape[:2])
+    counts = (each[..., None] == np.arange(len(modes))).sum(axis=1)
+    return np.argmax(counts, axis=1)
+
+
+def _judged(x: FloatArray, log_target: FloatArray, settings: ChainSettings) -> tuple[Chains, bool]:
+    """Chains of one mode, and whether they have converged."""
+    from arviz_stats.base import array_stats  # a second of import
+
+    # One chain alone has to agree with itself.
+    halves = np.concatenate(np.array_split(x[:, : x.shape[1] // 2 * 2], 2, axis=1))
+    r_hat = np.max(array_stats.rhat(halves, chain_axis=0, draw_axis=1))
+    effective = float(np.min(array_stats.ess(x, chain_axis=0, draw_axis=1)))
+    least = settings.least_ess * min(len(x) / settings.chains, 1.0)
+    converged = bool(r_hat < settings.largest_r_hat and effective >= least)
+    return Chains(x, log_target, effective), converged
 
 
 def _nuts(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from xarray import DataTree
 
+from pymc_skewgp._gaussian.short_path import short_path, with_first
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
@@ -18,6 +19,7 @@ from pymc_skewgp._learn.averaging.tasks import Task, run_tasks
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
+from pymc_skewgp._posterior.many_draws import N_PILOTS
 from pymc_skewgp._validation import FloatArray
 
 
@@ -33,6 +35,10 @@ class LatentFunctions(Protocol):
         ...
 
 
+# Draws of f at points, so many at each.
+MoreDraws = Callable[[Sequence[Point], Sequence[int]], list[FloatArray]]
+
+
 class EqualDraws(NamedTuple):
     """Draws with equal weights.
 
@@ -41,7 +47,7 @@ class EqualDraws(NamedTuple):
     point : ndarray of int, shape (chain, draw)
         Which of the points each has.
     f : ndarray, shape (chain, draw, q)
-        Draws of the latent functions; copies where a point needs more than were made there.
+        Draws of the latent functions.
     log_evidence, relative_ess : ndarray, shape (chain, draw)
         At the point: by its own weighted draws, and how unequal these are.
     """
@@ -86,22 +92,35 @@ class ExactPoints(NamedTuple):
             error = max(error, _error_of_mean(ratio, shares))
         return Estimate(value, error, relative_ess(log_weights), pareto_k(self.log_ratio))
 
-    def equal_draws(self, chains: int, draws: int, rng: np.random.Generator) -> EqualDraws:
-        """Draws with equal weights; those that share their point stand side by side."""
+    def equal_draws(
+        self, chains: int, draws: int, more: "MoreDraws", rng: np.random.Generator
+    ) -> EqualDraws:
+        """Draws with equal weights; those that share their point stand side by side.
+
+        Each has f of its own: where a point's correction is so large that those at hand do not
+        suffice, `more` are made.
+        """
         entries = self.entries
         if entries.size < chains:
             entries = np.resize(entries, chains)
         blocks = np.array_split(rng.permutation(entries), chains)
-        index = np.empty((chains, draws), dtype=np.intp)
-        f = np.empty((chains, draws, self.found[0].f.shape[1]))
-        used = np.zeros(len(self.points), dtype=np.intp)
-        for c, block in enumerate(blocks):
-            chosen = block[np.sort(systematic_resample(self.log_ratio[block], draws, rng))]
-            index[c] = chosen
-            for d, u in enumerate(chosen):
-                own = self.found[u].f
-                f[c, d] = own[used[u] % len(own)]
-                used[u] += 1
+        index = np.stack(
+            [
+                block[np.sort(systematic_resample(self.log_ratio[block], draws, rng))]
+                for block in blocks
+            ]
+        )
+        at_hand = [x.f for x in self.found]
+        wanted = np.bincount(index.ravel(), minlength=len(self.points))
+        lacking = wanted - [len(own) for own in at_hand]
+        few = np.flatnonzero(lacking > 0)
+        new = more([self.points[u] for u in few], lacking[few].tolist())
+        for u, own in zip(few, new, strict=True):
+            at_hand[u] = np.concatenate([at_hand[u], own])
+        f = np.empty((index.size, at_hand[0].shape[1]))
+        order = np.argsort(index.ravel(), kind="stable")
+        f[order] = np.concatenate([own[:n] for own, n in zip(at_hand, wanted, strict=True)])
+        f = f.reshape(*index.shape, -1)
         log_evidence = np.array([x.log_evidence for x in self.found])
         ess = np.array([x.relative_ess for x in self.found])
         return EqualDraws(index, f, log_evidence[index], ess[index])
@@ -146,7 +165,12 @@ def exact_points(
         Of joblib.
     """
     chosen = weighted.resampled(n_evidences, rng)
-    different, entries = np.unique(chosen, return_inverse=True)
+    different = np.unique(chosen)
+    # The sampler begins from the last point's.
+    different = different[with_first(short_path(weighted.x[different]), N_PILOTS)]
+    place = np.empty(len(weighted.x), dtype=np.intp)
+    place[different] = np.arange(different.size)
+    entries = place[chosen]
     share = np.bincount(entries) / chosen.size
     counts = np.ceil(n_draws * share).astype(np.intp) + 1
     points = [weighted.point(i) for i in different]
@@ -156,3 +180,15 @@ def exact_points(
         tick()
     exact = np.array([x.log_evidence for x in found])
     return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)
+
+
+def more_draws(latent: LatentFunctions, n_candidates: int, rng: np.random.Generator) -> MoreDraws:
+    """At points that were visited before: independent of what was found there."""
+
+    def draw(points: Sequence[Point], counts: Sequence[int]) -> list[FloatArray]:
+        if not points:
+            return []
+        found = run_tasks(latent.tasks(points), counts, n_candidates, rng, None)
+        return [x.f for x in found]
+
+    return draw

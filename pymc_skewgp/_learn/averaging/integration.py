@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pymc_skewgp._gaussian.short_path import short_path
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.adaptive_importance import AdaptiveImportance
 from pymc_skewgp._learn.averaging.chains import points_by_chains
@@ -63,7 +64,10 @@ class Evaluations:
     def values(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """Log target and EP's log evidence at points."""
         self.count += len(points)
-        found = np.array([self._objective.total_by_ep(point) for point in points])
+        found = np.empty((len(points), 2))
+        # EP begins from its last fixed point.
+        for i in short_path(np.array([point.x for point in points])):
+            found[i] = self._objective.total_by_ep(points[i])
         return found[:, 0], found[:, 1]
 
 
@@ -109,8 +113,9 @@ def _by_importance(
     sampling = settings.importance
     importance = AdaptiveImportance(evaluate.values, modes, sampling, rng)
     enough = max(sampling.enough, settings.n_evidences)
+    wanted = None
     while True:
-        points = importance.round()
+        points = importance.round(wanted)
         estimate = points.estimate()
         stages.begin(
             f"Importance sampling: round {importance.n_rounds}, "
@@ -119,8 +124,11 @@ def _by_importance(
         # The first round knows nothing but the curvature at the modes.
         accepted = sampling.accepts(estimate) and importance.n_rounds > 1
         over = importance.n_rounds >= sampling.rounds
-        if accepted and (over or estimate.relative_ess * points.log_weights.size >= enough):
+        lacking = enough - estimate.relative_ess * points.log_weights.size
+        if accepted and (over or lacking <= 0.0):
             break
+        # The proposal is good: one round with all that is wanted.
+        wanted = int(lacking / importance.last_relative_ess) if accepted else None
         unpromising = over and importance.last_relative_ess < sampling.promising
         if unpromising or importance.n_rounds >= sampling.more_rounds:
             break

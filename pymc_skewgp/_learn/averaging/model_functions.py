@@ -7,18 +7,25 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
+from pytensor.graph.traversal import graph_inputs
 from xarray import DataTree
 
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
+from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
 from pymc_skewgp._learn.averaging.named_values import as_dataset, dataset_of
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.collapsed import Collapsed
+from pymc_skewgp._model.graph.collapsed import Collapsed, SiteDesign
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._posterior.draws_with_evidence import sun_given
+from pymc_skewgp._observations.learnt_sites import SitesGiven
+from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._observations.sites import Sites, SitesOfParts
+from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 
@@ -34,21 +41,22 @@ class ModelFunctions:
     """
 
     def __init__(self, model: pm.Model, collapsed: Collapsed, objective: Objective) -> None:
-        if any(collapsed.sites):
-            raise ValueError(
-                "integrate draws functions of models whose observed variables are rows, such as "
-                "probit labels and normal values; this model has other ones, such as counts: use "
-                "find_hyperparameters, and SkewGP.posterior at its point."
-            )
         self._model, self._objective = model, objective
         self._parts = [
-            None if block is None else _BlockFunctions(model, block) for block in collapsed.blocks
+            None if block is None else _BlockFunctions(model, block, design)
+            for block, design in zip(collapsed.blocks, collapsed.designs, strict=True)
         ]
 
     @property
     def size(self) -> int:
         """Values of the functions in one draw, as far as they are known."""
         return sum(part.size for part in self._parts if part is not None)
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether draws may be made so: see `draws_of_many`."""
+        (first, *others) = self._parts
+        return not others and first is not None and not first.has_sites
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
@@ -77,25 +85,31 @@ class ModelFunctions:
             trace = pm.compute_deterministics(
                 trace.copy(), var_names=later, extend_dataset=True, **options
             )
-        tree = DataTree.from_dict({"posterior": trace})
-        pm.compute_log_likelihood(tree, **options)
-        return tree
+        return DataTree.from_dict(
+            {"posterior": trace, "log_likelihood": log_likelihoods(model, trace)}
+        )
 
     def _task(self, point: Point, i: int) -> Task:
         objective, part = self._objective, self._parts[i]
-        terms = objective.terms[i](point, ())
+        terms = objective.terms[i]
         if part is None:
-            return EvidenceTask(terms)
+            return EvidenceTask(terms(point, ()))
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
-        return part.task({x.name: value for x, value in named}, float(terms.log_constant))
+        values = {x.name: value for x, value in named}
+        return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 
 class _BlockFunctions:
-    """One block."""
+    """One block, and the predictors of its sites."""
 
-    def __init__(self, model: pm.Model, block: BlockGraph) -> None:
-        self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
+    def __init__(self, model: pm.Model, block: BlockGraph, design: SiteDesign | None) -> None:
+        used = set(graph_inputs([*block.prior, *(design or ())]))
+        self._inputs = [value for value in model.value_vars if value in used]
+        self._latent = LatentAtPoint(model, block, {"mode": PLAIN}) if block.observed else None
+        self._prior = None if block.observed else plain_function(self._inputs, list(block.prior))
+        self._design = None if design is None else plain_function(self._inputs, list(design))
+        self.has_sites = design is not None
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]
         self._transforms = [model.rvs_to_transforms[rv] for rv in self._rvs]
@@ -107,13 +121,34 @@ class _BlockFunctions:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
-    def task(self, values: dict[str, NDArray[Any]], log_constant: float) -> Task:
+    def task(
+        self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None
+    ) -> Task:
         """The block's vector at values of the hyperparameters."""
-        model = self._latent.model(values)
-        prior = model.prior
-        given = sun_given(prior, model.observations)
-        signs = prior.latent_cov, np.ones(prior.truncation.size), prior.truncation
-        return VectorTask(given, prior.truncation.size, signs, log_constant=log_constant)
+        prior, rows = self._prior_and_rows(values)
+        given = sun_given(prior, rows)
+        n_signs = prior.truncation.size
+        log_prob = log_prob_of_prior_signs(prior.latent_cov, np.ones(n_signs), prior.truncation)
+        case = Case(given, n_signs, log_prob - log_constant)
+        if sites is None or self._design is None:
+            return VectorTask(case)
+        A, a = self._design(*self._arguments(values))
+        known = Sites(np.asarray(A, np.float64), a, sites.log_prob, sites.slopes)
+        return VectorTask(case._replace(sites=SitesOfParts([known], [prior.mu.size])))
+
+    def _prior_and_rows(
+        self, values: dict[str, NDArray[Any]]
+    ) -> tuple[SunParameters, Observations]:
+        if self._latent is not None:
+            model = self._latent.model(values)
+            return model.prior, model.observations
+        assert self._prior is not None
+        found = (np.asarray(x, np.float64) for x in self._prior(*self._arguments(values)))
+        nothing = np.zeros(0)
+        return SunParameters(*found), intervals(nothing, nothing, nothing)
+
+    def _arguments(self, values: dict[str, NDArray[Any]]) -> list[Any]:
+        return [values[x.name] for x in self._inputs]
 
     def named(self, f: FloatArray) -> dict[str, NDArray[Any]]:
         """Draws of its vector as draws of its variables, on their own scale."""

@@ -6,7 +6,12 @@ import numpy as np
 
 from pymc_skewgp._learn.averaging.settings import ModeSettings
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian
+from pymc_skewgp._learn.optimizers import (
+    Optimum,
+    maximize,
+    negative_hessian,
+    with_value,
+)
 from pymc_skewgp._learn.point import Bounds, Function, Point
 from pymc_skewgp._learn.starts import spread_starts
 from pymc_skewgp._validation import FloatArray
@@ -62,13 +67,7 @@ def find_modes(
         for origin in origins
         for x in vectors
     ]
-    found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
-    if not found:
-        raise ValueError(
-            "the posterior of the hyperparameters has no density at any start: check the priors, "
-            "the scale of the inputs and start; and, where there are pseudo-points, whether their "
-            "phases contradict each other (SkewGP.posterior says so)."
-        )
+    found = with_value(optima, "posterior density of the hyperparameters")
     modes = [_mode(function, optimum, bounds, settings) for optimum in _distinct(found, settings)]
     modes.sort(key=lambda mode: mode.log_mass, reverse=True)
     return [mode for mode in modes if mode.log_mass > modes[0].log_mass - settings.margin]

@@ -35,6 +35,12 @@ class IntegrationProblem(NamedTuple):
     origins: list[Point]
     latent: ModelFunctions | ProcessFunctions
 
+    @property
+    def n_rows(self) -> int:
+        """Of the largest evidence, each as often as it was observed."""
+        every = self.objective.terms_at(self.origins[0])
+        return max(int(np.broadcast_to(terms.counts, terms.value.shape).sum()) for terms in every)
+
 
 def integration_problem(
     data: TrainingData, Xnew: Any, start: Start, most_binary: int

@@ -15,6 +15,7 @@ from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.gp.latent_draws import LatentGivenData
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel
+from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
 from pymc_skewgp._validation import FloatArray
 
 
@@ -34,28 +35,33 @@ class ProcessFunctions:
     ) -> None:
         self._latent = LatentGivenData(gp, data, Xnew)
         self._Xnew, self._objective = Xnew, objective
-        self._likelihoods: list[Any] = []
+        self._likelihoods: dict[int, Any] = {}  # by identity of the point
 
     @property
     def size(self) -> int:
         """Values of the functions in one draw."""
         return self._latent.size
 
+    @property
+    def side_by_side(self) -> bool:
+        """Whether draws may be made so: see `draws_of_many`."""
+        return not self._latent.has_sites
+
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         trace = self._trace(points, np.arange(len(points))[None])
-        self._likelihoods = []
         n_signs = self._latent.n_signs
-        for _, at in self._latent.each(trace, "", False):
-            self._likelihoods.append(at.likelihoods)
-            yield [VectorTask(at.given, n_signs, at.signs, at.sites)]
+        for point, (_, at) in zip(points, self._latent.each(trace, "", False), strict=True):
+            self._likelihoods[id(point)] = at.likelihoods
+            log_prob = log_prob_of_prior_signs(*at.signs)
+            yield [VectorTask(Case(at.given, n_signs, log_prob, at.sites))]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
     ) -> DataTree:
         """See `LatentFunctions`."""
-        likelihoods = np.empty(len(self._likelihoods), dtype=object)
-        likelihoods[:] = self._likelihoods
+        likelihoods = np.empty(len(points), dtype=object)
+        likelihoods[:] = [self._likelihoods[id(point)] for point in points]
         drawn = LatentDraws("f", draws.f, draws.relative_ess, likelihoods[draws.point], self._Xnew)
         return latent_tree(self._trace(points, draws.point), self._latent.sets, drawn, rng)
 

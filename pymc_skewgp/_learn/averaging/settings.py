@@ -104,6 +104,7 @@ class ChainSettings:
     Attributes
     ----------
     chains, tune, draws : int
+        Chains are shared out among the modes in proportion to their mass, two to each at least.
     target_accept : float
     largest_r_hat : float
         From here on the chains have not converged.
@@ -127,6 +128,9 @@ class IntegrationSettings:
     ----------
     n_evidences : int
         Points at which the exact evidence is estimated, and f drawn.
+    quick_evidences, quick_rows : int
+        In place of it where draws at many hyperparameters are made side by side, up to so many
+        rows; for more rows fewer, so that the time stays about the same.
     n_candidates : int
         Weighted draws of u behind each of these evidences, and draws of f.
     spare : float
@@ -143,6 +147,8 @@ class IntegrationSettings:
     """
 
     n_evidences: int = 256
+    quick_evidences: int = 1024
+    quick_rows: int = 100
     n_candidates: int = 64
     spare: float = 1.5
     most_binary: int = 3
@@ -151,3 +157,10 @@ class IntegrationSettings:
     modes: ModeSettings = field(default_factory=ModeSettings)
     importance: ImportanceSettings = field(default_factory=ImportanceSettings)
     chains: ChainSettings = field(default_factory=ChainSettings)
+
+    def evidences(self, n_rows: int, side_by_side: bool) -> int:
+        """How many, where nothing is asked for."""
+        if not side_by_side:
+            return self.n_evidences
+        share = min(1.0, (self.quick_rows / max(n_rows, 1)) ** 2)
+        return max(self.n_evidences, int(share * self.quick_evidences))

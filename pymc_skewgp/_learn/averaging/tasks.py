@@ -1,22 +1,22 @@
 """What is computed at one point of the hyperparameters, here or in another process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, starmap
 from typing import Any, Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._observations.sites import SitesOfParts
-from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.draws_with_evidence import (
+    Case,
     DrawsWithEvidence,
     draws_with_evidence,
-    log_prob_of_prior_signs,
 )
 from pymc_skewgp._posterior.evidence_gradient import evidence_estimate
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._posterior.many_draws import draws_of_many
 
 
 class Task(Protocol):
@@ -33,33 +33,14 @@ class VectorTask:
 
     Attributes
     ----------
-    given : Conditioning
-    n_signs : int
-    signs : tuple of ndarray
-        See `log_prob_of_prior_signs`.
-    sites : SitesOfParts or None
-    log_constant : float
-        Of the evidence, besides.
+    case : Case
     """
 
-    given: Conditioning
-    n_signs: int
-    signs: tuple[FloatArray, FloatArray, FloatArray]
-    sites: SitesOfParts | None = None
-    log_constant: float = 0.0
+    case: Case
 
     def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
         """See `Task`."""
-        found = draws_with_evidence(
-            self.given,
-            count,
-            n_candidates,
-            rng,
-            n_pseudo_points=self.n_signs,
-            log_prob_of_signs=log_prob_of_prior_signs(*self.signs),
-            sites=self.sites,
-        )
-        return found._replace(log_evidence=found.log_evidence + self.log_constant)
+        return draws_with_evidence(self.case, count, n_candidates, rng)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,26 +64,36 @@ def run_tasks(
     n_jobs: int | None,
 ) -> Iterator[DrawsWithEvidence]:
     """Results in the order of the points, each with a generator of its own."""
-    arguments: Iterator[Any] = (
-        (parts, int(count), n_candidates, own)
-        for parts, count, own in zip(tasks, counts, rng.spawn(len(counts)), strict=True)
+    rngs = rng.spawn(len(counts))
+    mapped = partial(_mapped, n_jobs=n_jobs)
+    first = next(tasks)
+    every = chain([first], tasks)
+    if len(first) == 1 and isinstance(first[0], VectorTask):
+        cases = (task.case for (task,) in every if isinstance(task, VectorTask))
+        yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
+        return
+    yield from mapped(
+        _run, ((*given, n_candidates) for given in zip(every, counts, rngs, strict=True))
     )
+
+
+def _mapped(
+    function: Callable[..., Any], arguments: Iterator[tuple[Any, ...]], n_jobs: int | None
+) -> Iterator[Any]:
     if n_jobs in (None, 1):
-        yield from (_run(*given) for given in arguments)
+        yield from starmap(function, arguments)
         return
     from joblib import Parallel, delayed  # comes with scikit-learn, which is optional
 
     parallel = Parallel(n_jobs=n_jobs, return_as="generator")
-    yield from parallel(delayed(_run)(*given) for given in arguments)
+    yield from parallel(delayed(function)(*given) for given in arguments)
 
 
 def _run(
-    parts: list[Task], count: int, n_candidates: int, rng: np.random.Generator
+    parts: list[Task], count: int, rng: np.random.Generator, n_candidates: int
 ) -> DrawsWithEvidence:
     with no_warnings():  # of single points: the whole is judged by its weights
         found = [part.run(count, n_candidates, rng) for part in parts]
-    if len(found) == 1:
-        return found[0]
     return DrawsWithEvidence(
         sum(x.log_evidence for x in found),
         float(np.sqrt(sum(x.std_error**2 for x in found))),

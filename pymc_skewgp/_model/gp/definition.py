@@ -5,8 +5,10 @@ from typing import Any, NoReturn
 import numpy as np
 import pymc as pm
 
+from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._model.gp.process import refuse_other_than_gp_objects, shape_now
 from pymc_skewgp._model.gp.pseudo_points import as_pseudo_points
+from pymc_skewgp._posterior.approximations.automatic import as_approximation
 
 
 class Definition:
@@ -20,6 +22,7 @@ class Definition:
         pseudo_points: Any = None,
         phase: Any = None,
         truncation: Any = 0.0,
+        approximation: Any = "auto",
     ) -> None:
         mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
         refuse_other_than_gp_objects(cov_func, mean_func)
@@ -27,6 +30,7 @@ class Definition:
         self.cov_func = cov_func
         pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
         self.pseudo_points, self.phase, self.truncation = pseudo
+        self.approximation = as_approximation(approximation)
         # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
         self.model = pm.Model.get_context(error_if_none=False)
 
@@ -41,10 +45,27 @@ class Definition:
         return 0 if self.pseudo_points is None else shape_now(self.pseudo_points)[0] or 0
 
     def __repr__(self) -> str:
+        shown = "" if self.approximation == "auto" else f", approximation={self.approximation!r}"
         return (
             f"SkewGP(cov_func={type(self.cov_func).__name__}, "
-            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points})"
+            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points}"
+            f"{shown})"
         )
+
+    def refuse_approximation(self, method: str) -> None:
+        """Raise where a method knows no approximations and one was asked for.
+
+        Raises
+        ------
+        ApproximationError
+        """
+        if self.approximation not in (None, "auto"):
+            raise ApproximationError(
+                f"{method} takes the kernel as it is, and this SkewGP has "
+                f"approximation={self.approximation!r}: use posterior or "
+                "find_hyperparameters(gp, X, y), leave the approximation out, or take pm.gp.HSGP "
+                "for a model."
+            )
 
     def __add__(self, other: object) -> NoReturn:
         """Raise: of a sum of SkewGPs the sign is known nowhere."""

@@ -47,6 +47,8 @@ class DistributionSites(SiteLikelihood):
         Functions of the parameters by number of values, which other values of these use as well.
     """
 
+    divisible = False  # what it depends on may have a value for each row
+
     def __init__(
         self,
         distribution: Distribution,

@@ -4,6 +4,7 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 
+from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._model.gp.distribution_sites import DistributionSites
 from pymc_skewgp._model.gp.functions import (
     ArrayCovariance,
@@ -17,6 +18,8 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
+from pymc_skewgp._posterior.distributed.chunked_data import is_dask
+from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
 
@@ -35,6 +38,8 @@ def posterior_of(
 
     What the posteriors at other points compile may be `shared`.
     """
+    if is_dask(X) or is_dask(y):
+        return _distributed(gp, X, y, likelihood, point, coregion=coregion, **options)
     kinds = {
         name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
@@ -51,6 +56,7 @@ def posterior_of(
         likelihood=likelihood,
         cov_func=cov_func,
         mean_func=mean_func,
+        approximation=gp.approximation,
         coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
         **pseudo_points_at(gp, point),
         **options,
@@ -62,6 +68,26 @@ def posterior_of(
     return posterior
 
 
+def _distributed(
+    gp: Any, X: Any, y: Any, likelihood: Any, point: Point, **options: Any
+) -> DistributedPosterior:
+    """Of data that are dask arrays."""
+    return DistributedPosterior(
+        X,
+        y,
+        likelihood=likelihood_at(likelihood, point),
+        cov_func=ArrayCovariance(gp.cov_func, point),
+        mean_func=ArrayMean(gp.mean_func, point),
+        approximation=gp.approximation,
+        **pseudo_points_at(gp, point),
+        **options,
+    )
+
+
 def _inputs(gp: Any, X: Any) -> Any:
     """Inputs with as many columns as the kernel was built for."""
+    if is_dask(X):
+        raise ApproximationError(
+            "data of several kinds cannot be dask arrays: pass NumPy arrays, or one X and one y."
+        )
     return as_input_graph("X", as_inputs("X", X), gp.n_columns)

@@ -5,13 +5,13 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.gp.spectral_features import active_columns, spectral_features
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
@@ -38,13 +38,8 @@ class SharedFunctions:
         if key not in self._known:
             nodes = hyperparameters([output], point, inputs, "point")
             values = [node.type() for node in nodes]
-            function = pytensor.function(
-                [*inputs, *values],
-                output,
-                givens=list(zip(nodes, values, strict=True)),
-                mode=PLAIN,
-                on_unused_input="ignore",
-            )
+            given = dict(zip(nodes, values, strict=True))
+            function = plain_function([*inputs, *values], output, given)
             self._known[key] = function, nodes
         function, nodes = self._known[key]
         arrays = [as_value(node, point[node.name]).data for node in nodes]
@@ -105,6 +100,28 @@ class ArrayCovariance:
             output = derivative_covariance(self._cov_func, inputs[0], inputs[1], left, right)
             self._compiled[key] = _compiled(self, key, inputs, output)
         return np.asarray(self._compiled[key](X, Xs))
+
+    @property
+    def active_columns(self) -> list[int]:
+        """Columns of the inputs that the kernel depends on."""
+        return active_columns(self._cov_func)
+
+    def spectral_features(
+        self, X: FloatArray, half_width: FloatArray, m: tuple[int, ...]
+    ) -> FloatArray:
+        """PyMC's basis of the Hilbert space approximation at centred active columns, (n, prod m).
+
+        Raises
+        ------
+        ApproximationError
+            For a kernel that has no spectral density.
+        """
+        key = ("spectral", X.shape[1], m)
+        if key not in self._compiled:
+            left, width = _inputs("X", X.shape[1]), pt.vector("half_width", shape=(X.shape[1],))
+            output = spectral_features(self._cov_func, left, width, m)
+            self._compiled[key] = _compiled(self, key, [left, width], output)
+        return np.asarray(self._compiled[key](X, half_width))
 
     def _function(self, diag: bool, *columns: int) -> Any:
         """For inputs with so many columns: a kernel may broadcast along a single one."""
@@ -172,7 +189,11 @@ def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
         When a random variable has no value in `point`, or one that does not fit.
     """
     values = values_at(inputs, output, point)
-    return pytensor.function(inputs, output, givens=values, mode=PLAIN, on_unused_input="ignore")
+    # As inputs, so that another point of an equal graph needs no compilation.
+    given = {node: node.type() for node, _ in values}
+    function = plain_function([*inputs, *given.values()], output, given)
+    arrays = [value.data for _, value in values]
+    return lambda *x: function(*x, *arrays)
 
 
 def values_at(inputs: list[Any], output: Any, point: Point) -> list[tuple[Any, Any]]:

@@ -90,6 +90,8 @@ class IntegratedOut(Definition):
         ValueError, TypeError
             Data that do not fit, in X or y, as `SkewGP.posterior`; y as ``pm.Data`` under another
             likelihood than the default.
+        ApproximationError
+            For a SkewGP with an approximation: a model has the kernel as it is.
 
         Examples
         --------
@@ -105,6 +107,7 @@ class IntegratedOut(Definition):
         ['ls', 'sigma']
         """
         refuse_unknown_options(kwargs)
+        self.refuse_approximation("marginal_likelihood")
         options = {"method": method, "n_draws": n_draws, **kwargs}
         data = data_of_model(self, X, y, likelihood, coregion)
         self._data = data
@@ -171,6 +174,8 @@ class IntegratedOut(Definition):
         ValueError
             Without a latent function or data, or when ``idata.posterior`` lacks a variable that
             f depends on.
+        ApproximationError
+            For a SkewGP with an approximation.
 
         Warns
         -----
@@ -193,6 +198,7 @@ class IntegratedOut(Definition):
         >>> dict(new["predictions"]["f"].sizes)
         {'chain': 1, 'draw': 20, 'pred_id': 2}
         """
+        self.refuse_approximation("sample_latent")
         return sample_latent(
             self,
             idata,

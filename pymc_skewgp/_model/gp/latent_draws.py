@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
+from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree, refuse_taken_names
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel
 from pymc_skewgp._model.gp.process import joint_covariance, signs_of_functions
@@ -23,7 +23,8 @@ from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
 from pymc_skewgp._observations.values import Values, derivative_groups, function_index, input_index
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.draws_with_evidence import draws_with_evidence
+from pymc_skewgp._posterior.draws_with_evidence import Case
+from pymc_skewgp._posterior.many_draws import draws_of_many
 from pymc_skewgp._posterior.prior_values import units_of
 from pymc_skewgp._posterior.process import process_given
 from pymc_skewgp._validation import FloatArray, as_count
@@ -91,19 +92,19 @@ def draw_latent(
     f = np.empty((*shape, latent.size))
     relative_ess = np.empty(shape)
     likelihoods = np.empty(shape, dtype=object)
-    for index, at in latent.each(trace, f"Drawing {name}", progressbar):
-        likelihoods[index] = at.likelihoods
-        with no_warnings():  # thousands of runs: one warning, with their number, comes after them
-            drawn = draws_with_evidence(
-                at.given,
-                1,
-                count,
-                rng,
-                n_pseudo_points=latent.n_signs,
-                log_prob_of_signs=0.0,
-                sites=at.sites,
-            )
-        f[index], relative_ess[index] = drawn.f[0], drawn.relative_ess
+    indices = []
+
+    def cases() -> Iterator[Case]:
+        for index, at in latent.each(trace, f"Drawing {name}", progressbar, along_path=True):
+            indices.append(index)
+            likelihoods[index] = at.likelihoods
+            yield Case(at.given, latent.n_signs, 0.0, at.sites)
+
+    size = relative_ess.size
+    # Thousands of runs: one warning, with their number, comes after them.
+    every = draws_of_many(cases(), [1] * size, count, rng.spawn(size), starmap)
+    for i, drawn in enumerate(every):
+        f[indices[i]], relative_ess[indices[i]] = drawn.f[0], drawn.relative_ess
     few = int((relative_ess < _LEAST_FRACTION).sum())
     if few:
         warn(
@@ -173,13 +174,18 @@ class LatentGivenData:
         # Of a function that gives a distribution each takes a compilation.
         self._known = None if any(part.random for part in kinds.known) else kinds.at([])
 
+    @property
+    def has_sites(self) -> bool:
+        """Whether observations are no rows."""
+        return any(isinstance(part, KnownSites) for part in self._kinds.known)
+
     def each(
-        self, trace: Dataset, description: str, progressbar: bool
+        self, trace: Dataset, description: str, progressbar: bool, *, along_path: bool = False
     ) -> Iterator[tuple[Any, AtDraw]]:
-        """Index of each draw of a trace, and the functions there."""
+        """Index of each draw of a trace, and the functions there: see `DrawFunction.each`."""
         function = DrawFunction(trace, self._outputs)
         s = self.n_signs
-        for index, arrays in function.each(description, progressbar):
+        for index, arrays in function.each(description, progressbar, along_path=along_path):
             cov, mean, phase, truncation, *random = arrays
             likelihoods = self._known or self._kinds.at(random)
             variances = cov.diagonal()

@@ -18,7 +18,8 @@ from pytensor.tensor.variable import TensorConstant
 
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
 from pymc_skewgp._model.graph.entrywise import Coupling
-from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS
+from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS
 from pymc_skewgp._observations.learnt_sites import parameter_differences
 from pymc_skewgp._validation import FloatArray
 
@@ -29,7 +30,6 @@ _LOOP_BLOCK = 2**12
 # Steps of differences, for functions that PyTensor cannot differentiate.
 _STEP = 2e-4
 _NO_GRADIENT = (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError)
-_PLAIN = {"mode": PLAIN}
 # In place of a mean that does not exist.
 _UNDEFINED = "undefined"
 
@@ -59,7 +59,7 @@ class SiteFunctions:
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._graph, self._distribution = graph, distribution
-        self._options = _PLAIN if compile_kwargs is None else compile_kwargs
+        self._compile_kwargs = compile_kwargs
         self._can_draw: bool | None = None
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
@@ -149,13 +149,19 @@ class SiteFunctions:
             lambda block: self._draw(block, rng, parameters), eta, self.dtype, size=size
         )
 
+    def _compiled(self, output: Any) -> Any:
+        if self._compile_kwargs is None:
+            return plain_function(self._inputs, output)
+        options = {"on_unused_input": "ignore", **self._compile_kwargs}
+        return pytensor.function(self._inputs, output, **options)
+
     @cached_property
     def _log_prob_graph(self) -> Any:
         return vectorize_graph(self._graph.log_prob, {self._graph.eta: self._block})
 
     @cached_property
     def _log_prob_function(self) -> Any:
-        return _compiled(self._inputs, self._log_prob_graph, self._options)
+        return self._compiled(self._log_prob_graph)
 
     @cached_property
     def _slopes_function(self) -> Any:
@@ -163,7 +169,7 @@ class SiteFunctions:
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
             second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return _compiled(self._inputs, [first, second], self._options)
+            return self._compiled([first, second])
         except _NO_GRADIENT:
             return None
 
@@ -179,7 +185,7 @@ class SiteFunctions:
         except _NO_GRADIENT:
             return None
         y, block, *parameters = self._inputs
-        return _compiled([y, block, weights, *parameters], found)
+        return plain_function([y, block, weights, *parameters], found)
 
     @property
     def _inputs(self) -> list[Any]:
@@ -194,7 +200,7 @@ class SiteFunctions:
         except Exception:  # of many kinds: PyMC has no rule, or PyTensor cannot vectorise it
             return None
         inputs = [self._block, *self._graph.parameters]
-        return _compiled(inputs, pt.broadcast_to(found, self._block.shape))
+        return plain_function(inputs, pt.broadcast_to(found, self._block.shape))
 
     @cached_property
     def _draw_function(self) -> tuple[Any, int, bool]:
@@ -215,7 +221,7 @@ class SiteFunctions:
             raise ValueError("its parameters are random variables of a model.")
         variable = self._distribution(self._block)
         y = pt.matrix("y", dtype=variable.dtype)
-        log_prob = _compiled([y, self._block], pm.logp(variable, y, warn_rvs=False))
+        log_prob = plain_function([y, self._block], pm.logp(variable, y, warn_rvs=False))
         n = self._graph.eta.type.shape[0]
         eta = np.random.default_rng(0).standard_normal((2 if n == 3 else 3, n))
         values = np.ones(eta.shape, dtype=variable.dtype)
@@ -296,10 +302,6 @@ class FunctionsAt:
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Values given predictors of any shape, of a distribution of one value."""
         return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
-
-
-def _compiled(inputs: list[Any], output: Any, options: Mapping[str, Any] = _PLAIN) -> Any:
-    return pytensor.function(inputs, output, on_unused_input="ignore", **options)
 
 
 def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, int]:

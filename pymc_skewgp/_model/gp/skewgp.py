@@ -52,6 +52,12 @@ class SkewGP(IntegratedOut):
         +1 or -1 for each. Default all +1.
     truncation : float, array_like or tensor, shape (s,), default 0
         :math:`\gamma`, in prior standard deviations: 0 fixes the sign, large values fix nothing.
+    approximation : "auto", None or one of ``pymc_skewgp.approximations``, default "auto"
+        By which f has finite rank in `posterior` and `find_hyperparameters`, so that nothing is
+        n x n: ``Inducing(300)``, ``PivotedCholesky(300)``, ``HSGP(20)``. "auto" is the kernel as it
+        is up to 5000 rows and `Inducing` above, which is logged. None is the kernel as it is.
+        Variables of a model (`prior`, `conditional`, `marginal_likelihood`, `sample_latent`) have
+        the kernel as it is and refuse approximations that were asked for.
 
     Notes
     -----
@@ -65,6 +71,9 @@ class SkewGP(IntegratedOut):
     ------
     TypeError
         When `cov_func` is not a ``pm.gp.cov`` object, or `mean_func` not a ``pm.gp.mean`` one.
+    ApproximationError
+        When `approximation` is none; from the methods that make variables of a model, when one was
+        asked for.
 
     References
     ----------
@@ -121,6 +130,8 @@ class SkewGP(IntegratedOut):
         ------
         ValueError
             When `X` has not the number of columns that `cov_func` was built for.
+        ApproximationError
+            For a SkewGP with an approximation.
 
         Examples
         --------
@@ -135,6 +146,7 @@ class SkewGP(IntegratedOut):
         (5,)
         """
         refuse_unknown_options(kwargs)
+        self.refuse_approximation("prior")
         X = as_input_graph("X", X, self.n_columns)
         sun = process_at(self, [X], jitter)
         variable = skew_normal_from_white if reparameterize else skew_normal
@@ -174,8 +186,11 @@ class SkewGP(IntegratedOut):
         ------
         ValueError
             Without `prior` before it and without `given`; for keys other than X and f.
+        ApproximationError
+            For a SkewGP with an approximation.
         """
         refuse_unknown_options(kwargs)
+        self.refuse_approximation("conditional")
         known = self._function
         if given is not None:
             known = as_function_at(given, self.n_columns, jitter)

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytensor
 from rich.progress import track
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._gaussian.short_path import short_path, with_first
 from pymc_skewgp._model.gp.functions import hyperparameters
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._posterior.many_draws import N_PILOTS
 from pymc_skewgp._validation import FloatArray
 
 _OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
@@ -67,18 +68,22 @@ class DrawFunction:
         known = set(map(str, trace.data_vars))
         needed = hyperparameters(outputs, known, list(further), "idata.posterior")
         inputs = [node.type() for node in needed]
-        self._function = pytensor.function(
-            [*inputs, *further],
-            outputs,
-            givens=list(zip(needed, inputs, strict=True)),
-            mode=PLAIN,
-            on_unused_input="ignore",
-        )
+        given = dict(zip(needed, inputs, strict=True))
+        self._function = plain_function([*inputs, *further], outputs, given)
         self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
 
-    def each(self, description: str, progressbar: bool) -> Iterator[tuple[Any, list[Any]]]:
-        """Index and outputs of each draw."""
+    def each(
+        self, description: str, progressbar: bool, *, along_path: bool = False
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """Index and outputs of each draw; `along_path` in an order in which neighbours follow.
+
+        A few draws, which are no neighbours, then come first.
+        """
         indices = list(np.ndindex(*self.shape))
+        if along_path and self._values:
+            flat = [value.reshape(len(indices), -1) for value in self._values]
+            path = short_path(np.concatenate(flat, axis=1))
+            indices = [indices[i] for i in with_first(path, N_PILOTS)]
         for index in track(indices, description, disable=not progressbar):
             yield index, self._function(*(value[index] for value in self._values))

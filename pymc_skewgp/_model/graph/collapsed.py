@@ -53,12 +53,28 @@ class Collapsed(NamedTuple):
         Everything else that has a density: priors, other observations, potentials.
     blocks : list of BlockGraph or None
         What each of the evidences comes from; None where the model has it collapsed already.
+    designs : list of SiteDesign or None
+        Of each block; None where it has no sites.
     """
 
     evidences: list[EvidenceTerms]
     sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
     blocks: Sequence[BlockGraph | None] = ()
+    designs: Sequence["SiteDesign | None"] = ()
+
+
+class SiteDesign(NamedTuple):
+    """Predictors A z + a of the sites of a block, z its vector: graphs.
+
+    Attributes
+    ----------
+    A : TensorVariable, shape (m, q)
+    a : TensorVariable, shape (m,)
+    """
+
+    A: Any
+    a: Any
 
 
 def collapse_model(model: pm.Model) -> Collapsed:
@@ -75,6 +91,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
     evidences: list[EvidenceTerms] = []
     sites: list[tuple[SitesOfData, ...]] = []
     blocks: list[BlockGraph | None] = []
+    designs: list[SiteDesign | None] = []
     reasons: list[str] = []
     gone: set[str] = set()
     for rv in model.observed_RVs:
@@ -83,6 +100,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             evidences.append(terms)
             sites.append(known)
             blocks.append(None)
+            designs.append(None)
             gone.add(rv.name)
     for rv in model.free_RVs:
         if not is_function(rv) or rv.name in gone:
@@ -95,6 +113,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
         evidences.append(_of_block(block, own))
         sites.append(tuple(sites_of_data(y) for y in own))
         blocks.append(block)
+        designs.append(_design_of_sites(block, own))
         gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
         gone.update(x.name for x in block.predicted)
     if reasons or not evidences:
@@ -107,7 +126,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
     graphs = [part.parameters for known in sites for part in known]
     _refuse_products(model, [*evidences, *graphs], gone)
-    return Collapsed(evidences, sites, rest, blocks)
+    return Collapsed(evidences, sites, rest, blocks, designs)
 
 
 def collapse_process(
@@ -169,6 +188,12 @@ def _block_of(model: pm.Model, rv: Any) -> tuple[BlockGraph, list[ObservedSites]
         pass
     found = site_block_of(model, rv)
     return block_graph(model, found), list(found.sites)
+
+
+def _design_of_sites(block: BlockGraph, sites: list[ObservedSites]) -> SiteDesign | None:
+    if not sites:
+        return None
+    return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
 
 
 def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:

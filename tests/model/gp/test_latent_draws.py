@@ -335,12 +335,12 @@ class TestPlainErrors:
 
 
 def test_few_effective_candidates_are_warned_of_once(monkeypatch):
-    original = latent_draws.draws_with_evidence
+    original = latent_draws.draws_of_many
 
     def poor(*args, **kwargs):
-        return original(*args, **kwargs)._replace(relative_ess=0.05)
+        return (found._replace(relative_ess=0.05) for found in original(*args, **kwargs))
 
-    monkeypatch.setattr(latent_draws, "draws_with_evidence", poor)
+    monkeypatch.setattr(latent_draws, "draws_of_many", poor)
     message = r"for 6 of 6 hyperparameter draws the 32 candidates .* relative ESS is 0.050\)"
     with pytest.warns(LowEffectiveSampleWarning, match=message) as caught:
         process().sample_latent(trace(**SHORT), X=X, y=Y, n_candidates=32, progressbar=False)

@@ -268,6 +268,7 @@ class TestSetData:
 
 
 class TestLogLikelihood:
+    @pytest.mark.slow(ci=True)
     def test_one_value_for_each_draw(self, model, gp, trace):
         """All labels together, as they are dependent once f is gone."""
         part = trace.isel(draw=slice(20))
@@ -373,6 +374,7 @@ class TestPictures:
         assert "new ~ UnifiedSkewNormal(" in model.str_repr()
 
 
+@pytest.mark.slow(ci=True)
 def test_invalid_regions_turn_the_sampler_back():
     """A variance that may be negative: no exception, and no draw there."""
     with pm.Model():

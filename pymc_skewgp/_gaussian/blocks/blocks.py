@@ -1,0 +1,85 @@
+"""Many blocks of rows: a method is called for all of them, and what they return is added up."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import Any, Protocol
+
+from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._threads import few_blas_threads, n_blas_threads
+
+
+class Blocks(Protocol):
+    """Blocks of rows of the same coordinates, wherever they are kept."""
+
+    @property
+    def n_rows(self) -> int:
+        """Of all blocks."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Number r of coordinates."""
+        ...
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """Call a method of `RowBlock` for every block; the sum, or sums, of what they return."""
+        ...
+
+
+class LocalBlocks:
+    """Blocks in this process.
+
+    Results are added up in the order of the blocks: they do not depend on the threads.
+
+    Parameters
+    ----------
+    blocks : sequence of RowBlock
+    n_threads : int, optional
+        Default as many as BLAS may use.
+    """
+
+    def __init__(self, blocks: Sequence[RowBlock], n_threads: int | None = None) -> None:
+        self.blocks = tuple(blocks)
+        self._n_threads = n_threads
+        self.n_rows = sum(block.n_rows for block in blocks)
+        self.rank = blocks[0].rank
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`."""
+
+        def call(block: RowBlock) -> Any:
+            return getattr(block, method)(*arguments)
+
+        n_threads = min(self._n_threads or n_blas_threads(), len(self.blocks))
+        with few_blas_threads(0):
+            if n_threads == 1:
+                return added(map(call, self.blocks))
+            with ThreadPoolExecutor(n_threads) as pool:
+                return added(pool.map(call, self.blocks))
+
+
+class JoinedBlocks:
+    """Blocks of several kinds as one."""
+
+    def __init__(self, parts: Sequence[Blocks]) -> None:
+        self._parts = tuple(parts)
+        self.n_rows = sum(part.n_rows for part in parts)
+        self.rank = parts[0].rank
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`."""
+        return added(part.total(method, *arguments) for part in self._parts)
+
+
+def added(results: Iterable[Any]) -> Any:
+    """Sum of numbers, of arrays, or of tuples of these."""
+    return reduce(_plus, results)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if a is None:
+        return None
+    if isinstance(a, tuple):
+        return type(a)(*(x + y for x, y in zip(a, b, strict=True)))
+    return a + b

@@ -1,0 +1,134 @@
+"""Rows with noise of their own as sites of their predictors: EP's new sites, and log weights.
+
+A row v = eta + e, e ~ N(0, s^2), is a point, where v is known, or an interval that v lies in. So
+that one loop serves both, a row is four numbers: lower, upper and value, each less the predictor's
+offset, and the variance of the noise; `value` is NaN where the row is an interval.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_skewgp._gaussian.compiled.interval import interval_moments
+from pymc_skewgp._gaussian.compiled.jit import jit, jit_inner
+from pymc_skewgp._gaussian.compiled.log_ndtr_table import tabulated_log_ndtr
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@jit()
+def row_moments(rows, mean, sd, out):  # type: ignore[no-untyped-def]
+    """Moments of N(mean_i, sd_i^2) times the site of row i.
+
+    `rows` are lower, upper, value and variance, shape (4, n). Filled in is `out`, shape (3, n): log
+    mass, and mean less mean_i and variance in units of the Gaussian's.
+    """
+    for i in range(mean.size):
+        noise, cavity = rows[3, i], sd[i] * sd[i]
+        total = math.sqrt(cavity + noise)
+        share = sd[i] / total
+        value = rows[2, i]
+        if value == value:
+            z = (value - mean[i]) / total
+            out[0, i] = -0.5 * z * z - math.log(total) - _LOG_SQRT_2PI
+            out[1, i] = share * z
+            out[2, i] = noise / (cavity + noise)
+        elif rows[0, i] == -np.inf and rows[1, i] == np.inf:
+            out[0, i], out[1, i], out[2, i] = 0.0, 0.0, 1.0
+        else:
+            low, high = (rows[0, i] - mean[i]) / total, (rows[1, i] - mean[i]) / total
+            log_mass, shift, spread = interval_moments(low, high)
+            out[0, i] = log_mass
+            out[1, i] = share * shift
+            out[2, i] = 1.0 - share * share * (1.0 - spread)
+
+
+@jit_inner()
+def _log_site(lower, upper, value, deviation, eta, table):  # type: ignore[no-untyped-def]
+    """Log p of one row, of noise with that deviation, given its predictor."""
+    if value == value:
+        z = (value - eta) / deviation
+        return -0.5 * z * z - math.log(deviation) - _LOG_SQRT_2PI
+    if upper == np.inf:
+        if lower == -np.inf:
+            return 0.0
+        return tabulated_log_ndtr((eta - lower) / deviation, table)
+    if lower == -np.inf:
+        return tabulated_log_ndtr((upper - eta) / deviation, table)
+    return interval_moments((lower - eta) / deviation, (upper - eta) / deviation)[0]
+
+
+@jit()
+def row_log_probs(rows, eta, table):  # type: ignore[no-untyped-def]
+    """Log p of each row given predictors eta, shape (k, n)."""
+    found = np.empty(eta.shape)
+    for i in range(eta.shape[1]):
+        deviation = math.sqrt(rows[3, i])
+        for k in range(eta.shape[0]):
+            found[k, i] = _log_site(rows[0, i], rows[1, i], rows[2, i], deviation, eta[k, i], table)
+    return found
+
+
+@jit()
+def row_slopes(rows, eta, first, second):  # type: ignore[no-untyped-def]
+    """First and second derivative of the same in the predictors, filled in."""
+    for i in range(eta.shape[1]):
+        lower, upper, value = rows[0, i], rows[1, i], rows[2, i]
+        deviation = math.sqrt(rows[3, i])
+        for k in range(eta.shape[0]):
+            mean, variance = (value - eta[k, i]) / deviation, 0.0
+            if value != value:  # not a number: an interval
+                low, high = (lower - eta[k, i]) / deviation, (upper - eta[k, i]) / deviation
+                _, mean, variance = interval_moments(low, high)
+            first[k, i] = mean / deviation
+            second[k, i] = (variance - 1.0) / rows[3, i]
+
+
+@jit()
+def add_log_probs(rows, eta, table, total):  # type: ignore[no-untyped-def]
+    """Add to `total`, shape (N,), log p of all rows given predictors eta, shape (n, N)."""
+    for i in range(eta.shape[0]):
+        lower, upper, value = rows[0, i], rows[1, i], rows[2, i]
+        deviation = math.sqrt(rows[3, i])
+        side = one_sided(lower, upper, value)
+        if side == 0.0:
+            for j in range(total.size):
+                total[j] += _log_site(lower, upper, value, deviation, eta[i, j], table)
+            continue
+        slope = side / deviation
+        base = -slope * (lower if side > 0.0 else upper)
+        for j in range(total.size):
+            total[j] += tabulated_log_ndtr(base + slope * eta[i, j], table)
+
+
+@jit()
+def add_pair_log_probs(rows, centre, off, table, plus, minus):  # type: ignore[no-untyped-def]
+    """The same for predictors centre_i + off_ij, added to `plus`, and centre_i - off_ij."""
+    for i in range(off.shape[0]):
+        lower, upper, value, mid = rows[0, i], rows[1, i], rows[2, i], centre[i]
+        deviation = math.sqrt(rows[3, i])
+        side = one_sided(lower, upper, value)
+        if side == 0.0:
+            for j in range(plus.size):
+                x = off[i, j]
+                plus[j] += _log_site(lower, upper, value, deviation, mid + x, table)
+                minus[j] += _log_site(lower, upper, value, deviation, mid - x, table)
+            continue
+        slope = side / deviation
+        base = slope * (mid - (lower if side > 0.0 else upper))
+        for j in range(plus.size):
+            step = slope * off[i, j]
+            plus[j] += tabulated_log_ndtr(base + step, table)
+            minus[j] += tabulated_log_ndtr(base - step, table)
+
+
+@jit_inner()
+def one_sided(lower, upper, value):  # type: ignore[no-untyped-def]
+    """1 for an interval without an upper limit, -1 for one without a lower, 0 for other rows."""
+    if value == value:
+        return 0.0
+    if upper == np.inf and lower > -np.inf:
+        return 1.0
+    if lower == -np.inf and upper < np.inf:
+        return -1.0
+    return 0.0

@@ -1,0 +1,112 @@
+"""Functions of graphs in `PLAIN` mode, made once for graphs that are alike.
+
+PyTensor rewrites a graph in some 50 to 150 ms, as long as a small fit takes. Estimators build the
+same graph again and again, for each class, fold and data set.
+"""
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytensor
+from pytensor.graph.basic import Constant, equal_computations
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, apply_ancestors
+
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
+# Functions kept, the last ones used; each takes some hundred kB.
+_MOST = 128
+# Entries of all constants in a graph beyond which it is not kept, nor they with it.
+_LARGEST = 10_000
+# Of each thread: functions that several use are called by one at a time.
+_kept = threading.local()
+
+
+class PlainFunction:
+    """A function of arrays. It has memory of its own, so that other threads wait for their turn."""
+
+    def __init__(self, function: Any) -> None:
+        self._function, self._turn = function, threading.Lock()
+
+    def __call__(self, *arrays: Any) -> Any:
+        """The graph at these values of its inputs."""
+        with self._turn:
+            return self._function(*arrays)
+
+    def __reduce__(self) -> Any:
+        return PlainFunction, (self._function,)
+
+
+class _Known(NamedTuple):
+    inputs: list[Any]
+    outputs: list[Any]
+    function: PlainFunction
+
+
+def plain_function(
+    inputs: Sequence[Any], outputs: Any, givens: Mapping[Any, Any] | None = None
+) -> PlainFunction:
+    """``pytensor.function`` in `PLAIN` mode, or an older one of an equal graph.
+
+    Graphs are equal that do the same operations, on inputs of the same types and equal constants.
+
+    Parameters
+    ----------
+    inputs : sequence of variables
+        They need not all be used.
+    outputs : variable or sequence of variables
+    givens : mapping of variables, optional
+        What to replace in the graph.
+
+    Returns
+    -------
+    PlainFunction
+    """
+    single = not isinstance(outputs, Sequence)
+    graphs = [outputs] if single else list(outputs)
+    if givens:
+        graphs = clone_replace(graphs, replace=dict(givens))
+    key = (single, *_signature(inputs, graphs))
+    known = _functions().setdefault(key, [])
+    _functions().move_to_end(key)
+    for old in known:
+        if equal_computations(graphs, old.outputs, list(inputs), old.inputs):
+            return old.function
+    found = graphs[0] if single else graphs
+    function = PlainFunction(
+        pytensor.function(list(inputs), found, mode=PLAIN, on_unused_input="ignore")
+    )
+    if _n_constants(graphs) <= _LARGEST:
+        known.append(_Known(list(inputs), graphs, function))
+        _forget_oldest()
+    return function
+
+
+def _signature(inputs: Iterable[Any], graphs: Sequence[Any]) -> tuple[Any, ...]:
+    """Equal for equal graphs, and almost never for others."""
+    types = (tuple(x.type for x in inputs), tuple(x.type for x in graphs))
+    return (*types, frozenset(Counter(node.op for node in apply_ancestors(graphs)).items()))
+
+
+def _n_constants(graphs: Sequence[Any]) -> int:
+    """Entries of all constants."""
+    return sum(getattr(x.data, "size", 1) for x in ancestors(graphs) if isinstance(x, Constant))
+
+
+def _functions() -> OrderedDict[Any, list[_Known]]:
+    """Of this thread."""
+    if not hasattr(_kept, "functions"):
+        _kept.functions = OrderedDict()
+    functions: OrderedDict[Any, list[_Known]] = _kept.functions
+    return functions
+
+
+def _forget_oldest() -> None:
+    functions = _functions()
+    while sum(map(len, functions.values())) > _MOST:
+        oldest = functions[next(iter(functions))]
+        del oldest[:1]
+        if not oldest:
+            functions.popitem(last=False)

@@ -1,0 +1,82 @@
+"""Many rows under a prior of finite rank, kept by the workers of a dask cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks.blocks import Blocks
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.conditioning import Regression
+from pymc_skewgp._posterior.distributed.chunked_data import ChunkedData, as_data_set
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._validation import FloatArray
+
+
+@dataclass(frozen=True)
+class BlocksOfChunks:
+    """From chunks (first row, X, y) to blocks, on the worker that has them."""
+
+    likelihood: Likelihood
+    features: Features
+    prior: Prior
+
+    def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:
+        """See `Build`."""
+        sets = [
+            as_data_set(self.likelihood, X, y, start + np.arange(len(y))) for start, X, y in chunks
+        ]
+        return built_blocks(sets, self.features, self.prior)
+
+
+class DistributedFit(FiniteRankFit):
+    """A function of finite rank given rows that other processes keep.
+
+    Parameters
+    ----------
+    prior : Prior
+        With the kernel of finite rank.
+    features : Features
+    data : ChunkedData
+    """
+
+    keeps_coordinates = True
+
+    def __init__(self, prior: Prior, features: Features, data: ChunkedData) -> None:
+        super().__init__(prior, features, (data.some,))
+        self._data = data
+
+    @cached_property
+    def _rows(self) -> tuple[Blocks, float]:
+        data = self._data
+        build = BlocksOfChunks(data.likelihood, self._features, self._prior)
+        n_workers = len(data.client.scheduler_info(n_workers=-1)["workers"])
+        chunks = data.groups(max(n_workers, 1))
+        blocks = DaskBlocks(data.client, [Group(some, build) for some in chunks])
+        return blocks, blocks.log_constant
+
+    def given_coordinates(
+        self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
+    ) -> FloatArray:
+        """See `FunctionFit`."""
+        return self._values(coordinates, self._data.rows(rows), rng)
+
+    def regression(
+        self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
+    ) -> Regression:
+        """See `FunctionFit`; ApproximationError at the data, which are not here."""
+        if new is None:
+            raise ApproximationError(
+                "marginals at the data would be as many as the rows, which are on the workers: "
+                "give Xnew, or draw f at some rows by at_rows."
+            )
+        return super().regression(new, joint=joint, derivative=derivative)

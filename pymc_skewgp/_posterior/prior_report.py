@@ -1,0 +1,288 @@
+r"""What an approximated prior changes: exact against approximate on parts of the data."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._observations.observations import as_matrix
+from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior.approximations.features import Approximation, Features
+from pymc_skewgp._posterior.approximations.placing import column_scales
+from pymc_skewgp._posterior.approximations.residual import function_variances, residual_variances
+from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.finite_rank import FiniteRankKernel
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
+from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.row_predictors import part_of
+from pymc_skewgp._validation import FloatArray, as_count
+
+_MOST_ROWS = 2000
+# Rows at which variances are compared, and rows at which forecasts are, left out of a part.
+_ROWS_OF_VARIANCES, _ROWS_OF_FORECASTS = 20_000, 200
+# Nats a row, and difference of probabilities, from which on it is warned of: differences of log
+# loss between methods are of that size.
+_LARGEST_LOSS, _LARGEST_DIFFERENCE = 0.005, 0.02
+_ERRORS = 3.0
+
+
+class Part(NamedTuple):
+    """Rows of the data, and other rows at which forecasts are compared."""
+
+    name: str
+    seen: IntArray
+    new: IntArray
+
+
+@dataclass(frozen=True)
+class KnownFeatures:
+    """Features that were chosen for other inputs."""
+
+    known: Features
+
+    def doubled(self) -> Approximation:
+        """They are what they are."""
+        return self
+
+    def features(self, prior: Prior, X: FloatArray) -> Features:
+        """The same for all inputs."""
+        return self.known
+
+
+class ReportsPrior(ABC):
+    """A posterior that compares its approximated prior with the kernel as it is."""
+
+    _sets: tuple[DataSet, ...]
+
+    @property
+    @abstractmethod
+    def prior(self) -> Prior:
+        """With its approximation."""
+
+    @property
+    @abstractmethod
+    def log_marginal_likelihood(self) -> Estimate:
+        """Log evidence."""
+
+    @abstractmethod
+    def marginals(self, Xnew: ArrayLike | None = None) -> LatentMarginals:
+        """Of f at new points."""
+
+    @abstractmethod
+    def probability(self, Xnew: ArrayLike) -> Probability:
+        """Of a label 1."""
+
+    @abstractmethod
+    def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "ReportsPrior":
+        """The same of another prior and of other data."""
+
+    def prior_report(self, n_rows: int = 1000, *, random_seed: int = 0) -> xr.Dataset:
+        """What the approximation of the prior changes, compared on parts of the data.
+
+        Two parts are taken, the neighbourhood of a row and random rows. Given each of them alone
+        the kernel as it is and its approximation are compared, at 200 rows that were left out.
+
+        Parameters
+        ----------
+        n_rows : int, default 1000
+            Rows of each part, at most 2000: matrices of them are factorised.
+        random_seed : int, default 0
+            Which rows.
+
+        Returns
+        -------
+        Dataset
+            ``residual_variance_mean``, ``_max`` and ``residual_share_mean``: variance of f that
+            the features leave. By ``part``: ``kl_u``, the Kullback-Leibler divergence in nats of
+            the noisy values that the labels limit (NaN under sites); ``log_evidence_exact`` and
+            ``log_evidence``, with standard errors ``_se``; ``f_mean_difference``, in posterior
+            standard deviations; ``p_difference_mean`` and ``p_difference_max`` of labels; at each
+            ``point`` ``p_exact``, ``p``, ``f_mean_exact``, ``f_mean``. ``ep_log_evidence``:
+            expectation propagation's on all rows, with these features and with twice as many.
+            `plot_prior_report` draws it.
+
+        Raises
+        ------
+        ApproximationError
+            Where the prior is not approximated, and for data of several kinds.
+
+        Warns
+        -----
+        PriorApproximationWarning
+            Where the evidence is off by more than .005 nats a row, or probabilities by more than
+            .02 on average: forecasts would show it.
+        """
+        return _report(self, as_count("n_rows", n_rows), as_count("random_seed", random_seed, 0))
+
+
+def _report(posterior: ReportsPrior, n_rows: int, seed: int) -> xr.Dataset:
+    asked, data = posterior.prior.approximation, _only(posterior)
+    if asked is None:
+        raise ApproximationError(
+            "the prior of this posterior is the kernel as it is: there is nothing to report."
+        )
+    exact = replace(posterior.prior, approximation=None)
+    features = asked.features(exact, data.X)
+    variances = _of_variances(exact, features, data.X, np.random.default_rng(seed))
+    parts = _parts(exact, data.X, min(n_rows, _MOST_ROWS), np.random.default_rng(seed))
+    names = xr.IndexVariable("part", [part.name for part in parts])
+    by_part = xr.concat([_of_part(posterior, part, features) for part in parts], dim=names)
+    twice = _at_twice_the_rank(exact, features, asked.doubled(), (data,))
+    found = xr.merge([xr.Dataset(variances), by_part, xr.Dataset(twice)])
+    found.attrs = {"approximation": repr(asked), "n_rows": data.X.shape[0]}
+    _warn(found)
+    return found
+
+
+def _only(posterior: ReportsPrior) -> DataSet:
+    sets = posterior._sets
+    if len(sets) > 1 or sets[0].likelihood.y_dim != "obs_id":
+        raise ApproximationError(
+            "prior_report compares posteriors given some of the rows, and needs data of one kind "
+            "in which each observation is one row of X."
+        )
+    return sets[0]
+
+
+def _of_variances(
+    exact: Prior, features: Features, X: FloatArray, rng: np.random.Generator
+) -> dict[str, xr.DataArray]:
+    """What the features leave of the variance of f, at many rows."""
+    some = X
+    if X.shape[0] > _ROWS_OF_VARIANCES:
+        some = X[np.sort(rng.choice(X.shape[0], _ROWS_OF_VARIANCES, replace=False))]
+    left = residual_variances(exact, features, some)
+    share = left / np.maximum(function_variances(exact, some), np.finfo(float).tiny)
+    numbers = {
+        "residual_variance_mean": left.mean(),
+        "residual_variance_max": np.abs(left).max(),
+        "residual_share_mean": share.mean(),
+    }
+    return {name: xr.DataArray(float(value)) for name, value in numbers.items()}
+
+
+def _parts(exact: Prior, X: FloatArray, n_rows: int, rng: np.random.Generator) -> list[Part]:
+    """A neighbourhood of a row, in units of the kernel, and a random part."""
+    n = X.shape[0]
+    size = min(n, n_rows + _ROWS_OF_FORECASTS)
+    new = max(1, min(_ROWS_OF_FORECASTS, size // 5))
+    some = X[rng.choice(n, min(n, 5000), replace=False)]
+    scaled = (X - X[rng.integers(n)]) * column_scales(exact, some, rng)
+    near = np.argsort(np.einsum("ij,ij->i", scaled, scaled), kind="stable")[:size]
+    anywhere = rng.choice(n, size, replace=False)
+    parts = []
+    for name, chosen in (("neighbourhood", near), ("random", anywhere)):
+        mixed = rng.permutation(chosen)
+        parts.append(Part(name, np.sort(mixed[new:]), np.sort(mixed[:new])))
+    return parts
+
+
+def _of_part(posterior: ReportsPrior, part: Part, features: Features) -> xr.Dataset:
+    """Evidence, forecasts and KL, given these rows alone."""
+    data = _only(posterior)
+    seen, new = part_of(data, part.seen), data.X[part.new]
+    with_kernel = replace(posterior.prior, approximation=None)
+    with_features = replace(posterior.prior, approximation=KnownFeatures(features))
+    exact, approximate = (
+        posterior._given(prior, (seen,)) for prior in (with_kernel, with_features)
+    )
+    evidences: list[Estimate] = [p.log_marginal_likelihood for p in (exact, approximate)]
+    f = [p.marginals(new).moments for p in (exact, approximate)]
+    off = np.sqrt(np.mean((f[0].mean - f[1].mean) ** 2) / np.mean(f[0].sd ** 2))
+    p = [_probability(posterior, new) for posterior in (exact, approximate)]
+    difference = np.abs(p[0] - p[1])
+    return xr.Dataset(
+        {
+            "n_seen": part.seen.size,
+            "kl_u": _kl(with_kernel, features, seen),
+            "log_evidence_exact": evidences[0].value,
+            "log_evidence_exact_se": evidences[0].std_error,
+            "log_evidence": evidences[1].value,
+            "log_evidence_se": evidences[1].std_error,
+            "f_mean_difference": off,
+            "p_difference_mean": difference.mean(),
+            "p_difference_max": difference.max(),
+            "p_exact": ("point", p[0]),
+            "p": ("point", p[1]),
+            "f_mean_exact": ("point", f[0].mean),
+            "f_mean": ("point", f[1].mean),
+        }
+    )
+
+
+def _probability(posterior: ReportsPrior, new: FloatArray) -> FloatArray:
+    """Of a label 1; NaN where there are no labels."""
+    try:
+        return posterior.probability(new).value
+    except TypeError:
+        return np.full(new.shape[0], np.nan)
+
+
+def _kl(exact: Prior, features: Features, data: DataSet) -> float:
+    """KL of u, the noisy values that rows limit, exact from approximate; NaN where there are none.
+
+    It is what labels are expected to lose, at most, in nats.
+    """
+    if isinstance(data.likelihood, SiteLikelihood):
+        return float("nan")
+    rows = data.rows()
+    design = as_matrix(rows.A, rows.n_rows)
+    noise = np.diag(rows.S) if rows.S.ndim == 1 else np.asarray(rows.S)
+    factors = []
+    for matrix in (exact.covariance("X", data.X), FiniteRankKernel(features)(data.X)):
+        cov = np.asarray(design @ (design @ matrix).T) + noise
+        factors.append(linalg.cholesky("the covariance of u", linalg.symmetric(cov))[0])
+    ratio = solve_triangular(factors[1], factors[0], lower=True)
+    log_det = np.log(factors[1].diagonal()).sum() - np.log(factors[0].diagonal()).sum()
+    return float(0.5 * ((ratio**2).sum() - rows.n_rows) + log_det)
+
+
+def _at_twice_the_rank(
+    exact: Prior, features: Features, doubled: Approximation, sets: tuple[DataSet, ...]
+) -> dict[str, xr.DataArray]:
+    """EP's evidence on all rows, with these features and with twice as many."""
+    both = [features, doubled.features(exact, sets[0].X)]
+    values = [_ep_evidence(exact, some, sets) for some in both]
+    rank = [some.rank for some in both]
+    return {
+        "ep_log_evidence": xr.DataArray(values, dims="features", attrs={"ranks": rank}),
+        "rank": xr.DataArray(rank, dims="features"),
+    }
+
+
+def _ep_evidence(exact: Prior, features: Features, sets: tuple[DataSet, ...]) -> float:
+    prior = replace(exact, cov_func=FiniteRankKernel(features))
+    return FiniteRankFit(prior, features, sets).ep_log_evidence
+
+
+def _warn(report: xr.Dataset) -> None:
+    """Where the approximation would be seen in forecasts."""
+    loss = np.abs(report["log_evidence"] - report["log_evidence_exact"])
+    error = np.hypot(report["log_evidence_se"], report["log_evidence_exact_se"])
+    loss = np.maximum(loss - _ERRORS * error, 0.0) / report["n_seen"]
+    gain = float(np.diff(report["ep_log_evidence"])[0]) / report.attrs["n_rows"]
+    off = float(report["p_difference_mean"].max())
+    reasons = []
+    if float(loss.max()) > _LARGEST_LOSS:
+        worst = str(report["part"].values[int(np.argmax(np.asarray(loss)))])
+        reasons.append(f"its evidence is off by {float(loss.max()):.3f} nats a row ({worst})")
+    if abs(gain) > _LARGEST_LOSS:
+        reasons.append(f"twice the rank changes EP's evidence by {gain:+.3f} nats a row")
+    if off > _LARGEST_DIFFERENCE:
+        reasons.append(f"probabilities of labels are off by {off:.3f} on average")
+    if reasons:
+        warn(
+            f"{report.attrs['approximation']} differs from the kernel as it is: "
+            f"{'; '.join(reasons)}. Raise the rank (of HSGP also c), or take a smoother kernel.",
+            PriorApproximationWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,95 @@
+r"""What features leave of f at a row of the data, drawn given the predictor and the observation.
+
+With f = g + e, g known and e ~ N(0, d): under an interval v = A f + a + noise the row's v is a
+truncated normal, and e given v is Gaussian; of another likelihood e has the density
+:math:`p(y \mid g + e) N(e; 0, d)`, which is tabulated.
+"""
+
+import numpy as np
+from scipy import sparse
+
+from pymc_skewgp._gaussian.univariate import draw_truncated
+from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._validation import FloatArray
+
+# Nodes of a table, and deviations that it reaches; the density is linear in between.
+_NODES, _REACH = 49, 6.0
+_AT_ONCE = 2**20
+
+
+def residual_draws(
+    part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """One e for each of `signal`, which is g for rows of draws and columns of data, shape (N, n).
+
+    `rest` are the variances d.
+    """
+    if not isinstance(part.likelihood, SiteLikelihood):
+        rows = part.rows()
+        design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+        if rows_are_apart(design):
+            return _given_rows(rows, design, signal, rest, rng)
+    return _tabulated(part, signal, rest, rng)
+
+
+def rows_are_apart(design: sparse.csr_array) -> bool:
+    """Whether no two rows are about one value."""
+    return bool(np.bincount(design.indices, minlength=1).max() <= 1)
+
+
+def _given_rows(
+    rows: Observations,
+    design: sparse.csr_array,
+    signal: FloatArray,
+    rest: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """At most one row for each value of f, which may be about several of them."""
+    if design.shape[1] < signal.shape[1]:
+        design = sparse.csr_array(
+            (design.data, design.indices, design.indptr), shape=(rows.n_rows, signal.shape[1])
+        )
+    e = np.sqrt(rest) * rng.standard_normal(signal.shape)
+    total = rows.S + design.power(2) @ rest
+    sd = np.sqrt(total)
+    centre = (design @ signal.T).T + rows.a
+    point = rows.is_point
+    v = np.broadcast_to(rows.value, centre.shape).copy()
+    low, high = ((x - centre)[:, ~point] / sd[~point] for x in (rows.lower, rows.upper))
+    uniform = rng.random(low.shape)
+    v[:, ~point] = centre[:, ~point] + sd[~point] * draw_truncated(uniform, low, high)[0]
+    # The prior's e, moved by what its row lacks to v (Matheron's rule).
+    noise = np.sqrt(rows.S) * rng.standard_normal(centre.shape)
+    gap = v - centre - (design @ e.T).T - noise
+    moved: FloatArray = e + rest * (design.T @ (gap / total).T).T
+    return moved
+
+
+def _tabulated(
+    part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """By the inverse of a piecewise quadratic distribution function."""
+    z = np.linspace(-_REACH, _REACH, _NODES)
+    step = z[1] - z[0]
+    e = np.empty(signal.shape)
+    size = max(1, _AT_ONCE // (_NODES * signal.shape[1]))
+    weights = 1.0 if part.weights is None else part.weights
+    for start in range(0, signal.shape[0], size):
+        g = signal[start : start + size]
+        f = g[None] + z[:, None, None] * np.sqrt(rest)
+        logs = weights * part.likelihood.log_likelihood(part.y, f)
+        logs -= 0.5 * z[:, None, None] ** 2
+        density = np.exp(logs - logs.max(axis=0))
+        mass = np.cumsum(0.5 * (density[1:] + density[:-1]), axis=0)
+        wanted = rng.random(g.shape) * mass[-1]
+        cell = (mass < wanted).sum(axis=0)
+        below = np.take_along_axis(np.concatenate([np.zeros((1, *g.shape)), mass]), cell[None], 0)
+        left = np.take_along_axis(density, cell[None], axis=0)[0]
+        rise = np.take_along_axis(density, cell[None] + 1, axis=0)[0] - left
+        area = wanted - below[0]
+        # The root of left t + rise t^2 / 2 = area, without cancellation.
+        share = 2.0 * area / (left + np.sqrt(np.maximum(left**2 + 2.0 * rise * area, 0.0)))
+        e[start : start + size] = (z[cell] + step * share) * np.sqrt(rest)
+    return e

@@ -1,0 +1,236 @@
+r"""Data as sites of predictors that are linear in a few coordinates, some rows at a time.
+
+With :math:`f(x) = m(x) + \phi(x)^\top c + e(x)` a row v = A f + a + noise of one value of f is a
+site of :math:`\eta = A \phi^\top c`, with the variance of A e beside that of its own noise. So is
+a likelihood p(y | f), whose site is the mean of it over e, and a duel, A f being a difference, as
+long as no item is in two of them: else duels would share e, and f is taken without it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
+from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.averaged_sites import NoiseRule
+from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.repeated_sites import repeated_sites
+from pymc_skewgp._posterior.residual_draws import rows_are_apart
+from pymc_skewgp._validation import FloatArray, as_real_array
+
+ROWS_AT_ONCE = 8192
+_OTHERS = "take at most 5000 rows of them, which need no blocks, or another likelihood"
+
+
+@dataclass(frozen=True)
+class PredictorRows:
+    """Some predictors and their sites.
+
+    Attributes
+    ----------
+    block : RowBlock
+    mean, rest : ndarray, shape (n,)
+        Mean of f at the values that they are of, and variance of e there.
+    log_constant : float
+        Of their log probability.
+    """
+
+    block: RowBlock
+    mean: FloatArray
+    rest: FloatArray
+    log_constant: float
+
+
+def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
+    """Raise for data whose rows are no sites of one predictor each.
+
+    Raises
+    ------
+    ApproximationError
+    """
+    for data in sets:
+        known = data.likelihood
+        what = None
+        if data.values.n_functions > 1 or prior.coregion is not None:
+            what = "is about several functions"
+        elif known.derivative is not None or not known.has_data:
+            what = "is a constraint"
+        elif not isinstance(known, SiteLikelihood) and known.y_dim != "obs_id":
+            if data.rows().S.ndim == 2:
+                what = "has noise that its rows share"
+        elif not isinstance(known, SiteLikelihood) and _part(data, np.arange(1)).rows().S.ndim == 2:
+            what = "has noise that its rows share"
+        if what is not None:
+            raise ApproximationError(
+                f"{known!r} {what}, which many rows under an approximated prior do not take yet: "
+                f"{_OTHERS}."
+            )
+
+
+def predictor_rows(data: DataSet, features: Features, prior: Prior) -> Iterator[PredictorRows]:
+    """Of all the data, in blocks."""
+    if data.likelihood.y_dim != "obs_id":
+        yield from _of_items(data, features, prior)
+        return
+    n = data.X.shape[0]
+    size = n if is_whole(data) else ROWS_AT_ONCE
+    for start in range(0, n, size):
+        yield rows_of_part(data, np.arange(start, min(start + size, n)), features, prior)
+
+
+def rows_of_part(data: DataSet, index: IntArray, features: Features, prior: Prior) -> PredictorRows:
+    """Of some rows of data that are about one value of f each."""
+    part = data if index.size == data.X.shape[0] else _part(data, index)
+    phi, rest = features.at(part.X)
+    mean = prior.mean("X", part.X)
+    if isinstance(part.likelihood, SiteLikelihood):
+        sites = _function_sites(part, mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
+        return PredictorRows(RowBlock(phi, sites), mean, rest, 0.0)
+    rows = part.rows()
+    design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+    once = bool((np.diff(design.indptr) == 1).all())
+    if once and np.unique(design.indices).size == rows.n_rows:
+        block = _block(rows, design, phi, mean, rest)
+        return PredictorRows(block, mean, rest, rows.log_constant)
+    if not once:
+        raise ApproximationError(
+            f"{data.likelihood!r} has rows about several values of f, which many rows under an "
+            f"approximated prior do not take yet: {_OTHERS}."
+        )
+    repeated = repeated_sites(rows, design, phi, mean, rest)
+    return PredictorRows(RowBlock(phi, repeated), mean, rest, rows.log_constant)
+
+
+def as_rows(rows: ArrayLike, sets: tuple[DataSet, ...]) -> IntArray:
+    """Rows of data of one kind, checked; ValueError or TypeError for what are none."""
+    if len(sets) > 1:
+        raise ValueError(
+            f"rows= is for data of one kind, and these are of {len(sets)}: leave it out."
+        )
+    whole = as_row_numbers(rows, sets[0].X.shape[0])
+    part_of(sets[0], whole)
+    return whole
+
+
+def as_row_numbers(rows: ArrayLike, n: int) -> IntArray:
+    """Numbers of some of n rows, checked."""
+    index = np.atleast_1d(as_real_array("rows", rows))
+    whole = index.astype(np.intp)
+    if index.ndim != 1 or not index.size or (whole != index).any() or not _inside(whole, n):
+        raise ValueError(f"rows must be whole numbers from 0 to {n - 1}, at least one of them.")
+    return whole
+
+
+def _inside(index: IntArray, n: int) -> bool:
+    return bool((index >= 0).all() and (index < n).all())
+
+
+def part_of(data: DataSet, index: IntArray) -> DataSet:
+    """Some rows of data that are about one value of f each."""
+    if data.likelihood.y_dim != "obs_id":
+        raise ValueError(
+            f"rows= chooses rows of X, and {data.likelihood!r} has observations of several of them."
+        )
+    return _part(data, index)
+
+
+def _part(data: DataSet, index: IntArray) -> DataSet:
+    known, weights = data.likelihood.of_observations(index, data.y), data.weights
+    return data._replace(
+        X=data.X[index],
+        y=data.y[index],
+        likelihood=known,
+        weights=None if weights is None else weights[index],
+    )
+
+
+def is_whole(data: DataSet) -> bool:
+    """Whether its likelihood cannot be cut into rows."""
+    return isinstance(data.likelihood, SiteLikelihood) and not data.likelihood.divisible
+
+
+def _function_sites(
+    part: DataSet, mean: FloatArray, rest: FloatArray, sd: FloatArray
+) -> FunctionSites:
+    """Of a likelihood that is one; predictors have the mean and deviation `sd` in the prior."""
+    known, y, n = part.likelihood, part.y, part.X.shape[0]
+    assert isinstance(known, SiteLikelihood)
+    all_sites = known.sites(y, n)
+    offset = mean + all_sites.a
+    rule = NoiseRule.of(all_sites.log_prob, rest, offset, sd)
+
+    def functions(rows: slice) -> tuple[SiteFunction, SlopeFunction]:
+        own = all_sites
+        if rows != slice(None):
+            index = np.arange(n)[rows]
+            some = known.of_observations(index, y)
+            assert isinstance(some, SiteLikelihood)
+            own = some.sites(y[rows], index.size)
+        if rule is None:
+            return own.log_prob, own.slopes
+        return rule.part(rows).averaged(own.log_prob, own.slopes)
+
+    return FunctionSites(functions, offset, known.divisible)
+
+
+def takes_rest(data: DataSet) -> bool:
+    """Whether comparisons are each of items of their own, so that e is noise of their rows."""
+    rows = data.rows()
+    return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
+
+
+def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[PredictorRows]:
+    """Of comparisons, each of a few items."""
+    rows = data.rows()
+    design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+    apart = rows_are_apart(design)
+    for start in range(0, rows.n_rows, ROWS_AT_ONCE):
+        chosen = slice(start, min(start + ROWS_AT_ONCE, rows.n_rows))
+        own = design[chosen]
+        items, place = np.unique(own.indices, return_inverse=True)
+        shape = (own.shape[0], items.size)
+        own = sparse.csr_array((own.data, place, own.indptr), shape=shape)
+        phi, rest = features.at(data.X[items])
+        mean, rest = prior.mean("X", data.X[items]), rest if apart else np.zeros(items.size)
+        some = Observations(
+            own,
+            rows.a[chosen],
+            rows.S[chosen],
+            rows.lower[chosen],
+            rows.upper[chosen],
+            rows.value[chosen],
+            log_constant=rows.log_constant if start == 0 else 0.0,
+        )
+        yield PredictorRows(_block(some, own, phi, mean, rest), mean, rest, some.log_constant)
+
+
+def _block(
+    rows: Observations,
+    design: sparse.csr_array,
+    phi: FloatArray,
+    mean: FloatArray,
+    rest: FloatArray,
+) -> RowBlock:
+    """Rows that are points and intervals, each with noise of its own."""
+    known = rows.A is None
+    offset = (mean[: rows.n_rows] if known else design @ mean) + rows.a
+    noise = rows.S + (rest[: rows.n_rows] if known else design.power(2) @ rest)
+    if not (noise > 0.0).all():
+        i = int(np.argmin(noise))
+        raise ApproximationError(
+            f"row {i} of the data has no noise, which an approximated prior of many rows does not "
+            "take: give the likelihood a sigma, or the kernel a WhiteNoise."
+        )
+    factor = phi[: rows.n_rows] if known else np.asarray(design @ phi)
+    sites = RowSites(rows.lower - offset, rows.upper - offset, rows.value - offset, noise)
+    return RowBlock(factor, sites)

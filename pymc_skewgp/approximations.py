@@ -1,0 +1,10 @@
+"""Approximations of the prior for many rows: f has finite rank, and the rest is noise of its row.
+
+Each is a small frozen object for ``SkewGP(approximation=...)``.
+"""
+
+from pymc_skewgp._posterior.approximations.hsgp import HSGP
+from pymc_skewgp._posterior.approximations.inducing import Inducing
+from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
+
+__all__ = ["HSGP", "Inducing", "PivotedCholesky"]

@@ -1,0 +1,182 @@
+"""Rows in blocks against EP of one piece, exact probabilities, quadrature and differences.
+
+Some 2 CPU seconds.
+"""
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
+from pymc_skewgp._gaussian.blocks.blocks import JoinedBlocks, LocalBlocks
+from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._gaussian.compiled.log_ndtr_table import log_ndtr_table
+from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
+from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.proposals.ep import fit_ep
+from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+
+OPEN = np.inf
+
+
+def problem(n=60, r=4, seed=0, size=1.0):
+    """Factor, and rows of all kinds: one-sided, two-sided, without limits; noise of their own."""
+    rng = np.random.default_rng(seed)
+    factor = size * rng.standard_normal((n, r))
+    lower, upper = np.full(n, -OPEN), np.full(n, OPEN)
+    kind = np.arange(n) % 4
+    lower[kind == 0] = rng.normal(-1.0, 0.5, (kind == 0).sum())
+    upper[kind == 1] = rng.normal(1.0, 0.5, (kind == 1).sum())
+    lower[kind == 2] = rng.normal(-1.0, 0.3, (kind == 2).sum())
+    upper[kind == 2] = lower[kind == 2] + rng.uniform(0.2, 2.0, (kind == 2).sum())
+    return factor, lower, upper, rng.uniform(0.5, 2.0, n)
+
+
+def blocks_of(factor, lower, upper, noise, value=None, size=17):
+    value = np.full(lower.size, np.nan) if value is None else value
+    rows = [slice(i, i + size) for i in range(0, lower.size, size)]
+    return LocalBlocks(
+        [RowBlock(factor[i], RowSites(lower[i], upper[i], value[i], noise[i])) for i in rows]
+    )
+
+
+def test_log_ndtr_by_table():
+    x = np.concatenate([np.linspace(-12.0, 10.0, 4001), [-60.0, 40.0]])
+    one = np.ones((1, 1))
+    rows = np.stack([0.0 * one[0], OPEN * one[0], np.nan * one[0], one[0]])
+    found = row_log_probs(rows, x[:, None], log_ndtr_table())[:, 0]
+    np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-14)
+
+
+def test_ep_is_that_of_one_piece():
+    factor, lower, upper, noise = problem()
+    wanted = fit_ep(LowRankCovariance(noise, factor), lower, upper, tol=1e-10)
+    found = fit_blocks(blocks_of(factor, lower, upper, noise), tol=1e-10)
+    # Sites of u and sites of the predictors have one fixed point; both residuals are at 1e-10.
+    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-8)
+    covariance = np.eye(4) + factor.T @ (factor / noise[:, None])
+    mean = np.linalg.solve(covariance, factor.T @ (wanted.mean / noise))
+    np.testing.assert_allclose(found.gaussian.mean, mean, atol=1e-6)
+
+
+def test_steep_problems_converge():
+    # Prior variance 400: plain parallel steps oscillate.
+    factor, lower, upper, noise = problem(200, 4, 1, 10.0)
+    found = fit_blocks(blocks_of(factor, lower, upper, noise), tol=1e-8)
+    wanted = fit_ep(LowRankCovariance(noise, factor), lower, upper, tol=1e-9)
+    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-6)
+    assert found.n_sweeps < 100
+
+
+def test_blocks_do_not_matter():
+    factor, lower, upper, noise = problem()
+    one = fit_blocks(blocks_of(factor, lower, upper, noise, size=60), tol=1e-8)
+    many = fit_blocks(
+        JoinedBlocks([
+            blocks_of(factor[:20], lower[:20], upper[:20], noise[:20], size=7),
+            blocks_of(factor[20:], lower[20:], upper[20:], noise[20:], size=11),
+        ]),
+        tol=1e-8,
+    )  # fmt: skip
+    assert one.n_sweeps == many.n_sweeps
+    assert one.log_prob == pytest.approx(many.log_prob, abs=1e-9)
+
+
+def test_threads_do_not_matter():
+    factor, lower, upper, noise = problem()
+    found = []
+    for n_threads in (1, 3):
+        blocks = LocalBlocks(blocks_of(factor, lower, upper, noise).blocks, n_threads)
+        ep = fit_blocks(blocks)
+        found.append((ep.log_prob, *blocks.total("pair_log_probs", ep.gaussian.mean, factor.T)))
+    # To the bit: sums are in the order of the blocks.
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_points_are_a_linear_model():
+    rng = np.random.default_rng(2)
+    factor, noise = rng.standard_normal((30, 3)), rng.uniform(0.5, 2.0, 30)
+    value = rng.standard_normal(30)
+    nowhere = np.full(30, np.nan)
+    blocks = blocks_of(factor, nowhere, nowhere, noise, value)
+    ep = fit_blocks(blocks, tol=1e-10)
+    cov = factor @ factor.T + np.diag(noise)
+    wanted = -0.5 * (value @ np.linalg.solve(cov, value) + np.linalg.slogdet(2 * np.pi * cov)[1])
+    assert ep.log_prob == pytest.approx(wanted, abs=1e-9)
+    pairs = SiteSampler(BlockPairs(ep.gaussian, blocks)).members(128, np.random.default_rng(0))
+    assert pairs.log_prob.value == pytest.approx(wanted, abs=1e-9)
+    assert pairs.log_prob.relative_ess == pytest.approx(1.0)
+
+
+def sampled(blocks, n_draws=2048, seed=0):
+    ep = fit_blocks(blocks)
+    proposal = BlockPairs(gaussian_of(blocks.total("sums")), blocks)
+    return ep, SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
+
+
+def test_pairs_have_the_exact_evidence():
+    factor, lower, upper, noise = problem()
+    exact = log_prob_rectangle(np.diag(noise) + factor @ factor.T, lower, upper, 8192, None, 1)
+    _, draws = sampled(blocks_of(factor, lower, upper, noise))
+    gap = draws.log_prob.value - exact.value
+    # False alarms: 1 in 10,000.
+    assert abs(gap) < 4.0 * np.hypot(draws.log_prob.std_error, exact.std_error)
+    assert draws.log_prob.std_error < 0.02
+
+
+def test_functions_are_rows_where_they_say_the_same():
+    factor, lower, upper, noise = problem()
+    shift = np.linspace(-0.5, 0.5, 60)
+
+    def functions(rows):
+        low, high, sd = lower[rows], upper[rows], np.sqrt(noise[rows])
+
+        def log_prob(eta):
+            return np.log(norm.cdf((high - eta) / sd) - norm.cdf((low - eta) / sd))
+
+        def slopes(eta):
+            h = 1e-4
+            a, b, c = log_prob(eta - h), log_prob(eta), log_prob(eta + h)
+            return (c - a) / (2 * h), (c - 2 * b + a) / h**2
+
+        return log_prob, slopes
+
+    by_rows = blocks_of(factor, lower - shift, upper - shift, noise, size=60)
+    by_functions = LocalBlocks([RowBlock(factor, FunctionSites(functions, shift))])
+    one, draws = sampled(by_rows, 256)
+    other, same = sampled(by_functions, 256)
+    # Quadrature to 1e-8 a row, and both at a residual of 1e-2.
+    assert other.log_prob == pytest.approx(one.log_prob, abs=1e-5)
+    assert same.log_prob.value == pytest.approx(draws.log_prob.value, abs=1e-4)
+    mean = by_rows.total("missing", 100)
+    assert by_functions.total("missing", 100) == pytest.approx(mean, rel=0.05, abs=1e-12)
+
+
+def test_gradient_of_the_evidence():
+    factor, lower, upper, noise = problem(40, 3)
+    rng = np.random.default_rng(5)
+    step, tilt, spread = rng.standard_normal((40, 3)), rng.standard_normal(40), rng.uniform(size=40)
+
+    def evidence(h):
+        blocks = blocks_of(
+            factor + h * step, lower - h * tilt, upper - h * tilt, noise + h * spread
+        )
+        return fit_blocks(blocks, tol=1e-10).log_prob
+
+    h = 1e-4
+    wanted = (evidence(h) - evidence(-h)) / (2 * h)
+    blocks = blocks_of(factor, lower, upper, noise)
+    gaussian = fit_blocks(blocks, tol=1e-10).gaussian
+    found = [block.gradient(gaussian.mean, gaussian.spread) for block in blocks.blocks]
+    total = sum(
+        (part.factor * step[i : i + 17]).sum()
+        + part.offset @ tilt[i : i + 17]
+        + part.noise @ spread[i : i + 17]
+        for part, i in zip(found, range(0, 40, 17), strict=True)
+    )
+    assert total == pytest.approx(wanted, rel=1e-6)

@@ -1,0 +1,62 @@
+"""Estimators with more rows than exact algebra is for; here some hundred of them are many."""
+
+import numpy as np
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._learn import estimator
+from pymc_skewgp._learn.rows import rows_graphs
+from pymc_skewgp._posterior.approximations import automatic
+
+N = 420
+
+
+@pytest.fixture(autouse=True)
+def many(monkeypatch):
+    """More than 400 rows are many, and sixty points do."""
+    for module in (estimator, rows_graphs, automatic):
+        monkeypatch.setattr(module, "MANY_ROWS", 400)
+    monkeypatch.setattr(automatic, "_MOST_POINTS", 60)
+    monkeypatch.setattr(automatic, "_LEAST_POINTS", 60)
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (N, 2))
+    return X, 2.0 * np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=N)
+
+
+def test_classifier():
+    X, values = data()
+    model = sg.SkewGPClassifier(n_restarts=0, random_state=0).fit(X, values > 0)
+    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
+    assert set(model.hyperparameters_.runs["method"].values) <= {"ep", "ep, part of the data"}
+    assert model.hyperparameters_.kind == "evidence"
+    assert model.hyperparameters_.converged
+    # The labels' own error, of noise .5, is some .09.
+    assert model.score(X, values > 0) > 0.87
+    # The same kernel as it is: 60 points carry a smooth function in two columns.
+    exact = sg.SkewGPClassifier(n_restarts=0, random_state=0, n_pseudo_points=0)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (estimator, rows_graphs, automatic):
+            patch.setattr(module, "MANY_ROWS", 10**6)
+        exact.fit(X, values > 0)
+    for name, value in exact.hyperparameters_.point.items():
+        np.testing.assert_allclose(model.hyperparameters_.point[name], value, rtol=0.05)
+    np.testing.assert_allclose(model.predict_proba(X[:50]), exact.predict_proba(X[:50]), atol=0.01)
+
+
+def test_regressor():
+    X, values = data()
+    model = sg.SkewGPRegressor(n_restarts=0, random_state=0).fit(X, values)
+    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
+    # A standard deviation of 420 values of noise .5 is off by .017: four of these.
+    assert model.hyperparameters_.point["sigma"] == pytest.approx(0.5, abs=0.07)
+
+
+def test_with_pseudo_points_in_batches():
+    X, values = data()
+    model = sg.SkewGPClassifier(n_restarts=0, n_pseudo_points=1, batch_size=140, random_state=0)
+    model.fit(X, values > 0)
+    assert model.hyperparameters_.kind == "composite"
+    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"

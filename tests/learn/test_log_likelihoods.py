@@ -1,0 +1,42 @@
+"""Log likelihoods of many draws in one call: PyMC's, draw by draw."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._learn.averaging import log_likelihoods as module
+from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng = np.random.default_rng(0)
+    with pm.Model(coords={"row": range(4)}) as model:
+        s, b = pm.HalfNormal("s"), pm.Normal("b", shape=2)
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=s))
+        f = gp.prior("f", rng.normal(size=(4, 1)), dims="row")
+        pm.Normal("y", f + b[[0, 1, 0, 1]], s, observed=rng.normal(size=4), dims="row")
+        pm.MvNormal("vector", f[:2], np.eye(2) * s, observed=[0.1, 0.2])
+        pm.Normal("apart", 0.0, 1.0, observed=[1.0, 2.0])
+        tree = pm.sample_prior_predictive(70, random_seed=1)
+    return model, tree["prior"].to_dataset()
+
+
+def test_those_of_pymc(drawn, monkeypatch):
+    model, trace = drawn
+    tree = module.DataTree.from_dict({"posterior": trace})
+    options = {"model": model, "progressbar": False, "compile_kwargs": {"mode": PLAIN}}
+    expected = pm.compute_log_likelihood(tree, extend_inferencedata=False, **options)
+    found = log_likelihoods(model, trace)
+    assert set(found.coords) == set(expected.coords)
+    for name in ("y", "vector", "apart"):
+        assert found[name].dims == expected[name].dims
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-10)
+
+    def refuse(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(module, "vectorize_graph", refuse)
+    np.testing.assert_array_equal(log_likelihoods(model, trace)["y"], expected["y"])

@@ -1,0 +1,179 @@
+"""Learning with f of finite rank, against matrices of all rows and finite differences."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._learn.learning_run import learn
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.problem import TrainingData, process_objective
+from pymc_skewgp._learn.rows import rows_objective as module
+from pymc_skewgp._learn.rows.rows_graphs import data_in_blocks
+from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp.approximations import HSGP, Inducing
+
+N = 90
+
+
+def data(seed=0, n=N):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 2))
+    return X, np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=n)
+
+
+def labels(values):
+    return (values > 0).astype(int)
+
+
+def process(approximation, **learnt):
+    """A SkewGP with all that can be learnt, and the likelihood that `learnt` makes."""
+    with pm.Model():
+        ls = pm.InverseGamma("ls", 3, 1, shape=2, initval=[0.8, 1.2])
+        sd, centre = pm.HalfNormal("sd", 2.0, initval=1.5), pm.Normal("centre", 0.0, 1.0)
+        noise = pm.HalfNormal("noise", 1.0, initval=0.4)
+        kernel = sd**2 * pm.gp.cov.Matern52(2, ls=ls) + pm.gp.cov.WhiteNoise(noise)
+        likelihood = {name: make() for name, make in learnt.items()}
+        gp = sg.SkewGP(
+            cov_func=kernel,
+            mean_func=pm.gp.mean.Constant(centre),
+            approximation=approximation,
+        )
+    return gp, likelihood.get("likelihood")
+
+
+def probit():
+    return None
+
+
+def gaussian():
+    return sg.likelihoods.Gaussian(pm.HalfNormal("sigma", 1.0, initval=0.6))
+
+
+def censored():
+    sigma = pm.HalfNormal("sigma", 1.0, initval=0.6)
+    return sg.likelihoods.CensoredGaussian(sigma=sigma, lower=-0.5)
+
+
+CASES = {"probit": probit, "gaussian": gaussian, "censored": censored}
+
+
+def objectives(case, points):
+    X, values = data()
+    y = {"probit": labels(values), "censored": np.maximum(values, -0.5)}.get(case, values)
+    gp, likelihood = process(Inducing(points), likelihood=CASES[case])
+    rng = np.random.default_rng(0)
+    found = process_objective(TrainingData(gp, X, y, likelihood), None, rng, None)
+    assert found.rows is not None
+    # In blocks of 40 rows: sums over several of them.
+    parts = np.array_split(np.arange(N), 3)
+    blocks = [batch for rows in parts for batch in data_in_blocks(found.rows.known, rows)]
+    return found.objective, found.rows.objective.on(blocks, points), Point(found.origin)
+
+
+@pytest.fixture(autouse=True)
+def converged(monkeypatch):
+    """EP to round-off: differences of two values are to see the gradient alone."""
+    monkeypatch.setattr(module, "_TOLERANCE", 1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_is_that_of_the_value(case):
+    _, rows, point = objectives(case, data()[0][:15])
+    found, step = rows.by_ep(point), 1e-4
+    for i in range(point.x.size):
+        ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))
+        slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
+        # Third derivatives times the squared step, some 1e-7, and round-off of 1e-10 / step.
+        assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_with_all_rows_as_points_it_is_the_exact_objective(case):
+    exact, rows, point = objectives(case, data()[0])
+    # EP of the exact objective stops at 1e-5 or so.
+    assert rows.by_ep(point).total == pytest.approx(exact.by_ep(point).total, abs=1e-4)
+    np.testing.assert_allclose(
+        rows.by_ep(point).gradient, exact.by_ep(point).gradient, rtol=2e-3, atol=2e-3
+    )
+    own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)
+    # Five standard errors: a false alarm in a million runs.
+    error = np.hypot(own.std_error, other.std_error)
+    assert own.value == pytest.approx(other.value, abs=5 * error + 1e-5)
+
+
+def test_no_value_beyond_double_precision():
+    _, rows, point = objectives("probit", data()[0][:15])
+    assert rows.by_ep(point.at(point.x + 800.0)).total == -np.inf
+    with pytest.raises(sg.DoublePrecisionError, match="no value at this point"):
+        rows.estimate(point.at(point.x + 800.0), 64, 0)
+
+
+def test_it_finds_what_the_exact_search_finds():
+    X, values = data(1, 150)
+
+    def found(approximation):
+        with pm.Model():
+            ls = pm.InverseGamma("ls", 3, 2, initval=1.0)
+            sd = pm.HalfNormal("sd", 2.0, initval=1.0)
+            kernel = sd**2 * pm.gp.cov.ExpQuad(2, ls=ls)
+            gp = sg.SkewGP(cov_func=kernel, approximation=approximation)
+        return sg.find_hyperparameters(
+            gp, X, labels(values), n_restarts=0, method="ep", random_seed=0, progressbar=False
+        )
+
+    exact, rows = found(None), found(Inducing(40))
+    # Forty points carry a smooth function in two columns; both stop within 2e-4 nats.
+    for name in exact.point:
+        np.testing.assert_allclose(rows.point[name], exact.point[name], rtol=0.02)
+    difference = rows.log_marginal_likelihood.value - exact.log_marginal_likelihood.value
+    assert abs(difference) < 0.05
+    assert rows.converged
+    assert rows.std_error == {}
+
+
+def test_many_rows_are_learnt_from_in_stages(monkeypatch):
+    monkeypatch.setattr("pymc_skewgp._learn.rows.rows_graphs.MANY_ROWS", 100)
+    X, values = data(2, 600)
+    with pm.Model():
+        ls = pm.InverseGamma("ls", 3, 2, initval=1.0)
+        gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(2, ls=ls))
+    settings = SearchSettings(rows_size=450, n_restarts=1)
+    run = learn(TrainingData(gp, X, labels(values)), settings, np.random.default_rng(0))
+    methods = run.log.runs()["method"].values
+    assert methods[0] == "ep, part of the data"
+    assert "ep, some of the rows" in methods
+    assert methods[-1] == "ep"
+    assert run.converged
+    # At the optimum of all rows with these points, to the tolerance of the last stage.
+    assert np.abs(run.result.optimum.value.gradient).max() < 1.0
+
+
+@pytest.mark.parametrize(
+    ("approximation", "likelihood", "match"),
+    [
+        (HSGP(5), None, "only Inducing"),
+        (Inducing(5), sg.likelihoods.Poisson(), "has sites"),
+        (Inducing(5), sg.likelihoods.BinomialProbit(3), "not one row"),
+    ],
+)
+def test_what_cannot_be_learnt_so_is_refused(approximation, likelihood, match):
+    X = data()[0]
+    gp, _ = process(approximation, likelihood=probit)
+    with pytest.raises(sg.ApproximationError, match=match):
+        sg.find_hyperparameters(gp, X, np.ones(N, dtype=int), likelihood=likelihood)
+
+
+def test_variables_of_a_model_have_the_kernel_as_it_is():
+    X, values = data()
+    gp, _ = process(Inducing(5), likelihood=probit)
+    with gp.model:
+        with pytest.raises(sg.ApproximationError, match="prior takes the kernel as it is"):
+            gp.prior("f", X)
+        with pytest.raises(sg.ApproximationError, match="marginal_likelihood takes the kernel"):
+            gp.marginal_likelihood("y", X, labels(values))
+    with pytest.raises(sg.ApproximationError, match="integrate takes the kernel"):
+        sg.integrate(gp, X, labels(values), progressbar=False)
+    assert "approximation=Inducing(5)" in repr(gp)
+    with pytest.raises(sg.ApproximationError, match="must be"):
+        process("inducing", likelihood=probit)

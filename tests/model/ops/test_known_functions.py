@@ -1,0 +1,127 @@
+"""Functions of graphs that are alike are made once, and those of others are not."""
+
+import threading
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_skewgp as sg
+from pymc_skewgp._model.ops import known_functions
+from pymc_skewgp._model.ops.known_functions import plain_function
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(known_functions, "_kept", threading.local())
+
+
+def scaled(factor=2.0, shape=(None,)):
+    x = pt.tensor("x", shape=shape, dtype="float64")
+    return plain_function([x], factor * pt.exp(x))
+
+
+def test_equal_graphs_have_one_function():
+    assert scaled() is scaled()
+    np.testing.assert_allclose(scaled()(np.array([0.0, 1.0])), [2.0, 2.0 * np.e])
+
+
+@pytest.mark.parametrize(
+    "other", [{"factor": 3.0}, {"shape": (4,)}, {"factor": np.array([2.0, 1.0])}]
+)
+def test_other_constants_and_types_have_their_own(other):
+    first = scaled()
+    second = scaled(**other)
+    assert first is not second
+    at = np.zeros(other.get("shape", (2,)))
+    np.testing.assert_array_equal(second(at), np.ones(at.size) * other.get("factor", 2.0))
+
+
+def test_order_of_inputs_counts():
+    def difference(swapped):
+        a, b = pt.dvector("a"), pt.dvector("b")
+        return plain_function([b, a] if swapped else [a, b], a - b)
+
+    one, two = np.ones(1), np.full(1, 3.0)
+    assert difference(False)(one, two) == -2.0
+    assert difference(True)(one, two) == 2.0
+
+
+def test_one_output_is_not_a_list_of_one():
+    x = pt.dvector("x")
+    assert isinstance(plain_function([x], [x + 1.0])(np.zeros(2)), list)
+    assert isinstance(plain_function([x], x + 1.0)(np.zeros(2)), np.ndarray)
+
+
+def test_random_variables_are_replaced():
+    with pm.Model():
+        values = [pm.Normal(name) for name in ("a", "b")]
+    x = pt.dscalar("x")
+    first, second = (plain_function([x], 2.0 * value, {value: x}) for value in values)
+    assert first is second
+    assert first(1.5) == 3.0
+
+
+def test_the_oldest_are_forgotten(monkeypatch):
+    monkeypatch.setattr(known_functions, "_MOST", 2)
+    first = scaled(1.0)
+    assert scaled(1.0) is first
+    scaled(2.0)
+    scaled(3.0)
+    assert scaled(1.0) is not first
+
+
+def test_large_constants_are_not_kept(monkeypatch):
+    monkeypatch.setattr(known_functions, "_LARGEST", 10)
+    assert scaled(np.ones(20)) is not scaled(np.ones(20))
+
+
+def test_threads_wait_for_each_other():
+    """Two threads in one function would overwrite each other's arrays."""
+    x, y = pt.dmatrix("x"), pt.dmatrix("y")
+    function = plain_function([x, y], pt.exp(-((x[:, None, :] - y) ** 2).sum(-1)))
+    wrong = []
+
+    def call(value):
+        a, b = np.full((60, 2), value), np.zeros((60, 2))
+        for _ in range(40):
+            if not np.allclose(function(a, b), np.exp(-2.0 * value**2)):
+                wrong.append(value)
+
+    threads = [threading.Thread(target=call, args=(0.3 * k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_other_threads_have_their_own():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(scaled()))
+    thread.start()
+    thread.join()
+    assert found[0] is not scaled()
+
+
+def test_pickled():
+    np.testing.assert_allclose(cloudpickle.loads(cloudpickle.dumps(scaled()))(np.zeros(1)), [2.0])
+
+
+def test_a_second_fit_compiles_nothing(monkeypatch):
+    """Another class, fold or data set with the same kernel."""
+    rng = np.random.default_rng(0)
+
+    def fit(seed):
+        X = rng.normal(size=(12, 3))
+        return sg.SkewGPClassifier(n_restarts=0, random_state=seed).fit(X, X[:, 0] > 0)
+
+    fit(0).predict_proba(np.zeros((1, 3)))
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("compiled once more")
+
+    monkeypatch.setattr(known_functions, "PlainFunction", refuse)
+    fit(1).predict_proba(np.zeros((1, 3)))

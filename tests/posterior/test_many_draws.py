@@ -1,0 +1,101 @@
+"""Draws at many hyperparameters: orthants in closed form, and the law of f by quadrature."""
+
+from itertools import starmap
+
+import numpy as np
+import pytest
+
+from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._posterior import many_draws
+from pymc_skewgp._posterior.conditioning import Conditioning
+from pymc_skewgp._posterior.draws_with_evidence import Case
+from pymc_skewgp._posterior.many_draws import GroupSettings, draws_of_many
+
+X = np.array([-0.5, 0.1, 0.8])
+SIGNS = np.array([1.0, -1.0, 1.0])
+LENGTHS = np.linspace(0.2, 2.0, 40)
+FEW = GroupSettings(n_pilots=3, size=16, least_ess=0.5)
+
+
+def prior(ls, variance=4.0):
+    return variance * np.exp(-0.5 * ((X[:, None] - X) / ls) ** 2)
+
+
+def case(ls, variance=4.0):
+    cov = FactoredCovariance.of_kernel(prior(ls, variance))
+    rows = BernoulliProbit().observations((SIGNS > 0).astype(int), 3)
+    return Case(Conditioning(np.zeros(3), cov, rows), 0, 0.0)
+
+
+def log_orthant(ls, variance=4.0):
+    G = SIGNS[:, None] * (prior(ls, variance) + np.eye(3)) * SIGNS
+    sd = np.sqrt(G.diagonal())
+    angles = np.arcsin((G / sd / sd[:, None])[np.triu_indices(3, 1)])
+    return np.log(0.125 + angles.sum() / (4.0 * np.pi))
+
+
+def run(cases, count, seed=0, settings=FEW, mapped=starmap):
+    rngs = np.random.default_rng(seed).spawn(len(cases))
+    return list(draws_of_many(iter(cases), [count] * len(cases), 64, rngs, mapped, settings))
+
+
+def test_evidences_and_their_errors():
+    lengths = np.repeat(LENGTHS[10:], 20)
+    found = run([case(ls) for ls in lengths], 1)
+    exact = np.array([log_orthant(ls) for ls in lengths])
+    ratio = np.exp([x.log_evidence for x in found] - exact)
+    errors = np.array([x.std_error for x in found])
+    # Unbiased: the mean of 600 within four standard errors, a false alarm in 16000.
+    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(ratio.size)
+    # Ratios have a tail: their mean square, and that of the errors, is known to a tenth or so.
+    assert 0.6 < np.mean(errors**2) / np.mean((ratio - 1.0) ** 2) < 1.6
+
+
+def test_the_law_of_f():
+    """Means of f over 400 cases of the same hyperparameters."""
+    exact = draws_of_many(iter([case(0.6)]), [40_000], 40_000, [np.random.default_rng(1)], starmap)
+    f = next(exact).f
+    drawn = np.concatenate([x.f for x in run([case(0.6)] * 400, 4)])
+    # Four draws of a case are not independent: at worst they are as good as one.
+    error = np.hypot(f.std(axis=0) / 20.0, f.std(axis=0) / 200.0)
+    assert (np.abs(drawn.mean(axis=0) - f.mean(axis=0)) < 4.0 * error).all()
+    np.testing.assert_allclose(drawn.std(axis=0), f.std(axis=0), rtol=0.15)
+
+
+def test_which_cases_go_side_by_side(monkeypatch):
+    """None where the pilots' weights are unequal, or a case is one of few."""
+    groups = []
+    together = many_draws._together
+
+    def counted(group, *rest):
+        groups.append(len(group))
+        return together(group, *rest)
+
+    monkeypatch.setattr(many_draws, "_together", counted)
+    cases = [case(ls) for ls in LENGTHS]
+    run(cases, 1)
+    assert groups == [16, 16, 5]
+    run(cases, 1, settings=GroupSettings(n_pilots=3, least_ess=1.0))
+    run(cases[:3], 1)
+    run(cases, 1, settings=GroupSettings(rows=(4, 400)))
+    assert groups == [16, 16, 5]
+
+
+def test_results_do_not_depend_on_where_they_are_made():
+    def last_first(function, arguments):
+        made = [function(*given) for given in list(arguments)[::-1]]
+        return iter(made[::-1])
+
+    cases = [case(ls) for ls in LENGTHS]
+    one, other = run(cases, 2), run(cases, 2, mapped=last_first)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a.f, b.f)
+        assert a.log_evidence == b.log_evidence
+
+
+def test_where_ep_fails_the_policy_decides(monkeypatch):
+    monkeypatch.setattr(many_draws, "twist_dense", lambda *args, **kwargs: None)
+    found = run([case(ls) for ls in LENGTHS[:8]], 1)
+    for x, ls in zip(found, LENGTHS, strict=False):
+        assert x.log_evidence == pytest.approx(log_orthant(ls), abs=5.0 * x.std_error + 1e-9)
