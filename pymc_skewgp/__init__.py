@@ -67,6 +67,7 @@ from pymc_skewgp._plots import (
     plot_slice_density,
     plot_sun_density,
 )
+from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
 from pymc_skewgp._posterior.rows_on import rows_on
@@ -85,6 +86,7 @@ __all__ = [
     "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
     "DiscreteHyperparameterError",
+    "DistributedPosterior",
     "DoublePrecisionError",
     "EPConvergenceWarning",
     "Estimate",

@@ -1,5 +1,6 @@
 """Which tests run (the option ``--runslow``, the marker ``slow``), and the cluster some run on."""
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,7 @@ def dask_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
         n_workers=getattr(request, "param", 2), threads_per_worker=1, dashboard_address=None
     ) as cluster:
         yield cluster
+    gc.collect()  # sockets that dask has left open, whose warnings are ignored here
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

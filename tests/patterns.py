@@ -106,6 +106,8 @@ class Pattern:
     apart : tuple of str
         Functions of blocks of their own, which share hyperparameters with this one: the step takes
         all of them together.
+    under_sites : bool
+        Whether the observations are no rows.
     """
 
     code: str
@@ -115,6 +117,7 @@ class Pattern:
     why: str = ""
     given_indicators: bool = False
     apart: tuple[str, ...] = ()
+    under_sites: bool = False
 
     def build(self) -> pm.Model:
         """The model."""
@@ -137,6 +140,7 @@ class Pattern:
         jointly = " jointly and" if len(self.block) > 1 else ""
         text = f"draws {_listed(self.block)}{jointly} exactly"
         text += " given indicators" if self.given_indicators else ""
+        text += ", by pairs" if self.under_sites else ""
         if self.apart:
             text += f", and {_listed(self.apart)} with it"
         if self.moved:
@@ -157,6 +161,12 @@ def _refused(code: str, why: str) -> Pattern:
 
 def _mixture(code: str, moved: tuple[str, ...] = (), predicted: tuple[str, ...] = ()) -> Pattern:
     return Pattern(code, moved=moved, predicted=predicted, given_indicators=True)
+
+
+def _sites(
+    code: str, moved: tuple[str, ...] = (), block: tuple[str, ...] = ("f",), **more: Any
+) -> Pattern:
+    return Pattern(code, moved=moved, block=block, under_sites=True, **more)
 
 
 # Headings of the page, and the patterns under each.
@@ -364,43 +374,33 @@ PATTERNS: dict[str, list[Pattern]] = {
             "y_observed, which depends on f, is MultivariateNormal with masked entries",
         ),
     ],
+    "Sites": [
+        _sites('pm.Bernoulli("y", logit_p=f, observed=labels)'),
+        _sites('pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invlogit(f), observed=labels)'),
+        _sites('pm.Poisson("y", pm.math.exp(f), observed=counts)'),
+        _sites(
+            'pm.NegativeBinomial("y", mu=pm.math.exp(f), alpha=sigma, observed=counts)', ("sigma",)
+        ),
+        _sites('pm.Poisson("y", pm.math.exp(f + alpha), observed=counts)', block=("f", "alpha")),
+        _sites('pm.Logistic("y", f, 0.3, observed=values)'),
+        _sites('pm.TruncatedNormal("y", f, 1.0, lower=0, observed=positive)'),
+        _sites('pm.OrderedLogistic("y", eta=f, cutpoints=[-0.5, 0.5], observed=levels)'),
+        _sites('pm.Normal("y", pm.math.exp(f), 0.3, observed=values)'),
+        _sites('pm.Normal("y", 0.0, pm.math.exp(f), observed=values)'),
+        _sites(
+            'sg.BernoulliProbit("y", f, observed=labels)\n'
+            'pm.Poisson("z", pm.math.exp(f), observed=counts)'
+        ),
+    ],
     "Not conjugate": [
-        _refused(
-            'pm.Bernoulli("y", logit_p=f, observed=labels)',
-            "y, which depends on f, is Bernoulli without the probit link",
-        ),
-        _refused(
-            'pm.Bernoulli("y", p=0.05 + 0.9 * pm.math.invlogit(f), observed=labels)',
-            "y, which depends on f, is Bernoulli without the probit link",
-        ),
         _refused(
             'pm.Bernoulli("y", p=pm.math.invprobit(f) * pm.math.invprobit(g), observed=labels)',
             "y, which depends on f, is Bernoulli without the probit link",
         ),
         _refused(
-            'pm.Poisson("y", pm.math.exp(f), observed=counts)', "y, which depends on f, is Poisson"
-        ),
-        _refused('pm.Logistic("y", f, 0.3, observed=values)', "y, which depends on f, is Logistic"),
-        _refused(
-            'pm.TruncatedNormal("y", f, 1.0, lower=0, observed=positive)',
-            "y, which depends on f, is TruncatedNormal",
-        ),
-        _refused(
-            'pm.OrderedLogistic("y", eta=f, cutpoints=[-0.5, 0.5], observed=levels)',
-            "y, which depends on f, is Categorical",
-        ),
-        _refused(
             "p = pm.math.softmax(pt.stack([f, g, h], axis=1), axis=1)\n"
             'pm.Categorical("y", p, observed=classes)',
             "y, which depends on f, is Categorical",
-        ),
-        _refused(
-            'pm.Normal("y", pm.math.exp(f), 0.3, observed=values)',
-            "the normal predictor of y is not known to be affine in f",
-        ),
-        _refused(
-            'pm.Normal("y", 0.0, pm.math.exp(f), observed=values)',
-            "the noise or the limits of y depend on f",
         ),
         _refused(
             'sg.BernoulliProbit("y", f, observed=labels)\npm.Potential("bound", -(f[0] ** 2))',

@@ -9,7 +9,7 @@ import pytest
 import pymc_skewgp
 
 # PyMC itself is loaded: `pm.logcdf` and `pm.sample` are to know of the package once it is imported.
-NEVER = ("jax", "torch", "sklearn", "matplotlib.pyplot")
+NEVER = ("jax", "torch", "sklearn", "matplotlib.pyplot", "distributed")
 
 
 def run(code: str) -> str:

@@ -52,8 +52,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data); pseudo-points are learnt on one batch, under the kernel
         learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
-        beyond, and above 5000 rows all at once again, by inducing points, where there are no
-        pseudo-points and "ovr".
+        beyond, and above 5000, without pseudo-points and with "ovr", all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     warm_start : bool, default False
@@ -82,24 +81,21 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     feature_names_in_ : ndarray of str
         One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior, or list of them
-        Exact posterior; with more than two classes one for each against the rest, or of all
-        functions together.
+        With more than two classes one for each against the rest, or of all functions together.
     hyperparameters_ : HyperparameterFit or None, or list of them
-        Hyperparameters, their standard errors, and whether the search converged; None where the
-        kernel has nothing to learn.
+        Hyperparameters and their standard errors; None where the kernel has nothing to learn.
     log_marginal_likelihood_ : Estimate, or list of them
         Log evidence of all training labels in nats, with its standard error.
 
     Raises
     ------
     ValueError
-        From `fit`: NaN or infinite features, a single class, unknown kernels, with scikit-learn's
-        messages; other classes, features or kernels than before with `warm_start`.
+        From `fit`: NaN or infinite features, a single class, unknown kernels; other classes,
+        features or kernels than before with `warm_start`.
 
     See Also
     --------
-    sklearn.gaussian_process.GaussianProcessClassifier : Laplace's approximation, logistic
-        likelihood.
+    sklearn.gaussian_process.GaussianProcessClassifier : Laplace's approximation, logistic link.
 
     Notes
     -----
@@ -121,11 +117,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     Forecasts are for new rows, also at the features of training rows: with white noise in the
     kernel their latent function has noise of its own. `to_datatree` has it at the training rows.
 
-    Above 5000 rows the prior is approximated by inducing points, which is logged; see
-    `SkewGP` and ``posterior_.prior_report()``.
-
-    From 450 rows on the search begins with 300 of them, and ``hyperparameters_.std_error`` is
-    left out.
+    From 450 rows on the search begins with 300 of them, and ``hyperparameters_.std_error`` is left
+    out. Above 5000 the prior is approximated, which is logged: see ``posterior_.prior_report()``.
 
     References
     ----------

@@ -159,6 +159,8 @@ def process_objective(
         for X, y, known in given.values()
     ]
     approximation = None
+    if averaged:
+        gp.refuse_approximation("integrate")
     if batch_size is None and not averaged:
         approximation = approximation_of(gp, kinds)
     if batch_size is None and approximation is None:

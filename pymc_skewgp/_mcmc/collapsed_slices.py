@@ -15,6 +15,9 @@ itself would leave a cut-point no more room than between the nearest rows (Cowle
 doi:10.1007/BF00162520). The density is then one of the places, and has the product of the
 intervals' lengths as a factor.
 
+Under sites the density has the evidence of these as a further factor, given y and r, by pairs at
+fixed vectors: see `site_pairs`.
+
 Sampled by `slices`. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
 data.
 """
@@ -29,6 +32,8 @@ import numpy as np
 from pymc_skewgp._errors import NotPositiveDefiniteError
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.site_pairs import SitePairs, Weighed
+from pymc_skewgp._mcmc.site_target import SiteTarget
 from pymc_skewgp._mcmc.slices import SliceMove, SliceState
 from pymc_skewgp._validation import FloatArray
 
@@ -50,10 +55,13 @@ class HyperparameterMove:
     density : HyperparameterDensity
     tune : bool, default False
         Whether to learn the widths.
+    pairs : SitePairs, optional
+        Under sites, with which they are integrated out.
     """
 
     density: HyperparameterDensity
     tune: bool = False
+    pairs: SitePairs | None = None
 
     def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
         """The move that leaves the indicators of mixtures as they are."""
@@ -78,21 +86,32 @@ class HyperparameterMove:
         state, u, target
             The new ones.
         """
+        state, at = self.sweep(state, u, target, rng)
+        return (state, u, target) if at.target is None else (state, at.u, at.target)
+
+    def sweep(
+        self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
+    ) -> tuple[SliceState, "Located"]:
+        """The same, with all that is known of the new place.
+
+        Its `target` is None where the old one has no density, so that there is no move.
+        """
         rows = _Rows(u + target.mean, *target.limits)
         at = self._located(state.values, rows, target)
         if not np.isfinite(at.log_density):  # nothing to compare with: stay
-            return state, u, target
+            return state, at._replace(target=None)
         # Where f's own density would fail to factorise, the model does not live.
-        slices = SliceMove(partial(self._located, rows=rows), _is_regular, self.tune)
+        locate = partial(self._located, rows=rows)
+        # Under sites each place is several times as much work.
+        slices = SliceMove(locate, _is_regular, self.tune, self.tune or self.pairs is None)
         at, state = slices.sweep(at, state, rng)
-        assert at.target is not None
-        return state, at.u, at.target
+        return state, at
 
     def _located(
         self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
-    ) -> "_Located":
+    ) -> "Located":
         model, log_rest = self.density.at(values)
-        nowhere = _Located(values, -np.inf, np.empty(0), None)
+        nowhere = Located(values, -np.inf, np.empty(0), None)
         if not np.isfinite(log_rest):
             return nowhere
         try:
@@ -103,9 +122,13 @@ class HyperparameterMove:
             if not target.holds(u):
                 return nowhere
             log_density = log_rest + log_jacobian + target.log_density(u)
+            weighed = None
+            if self.pairs is not None:
+                weighed = self.pairs.at(SiteTarget(target.model, moved))
+                log_density += weighed.log_evidence
         except (NotPositiveDefiniteError, FloatingPointError):
             return nowhere
-        return _Located(values, log_density, u, target)
+        return Located(values, log_density, u, target, weighed)
 
 
 @dataclass(frozen=True)
@@ -150,14 +173,18 @@ class _Rows(NamedTuple):
         return moved, float(np.log(width / before).sum())
 
 
-class _Located(NamedTuple):
-    """Hyperparameters with their log density, up to a constant, u and the target there."""
+class Located(NamedTuple):
+    """Hyperparameters with their log density, up to a constant, u and the target there.
+
+    And, under sites, the members of the pairs.
+    """
 
     values: FloatArray
     log_density: float
     u: FloatArray
     target: Augmentation | None
+    weighed: Weighed | None = None
 
 
-def _is_regular(place: _Located) -> bool:
+def _is_regular(place: Located) -> bool:
     return place.target is not None and place.target.is_regular()

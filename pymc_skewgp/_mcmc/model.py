@@ -12,6 +12,7 @@ import numpy as np
 
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.repeats import RepeatedRows
+from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -83,15 +84,18 @@ class ConjugateModel(NamedTuple):
     repeated : RepeatedRows or None
         Which of the observations are means of rows that repeat; its rows are the observations.
         Limits and noise of these rows must be the same under all hyperparameters.
+    sites : Sites or None
+        Observations beside the rows that are functions of one predictor each.
     """
 
     prior: SunParameters
     observations: Observations
     mixtures: tuple[Placed, ...] = ()
     repeated: RepeatedRows | None = None
+    sites: Sites | None = None
 
     def equals(self, other: "ConjugateModel") -> bool:
-        """Whether all numbers are the same; of models without mixtures."""
+        """Whether all numbers are the same; of models of rows without mixtures."""
         own, others = self.observations, other.observations
         pairs = [*zip(self.prior, other.prior, strict=True)]
         pairs += [(getattr(own, x.name), getattr(others, x.name)) for x in fields(own)]

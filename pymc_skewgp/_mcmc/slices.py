@@ -9,6 +9,7 @@ import numpy as np
 from pymc_skewgp._validation import FloatArray
 
 _STEPS_OUT = 8
+_STRETCH = 2.0  # of brackets that do not step out
 _SHRINKAGES = 100
 _MOST_COORDINATES = 8  # a sweep; of more a random choice
 _LEAST_WIDTH = 1e-3
@@ -62,11 +63,16 @@ class SliceMove[Place: Located]:
         Whether a place within a slice may be the next.
     tune : bool
         Whether to learn the widths.
+    steps_out : bool, default True
+        Whether a bracket grows until its ends are outside of the slice. Without, one of twice the
+        width is only shrunk: two places fewer to be looked at for each new one, where widths are
+        known well.
     """
 
     locate: Callable[[FloatArray], Place]
     exists: Callable[[Place], bool]
     tune: bool
+    steps_out: bool = True
 
     def sweep(
         self, here: Place, state: SliceState, rng: np.random.Generator
@@ -90,14 +96,16 @@ class SliceMove[Place: Located]:
     def _slice(self, here: Place, i: int, width: float, rng: np.random.Generator) -> Place:
         """Step out from a random bracket, then shrink it until a point of the slice is met."""
         level = here.log_density - rng.exponential()
+        most = _STEPS_OUT if self.steps_out else 1
+        width *= 1.0 if self.steps_out else _STRETCH
         left = here.values[i] - width * rng.random()
         right = left + width
-        n_left = int(rng.integers(_STEPS_OUT))
+        n_left = int(rng.integers(most))
         for _ in range(n_left):
             if self.locate(_moved(here.values, i, left)).log_density <= level:
                 break
             left -= width
-        for _ in range(_STEPS_OUT - 1 - n_left):
+        for _ in range(most - 1 - n_left):
             if self.locate(_moved(here.values, i, right)).log_density <= level:
                 break
             right += width

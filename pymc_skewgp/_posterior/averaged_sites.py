@@ -10,8 +10,10 @@ from pymc_skewgp._validation import FloatArray
 
 # Nodes of Gauss-Hermite rules, tried in this order: noise that is small beside the scale on which
 # a site changes needs few.
-_SIZES = (8, 16, 32, 64, 128, 256)
-_CHANGE = 1e-6  # from one rule to the next: the error left is far below it
+_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# From one rule to the next. Errors of a million rows may add up.
+_CHANGE = 1e-8
+_NUMBERS_AT_ONCE = 2**17  # nodes of predictors: what is done to them stays in the cache
 _LOST = 15.0  # nats below its largest value, where a site is not looked at
 _PLACES = np.linspace(-3.0, 3.0, 13)  # prior deviations, where rules are compared
 
@@ -33,7 +35,7 @@ class NoiseRule:
     def of(
         cls, log_prob: SiteFunction, variance: FloatArray, mean: FloatArray, sd: FloatArray
     ) -> "NoiseRule | None":
-        """The first that is exact enough for predictors N(mean, sd^2); None without noise.
+        """The first that is exact enough for predictors N(mean, sd^2); None where it is no noise.
 
         Raises
         ------
@@ -50,13 +52,18 @@ class NoiseRule:
             found = finer.log_mean(log_prob, eta)
             seen = found > found.max(axis=0) - _LOST
             if (np.abs(found - before)[seen] < _CHANGE).all():
-                return rule
+                return rule if rule.size > 1 else None
             rule, before = finer, found
         i = int(np.argmax(variance))
         raise ApproximationError(
             f"the features leave a variance of {variance[i]:.3g} of f at row {i}, which is wide "
             "beside what a row of the data says of f: take more features."
         )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return self._log_mass.size
 
     def part(self, rows: slice) -> "NoiseRule":
         """Of some of the predictors."""
@@ -86,6 +93,10 @@ class NoiseRule:
 
     def log_mean(self, log_prob: SiteFunction, eta: FloatArray) -> FloatArray:
         """Log of the mean of p(eta + e)."""
+        size = max(1, _NUMBERS_AT_ONCE // (self.size * eta.shape[-1]))
+        if eta.ndim == 2 and eta.shape[0] > size:
+            parts = [eta[i : i + size] for i in range(0, eta.shape[0], size)]
+            return np.concatenate([self.log_mean(log_prob, part) for part in parts])
         _, logs = self._logs(log_prob, eta)
         largest = logs.max(axis=-2)
         base = np.where(np.isfinite(largest), largest, 0.0)

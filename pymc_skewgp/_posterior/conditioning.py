@@ -215,6 +215,11 @@ class Conditioning:
         left[np.diag_indices_from(left)] += 1.0
         return gain, linalg.low_rank_factor(linalg.symmetric(left))
 
+    def coordinates(self, z: FloatArray) -> FloatArray:
+        """The c of values z = mean + factor c."""
+        orthogonal, triangle = self._factor_qr
+        return solve_triangular(triangle, orthogonal.T @ (z - self.mean), check_finite=False)
+
     @cached_property
     def _factor_qr(self) -> tuple[FloatArray, FloatArray]:
         orthogonal, triangle = qr(self.factor, mode="economic", check_finite=False)

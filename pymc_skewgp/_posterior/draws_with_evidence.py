@@ -12,7 +12,7 @@ from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
-from pymc_skewgp._observations.observations import Observations, intervals, stacked
+from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.latent import draw_latent
@@ -114,14 +114,22 @@ def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: Floa
     ).value
 
 
-def sun_given(prior: SunParameters, observations: Observations) -> Conditioning:
-    """A SUN vector given rows of it, and its latent variables, which are the first values."""
+def sun_given(
+    prior: SunParameters, observations: Observations, latent: FloatArray | None = None
+) -> Conditioning:
+    """A SUN vector given rows of it, and its latent variables, which are the first values.
+
+    Given the latent variables too, where `latent` has their values.
+    """
     s = prior.truncation.size
     if not s:
         cov = FactoredCovariance.of_kernel(prior.scale)
         return Conditioning(prior.mu, cov, observations)
     matrix = np.block([[prior.latent_cov, prior.cross_cov.T], [prior.cross_cov, prior.scale]])
-    above = intervals(-prior.truncation, np.full(s, np.inf), np.zeros(s))
-    rows = stacked([above, observations], [s, prior.mu.size])
+    if latent is None:
+        own = intervals(-prior.truncation, np.full(s, np.inf), np.zeros(s))
+    else:
+        own = points(latent, np.zeros(s))
+    rows = stacked([own, observations], [s, prior.mu.size])
     mean = np.concatenate([np.zeros(s), prior.mu])
     return Conditioning(mean, FactoredCovariance.of_kernel(matrix), rows)

@@ -49,7 +49,7 @@ _MOST_JOINT = 1000
 _DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 # Share of the prior variance up to which what features leave of it is as good as none.
 _NO_REST = 1e-6
-_POINTS_AT_ONCE = 8192
+_NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there are some arrays
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 
 
@@ -152,7 +152,8 @@ class FiniteRankFit(FunctionFit):
         gain = cho_solve((own.chol, True), white).T
         left = -(gain @ white)
         left[np.diag_indices_from(left)] += 1.0
-        return GivenRows(sampler.first, gain, linalg.low_rank_factor(linalg.symmetric(left)))
+        spread = linalg.low_rank_factor(linalg.symmetric(left))
+        return GivenRows(sampler.first, gain, spread, shift)
 
     @property
     def fitted(self) -> bool:
@@ -223,8 +224,9 @@ class FiniteRankFit(FunctionFit):
         of_rows = data.likelihood.y_dim == "obs_id"
         f = np.empty((coordinates.shape[0], data.X.shape[0]))
         rest = np.empty(f.shape[1])
-        for start in range(0, f.shape[1], _POINTS_AT_ONCE):
-            rows = slice(start, min(start + _POINTS_AT_ONCE, f.shape[1]))
+        size = max(_LEAST_POINTS, _NUMBERS_AT_ONCE // max(f.shape[0], 1))
+        for start in range(0, f.shape[1], size):
+            rows = slice(start, min(start + size, f.shape[1]))
             phi, rest[rows] = self._features.at(data.X[rows])
             f[:, rows] = self._prior.mean("X", data.X[rows]) + coordinates @ phi.T
             if of_rows and rest[rows].any():

@@ -1,5 +1,6 @@
 """What draws of a Gaussian vector under sites need: EP, its Gaussian of the coordinates, pairs."""
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,8 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
 )
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows, PairProposal, pair_proposal
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
@@ -34,6 +36,8 @@ class SiteDraws:
     n_latent : int
     constrained : ndarray of bool
         Which of the rows after the first `n_latent` are constraints.
+    rung : Rung, optional
+        How the rows are proposed.
     """
 
     def __init__(
@@ -42,8 +46,9 @@ class SiteDraws:
         sites: SitesOfParts,
         n_latent: int,
         constrained: NDArray[np.bool_],
+        rung: Rung = DEFAULT.first,
     ) -> None:
-        self._given, self._sites = given, sites
+        self._given, self._sites, self._rung = given, sites, rung
         self._n_latent, self._constrained = n_latent, constrained
 
     @cached_property
@@ -63,19 +68,25 @@ class SiteDraws:
         return coordinate_gaussian(self.predictors.factor, self.ep.tau[m:], self.ep.nu[m:])
 
     @cached_property
-    def sampler(self) -> SiteSampler:
-        """Proposals, which the evidence and all draws share."""
+    def proposal(self) -> PairProposal:
+        """Pairs of coordinates."""
         m, ep = self._given.n_rows, self.ep
         marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         rows = self._rows() if m else None
-        return SiteSampler(pair_proposal(self.gaussian, self.predictors, marginals, rows))
+        return pair_proposal(self.gaussian, self.predictors, marginals, rows)
+
+    @cached_property
+    def sampler(self) -> SiteSampler:
+        """Proposals, which the evidence and all draws share."""
+        return SiteSampler(self.proposal)
 
     def _rows(self) -> GivenRows:
         given, gaussian = self._given, self.gaussian
         tilted = given.with_coordinates(gaussian.mean, gaussian.chol)
-        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper)
+        settings = replace(DEFAULT, first=self._rung)
+        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper, settings)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self._n_latent
             refuse_contradictory_constraints(sampler, rows, tilted.noise_variances[rows])
         gain, spread = tilted.coordinates_given_rows()
-        return GivenRows(sampler.first, gain, spread)
+        return GivenRows(sampler.first, gain, spread, given.row_factor @ gaussian.mean)

@@ -188,7 +188,7 @@ def _given_rows(
     gain = solve_triangular(own.chol, half, lower=True, trans="T", check_finite=False).T
     left = -(half.T @ half)
     left[np.diag_indices_from(left)] += 1.0
-    return GivenRows(sampler.first, gain, linalg.low_rank_factor(linalg.symmetric(left)))
+    return GivenRows(sampler.first, gain, linalg.low_rank_factor(linalg.symmetric(left)), shift)
 
 
 def _fit(

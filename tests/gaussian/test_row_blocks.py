@@ -86,6 +86,18 @@ def test_blocks_do_not_matter():
     assert one.log_prob == pytest.approx(many.log_prob, abs=1e-9)
 
 
+def test_threads_do_not_matter():
+    factor, lower, upper, noise = problem()
+    found = []
+    for n_threads in (1, 3):
+        blocks = LocalBlocks(blocks_of(factor, lower, upper, noise).blocks, n_threads)
+        ep = fit_blocks(blocks)
+        found.append((ep.log_prob, *blocks.total("pair_log_probs", ep.gaussian.mean, factor.T)))
+    # To the bit: sums are in the order of the blocks.
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_points_are_a_linear_model():
     rng = np.random.default_rng(2)
     factor, noise = rng.standard_normal((30, 3)), rng.uniform(0.5, 2.0, 30)

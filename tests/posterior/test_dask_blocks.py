@@ -71,6 +71,7 @@ def assert_same(found, wanted):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow(ci=True)
 def test_two_workers_are_one_process(dask_cluster):
     rows = table()
     with dask_cluster.get_client() as client:

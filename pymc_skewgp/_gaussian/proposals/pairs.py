@@ -39,11 +39,14 @@ class GivenRows:
     proposal : Proposal
         Of u within its rectangle.
     gain, spread : ndarray, shape (r, m) and (r, d)
+    shift : ndarray, shape (m,)
+        What EP's sites of the likelihood move the mean of u by.
     """
 
     proposal: Proposal
     gain: FloatArray
     spread: FloatArray
+    shift: FloatArray
 
 
 class Pairs(NamedTuple):
@@ -102,7 +105,29 @@ class PairProposal:
 
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair; the last of the points, which picks one, is not used."""
-        white, mirrored, log_plus, log_minus = self._white(points)
+        return self._weighed(*self._white(points))
+
+    def pair_at(self, coordinates: FloatArray, u: FloatArray) -> Pairs:
+        """The pair of one c and its rows u, less their mean before EP's sites of the likelihood.
+
+        Of a proposal with rows that knows the weight of any of them.
+        """
+        rows, gaussian = self.rows, self.gaussian
+        assert rows is not None
+        white = gaussian.chol.T @ (coordinates - gaussian.mean)
+        u = u - rows.shift
+        log_rows = rows.proposal.log_weights_of(u[:, None])  # type: ignore[attr-defined]
+        mirrored = 2.0 * (rows.gain @ u) - white
+        return self._weighed(white[:, None], mirrored[:, None], log_rows.copy(), log_rows)
+
+    def _weighed(
+        self,
+        white: FloatArray,
+        mirrored: FloatArray,
+        log_plus: FloatArray,
+        log_minus: FloatArray,
+    ) -> Pairs:
+        """Pairs of white coordinates, from EP's Gaussian over what they are drawn from."""
         plus, minus = self.gaussian.of_white(white), self.gaussian.of_white(mirrored)
         log_plus += self.gaussian.log_ratio(plus, white) + self.sites(plus)
         log_minus += self.gaussian.log_ratio(minus, mirrored) + self.sites(minus)

@@ -53,7 +53,7 @@ class Definition:
         )
 
     def refuse_approximation(self, method: str) -> None:
-        """Raise where f is asked for as a variable and the prior is to be approximated.
+        """Raise where a method knows no approximations and one was asked for.
 
         Raises
         ------
@@ -61,8 +61,8 @@ class Definition:
         """
         if self.approximation not in (None, "auto"):
             raise ApproximationError(
-                f"{method} makes variables of a model with the kernel as it is, and this SkewGP "
-                f"has approximation={self.approximation!r}: use posterior or "
+                f"{method} takes the kernel as it is, and this SkewGP has "
+                f"approximation={self.approximation!r}: use posterior or "
                 "find_hyperparameters(gp, X, y), leave the approximation out, or take pm.gp.HSGP "
                 "for a model."
             )

@@ -1,6 +1,6 @@
 """Log p(y_i | eta_i) of a distribution, its slopes, means and draws as functions of arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -47,10 +47,19 @@ class SiteFunctions:
     distribution : callable, optional
         What it came from; draws of many vectors at once are tried by it first. None where no draws
         are asked for.
+    compile_kwargs : mapping, optional
+        Of ``pytensor.function``, for what is called thousands of times. Default NumPy, without
+        compilation.
     """
 
-    def __init__(self, graph: DistributionGraph, distribution: Distribution | None = None) -> None:
+    def __init__(
+        self,
+        graph: DistributionGraph,
+        distribution: Distribution | None = None,
+        compile_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
         self._graph, self._distribution = graph, distribution
+        self._compile_kwargs = compile_kwargs
         self._can_draw: bool | None = None
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
@@ -140,13 +149,19 @@ class SiteFunctions:
             lambda block: self._draw(block, rng, parameters), eta, self.dtype, size=size
         )
 
+    def _compiled(self, output: Any) -> Any:
+        if self._compile_kwargs is None:
+            return plain_function(self._inputs, output)
+        options = {"on_unused_input": "ignore", **self._compile_kwargs}
+        return pytensor.function(self._inputs, output, **options)
+
     @cached_property
     def _log_prob_graph(self) -> Any:
         return vectorize_graph(self._graph.log_prob, {self._graph.eta: self._block})
 
     @cached_property
     def _log_prob_function(self) -> Any:
-        return plain_function(self._inputs, self._log_prob_graph)
+        return self._compiled(self._log_prob_graph)
 
     @cached_property
     def _slopes_function(self) -> Any:
@@ -154,7 +169,7 @@ class SiteFunctions:
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
             second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return plain_function(self._inputs, [first, second])
+            return self._compiled([first, second])
         except _NO_GRADIENT:
             return None
 

@@ -22,6 +22,7 @@ from pymc_skewgp._model.graph.joint_prior import joint_prior
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, MixtureGraphs
 from pymc_skewgp._model.graph.members import Member, as_member, is_function
 from pymc_skewgp._model.graph.observed import Observed
+from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._sun.parameters import SunParameters
 
 # Entries that a variable may have which only shifts or scales predictors, to be moved with f
@@ -96,10 +97,12 @@ class BlockGraph(NamedTuple):
     normalisers : list of (truncation, latent_cov)
         Of each member that has latent dimensions: probabilities that divide the prior's density.
     observed : list of ObservedRows
+    sites : list of ObservedSites
+        Observations that are no rows.
     hyperparameters : list of TensorVariable
-        Values of the continuous free variables that the prior or the rows depend on. Other SkewGP
-        variables are not among them: they have steps of their own. Nor are long vectors that only
-        shift or scale predictors.
+        Values of the continuous free variables that the prior, the rows or sites depend on. Other
+        SkewGP variables are not among them: they have steps of their own. Nor are long vectors that
+        only shift or scale predictors.
     likelihood_parameters : list of TensorVariable
         Values of the continuous free variables that the noise or the indicators of mixtures depend
         on, but not the prior of f: to be moved given f as well, or alone.
@@ -117,6 +120,7 @@ class BlockGraph(NamedTuple):
     n_latent: int | None
     normalisers: list[tuple[Any, Any]]
     observed: list[ObservedRows]
+    sites: list[ObservedSites]
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
     predicted: list[Any]
@@ -154,9 +158,10 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     rows = [_observed_rows(model, y, members) for y in block.observed]
     prior = joint_prior(members)
     graphs = [graph for y in rows for graph in y.graphs]
+    graphs += [graph for y in block.sites for graph in y.graphs]
     own = [member.name for member in members]
     _refuse_randomness(" and ".join(own), [*prior, *graphs])
-    gone = {*own, *(y.name for y in rows), *(x.name for x in block.predicted)}
+    gone = {*own, *block.below}
     sizes = [member.n_latent for member in members]
     return BlockGraph(
         own,
@@ -166,7 +171,8 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         None if None in sizes else sum(size for size in sizes if size is not None),
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
-        _hyperparameters(model, prior, rows, own),
+        list(block.sites),
+        _hyperparameters(model, prior, rows, block.sites, own),
         _likelihood_parameters(model, prior, rows, own),
         block.predicted,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
@@ -195,13 +201,17 @@ def _slices(members: list[Member]) -> list[slice]:
 
 
 def _hyperparameters(
-    model: pm.Model, prior: SunParameters, rows: list[ObservedRows], own: list[str]
+    model: pm.Model,
+    prior: SunParameters,
+    rows: list[ObservedRows],
+    sites: Sequence[ObservedSites],
+    own: list[str],
 ) -> list[Any]:
     spread = [graph for y in rows for graph in (y.lower, y.upper, y.S)]
+    spread += [y.log_prob for y in sites]
     upstream = set(graph_inputs([*prior, *spread]))
-    predictors = set(
-        graph_inputs([graph for y in rows for graph in (y.A, y.a) if graph is not None])
-    )
+    designs = [(y.A, y.a) for y in rows] + [(y.A, y.a) for y in sites]
+    predictors = set(graph_inputs([x for pair in designs for x in pair if x is not None]))
     return [
         value
         for other, value in model.rvs_to_values.items()

@@ -21,6 +21,7 @@ from pymc_skewgp._model.graph.observed import (
     outside_predictor,
     recognised,
 )
+from pymc_skewgp._model.graph.sites import ObservedSites
 
 
 class Block(NamedTuple):
@@ -30,13 +31,22 @@ class Block(NamedTuple):
     ----------
     members : list of TensorVariable
     observed : list of Observed
+        Those that are rows.
     predicted : list of TensorVariable
         Free variables that depend on members, and that nothing depends on, such as masked data.
+    sites : sequence of ObservedSites
+        Observations that are functions of one predictor each; see `site_blocks`.
     """
 
     members: list[Any]
     observed: list[Observed]
     predicted: list[Any]
+    sites: Sequence[ObservedSites] = ()
+
+    @property
+    def below(self) -> set[str]:
+        """Names of the variables that depend on members."""
+        return {x.name for x in [*self.observed, *self.sites, *self.predicted]}
 
 
 def find_blocks(model: pm.Model) -> list[Block]:

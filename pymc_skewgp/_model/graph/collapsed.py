@@ -11,12 +11,9 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
-from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.process import process_of_values
-from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
-from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._model.graph.data_rows import RowsOfData
 from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.joined_rows import (
@@ -31,6 +28,7 @@ from pymc_skewgp._model.graph.joined_rows import (
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.graph.members import is_function, latent_dimensions, mean_and_spread
+from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.graph.site_blocks import site_block_of
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -113,7 +111,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
             reasons.append(error.reason)
             continue
         evidences.append(_of_block(block, own))
-        sites.append(tuple(_sites_of_data(y) for y in own))
+        sites.append(tuple(sites_of_data(y) for y in own))
         blocks.append(block)
         designs.append(_design_of_sites(block, own))
         gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
@@ -189,37 +187,13 @@ def _block_of(model: pm.Model, rv: Any) -> tuple[BlockGraph, list[ObservedSites]
     except NotConjugateError:  # sites say better what is in the way
         pass
     found = site_block_of(model, rv)
-    return block_graph(model, found.block), found.sites
-
-
-def _sites_of_data(y: ObservedSites) -> SitesOfData:
-    used = set(graph_inputs([y.log_prob]))
-    parameters = tuple(x for x in y.hyperparameters if x in used)
-    values = y.values.ravel()
-    known = DistributionGraph(y.eta, values.type(), None, y.log_prob, None, parameters=parameters)
-    return SitesOfData(CompiledFamily(SiteFunctions(known)), values, parameters)
-
-
-def _site_design(block: BlockGraph, y: ObservedSites) -> Any:
-    """A, with a column for each entry of the block."""
-    columns, start = [], 0
-    m = y.a.shape[0]
-    for name, own in zip(block.names, block.slices, strict=True):
-        size = own.stop - own.start
-        if name not in y.members:
-            columns.append(pt.zeros((m, size)))
-        elif y.A is None:
-            columns.append(pt.switch(pt.eq(m, size), pt.eye(m, size), pt.ones((m, size))))
-        else:
-            columns.append(y.A[:, start : start + size])
-            start = start + size
-    return columns[0] if len(columns) == 1 else pt.concatenate(columns, axis=1)
+    return block_graph(model, found), list(found.sites)
 
 
 def _design_of_sites(block: BlockGraph, sites: list[ObservedSites]) -> SiteDesign | None:
     if not sites:
         return None
-    return SiteDesign(joined([_site_design(block, y) for y in sites]), joined([y.a for y in sites]))
+    return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
 
 
 def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
@@ -232,7 +206,7 @@ def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
         designs.append(same if y.A is None else y.A)
         offsets.append(y.a)
     for known in sites:
-        designs.append(_site_design(block, known))
+        designs.append(site_design(block, known))
         offsets.append(known.a)
     sun = predictor(_sun(block.prior, block.n_latent), joined(designs), joined(offsets))
     rows = [_rows_of(y) for y in block.observed]

@@ -21,6 +21,10 @@ class NoObservationsError(NotConjugateError):
     """A variable stands alone: a distribution to sample, whose posterior nothing shapes."""
 
 
+class NoRowsError(NotConjugateError):
+    """An observed variable is of no kind that is rows."""
+
+
 class Observed(NamedTuple):
     """One observed variable, as it stands in the model.
 
@@ -131,7 +135,7 @@ def _as_observed(model: pm.Model, rv: Any, other: Any) -> Observed:
         remedy = "Leave them out: the mean and the covariance of those seen."
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
     known = ", ".join(x.variables for x in LIKELIHOODS)
-    raise NotConjugateError(
+    raise NoRowsError(
         f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
         f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
         remedy,

@@ -5,17 +5,20 @@ of its observations jointly affinely and nothing else. Here an observed variable
 there, or sites; mixtures of rows are sites too.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import pymc as pm
 
-from pymc_skewgp._errors import NotSitesError
+from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
-from pymc_skewgp._model.graph.blocks import Block
+from pymc_skewgp._model.graph.blocks import Block, find_blocks, part_of
 from pymc_skewgp._model.graph.members import is_function, is_gaussian, mean_and_spread
 from pymc_skewgp._model.graph.observed import (
+    NoRowsError,
     Observed,
     children,
+    find_observed,
     is_prediction,
     outside_predictor,
     recognised,
@@ -25,21 +28,49 @@ from pymc_skewgp._model.graph.sites import ObservedSites, sites_of
 _CORE_NDIM = 1  # of one unified skew-normal vector
 
 
-class SiteBlock(NamedTuple):
-    """Random variables that are integrated out together, with what observes them.
+def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
+    """`find_blocks`, and those under sites of the functions that are in none of these.
 
-    Attributes
-    ----------
-    block : Block
-        Its observations are those that are rows.
-    sites : list of ObservedSites
+    A function under rows alone that enters a predictor of sites as well is in the block of these.
     """
+    under_rows = find_blocks(model)
+    taken = {x for block in under_rows for x in block.members}
+    found: list[Block] = []
+    for rv in model.free_RVs:
+        if not is_function(rv) or rv in taken:
+            continue
+        try:
+            found.append(site_block_of(model, rv))
+        except NotSitesError:
+            continue
+        taken.update(found[-1].members)
+    own = {x for block in found for x in block.members}
+    return [block for block in under_rows if own.isdisjoint(block.members)] + found
 
-    block: Block
-    sites: list[ObservedSites]
+
+def refuse_with_reason(model: pm.Model, rv: Any) -> None:
+    """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
+    try:
+        find_observed(model, rv)
+    except NoRowsError as by_rows:
+        try:
+            site_block_of(model, rv)
+        except NotSitesError as by_sites:
+            reason = f"{by_rows.reason} Nor are they sites: {by_sites.reason}"
+            raise NotConjugateError(reason, by_sites.remedy) from by_sites
 
 
-def site_block_of(model: pm.Model, rv: Any) -> SiteBlock:
+def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
+    """`part_of`, under sites too."""
+    part = part_of(model, block, chosen)
+    if not block.sites or part.members == block.members:
+        return part
+    below = {x: children(model, x) for x in part.members}
+    rows, sites = _observed(model, part.members, below)
+    return part._replace(observed=rows, sites=sites)
+
+
+def site_block_of(model: pm.Model, rv: Any) -> Block:
     """The block of a SkewGP variable of a model, some of whose observations are sites.
 
     Raises
@@ -71,8 +102,8 @@ def site_block_of(model: pm.Model, rv: Any) -> SiteBlock:
     members = _without_means(members)
     rows, sites = _observed(model, members, below)
     predicted = {x for member in members for x in below[member] if is_prediction(model, x)}
-    block = Block(members, rows, [x for x in model.free_RVs if x in predicted - set(members)])
-    return SiteBlock(block, sites)
+    predictions = [x for x in model.free_RVs if x in predicted - set(members)]
+    return Block([x for x in model.free_RVs if x in members], rows, predictions, sites)
 
 
 def _without_means(members: list[Any]) -> list[Any]:
@@ -84,7 +115,7 @@ def _without_means(members: list[Any]) -> list[Any]:
 def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
     """Whether a variable shares an observation with members, or is above or below one."""
     own = below[other]
-    return any(x in own or x in members for member in members for x in [member, *below[member]])
+    return any(x in own or x is other for member in members for x in [member, *below[member]])
 
 
 def _observed(

@@ -63,6 +63,17 @@ class ObservedSites(NamedTuple):
     values: Any
     hyperparameters: list[Any]
 
+    @property
+    def graphs(self) -> list[Any]:
+        """What the sites are computed from, but for the data."""
+        return [x for x in (self.A, self.a, self.log_prob) if x is not None]
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Those of `hyperparameters` that the log probability depends on."""
+        used = set(graph_inputs([self.log_prob]))
+        return tuple(x for x in self.hyperparameters if x in used)
+
 
 class _Split(NamedTuple):
     """A log probability as a function of its predictor."""

@@ -17,9 +17,12 @@ from scipy.sparse import csr_array, vstack
 from pymc_skewgp._gaussian.repeated_log_prob import LEAST_REPEATS, LEAST_ROWS
 from pymc_skewgp._mcmc.model import ConjugateModel, Placed
 from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.learnt_sites import SiteFamily, joined_sites
+from pymc_skewgp._observations.observations import Observations, as_matrix, intervals
 from pymc_skewgp._observations.repeats import each_row, rows_of_means
+from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -65,6 +68,11 @@ class LatentAtPoint:
         self._mixtures = [
             (y.mixture and y.mixture.kind, len(y.parameters)) for y in latent.observed
         ]
+        self._sites: list[tuple[SiteFamily, list[str]]] = []
+        for sites in latent.sites:
+            known = sites_of_data(sites, compile_kwargs or {})
+            outputs += [site_design(latent, sites), sites.a, *known.graphs]
+            self._sites.append((known.family, [x.dtype for x in known.graphs]))
         used = set(graph_inputs(outputs))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
@@ -141,7 +149,8 @@ class LatentAtPoint:
             repeats = [np.full(rows.n_rows, times is not None) for rows, times in blocks]
             repeated = rows_of_means(observed, counts, np.concatenate(repeats))
             repeated = repeated._replace(rows=_with_design(repeated.rows, size))
-            return ConjugateModel(prior, repeated.rows, repeated=repeated)
+            sites = self._joined_sites(results, size)
+            return ConjugateModel(prior, repeated.rows, repeated=repeated, sites=sites)
         single = [
             rows if times is None else _with_design(each_row(rows, times), size)
             for rows, times in blocks
@@ -152,7 +161,22 @@ class LatentAtPoint:
             for mixture, (start, stop) in zip(mixtures, pairwise(ends), strict=True)
             if mixture is not None
         ]
-        return ConjugateModel(prior, _joined(single, size), tuple(placed))
+        sites = self._joined_sites(results, size)
+        return ConjugateModel(prior, _joined(single, size), tuple(placed), sites=sites)
+
+    def _joined_sites(self, results: Iterator[FloatArray], size: int) -> Sites | None:
+        """All that are no rows, one observed variable after the other."""
+        designs, offsets, given = [], [], []
+        for family, dtypes in self._sites:
+            designs.append(next(results))
+            offsets.append(next(results))
+            y, *parameters = [next(results).astype(dtype) for dtype in dtypes]
+            given.append(family.at(y, parameters))
+        if not given:
+            return None
+        joint = joined_sites(given)
+        design = _design(np.vstack(designs), size)
+        return Sites(design, np.concatenate(offsets), joint.log_prob, joint.slopes)
 
     def _block(
         self,
@@ -206,6 +230,9 @@ def _with_design(rows: Observations, size: int) -> Observations:
 
 def _joined(blocks: list[Observations], size: int) -> Observations:
     """Observations of the same f, one after the other."""
+    if not blocks:
+        nothing = np.zeros(0)
+        return intervals(nothing, nothing, nothing)
     if len(blocks) == 1:
         return blocks[0]
     columns = zip(*((y.a, y.lower, y.upper, y.value) for y in blocks), strict=True)

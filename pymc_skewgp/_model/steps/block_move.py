@@ -12,6 +12,7 @@ from pymc_skewgp._mcmc import conjugate
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateSampler, ConjugateState
 from pymc_skewgp._mcmc.moves import Move
+from pymc_skewgp._mcmc.site_chain import SiteChain
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.steps.at_point import LatentAtPoint, with_values
 from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
@@ -33,6 +34,8 @@ class Kernel:
         Whether the step moves hyperparameters too, the variables integrated out.
     merges : bool, default False
         Whether rows that repeat may be means.
+    under_sites : bool, default False
+        Whether observations may be sites; then `n_steps` is the number of pairs there.
     """
 
     make_move: Callable[[Augmentation], Move]
@@ -40,6 +43,7 @@ class Kernel:
     n_sweeps: int = 1
     collapse: bool = False
     merges: bool = False
+    under_sites: bool = False
 
 
 class BlockMove:
@@ -71,14 +75,17 @@ class BlockMove:
     ) -> None:
         self.name = ", ".join(block.names)
         self._values = [value.name for value in block.values]
-        self._latent = LatentAtPoint(model, block, compile_kwargs, merges=kernel.merges)
+        merges = kernel.merges and not block.sites
+        self._latent = LatentAtPoint(model, block, compile_kwargs, merges=merges)
         self._hyperparameters = Hyperparameters(model, block, self._latent, compile_kwargs)
         self._parameters = LikelihoodParameters(model, block, compile_kwargs)
         self.moved = [model.values_to_rvs[value].name for value in block.moved]
         mixed = any(y.mixture is not None for y in block.observed)
         fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
-        self._sampler = ConjugateSampler(
-            kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=fixed
+        self._sampler: ConjugateSampler | SiteChain = (
+            SiteChain(kernel.n_steps)
+            if block.sites
+            else ConjugateSampler(kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=fixed)
         )
         self._state: ConjugateState | None = None
         self._seen: list[NDArray[Any]] = []

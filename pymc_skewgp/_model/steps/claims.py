@@ -37,17 +37,17 @@ def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
 def _claimed(model: pm.Model, block: Block) -> list[Any]:
     claimed = [model.values_to_rvs[value] for value in block_graph(model, block).moved]
     below = {x: {y.name for y in children(model, x)} for x in claimed}
-    own = {x.name for x in [*block.members, *block.observed, *block.predicted]}
+    own = {*(x.name for x in block.members), *block.below}
     while True:
         inside = {*own, *(x.name for x in claimed)}
         left = [x for x in claimed if below[x] <= inside]
         if left == claimed:
             break
         claimed = left
-    return claimed if sum(_size(model, x) for x in claimed) <= _MOST else []
+    return claimed if sum(n_entries(model, x) for x in claimed) <= _MOST else []
 
 
-def _size(model: pm.Model, rv: Any) -> int:
+def n_entries(model: pm.Model, rv: Any) -> int:
     """Entries of a variable, more than enough where they are hard to count."""
     value = model.rvs_to_values[rv]
     if None not in value.type.shape:

@@ -14,13 +14,11 @@ import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
 from pymc_skewgp._model.graph.blocks import Block
 from pymc_skewgp._model.graph.members import is_function
-from pymc_skewgp._model.graph.observed import (
-    NoObservationsError,
-    find_observed,
-    is_prediction,
-)
+from pymc_skewgp._model.graph.observed import NoObservationsError, is_prediction
+from pymc_skewgp._model.graph.site_blocks import refuse_with_reason
 from pymc_skewgp._model.steps.claims import is_claimed
 from pymc_skewgp._model.steps.joined_blocks import joined_blocks
+from pymc_skewgp._model.steps.site_rule import is_fast, refuse_slow
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")
@@ -62,21 +60,29 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     asked = who_asks(rv)
     if asked is None:
         return False
+    blocks = joined_blocks(asked.model)
     if not is_function(rv) or is_prediction(asked.model, rv):
-        goes = any(_goes_with(rv, block, asked) for block in joined_blocks(asked.model))
+        goes = any(_goes_with(rv, block, asked) for block in blocks)
         if goes or not is_function(rv):
             return goes
     try:
-        find_observed(asked.model, rv)
+        own = [block for block in blocks if rv in block.members]
+        for block in own:
+            if block.sites:
+                refuse_slow(asked.model, rv, block)
+        if not own:
+            refuse_with_reason(asked.model, rv)
     except NotConjugateError as error:
         _say_why(rv.name, error, asked, has_grad)
         return False
-    return True
+    return bool(own)
 
 
 def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
     """Whether a variable is moved by the step of a block that the user left to ``pm.sample``."""
     functions = [x for x in block.members if is_function(x)]
+    if block.sites and not is_fast(asked.model, block):
+        return False
     if any(asked.model.rvs_to_values[x] in asked.assigned for x in functions):
         return False
     if rv in block.predicted:

@@ -43,7 +43,7 @@ class ConjugateStep(SUNStep):
     ``pm.Bernoulli`` or ``pm.Binomial`` with ``p=pm.math.invprobit(eta)``, ``pm.OrderedProbit``,
     ``pm.Normal``, ``pm.MvNormal``, ``pm.Censored(pm.Normal.dist(...))``, `IntervalNormal`,
     `PreferenceProbit`, `ChoiceProbit`, `MultinomialProbit`, with predictors affine in f; or with
-    one of rows given indicators (below). With it go
+    one of rows given indicators, or of sites (below). With it go
 
     * all ``pm.Normal``, ``pm.MvNormal`` and ``pm.ZeroSumNormal`` variables that nothing else than
       such predictors, or the means of other variables of the block, depends on;
@@ -68,7 +68,15 @@ class ConjugateStep(SUNStep):
     Parameters of the noise and rates of lapses move given f as well, by slices, with the
     indicators integrated out.
 
-    Where f has other children (another likelihood, a potential), a line of PyMC's
+    Any other observation whose log probability is a sum of functions of one predictor each, affine
+    in f, such as ``pm.Bernoulli(logit_p=f)`` or ``pm.Poisson``, is *sites*. There f and the
+    hyperparameters, those of the likelihood among them, are moved by mirrored pairs from EP's
+    Gaussian: slices of the hyperparameters at fixed white vectors, whose mean weight stands in for
+    the evidence, and f from the same vectors. Exact whatever EP's error; rows beside sites are
+    drawn given f, and with it. ``pm.sample`` leaves them to NUTS where more than eight entries of
+    hyperparameters would move, or where a likelihood takes two functions not jointly affinely.
+
+    Where f has other children (a likelihood that couples its values, a potential), a line of PyMC's
     log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
     model, that NUTS is to sample f as it stands. Samplers that are called without ``pm.sample``
     (``nutpie.compile_pymc_model``, say) ask no step methods: they give no such word.
@@ -81,7 +89,7 @@ class ConjugateStep(SUNStep):
     n_proposals : int, default 16
         Proposals between two draws of f when hyperparameters have moved: their cost hardly grows
         with their number. With fixed hyperparameters as many of them as the acceptance rate asks
-        for, one as a rule.
+        for, one as a rule. Under sites mirrored pairs, that of the state among them.
     collapse : bool, default True
         Whether to move hyperparameters too that are not in `vars`: continuous variables that the
         prior or the rows of the block depend on, at most eight entries a step. ``repr(step)`` names
@@ -108,8 +116,10 @@ class ConjugateStep(SUNStep):
     Sample statistics: ``accept``, share of the proposals accepted; ``log_weight``, log of target
     over proposal density at the state, less that of the mean: a large value is a state that the
     chain is slow to leave; ``relative_ess``, effective sample size of the proposals over their
-    number; ``refreshed``, whether u was drawn from f because others had changed what it depends
-    on. Where there are several blocks these are means over them.
+    number; ``log_evidence``, under sites without rows the log of the mean weight, an estimate of
+    the log marginal likelihood at the hyperparameters; ``refreshed``, whether u was drawn from f
+    because others had changed what it depends on. Where there are several blocks these are means
+    over them.
 
     Options reach a step that ``pm.sample`` made as ``pm.sample(conjugate={"n_proposals": 4})``.
 
@@ -125,6 +135,7 @@ class ConjugateStep(SUNStep):
        Gaussian models, arXiv:1006.0868.
     .. [5] J. Geweke (1993), Bayesian treatment of the independent Student-t linear model,
        doi:10.1002/jae.3950080504.
+    .. [6] I. Murray & M. M. Graham (2016), Pseudo-marginal slice sampling, arXiv:1510.02958.
 
     Examples
     --------
@@ -161,6 +172,7 @@ class ConjugateStep(SUNStep):
         "log_weight": (np.float64, []),
         "relative_ess": (np.float64, []),
         "refreshed": (bool, []),
+        "log_evidence": (np.float64, []),
     }
     default_blocked = True
     _without_rows: ClassVar[dict[str, Any]] = {
@@ -187,7 +199,13 @@ class ConjugateStep(SUNStep):
         make_move = partial(independence_move, n_proposals=self.n_proposals)
         super().__init__(
             vars,
-            Kernel(make_move, self.n_proposals, collapse=self.collapse, merges=True),
+            Kernel(
+                make_move,
+                self.n_proposals,
+                collapse=self.collapse,
+                merges=True,
+                under_sites=True,
+            ),
             model=model,
             rng=rng,
             initial_point=initial_point,

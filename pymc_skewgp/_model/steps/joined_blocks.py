@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 import pymc as pm
 
 from pymc_skewgp._model.graph.analysis import block_graph
-from pymc_skewgp._model.graph.blocks import Block, find_blocks
+from pymc_skewgp._model.graph.blocks import Block
 from pymc_skewgp._model.graph.observed import children
+from pymc_skewgp._model.graph.site_blocks import blocks_under_rows_or_sites
 
 _KNOWN: "WeakKeyDictionary[pm.Model, tuple[Any, list[Block]]]" = WeakKeyDictionary()
 
@@ -24,7 +25,7 @@ def joined_blocks(model: pm.Model) -> list[Block]:
     key = (*model.basic_RVs, *model.potentials)
     known = _KNOWN.get(model)
     if known is None or known[0] != key:
-        known = _KNOWN[model] = key, _joined(model, find_blocks(model))
+        known = _KNOWN[model] = key, _joined(model, blocks_under_rows_or_sites(model))
     return known[1]
 
 
@@ -45,7 +46,7 @@ def _joined(model: pm.Model, blocks: list[Block]) -> list[Block]:
 def _are_apart(model: pm.Model, one: Block, other: Block) -> bool:
     """Whether neither depends on members of the other."""
     for block, rest in ((one, other), (other, one)):
-        names = {x.name for x in [*rest.members, *rest.observed, *rest.predicted]}
+        names = {*(x.name for x in rest.members), *rest.below}
         below = {x.name for rv in block.members for x in children(model, rv)}
         if not names.isdisjoint(below):
             return False
@@ -56,8 +57,10 @@ def _both(model: pm.Model, one: Block, other: Block) -> Block:
     """Of the variables of two, in the order of the model."""
     members, predicted = {*one.members, *other.members}, {*one.predicted, *other.predicted}
     observed = {y.name: y for y in [*one.observed, *other.observed]}
+    sites = {y.name: y for y in [*one.sites, *other.sites]}
     return Block(
         [x for x in model.free_RVs if x in members],
         [observed[y.name] for y in model.observed_RVs if y.name in observed],
         [x for x in model.free_RVs if x in predicted],
+        list(sites.values()),
     )

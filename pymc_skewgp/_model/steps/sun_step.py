@@ -20,8 +20,13 @@ from pymc_skewgp._errors import (
 )
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo
 from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
-from pymc_skewgp._model.graph.blocks import find_blocks, part_of
+from pymc_skewgp._model.graph.blocks import Block, find_blocks
 from pymc_skewgp._model.graph.observed import distribution_name, find_observed
+from pymc_skewgp._model.graph.site_blocks import (
+    blocks_under_rows_or_sites,
+    part_of_any,
+    refuse_with_reason,
+)
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
 from pymc_skewgp._model.steps.joined_blocks import joined_blocks
 from pymc_skewgp._model.steps.predictions import Predictions
@@ -66,7 +71,7 @@ class SUNStep(BlockedStep):
         listed = vars if isinstance(vars, list | tuple) else [vars]
         self.vars = get_value_vars_from_user_vars(listed, model)
         self.rng = get_random_generator(rng)
-        graphs = _chosen_blocks(model, self.vars, collapse=kernel.collapse)
+        graphs = _chosen_blocks(model, self.vars, kernel)
         self._blocks = [BlockMove(model, graph, kernel, compile_kwargs) for graph in graphs]
         predicted = [rv for graph in graphs for rv in graph.predicted]
         self._predictions = Predictions(model, list(dict.fromkeys(predicted)))
@@ -168,20 +173,27 @@ class SUNStep(BlockedStep):
         return (lambda stats: {stat: stats[stat]},)
 
 
-def _chosen_blocks(model: pm.Model, values: list[Any], *, collapse: bool) -> list[BlockGraph]:
+def _blocks_of(model: pm.Model, kernel: Kernel) -> list[Block]:
+    """All that a step with this kernel knows how to move."""
+    if kernel.collapse:
+        return joined_blocks(model)
+    return blocks_under_rows_or_sites(model) if kernel.under_sites else find_blocks(model)
+
+
+def _chosen_blocks(model: pm.Model, values: list[Any], kernel: Kernel) -> list[BlockGraph]:
     """Blocks of what a step is given, with the hyperparameters that it moves."""
     rvs = [model.values_to_rvs[value] for value in values]
     found = []
-    for block in joined_blocks(model) if collapse else find_blocks(model):
+    for block in _blocks_of(model, kernel):
         if any(rv in block.members for rv in rvs):
-            found.append(block_graph(model, part_of(model, block, rvs)))
+            found.append(block_graph(model, part_of_any(model, block, rvs)))
     names = {name for graph in found for name in graph.names}
     known = {value for graph in found for value in graph.moved}
     known |= {model.rvs_to_values[x] for graph in found for x in graph.predicted}
     for rv, value in zip(rvs, values, strict=True):
         if rv.name not in names and value not in known:
-            _refuse(model, rv)
-    if collapse:
+            _refuse(model, rv, kernel)
+    if kernel.collapse:
         return found
     return [
         graph._replace(
@@ -192,6 +204,8 @@ def _chosen_blocks(model: pm.Model, values: list[Any], *, collapse: bool) -> lis
     ]
 
 
-def _refuse(model: pm.Model, rv: Any) -> None:
+def _refuse(model: pm.Model, rv: Any, kernel: Kernel) -> None:
+    if kernel.under_sites:
+        refuse_with_reason(model, rv)
     find_observed(model, rv)
     raise NotConjugateError(f"{rv.name} is a {distribution_name(rv)} variable of no block.")

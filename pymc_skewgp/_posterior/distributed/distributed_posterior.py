@@ -1,5 +1,6 @@
 """The posterior given data that are dask arrays: their rows stay on the workers of a cluster."""
 
+import logging
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -20,6 +21,8 @@ from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.row_predictors import as_row_numbers
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import Seed
+
+_log = logging.getLogger("pymc.pymc_skewgp")
 
 
 class DistributedPosterior(SkewGPPosterior):
@@ -46,7 +49,7 @@ class DistributedPosterior(SkewGPPosterior):
 
     What there is: `log_marginal_likelihood`, `latent`, `sample`, which keeps coordinates, `at_rows`
     for f, new data and log likelihoods at chosen rows, `predict`, `probability`, `marginals` at new
-    points. `sun`, `update`, marginals at the data and weights are refused.
+    points. `sun`, `update`, `prior_report`, marginals at the data and weights are refused.
 
     Parameters
     ----------
@@ -87,6 +90,7 @@ class DistributedPosterior(SkewGPPosterior):
         self._data = as_chunked_data(X, y, as_likelihood(likelihood))
         if isinstance(approximation, str):
             approximation = automatic(self._data.n_rows)
+            _log.info(f"{self._data.n_rows} rows: the prior is approximated by {approximation}.")
         some = self._data.some
         super().__init__(
             some.X, some.y, likelihood=some.likelihood, approximation=approximation, **options
@@ -157,6 +161,10 @@ class DistributedPosterior(SkewGPPosterior):
     ) -> SkewGPPosterior:
         """Refused: make a posterior of all chunks."""
         return _refuse("update", "concatenate the dask arrays, and ask for their posterior")
+
+    def prior_report(self, n_rows: int = 1000, *, random_seed: Seed = 0) -> NoReturn:
+        """Refused: ask for the report of a part of the rows."""
+        _refuse("prior_report", "ask it of the posterior of a part of the rows, as NumPy arrays")
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

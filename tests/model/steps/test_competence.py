@@ -1,12 +1,9 @@
 """What a user reads when a SkewGP variable has no exact step, and only then."""
 
 import logging
-import warnings
 
-import numpy as np
 import pymc as pm
 import pytest
-from pymc.exceptions import ImputationWarning
 from pymc.sampling.mcmc import assign_step_methods
 from step_models import X, Y, prior, probit_model
 
@@ -18,10 +15,8 @@ from pymc_skewgp._model.steps.conjugate import ConjugateStep
 pytestmark = pytest.mark.usefixtures("in_python")
 
 
-def masked(f):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ImputationWarning)
-        pm.Poisson("y", pm.math.exp(f), observed=np.ma.masked_array(Y[:6], np.arange(6) == 2))
+def coupled(f):
+    pm.Poisson("y", pm.math.exp(f).cumsum(), observed=Y[:6])
 
 
 def with_potential(f):
@@ -30,14 +25,8 @@ def with_potential(f):
 
 
 OTHERS = {
-    "logit": (lambda f: pm.Bernoulli("y", logit_p=f, observed=Y[:6]), "y.* is Bernoulli without"),
-    "sigmoid": (
-        lambda f: pm.Bernoulli("y", p=pm.math.sigmoid(f), observed=Y[:6]),
-        "y.* is Bernoulli without the probit link",
-    ),
-    "masked": (masked, "y_observed.* is Poisson"),
+    "coupled": (coupled, "y, a Poisson variable, .*Cum"),
     "potential": (with_potential, "the potential barrier depends on f. Make f with"),
-    "Poisson": (lambda f: pm.Poisson("y", pm.math.exp(f), observed=Y[:6]), "y.* is Poisson"),
 }
 
 
@@ -70,7 +59,7 @@ def test_the_reason_is_given(case, caplog):
 
 
 def test_pm_sample_says_so_unless_it_is_quiet(caplog):
-    model = model_of(OTHERS["Poisson"][0])
+    model = model_of(OTHERS["coupled"][0])
     run = {"draws": 2, "tune": 2, "chains": 1, "progressbar": False, "random_seed": 1}
     run |= {"model": model, "compute_convergence_checks": False, "nuts_sampler": "pymc"}
     with caplog.at_level(logging.INFO, "pymc"):
@@ -82,7 +71,7 @@ def test_pm_sample_says_so_unless_it_is_quiet(caplog):
 
 
 def test_a_step_that_the_user_chose_is_no_news(caplog):
-    model = model_of(OTHERS["Poisson"][0])
+    model = model_of(OTHERS["coupled"][0])
     with model, caplog.at_level(logging.INFO, "pymc"):
         step = pm.Metropolis([model["f"]])
         assert ConjugateStep not in assign_step_methods(model, step)[1]
@@ -101,7 +90,7 @@ def test_no_word_where_all_is_well(caplog):
 
 
 def test_warnings_that_are_kept_back_are_not_used_up():
-    model = model_of(OTHERS["Poisson"][0])
+    model = model_of(OTHERS["coupled"][0])
     with no_warnings():
         assign_step_methods(model)
     with pytest.warns(NotConjugateWarning):
@@ -109,7 +98,7 @@ def test_warnings_that_are_kept_back_are_not_used_up():
 
 
 def test_without_a_gradient_nuts_does_not_take_it(caplog):
-    model = model_of(OTHERS["Poisson"][0])
+    model = model_of(OTHERS["coupled"][0])
     with model, caplog.at_level(logging.INFO, "pymc"):
         assert ConjugateStep.competence(model["f"], False) == 0
     assert len(lines(caplog)) == 1

@@ -1,0 +1,37 @@
+"""Sites found in a model as what evidences and steps need: of the whole vector of a block."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytensor.tensor as pt
+
+from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
+from pymc_skewgp._model.gp.site_functions import SiteFunctions
+from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
+from pymc_skewgp._model.graph.data_sites import SitesOfData
+from pymc_skewgp._model.graph.sites import ObservedSites
+
+
+def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = None) -> SitesOfData:
+    """Compiled functions of data, predictors and parameters; see `SiteFunctions`."""
+    values = y.values.ravel()
+    known = DistributionGraph(y.eta, values.type(), None, y.log_prob, None, parameters=y.parameters)
+    functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
+    return SitesOfData(CompiledFamily(functions), values, y.parameters)
+
+
+def site_design(block: BlockGraph, y: ObservedSites) -> Any:
+    """A, with a column for each entry of the block."""
+    columns, start = [], 0
+    m = y.a.shape[0]
+    for name, own in zip(block.names, block.slices, strict=True):
+        size = own.stop - own.start
+        if name not in y.members:
+            columns.append(pt.zeros((m, size)))
+        elif y.A is None:
+            columns.append(pt.switch(pt.eq(m, size), pt.eye(m, size), pt.ones((m, size))))
+        else:
+            columns.append(y.A[:, start : start + size])
+            start = start + size
+    return columns[0] if len(columns) == 1 else pt.concatenate(columns, axis=1)

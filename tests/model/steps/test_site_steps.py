@@ -1,0 +1,209 @@
+"""`ConjugateStep` under sites: when it is picked, what it moves, and chains by `pm.sample`."""
+
+import pickle
+import warnings
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+from pymc.exceptions import ImputationWarning
+from pymc.sampling.mcmc import assign_step_methods
+from scipy.special import expit, roots_hermitenorm
+from step_models import X, Y, prior, sun_arguments
+
+from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning
+from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.lin_ess import LinESS
+
+pytestmark = pytest.mark.usefixtures("in_python")
+
+PLAINLY = {"mode": PLAIN}  # numba takes seconds for each function
+COUNTS = np.array([0, 1, 3, 2, 0, 1])
+
+
+def counts_model(n=6, mean=0.0):
+    """Two hyperparameters, and one of the likelihood."""
+    with pm.Model() as model:
+        scale, ls = pm.HalfNormal("scale", 1.0), pm.LogNormal("ls", 0.0, 0.3)
+        gp = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+        f = gp.prior("f", X[:n, None])
+        alpha = pm.Exponential("alpha", 0.3)
+        pm.NegativeBinomial("y", mu=pm.math.exp(f + mean), alpha=alpha, observed=COUNTS[:n])
+    return model
+
+
+def logit_model():
+    """One hyperparameter."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        f = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=0.8)).prior("f", X[:6, None])
+        pm.Bernoulli("y", logit_p=f, observed=Y[:6])
+    return model
+
+
+def sample(model, draws=10, **kwargs):
+    defaults = {"tune": 5, "chains": 2, "cores": 1, "progressbar": False, "quiet": True}
+    defaults |= {"compute_convergence_checks": False, "random_seed": 1, "model": model}
+    defaults |= {"compile_kwargs": PLAINLY}
+    return pm.sample(draws, **{**defaults, **kwargs})
+
+
+def assigned(model):
+    _, selected = assign_step_methods(model)
+    return {
+        model.values_to_rvs[v].name: step.__name__ for step, own in selected.items() for v in own
+    }
+
+
+def test_it_takes_what_nothing_else_depends_on():
+    model = counts_model()
+    assert assigned(model) == dict.fromkeys(["f", "scale", "ls", "alpha"], "ConjugateStep")
+    step = ConjugateStep([model["f"]], model=model)
+    assert repr(step) == "ConjugateStep(f, hyperparameters=[scale, ls, alpha], n_proposals=16)"
+    alone = ConjugateStep([model["f"]], model=model, collapse=False)
+    assert "hyperparameters=[]" in repr(alone)
+
+
+def test_effects_and_rows_join_the_block():
+    """A label and a count of one function, and effects of groups that only the counts see."""
+    with pm.Model() as model:
+        f = prior()
+        b = pm.Normal("b", shape=2)
+        pm.Normal("apart")
+        BernoulliProbit("label", f, observed=Y[:6])
+        pm.Poisson("y", pm.math.exp(f + b[np.array([0, 1, 0, 1, 0, 1])]), observed=COUNTS)
+    assert assigned(model) == {"f": "ConjugateStep", "b": "ConjugateStep", "apart": "NUTS"}
+    idata = sample(model)
+    assert idata.posterior["b"].shape == (2, 10, 2)
+    assert np.isnan(idata.sample_stats["log_evidence"]).all()  # beside rows it is not known
+    with model:
+        part = ConjugateStep([f], collapse=False, compile_kwargs=PLAINLY)  # given b
+        point, _ = part.step(model.initial_point())
+    np.testing.assert_array_equal(point["b"], 0.0)
+    assert (point["f"] != model.initial_point()["f"]).all()
+
+
+def test_missing_counts_are_drawn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImputationWarning)
+        with pm.Model() as model:
+            f = prior()
+            y = np.ma.masked_array(COUNTS, np.arange(6) == 2)
+            pm.Poisson("y", pm.math.exp(f), observed=y)
+    assert assigned(model) == {"f": "ConjugateStep", "y_unobserved": "ConjugateStep"}
+    idata = sample(model, draws=400)
+    drawn = idata.posterior["y_unobserved"].values.ravel()
+    rate = np.exp(idata.posterior["f"].values[..., 2].ravel())
+    # Given f: standardised differences have mean 0 and variance 1; 5 of their errors, 6e-7.
+    z = (drawn - rate) / np.sqrt(rate)
+    assert abs(z.mean()) < 5 / np.sqrt(z.size)
+    assert np.unique(drawn).size > 3
+
+
+def test_statistics():
+    idata = sample(logit_model())
+    stats = idata.sample_stats
+    assert stats["relative_ess"].mean() > 0.7
+    assert set(np.unique(stats["accept"])) <= {0.0, 1.0}
+    assert np.isfinite(stats["log_evidence"]).all()
+    assert not stats["refreshed"].any()
+
+
+def test_log_evidence_is_that_of_the_data():
+    """One count, by Gauss-Hermite quadrature; 12 steps of 64 pairs are exact to 0.03."""
+    with pm.Model() as model:
+        f = UnifiedSkewNormal("f", **sun_arguments(X[:1]))
+        pm.Poisson("y", pm.math.exp(f), observed=[3])
+        step = ConjugateStep([f], n_proposals=64, compile_kwargs=PLAINLY)
+    nodes, weights = roots_hermitenorm(80)
+    f = np.sqrt(2.0 + 1e-6) * nodes
+    exact = np.log(weights @ np.exp(3 * f - np.exp(f)) / np.sqrt(2 * np.pi) / 6.0)
+    point, found = model.initial_point(), []
+    for _ in range(12):
+        point, (stats,) = step.step(point)
+        found.append(stats["log_evidence"])
+    assert abs(np.mean(found) - exact) < 0.03
+
+
+def test_f_by_quadrature():
+    """A logit of one value: mean and variance, at 4.5 errors of 600 draws, 7e-6 each."""
+    with pm.Model() as model:
+        f = UnifiedSkewNormal("f", **sun_arguments(X[:1]))
+        pm.Binomial("y", n=5, logit_p=f + 0.5, observed=[4])
+    found = sample(model, draws=600, chains=1).posterior["f"].values[0, :, 0]
+    grid = np.linspace(-9, 9, 2001)
+    p = np.exp(-0.25 * grid**2) * expit(grid + 0.5) ** 4 * expit(-grid - 0.5)
+    p /= p.sum()
+    for power in (1, 2):
+        values = found**power
+        ess = array_stats.ess(values[None], chain_axis=0, draw_axis=1, method="mean")
+        assert abs(values.mean() - p @ grid**power) < 4.5 * values.std() / np.sqrt(ess)
+
+
+def test_the_step_is_pickled_and_chains_are_the_same_in_processes():
+    model = logit_model()
+    with model:
+        step = ConjugateStep([model["f"]], compile_kwargs=PLAINLY)
+    point = model.initial_point()
+    again = pickle.loads(cloudpickle.dumps(step))
+    ends = []
+    for one in (step, again):
+        one.setup_chain(np.random.default_rng(3), 2, 2)
+        moved = point
+        for _ in range(3):
+            moved, _ = one.step(moved)
+        ends.append(moved)
+    for name, value in ends[0].items():
+        np.testing.assert_allclose(value, ends[1][name], rtol=1e-6)
+    assert (point["f"] == model.initial_point()["f"]).all()
+    alone = sample(model)
+    together = sample(model, cores=2, mp_ctx="fork")
+    for name in ("f", "scale"):
+        np.testing.assert_allclose(alone.posterior[name], together.posterior[name], rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_chains_are_the_same_in_new_processes(context):
+    model = logit_model()
+    alone, together = sample(model), sample(model, cores=2, mp_ctx=context)
+    np.testing.assert_allclose(alone.posterior["f"], together.posterior["f"], rtol=1e-6)
+
+
+def test_new_data_are_read():
+    """A chain of the same step after `set_data`: 40 times the counts move f up."""
+    with pm.Model() as model:
+        f = prior()
+        y = pm.Data("counts", COUNTS)
+        pm.Poisson("y", pm.math.exp(f), observed=y)
+        step = ConjugateStep([f], compile_kwargs=PLAINLY)
+    means = []
+    for factor in (1, 40):
+        model.set_data("counts", factor * COUNTS)
+        step.setup_chain(np.random.default_rng(1), 0, 40)
+        point, path = model.initial_point(), []
+        for _ in range(40):  # from a start that is twenty deviations away
+            point, _ = step.step(point)
+            path.append(point["f"].mean())
+        means.append(np.mean(path[20:]))
+    assert means[1] > means[0] + 1.0
+
+
+def test_refusals():
+    with pm.Model() as model:
+        f = prior()
+        pm.Poisson("y", pm.math.exp(f), observed=COUNTS)
+        with pytest.raises(NotConjugateError, match="y, which depends on f, is Poisson"):
+            LinESS([f])
+        g = UnifiedSkewNormal("g", **sun_arguments(X[:6]))
+        pm.Poisson("z", pm.math.exp(g).cumsum(), observed=COUNTS)
+        with pytest.raises(NotConjugateError, match="z, a Poisson variable"):
+            ConjugateStep([g])
+        with pytest.warns(NotConjugateWarning, match="g as it stands"):
+            assert assigned(model) == {"f": "ConjugateStep", "g": "NUTS"}
