@@ -35,9 +35,3 @@ def _path(x: FloatArray) -> IntArray:
         away[order[k - 1]] = np.inf
         order[k] = np.argmin(np.square(x - x[order[k - 1]]).sum(axis=1) + away)
     return order
-
-
-def with_first(order: IntArray, count: int) -> IntArray:
-    """The same order, `count` of its members at equal distances before all others."""
-    first = np.unique(np.linspace(0, order.size - 1, min(count, order.size)).astype(np.intp))
-    return np.concatenate([order[first], np.delete(order, first)])

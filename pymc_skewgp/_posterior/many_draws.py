@@ -1,36 +1,34 @@
 """Draws of f, with the evidence, at thousands of hyperparameters of one model.
 
-The first few go through all of the sampler's policy. Where EP's Gaussian alone gave nearly equal
-weights there, the others take a few draws each, many of them side by side: one alone would take
-most of its time in Python. The rule does not look at the draws that it decides on. A run with few
-effective draws is made again by all of the policy, as everywhere.
+A few draws of each, many of them side by side: one alone would take most of its time in Python.
+Where EP's Gaussian alone does not give nearly equal weights, all of the sampler's policy follows.
+That is decided by draws that are not used again: to drop a run because it met the tail would be a
+bias.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian.proposals.ep import EPResult
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT
-from pymc_skewgp._gaussian.proposals.side_by_side import draw_side_by_side, twist_dense
+from pymc_skewgp._gaussian.proposals.side_by_side import (
+    Fitted,
+    draw_side_by_side,
+    twist_dense,
+)
 from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
-from pymc_skewgp._gaussian.weights import IntArray, systematic_resample
+from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
     DrawsWithEvidence,
-    draws_by_sampler,
     draws_with_evidence,
 )
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
-
-# Cases that decide for all: they should not be neighbours.
-N_PILOTS = 8
 
 
 @dataclass(frozen=True)
@@ -39,52 +37,39 @@ class GroupSettings:
 
     Attributes
     ----------
-    n_pilots : int
-        Cases that decide.
     size : int
         Cases in a group.
     rows : tuple of int
         Fewest and most rows: beyond them Python is a small part of the time, or EP has another
         form.
+    n_judging : int
+        Draws of a case that decide.
     least_ess : float
-        Relative ESS that all pilots must have.
-    least_draws : int
+        Relative ESS that they must have.
+    few_draws : int
         Of a case: mirrored pairs, of which an error can be had.
     bias : float
-        Relative variance of the weights over their number, which the law of a draw is off by.
+        Relative variance of the weights over their number, which the law of a draw is off by, up
+        to which the few draws are enough.
     """
 
-    n_pilots: int = N_PILOTS
     size: int = 64
     rows: tuple[int, int] = (3, 400)
-    least_ess: float = 0.9
-    least_draws: int = 8
+    n_judging: int = 16
+    least_ess: float = 0.8
+    few_draws: int = 8
     bias: float = 0.002
 
-    def n_draws(self, least_ess: float, n_candidates: int) -> int:
-        """An even number."""
-        wanted = (1.0 / least_ess - 1.0) / self.bias
-        return 2 * int(np.ceil(0.5 * np.clip(wanted, self.least_draws, max(n_candidates, 8))))
+    def enough(self, relative_ess: float) -> bool:
+        """Whether few draws are."""
+        return 1.0 / relative_ess - 1.0 <= self.bias * self.few_draws
 
 
 _DEFAULT = GroupSettings()
 
 # Applies a function to each of several arguments, here or in other processes.
+_Given = tuple[Case, int, np.random.Generator]
 Mapped = Callable[[Callable[..., Any], Iterator[tuple[Any, ...]]], Iterator[Any]]
-
-
-class _Known(NamedTuple):
-    """What the pilots say: draws of a case, and where EP begins."""
-
-    n_draws: int
-    ep: EPResult
-    order: IntArray
-
-
-class _Pilot(NamedTuple):
-    found: DrawsWithEvidence
-    ep: EPResult | None
-    proposal: TwistedProposal | None
 
 
 def draws_of_many(
@@ -110,46 +95,21 @@ def draws_of_many(
         `map`, or the same in several processes.
     """
     arguments = zip(cases, counts, rngs, strict=True)
-    pilots = []
-    for case, count, rng in islice(arguments, settings.n_pilots):
-        pilots.append(_pilot(case, count, n_candidates, rng, settings))
-        yield pilots[-1].found
-    known = _judged(pilots, n_candidates, settings)
-    if known is None:
-        yield from mapped(_alone, ((*given, n_candidates) for given in arguments))
+    first = next(arguments, None)
+    if first is None:
         return
-    groups = iter(lambda: list(islice(arguments, settings.size)), [])
-    for found in mapped(_together, ((group, known, n_candidates) for group in groups)):
+    every = chain([first], arguments)
+    if not _goes_side_by_side(first[0], settings):
+        yield from mapped(_alone, ((*given, n_candidates) for given in every))
+        return
+    groups = iter(lambda: list(islice(every, settings.size)), [])
+    for found in mapped(_together, ((group, n_candidates, settings) for group in groups)):
         yield from found
 
 
-def _pilot(
-    case: Case, count: int, n_candidates: int, rng: np.random.Generator, settings: GroupSettings
-) -> _Pilot:
+def _goes_side_by_side(case: Case, settings: GroupSettings) -> bool:
     fewest, most = settings.rows
-    given = case.given
-    if case.sites is not None or not fewest <= given.n_rows <= most or given.cov.jitter:
-        return _Pilot(_alone(case, count, rng, n_candidates), None, None)
-    sampler = RectangleSampler(given.cov, given.lower, given.upper)
-    with no_warnings():
-        found = draws_by_sampler(sampler, case, count, n_candidates, rng)
-    proposal = sampler.first
-    assert isinstance(proposal, TwistedProposal)
-    return _Pilot(found, sampler.ep, proposal)
-
-
-def _judged(pilots: list[_Pilot], n_candidates: int, settings: GroupSettings) -> _Known | None:
-    """None where the policy has to decide for each case."""
-    least_ess = min((pilot.found.relative_ess for pilot in pilots), default=0.0)
-    if least_ess < settings.least_ess:
-        return None
-    for pilot in pilots:
-        if pilot.proposal is None or pilot.proposal.first is not None:
-            return None
-    last = pilots[-1]
-    assert last.ep is not None
-    assert last.proposal is not None
-    return _Known(settings.n_draws(least_ess, n_candidates), last.ep, last.proposal.order)
+    return case.sites is None and fewest <= case.given.n_rows <= most
 
 
 def _alone(
@@ -160,40 +120,57 @@ def _alone(
 
 
 def _together(
-    group: list[tuple[Case, int, np.random.Generator]], known: _Known, n_candidates: int
+    group: list[_Given], n_candidates: int, settings: GroupSettings
 ) -> list[DrawsWithEvidence]:
     """A group side by side; what does not go that way alone."""
-    fitted: dict[int, TwistedProposal] = {}
-    n, ep = known.order.size, known.ep
-    with few_blas_threads(n), no_warnings():
-        for i, (case, _, _) in enumerate(group):
-            given = case.given
-            if given.n_rows != n or given.cov.jitter:
-                continue
-            found = twist_dense(
-                given.cov.dense(),
-                given.lower,
-                given.upper,
-                tol=DEFAULT.ep_tolerance,
-                order=known.order,
-                start=ep,
-            )
-            if found is not None:
-                ep, fitted[i] = found
+    with few_blas_threads(group[0][0].given.n_rows), no_warnings():
+        fitted = _fitted(group)
+        judged = _drawn(group, fitted, settings.n_judging)
+        good = {i: x for i, (_, x) in judged.items() if x.relative_ess >= settings.least_ess}
         drawn: dict[int, DrawsWithEvidence] = {}
-        if fitted:
-            n_draws = max(known.n_draws, *(group[i][1] for i in fitted))
-            n_draws += n_draws % 2
-            chosen = list(fitted)
-            points = _mirrored([group[i][2] for i in chosen], n, n_draws)
-            u, log_weights = draw_side_by_side(list(fitted.values()), points)
-            for i, own, quality in zip(chosen, u, _qualities(log_weights), strict=True):
-                if quality.relative_ess >= DEFAULT.draws.accept:
-                    drawn[i] = _of_case(*group[i], own, quality)
+        for few in (True, False):
+            own = {i: fitted[i] for i, x in good.items() if settings.enough(x.relative_ess) is few}
+            wanted = max([group[i][1] for i in own], default=0)
+            n_draws = max(settings.few_draws if few else n_candidates, wanted)
+            for i, (u, quality) in _drawn(group, own, n_draws).items():
+                drawn[i] = _of_case(*group[i], u, quality)
     return [
-        drawn[i] if i in drawn else _alone(case, count, rng, n_candidates)
-        for i, (case, count, rng) in enumerate(group)
+        drawn[i] if i in drawn else _alone(*given, n_candidates) for i, given in enumerate(group)
     ]
+
+
+def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
+    """Proposals, rows in the same order; of the cases in which EP converges."""
+    found: dict[int, TwistedProposal] = {}
+    last: Fitted | None = None
+    n = group[0][0].given.n_rows
+    for i, (case, _, _) in enumerate(group):
+        given = case.given
+        if given.n_rows != n or given.cov.jitter:
+            continue
+        own = twist_dense(
+            given.cov.dense(),
+            given.lower,
+            given.upper,
+            tol=DEFAULT.ep_tolerance,
+            order=None if last is None else last.proposal.order,
+            start=None if last is None else last.ep,
+        )
+        if own is not None:
+            last, found[i] = own, own.proposal
+    return found
+
+
+def _drawn(
+    group: list[_Given], proposals: dict[int, TwistedProposal], n_draws: int
+) -> dict[int, tuple[FloatArray, "_Quality"]]:
+    """Draws of u of each case, and their weights."""
+    if not proposals:
+        return {}
+    n = next(iter(proposals.values())).order.size
+    points = _mirrored([group[i][2] for i in proposals], n, n_draws + n_draws % 2)
+    u, log_weights = draw_side_by_side(list(proposals.values()), points)
+    return dict(zip(proposals, zip(u, _qualities(log_weights), strict=True), strict=True))
 
 
 def _mirrored(rngs: list[np.random.Generator], n: int, n_draws: int) -> FloatArray:

@@ -15,7 +15,7 @@ from pymc_skewgp._posterior.many_draws import GroupSettings, draws_of_many
 X = np.array([-0.5, 0.1, 0.8])
 SIGNS = np.array([1.0, -1.0, 1.0])
 LENGTHS = np.linspace(0.2, 2.0, 40)
-FEW = GroupSettings(n_pilots=3, size=16, least_ess=0.5)
+FEW = GroupSettings(size=16)
 
 
 def prior(ls, variance=4.0):
@@ -64,22 +64,39 @@ def test_the_law_of_f():
 
 
 def test_which_cases_go_side_by_side(monkeypatch):
-    """None where the pilots' weights are unequal, or a case is one of few."""
-    groups = []
-    together = many_draws._together
+    """None where the judging draws have unequal weights, or there are too many rows."""
+    alone = []
+    original = many_draws.draws_with_evidence
 
-    def counted(group, *rest):
-        groups.append(len(group))
-        return together(group, *rest)
+    def counted(*given):
+        alone.append(given)
+        return original(*given)
 
-    monkeypatch.setattr(many_draws, "_together", counted)
+    monkeypatch.setattr(many_draws, "draws_with_evidence", counted)
     cases = [case(ls) for ls in LENGTHS]
     run(cases, 1)
-    assert groups == [16, 16, 5]
-    run(cases, 1, settings=GroupSettings(n_pilots=3, least_ess=1.0))
-    run(cases[:3], 1)
+    assert not alone
+    run(cases, 1, settings=GroupSettings(least_ess=1.0))
+    assert len(alone) >= 35  # a few have equal weights to all digits
+    alone.clear()
     run(cases, 1, settings=GroupSettings(rows=(4, 400)))
-    assert groups == [16, 16, 5]
+    assert len(alone) == 40
+
+
+def test_more_draws_where_weights_are_less_equal(monkeypatch):
+    """Evidences without bias all the same."""
+    numbers = []
+    original = many_draws.draw_side_by_side
+
+    def counted(proposals, points):
+        numbers.append(points.shape[-1])
+        return original(proposals, points)
+
+    monkeypatch.setattr(many_draws, "draw_side_by_side", counted)
+    found = run([case(1.5, 400.0)] * 300, 1, settings=GroupSettings(bias=1e-6))
+    assert set(numbers) == {16, 64}
+    ratio = np.exp([x.log_evidence - log_orthant(1.5, 400.0) for x in found])
+    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(ratio.size)
 
 
 def test_results_do_not_depend_on_where_they_are_made():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from xarray import DataTree
 
-from pymc_skewgp._gaussian.short_path import short_path, with_first
+from pymc_skewgp._gaussian.short_path import short_path
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
@@ -19,7 +19,6 @@ from pymc_skewgp._learn.averaging.tasks import Task, run_tasks
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
-from pymc_skewgp._posterior.many_draws import N_PILOTS
 from pymc_skewgp._validation import FloatArray
 
 
@@ -167,7 +166,7 @@ def exact_points(
     chosen = weighted.resampled(n_evidences, rng)
     different = np.unique(chosen)
     # The sampler begins from the last point's.
-    different = different[with_first(short_path(weighted.x[different]), N_PILOTS)]
+    different = different[short_path(weighted.x[different])]
     place = np.empty(len(weighted.x), dtype=np.intp)
     place[different] = np.arange(different.size)
     entries = place[chosen]

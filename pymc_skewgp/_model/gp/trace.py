@@ -7,10 +7,9 @@ import numpy as np
 from rich.progress import track
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._gaussian.short_path import short_path, with_first
+from pymc_skewgp._gaussian.short_path import short_path
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.ops.known_functions import plain_function
-from pymc_skewgp._posterior.many_draws import N_PILOTS
 from pymc_skewgp._validation import FloatArray
 
 _OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
@@ -76,14 +75,10 @@ class DrawFunction:
     def each(
         self, description: str, progressbar: bool, *, along_path: bool = False
     ) -> Iterator[tuple[Any, list[Any]]]:
-        """Index and outputs of each draw; `along_path` in an order in which neighbours follow.
-
-        A few draws, which are no neighbours, then come first.
-        """
+        """Index and outputs of each draw; `along_path` in an order in which neighbours follow."""
         indices = list(np.ndindex(*self.shape))
         if along_path and self._values:
             flat = [value.reshape(len(indices), -1) for value in self._values]
-            path = short_path(np.concatenate(flat, axis=1))
-            indices = [indices[i] for i in with_first(path, N_PILOTS)]
+            indices = [indices[i] for i in short_path(np.concatenate(flat, axis=1))]
         for index in track(indices, description, disable=not progressbar):
             yield index, self._function(*(value[index] for value in self._values))
