@@ -268,6 +268,8 @@ def worked(n, side):
 
     X, y = labels(n, side)
     options = {"cov_func": rbf, "approximation": Inducing(grid(side))}
+    few = 40_000  # functions that numba has compiled are loaded with them, in every process
+    _ = sg.SkewGPPosterior(X[:few], y[:few], **options).log_marginal_likelihood
     posterior = sg.SkewGPPosterior(X, y, **options)
     _ = posterior._fit.data_blocks
     clock = TreeClock()
@@ -278,10 +280,14 @@ def worked(n, side):
         distributed.LocalCluster(**cluster_options) as cluster,
         distributed.Client(cluster) as client,
     ):
-        chunked = (da.from_array(x, chunks=(n // 16, *x.shape[1:])) for x in (X, y))
-        posterior = DistributedPosterior(*client.persist(list(chunked)), **options)
+
+        def chunked(rows):
+            size = rows // 16
+            return [da.from_array(x[:rows], chunks=(size, *x.shape[1:])) for x in (X, y)]
+
+        _ = DistributedPosterior(*chunked(few), **options).log_marginal_likelihood
+        posterior = DistributedPosterior(*client.persist(chunked(n)), **options)
         blocks, counts = posterior._fit.data_blocks, {"sent": 0, "got": 0}
-        _ = blocks.total("pair_log_probs", np.zeros(blocks.rank), np.zeros((blocks.rank, 1)))
         actors, blocks._actors = blocks._actors, [Counting(x, counts) for x in blocks._actors]
         clock = TreeClock()
         sweeps = posterior._fit.ep.n_sweeps
@@ -309,11 +315,35 @@ class TreeClock:
         return sum(sum(x.cpu_times()[:2]) for x in tree), time.perf_counter()
 
 
+def on_device(n=100_000, r=225, n_pairs=1024):
+    """The two sums over rows in JAX, on a GPU."""
+    import jax
+
+    from pymc_skewgp.jax_rows import pair_log_probs, site_sums
+
+    what = f"n = {n:.0e}, r = {r}: seconds by the clock, site sums and {n_pairs} pairs"
+    if jax.default_backend() == "cpu":
+        yield what, "", "not run: no device"
+        return
+    rng = np.random.default_rng(SEED)
+    factor = jax.numpy.asarray(rng.standard_normal((n, r)) / np.sqrt(r), dtype="float32")
+    ones, zeros = np.ones(n), np.zeros(n)
+    off = 0.1 * rng.standard_normal((r, n_pairs))
+    for timed in (False, True):  # compiled first
+        clock = time.perf_counter()
+        site_sums(factor, ones, zeros)
+        middle = time.perf_counter()
+        pair_log_probs(factor, ones, zeros, np.zeros(r), off)
+        if timed:
+            yield what, "", f"{middle - clock:.4f}, {time.perf_counter() - middle:.4f}"
+
+
 SECTIONS = {name: functools.partial(one_size, name) for name in SIZES} | {
     "exponent": exponent,
     "agreement": agreement,
     "honest": honest,
     "on_workers": on_workers,
+    "on_device": on_device,
 }
 
 
