@@ -123,6 +123,11 @@ def simulate_student_t(f, theta, rng):
     return found + scale * noise(found, rng) / np.sqrt(rng.chisquare(nu, found.shape) / nu)
 
 
+def observe_gamma(f, data):
+    """Positive values whose shape is random."""
+    pm.Gamma("y", sigma(), pm.math.exp(-0.5 * f), observed=data)
+
+
 def observe_flips(f, data):
     eps = pm.Beta("eps", *EPS)
     p = pm.math.invprobit(f[REPEATED])
@@ -267,6 +272,19 @@ CASES = {
         observe_flips, simulate_flips, np.zeros(REPEATED.size, int), draw_flips, repeated
     ),
     "ordered": Case(observe_ordered, simulate_ordered, np.zeros(N, int), ordered_cuts),
+    "logit": Case(
+        lambda f, data: pm.Bernoulli("y", logit_p=f, observed=data),
+        lambda f, theta, rng: (rng.logistic(size=f.shape) < f).astype(int),
+        np.zeros(N, int),
+    ),
+    "gamma": Case(
+        observe_gamma,
+        lambda f, theta, rng: rng.gamma(
+            np.exp(theta["sigma_log__"])[..., None], np.exp(0.5 * f), f.shape
+        ),
+        np.ones(N),
+        log_sigma,
+    ),
 }
 
 
@@ -359,7 +377,14 @@ def z_scores(case, s, n, seed=1):
 IN_CI = [("probit", 1), ("ordered", 0), ("sum", 0), ("flips", 1)]
 OTHERS = [("probit", 0), ("duels", 0), ("preference", 1), ("binomial", 0), ("censored", 0)]
 OTHERS += [("choices", 0), ("classes", 0), ("normal", 0), ("censored", 1)]
-OTHERS += [("student t", 0), ("student t", 1), ("flips", 0)]
+OTHERS += [
+    ("logit", 0),
+    ("logit", 1),
+    ("gamma", 0),
+    ("student t", 0),
+    ("student t", 1),
+    ("flips", 0),
+]
 
 
 @pytest.mark.parametrize(
