@@ -51,6 +51,7 @@ from pymc_skewgp._gaussian.tilted import Intervals, Joined
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.learnt_sites import SitesGiven
+from pymc_skewgp._observations.support_jumps import support_jumps
 from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
@@ -124,17 +125,18 @@ def sites_by_pairs(
     """The same by mirrored pairs at fixed points.
 
     With rows that are intervals the gradient is EP's, at a residual of `tol`: limits have no
-    derivative by draws. `LogProbGradient.noise` is the standard error of the value where draws
-    were tempered.
+    derivative by draws. So it is for sites that are impossible beyond a limit of the predictor.
+    `LogProbGradient.noise` is the standard error of the value where draws were tempered.
     """
     pairs = _Pairs(rows, sites)
     draws = pairs.draws(n_draws, random_seed)
     estimate = _estimate(draws)
     noise = 0.0 if draws.method == "pairs" else estimate.std_error
-    if rows.lower.size > sites.size:
+    e = draws.draws @ pairs.density.factor.T
+    by_ep = rows.lower.size > sites.size
+    if by_ep or support_jumps(sites.log_prob, pairs.density.offset + e).any():
         own, parameters = sites_by_ep(rows, sites, tol, pairs.ep)[0]
         return JointGradient(own._replace(value=estimate.value, noise=noise), parameters)
-    e = draws.draws @ pairs.density.factor.T
     weights = normalized_weights(draws.log_weights)
     exact = _exact_slopes(linalg.symmetric(rows.cov), pairs, sites, e, weights)
     found = LogProbGradient(

@@ -14,6 +14,7 @@ from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._observations.learnt_sites import LikelihoodFamily, joined_sites
 from pymc_skewgp._observations.slope_jumps import slope_jumps
+from pymc_skewgp._observations.support_jumps import support_jumps
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
     evidence_by_pairs,
@@ -308,3 +309,49 @@ def test_what_counts_as_a_jump():
     np.testing.assert_array_equal(slope_jumps(slopes, eta), [False, True, False, True])
     poisson = LikelihoodFamily(lk.Poisson()).at(np.array([0, 3, 9, 40]), [])
     assert not slope_jumps(poisson.slopes, 4.0 * eta).any()
+
+
+def test_gradient_where_y_is_impossible_beyond_a_limit():
+    """y uniform on (f, f + 1): the evidence is a normal probability, all of it in the limits."""
+    mean, variance, y = 0.3, 1.7, 1.4
+    none = np.zeros(0)
+    terms = EvidenceTerms(
+        np.full(1, -mean),
+        np.full(1, -mean),
+        np.full(1, np.nan),
+        np.full((1, 1), variance),
+        np.zeros(1),
+        none,
+        none,
+        np.zeros((0, 0)),
+    )
+    graph = parametric_graph(lambda eta: pm.Uniform.dist(eta, eta + 1.0), 1)
+    sites = CompiledFamily(SiteFunctions(graph)).at(np.array([y]), [])
+    found = evidence_by_pairs(terms, sites, 1024, 1)
+
+    def exact(x):
+        ends = (np.array([y - 1.0, y]) - x[0]) / np.sqrt(x[1])
+        return np.log(np.diff(stats.norm.cdf(ends))[0])
+
+    slopes = [-(found.wrt.lower + found.wrt.upper)[0], found.wrt.cov[0, 0]]
+    # With one site EP's moments are those of the quadrature, which cuts a jump to some 1e-3.
+    expected = finite_difference(exact, np.array([mean, variance]), 1e-4)
+    np.testing.assert_allclose(slopes, expected, atol=5e-3)
+
+
+def test_what_counts_as_impossible():
+    def log_prob(eta):
+        left, right, both, falling, nowhere = np.moveaxis(eta, -1, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = [
+                np.where(left > 0.1, -left, -np.inf),
+                np.where(right < 0.3, 0.0, -np.inf),
+                np.where(np.abs(both) < 0.5, 0.0, -np.inf),
+                np.where(falling > 0, 2.0 * np.log(np.abs(falling)), -np.inf),  # no jump
+                -(nowhere**2),
+            ]
+        return np.stack(found, axis=-1)
+
+    eta = np.random.default_rng(0).normal(size=(200, 5))
+    expected = [True, True, True, False, False]
+    np.testing.assert_array_equal(support_jumps(log_prob, eta), expected)
