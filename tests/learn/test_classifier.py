@@ -165,6 +165,7 @@ class TestManyClasses:
         assert tree["predictions"]["p"].sizes == {"class": 3, "chain": 2, "draw": 10, "pred_id": 2}
         assert tree["predictions_summary"]["p_mean"].dims == ("class", "pred_id")
 
+    @pytest.mark.slow(ci=True)
     def test_in_processes(self, iris):
         data, names, model = iris
         parallel = fast(n_jobs=2).fit(data, names)
@@ -296,6 +297,7 @@ class TestPseudoPoints:
         assert gain > 0.5  # of two signs: log 4 = 1.39 at the most, unless the kernel moves as well
         assert np.isfinite(skew.predict_proba(x)).all()
 
+    @pytest.mark.slow(ci=True)
     def test_more_than_are_tried_out(self):
         model = fast(n_pseudo_points=5).fit(X, Y)
         assert model.hyperparameters_.point["pseudo_points"].shape == (5, 2)

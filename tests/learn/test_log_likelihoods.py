@@ -20,7 +20,9 @@ def drawn():
         pm.Normal("y", f + b[[0, 1, 0, 1]], s, observed=rng.normal(size=4), dims="row")
         pm.MvNormal("vector", f[:2], np.eye(2) * s, observed=[0.1, 0.2])
         pm.Normal("apart", 0.0, 1.0, observed=[1.0, 2.0])
-        tree = pm.sample_prior_predictive(70, random_seed=1)
+        # By Python: numba warns of a product of PyMC's own with an array that is not contiguous.
+        kwargs = {"mode": "FAST_COMPILE"}
+        tree = pm.sample_prior_predictive(70, random_seed=1, compile_kwargs=kwargs)
     return model, tree["prior"].to_dataset()
 
 

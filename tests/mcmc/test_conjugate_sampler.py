@@ -170,7 +170,7 @@ def gibbs(sampler_of, s, n, sweeps, seed):
     return start, end, before, after
 
 
-@pytest.mark.parametrize("s", [0, 2])
+@pytest.mark.parametrize("s", [0, pytest.param(2, marks=pytest.mark.slow(ci=True))])
 @pytest.mark.parametrize("move", MOVES)
 def test_hyperparameters_that_move(move, s):
     """Ranks of theta stay uniform: chi-square at p = 1e-5; f given theta and y stays right."""
@@ -185,6 +185,7 @@ def test_hyperparameters_that_move(move, s):
     assert 0.05 < changed.mean() < 0.95
 
 
+@pytest.mark.slow(ci=True)
 def test_a_stale_u_is_seen_by_the_same_test():
     """Keeping u across a change of hyperparameters is wrong, and these functionals show it."""
     *_, before, after = gibbs(lambda: Stale(linear_slices, 1), 0, 2000, 3, seed=1)

@@ -54,6 +54,7 @@ def assert_alike(found, wanted):
     assert one["posterior"]["obs_id"].values.tolist() == rows
 
 
+@pytest.mark.slow(ci=True)
 def test_rows_on_two_workers(dask_cluster):
     X, rng = inputs(), np.random.default_rng(1)
     f = np.sin(2.0 * X[:, 0]) + X[:, 1]

@@ -91,8 +91,8 @@ def flips(s):
     ("make", "s"),
     [
         (student_t, 0),
-        (student_t_shared, 0),
-        (flips, 0),
+        pytest.param(student_t_shared, 0, marks=pytest.mark.slow(ci=True)),
+        pytest.param(flips, 0, marks=pytest.mark.slow(ci=True)),
         pytest.param(student_t, 1, marks=pytest.mark.slow(ci=True)),
     ],
 )
