@@ -13,6 +13,7 @@ from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
     ApproximationError,
     BoundaryOptimumWarning,
+    ClusterLostError,
     ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
     DiscreteHyperparameterError,
@@ -81,6 +82,7 @@ __all__ = [
     "BernoulliProbit",
     "BoundaryOptimumWarning",
     "ChoiceProbit",
+    "ClusterLostError",
     "Comparison",
     "ConjugateStep",
     "ContradictoryConstraintsError",

@@ -78,6 +78,10 @@ class ApproximationError(ValueError):
     """A prior cannot be approximated in the way asked for, or not used so once it is."""
 
 
+class ClusterLostError(ConnectionError):
+    """Workers of a dask cluster are lost, and no others come."""
+
+
 class DiscreteHyperparameterError(ValueError):
     """A hyperparameter is discrete and not binary: its values cannot all be tried."""
 

@@ -51,7 +51,7 @@ class NoiseRule:
             finer = cls(variance, size)
             found = finer.log_mean(log_prob, eta)
             seen = found > found.max(axis=0) - _LOST
-            if (np.abs(found - before)[seen] < _CHANGE).all():
+            if (np.abs(found[seen] - before[seen]) < _CHANGE).all():
                 return rule if rule.size > 1 else None
             rule, before = finer, found
         i = int(np.argmax(variance))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pymc_skewgp._errors import ClusterLostError
 from pymc_skewgp._gaussian.blocks.blocks import added
 from pymc_skewgp._posterior.distributed.kept_blocks import Answer, Build, Call, KeptBlocks
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 _CHANGING = frozenset({"tilt", "move", "forget", "finish"})
 # Seconds after a loss in which another worker must be found, and between two attempts.
 _PATIENCE, _PAUSE = 120.0, 0.2
+_LOOK = 5.0  # seconds of an answer, after which it is asked whether there are workers at all
+_LOST_MESSAGE = (
+    f"workers of the dask cluster are lost, and for {_PATIENCE:.0f} s none has taken their place: "
+    "start workers, and make the posterior again."
+)
 # What a call to a lost worker raises; errors of the blocks come as values.
 _LOST = (OSError, RuntimeError, KeyError)
 
@@ -61,7 +67,7 @@ class DaskBlocks:
         self._places = [workers[i % len(workers)] for i in range(len(groups))]
         # All of them begin before any is waited for.
         begun = [self._begun(i) for i in range(len(groups))]
-        self._actors = [future.result() for future in begun]
+        self._actors = [self._waited(future) for future in begun]
         found = self._of_all(lambda i: self._actors[i].build(groups[i].build))
         self.n_rows = sum(n for n, _, _ in found)
         self.rank: int = found[0][1]
@@ -87,12 +93,14 @@ class DaskBlocks:
                 if deadline is not None:
                     self._move(i)
                     future = _asked(ask, i)
-                answer: Answer = future.result()
-            except _LOST:
+                answer: Answer = self._waited(future)
+            except ClusterLostError:
+                raise
+            except _LOST as error:
                 now = time.monotonic()
                 deadline = now + _PATIENCE if deadline is None else deadline
                 if now > deadline:
-                    raise
+                    raise ClusterLostError(_LOST_MESSAGE) from error
                 time.sleep(_PAUSE)  # the scheduler has to notice
             else:
                 return answer.unwrap()
@@ -102,10 +110,24 @@ class DaskBlocks:
         others = [place for place in self._workers() if place != self._places[i]]
         if others:
             self._places[i] = min(others, key=self._places.count)
-        self._actors[i] = actor = self._begun(i).result()
-        actor.build(self._groups[i].build).result().unwrap()
+        self._actors[i] = actor = self._waited(self._begun(i))
+        self._waited(actor.build(self._groups[i].build)).unwrap()
         for call in self._calls:
-            actor.repeat(*call).result().unwrap()
+            self._waited(actor.repeat(*call)).unwrap()
+
+    def _waited(self, future: Any) -> Any:
+        """The result, however long it takes, as long as there is a worker."""
+        alone: float | None = None
+        while True:
+            try:
+                return future.result(timeout=_LOOK)
+            except TimeoutError:
+                if future.done():
+                    return future.result()
+                now = time.monotonic()
+                alone = None if self._addresses() else alone or now
+                if alone is not None and now - alone > _PATIENCE:
+                    raise ClusterLostError(_LOST_MESSAGE) from None
 
     def _begun(self, i: int) -> Any:
         """A future of the actor for a group, whose chunks are computed where it will be."""
@@ -117,13 +139,16 @@ class DaskBlocks:
     def _workers(self) -> list[str]:
         """Addresses of all workers there are; waits for one."""
         self._client.wait_for_workers(1, timeout=_PATIENCE)
+        return self._addresses()
+
+    def _addresses(self) -> list[str]:
         return list(self._client.scheduler_info(n_workers=-1)["workers"])
 
 
 class _Lost:
     """In place of the future of an answer, where it is known that the worker is lost."""
 
-    def result(self) -> Answer:
+    def result(self, timeout: float | None = None) -> Answer:
         raise OSError("the worker of these rows is lost.")
 
 
