@@ -69,17 +69,18 @@ def plain_function(
     if givens:
         graphs = clone_replace(graphs, replace=dict(givens))
     key = (single, *_signature(inputs, graphs))
-    known = _functions().setdefault(key, [])
-    _functions().move_to_end(key)
-    for old in known:
+    functions = _functions()
+    for old in functions.get(key, []):
         if equal_computations(graphs, old.outputs, list(inputs), old.inputs):
+            functions.move_to_end(key)
             return old.function
     found = graphs[0] if single else graphs
     function = PlainFunction(
         pytensor.function(list(inputs), found, mode=PLAIN, on_unused_input="ignore")
     )
     if _n_constants(graphs) <= _LARGEST:
-        known.append(_Known(list(inputs), graphs, function))
+        functions.setdefault(key, []).append(_Known(list(inputs), graphs, function))
+        functions.move_to_end(key)
         _forget_oldest()
     return function
 
