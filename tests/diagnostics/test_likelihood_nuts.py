@@ -112,8 +112,8 @@ def by_nuts(case):
 
 
 def kind(name):
-    """Two of them in CI: NUTS takes half a minute for one function, and more for three."""
-    return pytest.mark.slow(ci=True) if name in ("Censored", "OrderedProbit") else pytest.mark.slow
+    """One of them in CI: NUTS takes half a minute for one function, and more for three."""
+    return pytest.mark.slow(ci=True) if name == "Censored" else pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=kind(name)) for name in CASES])

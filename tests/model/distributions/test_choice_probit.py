@@ -130,7 +130,7 @@ def test_frequencies_of_draws():
     assert (np.abs(found - p) < 5 * np.sqrt(p * (1 - p) / n)).all()
 
 
-@pytest.mark.slow(ci=True)
+@pytest.mark.slow
 def test_in_a_model():
     coords = {"trip": range(4), "mode": ["car", "bus", "train"]}
     with pm.Model(coords=coords) as model:
