@@ -5,7 +5,7 @@
 Every figure is printed beside the one asked for, and appended to ``rows.csv`` as soon as it is
 known; sections already in the file are not run again unless named. The data are labels on the unit
 square under an RBF kernel of variance 2 and lengthscale .1, with inducing points on a grid. Each
-size runs in a process of its own, whose peak of memory is told with the rest. Seconds are CPU
+size runs in a process of its own, whose peak of memory is printed with the rest. Seconds are CPU
 seconds over the threads that ran, as if the machine had nothing else to do, and by the clock.
 
 Operations, for n rows and r coordinates: a sweep of EP 2 n r^2 (products of a triangle, and of a

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from pymc_skewgp._cost import announce_blocks
 from pymc_skewgp._errors import ApproximationError
@@ -149,11 +148,7 @@ class FiniteRankFit(FunctionFit):
         shift = block.factor @ gaussian.mean
         own = DenseCovariance(linalg.symmetric(cov), "the covariance at pseudo_points")
         sampler = RectangleSampler(own, rows.lower - shift, rows.upper - shift)
-        gain = cho_solve((own.chol, True), white).T
-        left = -(gain @ white)
-        left[np.diag_indices_from(left)] += 1.0
-        spread = linalg.low_rank_factor(linalg.symmetric(left))
-        return GivenRows(sampler.first, gain, spread, shift)
+        return GivenRows.of(sampler.first, own, white, shift)
 
     @property
     def fitted(self) -> bool:

@@ -186,11 +186,7 @@ def _given_rows(
     own = DenseCovariance(linalg.symmetric(cov), "the covariance of the rows")
     shift = cross @ gaussian.mean
     sampler = RectangleSampler(own, rows.lower[:k] - shift, rows.upper[:k] - shift)
-    half = solve_triangular(own.chol, white, lower=True, check_finite=False)
-    gain = solve_triangular(own.chol, half, lower=True, trans="T", check_finite=False).T
-    left = -(half.T @ half)
-    left[np.diag_indices_from(left)] += 1.0
-    return GivenRows(sampler.first, gain, linalg.low_rank_factor(linalg.symmetric(left)), shift)
+    return GivenRows.of(sampler.first, own, white, shift)
 
 
 def _fit(

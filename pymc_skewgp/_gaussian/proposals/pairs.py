@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
@@ -47,6 +50,17 @@ class GivenRows:
     gain: FloatArray
     spread: FloatArray
     shift: FloatArray
+
+    @classmethod
+    def of(
+        cls, proposal: Proposal, cov: DenseCovariance, white: FloatArray, shift: FloatArray
+    ) -> "GivenRows":
+        """Of rows with the covariance `cov`, and the covariance `white` (m, r) with white c."""
+        half = solve_triangular(cov.chol, white, lower=True, check_finite=False)
+        gain = solve_triangular(cov.chol, half, lower=True, trans="T", check_finite=False).T
+        left = -(half.T @ half)
+        left[np.diag_indices_from(left)] += 1.0
+        return cls(proposal, gain, linalg.low_rank_factor(linalg.symmetric(left)), shift)
 
 
 class Pairs(NamedTuple):

@@ -45,7 +45,7 @@ def column_scales(prior: "Prior", X: FloatArray, rng: np.random.Generator) -> Fl
 
     Of random pairs of rows x, t, with column j of x replaced by that of t: the mean of
     1 - correlation, over the mean squared difference. For lengthscales that are long this is
-    :math:`1 / (2 l_j^2)`. Where the kernel cannot be told from a constant, standard deviations.
+    :math:`1 / (2 l_j^2)`. Where the kernel is as good as constant, standard deviations.
     """
     n, d = X.shape
     first, second = rng.integers(n, size=(2, min(n, _PAIRS)))
