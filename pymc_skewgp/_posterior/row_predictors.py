@@ -18,6 +18,7 @@ from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.approximations.features import Features
@@ -83,7 +84,7 @@ def predictor_rows(data: DataSet, features: Features, prior: Prior) -> Iterator[
         yield from _of_items(data, features, prior)
         return
     n = data.X.shape[0]
-    size = n if is_whole(data) else ROWS_AT_ONCE
+    size = n if is_whole(data.likelihood) else ROWS_AT_ONCE
     for start in range(0, n, size):
         yield rows_of_part(data, np.arange(start, min(start + size, n)), features, prior)
 
@@ -154,9 +155,14 @@ def _part(data: DataSet, index: IntArray) -> DataSet:
     )
 
 
-def is_whole(data: DataSet) -> bool:
-    """Whether its likelihood cannot be cut into rows."""
-    return isinstance(data.likelihood, SiteLikelihood) and not data.likelihood.divisible
+def is_whole(likelihood: Likelihood) -> bool:
+    """Whether it is one function of all rows, of which no part is known."""
+    return isinstance(likelihood, SiteLikelihood) and not likelihood.divisible
+
+
+def cuts_into_rows(likelihood: Likelihood) -> bool:
+    """Whether rows of X with their observations are data of the same kind."""
+    return likelihood.y_dim == "obs_id" and not is_whole(likelihood)
 
 
 def _function_sites(

@@ -14,7 +14,7 @@ from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.row_predictors import is_whole, part_of
+from pymc_skewgp._posterior.row_predictors import cuts_into_rows, part_of
 
 _client: ContextVar[Any] = ContextVar("_client", default=None)
 
@@ -80,7 +80,7 @@ def blocks_on(
         For likelihoods that cannot be cut into rows.
     """
     for data in sets:
-        if data.likelihood.y_dim != "obs_id" or is_whole(data):
+        if not cuts_into_rows(data.likelihood):
             raise ApproximationError(
                 f"{data.likelihood!r} cannot be cut into rows, which workers of a cluster would "
                 "keep: leave out rows_on, or take a likelihood of pymc_skewgp.likelihoods."

@@ -11,6 +11,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.row_predictors import cuts_into_rows
 
 # Rows that come here: features are chosen from them, and they are checked at once.
 _SOME_ROWS = 20_000
@@ -108,7 +109,7 @@ def as_chunked_data(X: Any, y: Any, likelihood: Likelihood) -> ChunkedData:
             "X must have shape (n, d) and y shape (n,), with at least one row; got "
             f"{X.shape} and {y.shape}."
         )
-    if likelihood.y_dim != "obs_id" or not getattr(likelihood, "divisible", True):
+    if not cuts_into_rows(likelihood):
         raise ApproximationError(
             f"{likelihood!r} cannot be cut into rows, which workers of a cluster would keep: take "
             "a likelihood of pymc_skewgp.likelihoods whose observations are of one row each."
