@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.compiled import Batch, gradient_in
 from pymc_skewgp._learn.coordinates import Coordinates
@@ -64,10 +63,6 @@ class RowGraphs(NamedTuple):
     limits: Limits
     log_constant: Any
     between: Any
-
-    def depends_in_limits(self, coordinates: Coordinates) -> bool:
-        """Whether limits or values move with what is learnt."""
-        return not set(coordinates.inputs).isdisjoint(graph_inputs(list(self.limits)))
 
 
 class RowsAt(NamedTuple):
