@@ -13,6 +13,7 @@ from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_skewgp._model.ops.plain_functions import as_array_functions
+from pymc_skewgp._model.ops.plain_linker import PlainLinker
 
 
 @node_rewriter([Elemwise])
@@ -32,7 +33,7 @@ def _plain(*excluded: str) -> Mode:
     # The last position: rewrites make clips. One after the other: two in one have a cache of their
     # own, which cannot be pickled.
     return (
-        Mode(linker="py", optimizer="fast_run")
+        Mode(linker=PlainLinker(), optimizer="fast_run")
         .excluding("fusion", "local_pow_to_nested_squaring", *excluded)
         .register((dfs_rewriter(_clip_as_bounds), 99), (dfs_rewriter(as_array_functions), 99))
     )
