@@ -20,12 +20,12 @@ from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.linalg import mirrored, symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.points import mirrored_points, uniform_points
-from pymc_skewgp._gaussian.proposals.ep import EPResult
-from pymc_skewgp._gaussian.proposals.ep_dense import ep_alone, ep_with_gradient
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.ep_dense import dense_ep_with_covariance, ep_with_gradient
 from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung, SamplerSettings, first_accepted
 from pymc_skewgp._gaussian.proposals.runs import SamplingResult
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist_by_covariance
 from pymc_skewgp._gaussian.proposals.twisted_draws import TwistedDraws, twisted_draws
 from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
@@ -122,8 +122,8 @@ def log_prob_and_gradient(
     settings : SamplerSettings
         Thresholds of the escalation policy: `gradient_rungs`, and the others for tempered draws.
     compiled : bool, default False
-        For chains: loops of "twisted" compiled by numba, which takes a second once, in half the time
-        and without Python's lock where all rows have one limit.
+        For chains: where all rows have one limit, loops of "twisted" compiled by numba, which takes
+        a second once. They take half the time, and are without Python's lock.
 
     Returns
     -------
@@ -175,8 +175,13 @@ def log_prob_and_gradient(
         return nothing
     evaluate: _Evaluate = _by_ep
     if method == "twisted":
-        options = {"n_draws": count, "random_seed": random_seed, "compiled": compiled}
-        evaluate = partial(_by_twisted, settings=settings, **options)
+        evaluate = partial(
+            _by_twisted,
+            n_draws=count,
+            random_seed=random_seed,
+            settings=settings,
+            compiled=compiled,
+        )
     kept = np.isfinite(low) | np.isfinite(high)
     part = symmetric(matrix[np.ix_(kept, kept)])
     # Called thousands of times while sampling, at points that no user chose: what is wrong with one
@@ -276,13 +281,18 @@ def _by_twisted(
     compiled: bool,
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
-    ep = ep_alone(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
+    tol = _EP_TOLERANCE["twisted"]
+    fitted = dense_ep_with_covariance(cov.matrix, np.stack([lower, upper]), tol=tol)
+    ep = fit_ep(cov, lower, upper, tol=tol) if fitted is None else fitted.ep
     # Where EP has not converged its sites are no function of the arguments to differentiate.
-    sites = ep if ep.residual < _EP_TOLERANCE["twisted"] else None
+    sites = ep if ep.residual < tol else None
     order = _slow_order(ep)
 
     def run(rung: Rung) -> tuple[_Run, float]:
-        proposal = rung.twist(cov, ep, lower, upper, order)
+        if fitted is not None and rung.relax == 1.0 and rung.power is None:
+            proposal = twist_by_covariance(fitted, lower, upper, order)
+        else:
+            proposal = rung.twist(cov, ep, lower, upper, order)
         points = _points(proposal.n_dims, n_draws, random_seed, rung.relax == 1.0)
         drawn = twisted_draws(proposal, points, compiled)
         return _Run(rung.relax, proposal, drawn), relative_ess(drawn.log_weights)

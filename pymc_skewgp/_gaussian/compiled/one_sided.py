@@ -97,7 +97,8 @@ def _add_multiples(factors, rows, start, stop, total):  # type: ignore[no-untype
     while i + Index(4) <= stop:
         a, b, c, d = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
         for j in range(n):
-            total[j] += a * rows[i, j] + b * rows[i + 1, j] + c * rows[i + 2, j] + d * rows[i + 3, j]
+            first = a * rows[i, j] + b * rows[i + 1, j]
+            total[j] += first + c * rows[i + 2, j] + d * rows[i + 3, j]
         i += Index(4)
     while i < stop:
         a = factors[i]

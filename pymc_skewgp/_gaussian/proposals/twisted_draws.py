@@ -1,9 +1,9 @@
-"""Draws of the twisted sampler, and what they say of its steps: the reverse of their recursion.
+r"""Draws of the twisted sampler, and what they say of its steps: the reverse of their recursion.
 
 Step k of the sampler is a function of the conditional mean :math:`c_k = C_{k,<k} e_{<k}` and of
 :math:`C_{kk}`: its noise :math:`e_k` and its term of the log weight. Backwards from the last step,
-the adjoint of :math:`e_k` collects :math:`C_{jk} \\bar c_j` from the later steps j and gives
-:math:`\\bar c_k`.
+the adjoint of :math:`e_k` collects :math:`C_{jk} \bar c_j` from the later steps j and gives
+:math:`\bar c_k`.
 """
 
 from typing import NamedTuple, Protocol
@@ -152,9 +152,7 @@ class CompiledDraws:
         ):
             self._of_steps[row] = values
         self._kept = np.empty((c.N_KEPT, *points.shape))
-        self.log_weights = np.full(
-            points.shape[1], proposal.log_constant + steps.log_scale.sum()
-        )
+        self.log_weights = np.full(points.shape[1], proposal.log_constant + steps.log_scale.sum())
         self.complete = c.draw_one_sided(
             points, proposal.chol, self._of_steps, self._kept, self.log_weights
         )
