@@ -135,7 +135,7 @@ def _function_of(op: Elemwise, node: Apply) -> Callable[..., Any] | None:
     if isinstance(kind, scalar.Cast):
         return np.asarray
     if isinstance(kind, scalar.Add | scalar.Mul) and n_inputs != 2:
-        return _folded(op.nfunc) if n_inputs > 2 else None
+        return _folded(op.nfunc, node) if n_inputs > 2 else None
     if op.nfunc is None or op.nfunc_spec[1:] != (n_inputs, 1):
         return None
     signature = getattr(node.tag, "sig", None)
@@ -143,11 +143,27 @@ def _function_of(op: Elemwise, node: Apply) -> Callable[..., Any] | None:
     return function if signature is None else _with_signature(op.nfunc, signature)
 
 
-def _folded(function: Callable[..., Any]) -> Callable[..., Any]:
-    def folded(x: _Array, *others: _Array) -> Any:
-        for y in others:
-            x = function(x, y)
-        return x
+def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
+    """A function of two arrays as one of several, in as little memory as can be known before."""
+    types, result = [x.type for x in node.inputs], node.outputs[0].type
+    first = zip(types[0].broadcastable, types[1].broadcastable, strict=True)
+    whole = tuple(a and b for a, b in first) == result.broadcastable
+    one_kind = all(x.dtype == result.dtype for x in types)
+    if whole and one_kind and result.ndim:
+
+        def folded(x: _Array, y: _Array, *others: _Array) -> Any:
+            total = function(x, y)
+            for y in others:
+                function(total, y, out=total)
+            return total
+
+    else:
+
+        def folded(x: _Array, y: _Array, *others: _Array) -> Any:
+            total = function(x, y)
+            for y in others:
+                total = function(total, y)
+            return total
 
     return folded
 

@@ -117,3 +117,15 @@ def test_functions_can_be_pickled():
     again = cloudpickle.loads(cloudpickle.dumps(function))
     np.testing.assert_array_equal(again(A), function(A))
     np.testing.assert_allclose(function(A), np.exp(-(A**2)).sum(axis=1), rtol=1e-14)
+
+
+def test_clips_with_one_bound_and_their_derivatives():
+    x = x_of(ROW)
+    for low, high in ((0.0, np.inf), (-np.inf, 0.5), (-0.5, 0.5)):
+        clipped = pt.clip(x, low, high)
+        slope = pytensor.grad((clipped * [1.0, 2.0, 3.0]).sum(), x)
+        value = np.array([-0.7, np.nan, 2.0])
+        found, found_slope = pytensor.function([x], [clipped, slope], mode=PLAIN)(value)
+        np.testing.assert_array_equal(found, np.clip(value, low, high))
+        inside = (value >= low) & (value <= high)
+        np.testing.assert_array_equal(found_slope, np.where(inside, [1.0, 2.0, 3.0], 0.0))
