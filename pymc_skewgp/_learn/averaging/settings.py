@@ -1,5 +1,6 @@
 """Every choice and threshold of an integral over hyperparameters."""
 
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,10 +15,16 @@ METHODS: tuple[Method, ...] = ("auto", "importance", "nuts")
 class ModeSettings:
     """Where the posterior modes of the hyperparameters are looked for.
 
+    With a lengthscale for each input there are as many modes as ways to explain the data by some of
+    the inputs, and few ascents end in the one with the mass.
+
     Attributes
     ----------
-    n_restarts : int
-        Ascents besides that from the model's initial point.
+    fewest_restarts, most_restarts : int
+        Ascents besides that from the model's initial point: one for each coordinate, within these.
+    above : float
+        Nats by which a point of the importance sampling has to be above every mode to begin an
+        ascent of its own.
     margin : float
         Nats of Laplace's log evidence below the best mode within which another one counts.
     same_value, same_place : float
@@ -29,7 +36,9 @@ class ModeSettings:
         A mode only begins the importance sampling: a tenth of a nat is near enough.
     """
 
-    n_restarts: int = 2
+    fewest_restarts: int = 2
+    most_restarts: int = 8
+    above: float = 1.0
     margin: float = 9.0
     same_value: float = 0.1
     same_place: float = 0.2
@@ -40,6 +49,10 @@ class ModeSettings:
             max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2
         )
     )
+
+    def restarts(self, n_coordinates: int) -> int:
+        """How many."""
+        return min(max(n_coordinates, self.fewest_restarts), self.most_restarts)
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,9 @@ class IntegrationSettings:
         Which rungs of the ladder are tried.
     most_coordinates : int
         Above it importance sampling is not tried, unless it is asked for.
+    most_rows_of_chains : int
+        Above it NUTS is not tried, unless it is asked for: some thousands of evaluations of EP with
+        its gradient, each of which costs as the cube of the rows.
     modes : ModeSettings
     importance : ImportanceSettings
     chains : ChainSettings
@@ -154,6 +170,7 @@ class IntegrationSettings:
     most_binary: int = 3
     method: Method = "auto"
     most_coordinates: int = 24
+    most_rows_of_chains: int = sys.maxsize
     modes: ModeSettings = field(default_factory=ModeSettings)
     importance: ImportanceSettings = field(default_factory=ImportanceSettings)
     chains: ChainSettings = field(default_factory=ChainSettings)
