@@ -111,7 +111,7 @@ def fit_process(
 
 
 def _needs_matrices(likelihood: Any, y: Any, n: int) -> bool:
-    """Whether the posterior takes the kernel as it is, however many rows there are."""
+    """Whether hyperparameters are learnt with the kernel as it is, however many rows there are."""
     if likelihood.n_functions(y) > 1:
         return True
     return bool(likelihood.y_dim != "obs_id" and likelihood.observations(y, n).S.ndim == 2)
