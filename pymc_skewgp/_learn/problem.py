@@ -155,7 +155,7 @@ def process_objective(
     if averaged:
         gp.refuse_approximation("integrate")
     if batch_size is None and not averaged:
-        approximation = approximation_of(gp, kinds)
+        approximation = approximation_of(gp, kinds, coregion)
     if batch_size is None and approximation is None:
         announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))

@@ -177,6 +177,8 @@ def test_what_is_learnt_of_each_row_is_refused():
         gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), approximation=Inducing(5))
     with pytest.raises(sg.ApproximationError, match="sigma of the likelihood is learnt for each"):
         sg.find_hyperparameters(gp, X, values, likelihood=sg.likelihoods.Gaussian(sigma))
+    with pytest.raises(sg.ApproximationError, match="coregion is given"):
+        sg.find_hyperparameters(gp, X, labels(values), coregion=[[2.0]])
 
 
 def test_variables_of_a_model_have_the_kernel_as_it_is():

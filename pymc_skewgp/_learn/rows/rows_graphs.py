@@ -23,10 +23,12 @@ from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholes
 _LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
 
-def why_not_by_rows(gp: Any, known: Sequence[Any]) -> str | None:
+def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
     """What keeps hyperparameters from being learnt with f of finite rank; None where nothing."""
     if gp.n_pseudo_points:
         return "it has pseudo-points"
+    if coregion is not None:
+        return "coregion is given"
     if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
         names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
         return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
@@ -52,7 +54,7 @@ def _why_not_of(known: Any) -> str | None:
     return None
 
 
-def approximation_of(gp: Any, known: Sequence[Any]) -> Approximation | None:
+def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> Approximation | None:
     """How hyperparameters are learnt from the data; None for the kernel as it is.
 
     Raises
@@ -64,7 +66,7 @@ def approximation_of(gp: Any, known: Sequence[Any]) -> Approximation | None:
     asked = gp.approximation
     if asked is None or (asked == "auto" and n <= MANY_ROWS):
         return None
-    reason = why_not_by_rows(gp, known)
+    reason = why_not_by_rows(gp, known, coregion)
     if reason is None:
         return automatic(n) if asked == "auto" else asked
     if asked != "auto":
