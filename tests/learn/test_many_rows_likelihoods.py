@@ -60,12 +60,19 @@ def any_pymc():
     return lambda eta: pm.NegativeBinomial.dist(pm.math.exp(eta), alpha)
 
 
+def any_of_rows():
+    """With a constant for each row: no part of the data is known by itself."""
+    exposure = np.linspace(0.5, 2.0, N)
+    return lambda eta: pm.Poisson.dist(exposure * pm.math.exp(eta))
+
+
 # For each: data, and the likelihood, made inside of a model.
 CASES = {
     "exposures": (POISSON, lambda: lk.Poisson(np.linspace(0.5, 2.0, N))),
     "negative binomial": (COUNTS, lambda: lk.NegativeBinomial(half_normal("alpha", 2.0))),
     "not log-concave": (HEAVY, lambda: lk.StudentT(4.0, half_normal("sigma", 0.5))),
     "any": (COUNTS, any_pymc),
+    "any of all rows": (POISSON, any_of_rows),
     "ordinal": (LEVELS, lambda: lk.OrderedProbit(cutpoints())),
     "censored": (np.where(VALUES < -0.6, -np.inf, VALUES), censored),
     "duels": (duels(PAIRS), preference),
@@ -128,6 +135,7 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_value_and_gradient(case):
     exact, rows, point = objectives(training(case, Inducing(X[:12])))
+    assert (len(rows.blocks) == 1) == (case == "any of all rows")
     # With few points much of f is left to the rows ...
     agrees_with_differences(rows, point)
     # ... and with all rows as points nothing.

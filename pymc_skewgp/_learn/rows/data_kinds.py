@@ -1,7 +1,7 @@
 """Data of one kind, all or some of which are cut into blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -16,8 +16,6 @@ from pymc_skewgp._learn.rows.compiled_numbers import CompiledNumbers
 from pymc_skewgp._learn.rows.data_blocks import DataBlock, NumbersOfFunctions, NumbersOfRows
 from pymc_skewgp._model.graph.data_rows import KnownData, RowTable
 from pymc_skewgp._model.graph.data_sites import KnownSites
-from pymc_skewgp._observations.learnt_sites import LikelihoodFamily
-from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.residual_draws import rows_are_apart
 from pymc_skewgp._validation import FloatArray
 
@@ -198,26 +196,19 @@ class FunctionsOfKind:
     @property
     def in_parts(self) -> bool:
         """See `DataOfKind`; a function of all values has no parts, nor have parameters of rows."""
-        by_row = any(x.type.ndim for name, x in self.known.random.items() if name != "cutpoints")
-        divisible = self.known.likelihood.divisible and not by_row
-        return isinstance(self.known.family, LikelihoodFamily) and divisible
+        return self.known.divisible
 
     def blocks(self, chosen: IntArray) -> list[DataBlock]:
         """See `DataOfKind`."""
+        known = self.known
         if not self.in_parts:
-            numbers = NumbersOfFunctions(self.compiled, self.known.family, self.known.y)
-            return [DataBlock(self.known.X, numbers)]
+            return [DataBlock(known.X, NumbersOfFunctions(self.compiled, known.family, known.y))]
         starts = range(0, chosen.size, ROWS_IN_BLOCK)
         return [self._block(chosen[start : start + ROWS_IN_BLOCK]) for start in starts]
 
     def _block(self, chosen: IntArray) -> DataBlock:
-        known, family = self.known, self.known.family
-        assert isinstance(family, LikelihoodFamily)
-        own = family.likelihood.of_observations(chosen, known.y)
-        assert isinstance(own, SiteLikelihood)
-        numbers = NumbersOfFunctions(
-            self.compiled, replace(family, likelihood=own), known.y[chosen]
-        )
+        known = self.known
+        numbers = NumbersOfFunctions(self.compiled, known.family_of(chosen), known.y[chosen])
         return DataBlock(known.X[chosen], numbers)
 
 
