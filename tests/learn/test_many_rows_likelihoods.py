@@ -155,7 +155,7 @@ def test_estimate_averages_sites_over_what_features_leave():
     same_estimates(rows.estimate(point, 1024, 0), posterior.log_marginal_likelihood)
 
 
-@pytest.mark.parametrize("case", ["ordinal", "duels", "negative binomial"])
+@pytest.mark.parametrize("case", ["censored", "duels", "negative binomial"])
 def test_weights_are_repeated_observations(case):
     data = training(case, Inducing(X))
     weights = np.arange(len(data.y)) % 3  # 0 leaves one out
