@@ -1,0 +1,114 @@
+"""Data whose rows share noise, or are about several functions, as sites in blocks of groups."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks.block_sites import RowSites
+from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
+from pymc_skewgp._gaussian.blocks.group_predictors import DenseRows, FunctionRows, GroupPredictors
+from pymc_skewgp._gaussian.blocks.group_sites import GroupSites, OneFactor, one_factor
+from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
+from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.row_groups import (
+    SHARED_NOISE,
+    RowGroups,
+    groups_are_apart,
+    row_groups,
+)
+from pymc_skewgp._validation import FloatArray
+
+_NUMBERS_AT_ONCE = 2**21  # of features, in a block
+
+
+def grouped_blocks(
+    rows: Observations, data: DataSet, features: FunctionFeatures, prior: Prior
+) -> Iterator[RowBlock | GroupBlock]:
+    """Of all groups of the rows of these data."""
+    groups = list(row_groups(rows))
+    apart = groups_are_apart(groups, data.values.n_functions)
+    for some in groups:
+        n, m = some.shape
+        size = max(1, _NUMBERS_AT_ONCE // (m * features.rank))
+        for start in range(0, n, size):
+            part = some.part(slice(start, start + size))
+            yield _block(part, data, features, prior, apart)
+
+
+def rest_of(
+    groups: RowGroups, rest: FloatArray, features: FunctionFeatures, n_functions: int
+) -> FloatArray:
+    """Covariances of what features leave of the groups' values, shape (n, p, p).
+
+    `rest` are the variances d at the input of each value, shape (n, p).
+    """
+    inputs, function = groups.values // n_functions, groups.values % n_functions
+    same = inputs[:, :, None] == inputs[:, None, :]
+    between = features.between[function[:, :, None], function[:, None, :]]
+    return np.asarray(np.where(same, between * rest[:, :, None], 0.0))
+
+
+def noisy_groups(groups: RowGroups, rest: FloatArray | None) -> tuple[RowGroups, bool]:
+    """Intervals given points, with `rest` as noise, and whether it is: where it fits the rest."""
+    plain = groups.points_first()
+    if rest is None or not rest.any():
+        return plain, False
+    found = groups.with_rest(rest).points_first()
+    if not found.is_apart and one_factor(found.noise) is None:
+        return plain, False
+    return found, True
+
+
+def _block(
+    groups: RowGroups, data: DataSet, features: FunctionFeatures, prior: Prior, apart: bool
+) -> RowBlock | GroupBlock:
+    k = data.values.n_functions
+    inputs, place = np.unique(groups.values // k, return_inverse=True)
+    place = place.reshape(groups.values.shape)
+    X = data.X[inputs]
+    phi, rest = features.single.at(X)
+    own = rest_of(groups, rest[place], features, k) if apart else None
+    groups, _ = noisy_groups(groups, own)
+    mean = prior.mean("X", X)[place]
+    offset = groups.offset + (groups.design @ mean[:, :, None])[:, :, 0]
+    limits = [x - offset for x in (groups.lower, groups.upper, groups.value)]
+    variance = np.einsum("ijj->ij", groups.noise)
+    if not (variance > 0.0).all():
+        raise ApproximationError(
+            f"{data.likelihood!r} has rows without noise, which an approximated prior of many rows "
+            "does not take: give it noise."
+        )
+    predictors = _predictors(groups, place, phi, features, k)
+    if groups.is_apart:
+        lower, upper, value = (x.ravel() for x in limits)
+        sites = RowSites(lower, upper, value, variance.ravel())
+        return RowBlock(predictors.rows(), sites)
+    found = one_factor(groups.noise)
+    if found is None:  # of a few rows that is known before
+        raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
+    log_probs = OneFactor(limits[0], limits[1], *found)
+    return GroupBlock(predictors, GroupSites(limits[0], limits[1], groups.noise, log_probs))
+
+
+def _predictors(
+    groups: RowGroups,
+    place: IntArray,
+    phi: FloatArray,
+    features: FunctionFeatures,
+    n_functions: int,
+) -> GroupPredictors:
+    """Of one input each, or of several."""
+    n, m = groups.shape
+    half = features.half[groups.values % n_functions]  # (n, p, L)
+    if (place == place[:, :1]).all():
+        return FunctionRows(phi[place[:, 0]], groups.design @ half)
+    factor = np.zeros((n, m, half.shape[2], phi.shape[1]))
+    for i in range(place.shape[1]):
+        weight = groups.design[:, :, i, None] * half[:, None, i]
+        factor += weight[:, :, :, None] * phi[place[:, i]][:, None, None]
+    return DenseRows(factor.reshape(n * m, -1), m)
