@@ -3,6 +3,7 @@
     python benchmarks/paper.py pmlb [--data DIR] [--jobs 2] [--largest 1600] [--sets NAME ...]
     python benchmarks/paper.py pmlb --methods GPy-EP --largest 200
     python benchmarks/paper.py pmlb --methods SkewGP0-P
+    python benchmarks/paper.py pmlb --methods SkewGP0-A
     python benchmarks/paper.py draws
     python benchmarks/paper.py timing
     python benchmarks/paper.py images [--data DIR] [--images 5000]
@@ -113,6 +114,10 @@ def fold_rows(name: str, fold: int, names: tuple[str, ...], data: Path | None) -
             "skewness": f"{forecast.skewness:.4f}",
             # Not known of GP-EP, whose search is a part of SkewGP0's.
             "seconds": "" if np.isnan(forecast.seconds) else f"{forecast.seconds:.2f}",
+            "relative_ess": ""
+            if np.isnan(forecast.relative_ess)
+            else f"{forecast.relative_ess:.3f}",
+            "rung": "" if np.isnan(forecast.rung) else f"{forecast.rung:.0f}",
         }
         for method, forecast in found.items()
     ]
@@ -182,7 +187,7 @@ EXPERIMENTS = {
         pmlb_fold,
         ("set", "fold", "method"),
         ("n", "d", "information", "accuracy", "log_evidence", "skewness", "seconds",
-         "failure"),
+         "failure", "relative_ess", "rung"),
         (*TASKS, *BY_NAME),
     ),
     "draws": Experiment(

@@ -133,7 +133,8 @@ def _process(
         if callable(options.kernel):
             kernel = options.kernel(X.shape[1])
         else:
-            kernel, start = named_kernel(X, options.kernel, options.ard, scale)
+            average = options.average
+            kernel, start = named_kernel(X, options.kernel, options.ard, scale, average)
         known: dict[str, Any] = {}
         if points is not None and labels is not None:
             known = pseudo_points(kernel, points, labels)

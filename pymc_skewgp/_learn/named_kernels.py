@@ -19,15 +19,19 @@ _STATIONARY = {
 KERNELS = (*_STATIONARY, "nn")
 _FAR = 100.0  # standard deviations from 0
 _WIDE = 5.0  # of a weak prior's standard deviation, in units of what it is about
+# For an average: labels with hardly any noise ask for eta far above 5, and an input without any
+# effect for a lengthscale far above the start. Normal tails of log(ls) keep weights good.
+_WIDEST = 25.0
+_LOG_LS, _LOG_LS_SD = 1.0, 1.5
 
 
 def named_kernel(
-    X: FloatArray, name: str, ard: bool, scale: float | None = None
+    X: FloatArray, name: str, ard: bool, scale: float | None = None, average: bool = False
 ) -> tuple[Any, dict[str, Any]]:
     """eta^2 times the kernel, and starts at the scale of the inputs.
 
     To be called inside a ``pm.Model``. Priors are weak, in units of the starts of lengthscales and
-    of the `scale` of f; flat without one.
+    of the `scale` of f; flat without one; weaker still where hyperparameters are averaged over.
     """
     d = X.shape[1]
     if name == "nn":
@@ -38,12 +42,16 @@ def named_kernel(
         spread[np.ptp(X, axis=0) == 0] = 0.0
         first = lengthscale(spread, ard)
     start = {"eta": 2.0 if scale is None else 2.0 * scale, "ls": first}
+    shape = {"shape": d} if ard else {}
     if scale is None:
         eta = pm.HalfFlat("eta")
-        ls = pm.HalfFlat("ls", shape=d) if ard else pm.HalfFlat("ls")
+        ls = pm.HalfFlat("ls", **shape)
+    elif average:
+        eta = pm.HalfNormal("eta", _WIDEST * scale)
+        ls = pm.LogNormal("ls", np.log(first) + _LOG_LS, _LOG_LS_SD, **shape)
     else:
         eta = pm.HalfNormal("eta", _WIDE * scale)
-        ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **({"shape": d} if ard else {}))
+        ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **shape)
     if name == "nn":
         bias = pm.HalfFlat("bias") if scale is None else pm.HalfNormal("bias", _WIDE)
         kernel = cov.NeuralNetwork(d, ls=ls, bias=bias)

@@ -90,7 +90,7 @@ def fit_process(
         if callable(kernel.kernel):
             cov_func = kernel.kernel(X.shape[1])
         else:
-            cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale)
+            cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale, kernel.average)
             start = start | own
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
     if kernel.average:

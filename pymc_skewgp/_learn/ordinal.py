@@ -50,7 +50,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         Of restarts, batches and draws. An int makes `fit` reproducible.
     hyperparameters : {"maximize", "average"}, default "maximize"
         The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points.
+        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
+        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(25).
 
     Attributes
     ----------

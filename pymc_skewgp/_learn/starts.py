@@ -45,8 +45,8 @@ def candidates(
 ) -> list[FloatArray]:
     """Points all over the prior, or, where it is flat, up to a factor of twenty from `origin`.
 
-    The entries of a variable move together, for the most part: lengthscales of many inputs are
-    long together or short together.
+    In every second one the entries of a variable move together, under a flat prior in all:
+    lengthscales of many inputs are long together or short together.
     """
     continuous = coordinates.continuous
     shifts = uniform_points(max(len(continuous), 1), count, 1, rng)
@@ -57,11 +57,19 @@ def candidates(
             together = settings.spread * (2.0 * q[:, None] - 1.0)
             scatter = rng.normal(0.0, settings.scatter, (count, part.size))
             own = part.ravel() + together + scatter
+        elif part.size > 1:
+            _move_together(own.reshape(count, -1), settings.scatter, rng)
         columns.append(own.reshape(count, -1))
     if not columns:
         return [origin] * count
     low, high = np.transpose(coordinates.bounds(origin, settings.half_width))
     return list(np.clip(np.hstack(columns), low, high))
+
+
+def _move_together(drawn: FloatArray, scatter: float, rng: np.random.Generator) -> None:
+    """Every second of the draws of a variable: away from the median all as its first entry is."""
+    middle, some = np.median(drawn, axis=0), drawn[1::2]
+    some[:] = middle + (some[:, :1] - middle[0]) + rng.normal(0.0, scatter, some.shape)
 
 
 def _prior_draws(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.regions import Chains, draws_of_regions
@@ -62,6 +63,25 @@ def test_a_region_without_draws():
     other = Chains(x, log_density(x.reshape(-1, 2)).reshape(2, -1), 400.0)
     found = draws_of_regions([one, other], log_density, 0.01, rng)
     assert found.log_integral == pytest.approx(7.0, abs=5.0 * found.std_error)
+
+
+def test_a_region_that_no_new_point_meets():
+    """Its share is not known: no NaN, and not complete."""
+    rng = np.random.default_rng(0)
+    nothing = np.zeros(400, dtype=bool)
+    groups = [drawn(400, nothing, rng), drawn(400, ~nothing, rng)]
+
+    def first_alone(x):
+        return np.where(x[:, 0] > 3.0, -np.inf, log_density(x))
+
+    found = draws_of_regions(groups, first_alone, 0.01, rng)
+    assert not found.complete
+    assert not np.isnan(found.log_weights).any()
+    # Of the first alone; its t distribution has a thousandth or so beyond the border.
+    error = 5.0 * found.std_error
+    assert found.log_integral == pytest.approx(7.0 + np.log(0.7), abs=error + 1e-3)
+    with pytest.raises(DoublePrecisionError, match="no value at any"):
+        draws_of_regions(groups, lambda x: np.full(len(x), -np.inf), 0.01, rng)
 
 
 def test_chains_from_every_mode():

@@ -15,9 +15,9 @@ from pymc_skewgp._learn.averaging.problem import integration_problem
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
 from pymc_skewgp._learn.averaging.settings import (
+    ChainSettings,
     ImportanceSettings,
     IntegrationSettings,
-    ModeSettings,
 )
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
@@ -27,8 +27,8 @@ from pymc_skewgp._model.gp.functions import SharedFunctions
 SETTINGS = IntegrationSettings(
     n_evidences=32,
     n_candidates=128,
-    modes=ModeSettings(n_restarts=1),
     importance=ImportanceSettings(n_points=96, points_per_coordinate=24, enough=64),
+    chains=ChainSettings(chains=2, tune=150, draws=150, least_ess=50),
 )
 _DRAWS = 256  # of u, at each point
 _HYPERPARAMETER_DRAWS = 1000

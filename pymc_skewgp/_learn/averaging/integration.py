@@ -10,7 +10,7 @@ from pymc_skewgp._gaussian.short_path import short_path
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.adaptive_importance import AdaptiveImportance
 from pymc_skewgp._learn.averaging.chains import points_by_chains
-from pymc_skewgp._learn.averaging.modes import Mode, find_modes
+from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
@@ -20,6 +20,7 @@ from pymc_skewgp._validation import FloatArray
 
 # Rungs of the ladder, in order.
 EXACT, IMPORTANCE, MORE_ROUNDS, CHAINS = range(4)
+_MOST_BEGINNINGS = 6
 RUNGS = ("no continuous hyperparameters", "importance sampling", "more rounds", "NUTS")
 
 
@@ -88,7 +89,7 @@ def integral_by_ep(
     few = problem.origins[0].x.size <= settings.most_coordinates
     if settings.method == "importance" or (settings.method == "auto" and few):
         began = time.perf_counter()
-        found = _by_importance(evaluate, modes, settings, rng, stages)
+        found, modes = _from_every_mode(problem, evaluate, modes, settings, rng, stages)
         seconds["importance sampling"] = time.perf_counter() - began
         if found.accepted or settings.method == "importance":
             return replace(found, n_evaluations=evaluate.count, seconds=seconds)
@@ -102,6 +103,33 @@ def integral_by_ep(
     )
 
 
+def _from_every_mode(
+    problem: IntegrationProblem,
+    evaluate: Evaluations,
+    modes: list[Mode],
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> tuple[Integral, list[Mode]]:
+    """Importance sampling, begun anew while it finds a point above the modes; and the modes."""
+    for _ in range(_MOST_BEGINNINGS):
+        found = _by_importance(evaluate, modes, settings, rng, stages)
+        higher = _above(modes, found.points, settings)
+        if higher is None:
+            break
+        modes = with_mode_from(modes, higher, problem.objective, evaluate, settings.modes)
+    return found, modes
+
+
+def _above(
+    modes: list[Mode], points: WeightedPoints, settings: IntegrationSettings
+) -> Point | None:
+    """The highest point, where it is above every mode: they are not those with the mass."""
+    best = int(np.argmax(points.log_target))
+    highest = max(mode.log_density for mode in modes)
+    return points.point(best) if points.log_target[best] > highest + settings.modes.above else None
+
+
 def _by_importance(
     evaluate: Evaluations,
     modes: list[Mode],
@@ -109,7 +137,10 @@ def _by_importance(
     rng: np.random.Generator,
     stages: Stages,
 ) -> Integral:
-    """Rounds until there are enough effective points, and more where the weights are poor."""
+    """Rounds until there are enough effective points, and more where the weights are poor.
+
+    And until there is a point above the modes.
+    """
     sampling = settings.importance
     importance = AdaptiveImportance(evaluate.values, modes, sampling, rng)
     enough = max(sampling.enough, settings.n_evidences)
@@ -117,6 +148,8 @@ def _by_importance(
     while True:
         points = importance.round(wanted)
         estimate = points.estimate()
+        if _above(modes, points, settings) is not None:
+            return Integral(points, estimate, MORE_ROUNDS, False, evaluate.count)
         stages.begin(
             f"Importance sampling: round {importance.n_rounds}, "
             f"relative ESS {estimate.relative_ess:.2f}"

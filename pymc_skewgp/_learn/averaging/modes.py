@@ -27,11 +27,14 @@ class Mode(NamedTuple):
         Inverse of the negative Hessian, bounded.
     log_mass : float
         Laplace's log integral over its surroundings.
+    log_density : float
+        There.
     """
 
     point: Point
     covariance: FloatArray
     log_mass: float
+    log_density: float = -np.inf
 
 
 def find_modes(
@@ -61,15 +64,36 @@ def find_modes(
     """
     first = origins[0]
     bounds = objective.coordinates.bounds(first.x, settings.start.half_width)
-    vectors = spread_starts(objective, first, settings.n_restarts, settings.start, rng)
+    restarts = settings.restarts(first.x.size)
+    vectors = spread_starts(objective, first, restarts, settings.start, rng)
     optima = [
         maximize(function, origin.at(x), bounds, settings.optimizer)
         for origin in origins
         for x in vectors
     ]
     found = with_value(optima, "posterior density of the hyperparameters")
-    modes = [_mode(function, optimum, bounds, settings) for optimum in _distinct(found, settings)]
-    modes.sort(key=lambda mode: mode.log_mass, reverse=True)
+    # A narrow mode has less mass than a wide one as high: some nats more than count in the end.
+    highest = max(optimum.value.total for optimum in found)
+    high = [optimum for optimum in found if optimum.value.total > highest - 2.0 * settings.margin]
+    modes = [_mode(function, optimum, bounds, settings) for optimum in _distinct(high, settings)]
+    return _counting(modes, settings)
+
+
+def with_mode_from(
+    modes: list[Mode],
+    point: Point,
+    objective: Objective,
+    function: Function,
+    settings: ModeSettings,
+) -> list[Mode]:
+    """The modes that count, with that to which an ascent from a point goes."""
+    bounds = objective.coordinates.bounds(point.x, settings.start.half_width)
+    optimum = maximize(function, point, bounds, settings.optimizer)
+    return _counting([*modes, _mode(function, optimum, bounds, settings)], settings)
+
+
+def _counting(modes: list[Mode], settings: ModeSettings) -> list[Mode]:
+    modes = sorted(modes, key=lambda mode: mode.log_mass, reverse=True)
     return [mode for mode in modes if mode.log_mass > modes[0].log_mass - settings.margin]
 
 
@@ -78,7 +102,7 @@ def _mode(function: Function, optimum: Optimum, bounds: Bounds, settings: ModeSe
     values, vectors = np.linalg.eigh(hessian)
     values = np.maximum(values, settings.least_curvature)
     log_mass = optimum.value.total + 0.5 * float((np.log(2.0 * np.pi) - np.log(values)).sum())
-    return Mode(optimum.point, (vectors / values) @ vectors.T, log_mass)
+    return Mode(optimum.point, (vectors / values) @ vectors.T, log_mass, optimum.value.total)
 
 
 def _distinct(optima: list[Optimum], settings: ModeSettings) -> list[Optimum]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp
 from pymc_skewgp._learn.averaging.bridge import bridge_estimate
@@ -50,7 +51,8 @@ class RegionDraws(NamedTuple):
     log_integral, std_error : float
     effective : float
     complete : bool
-        Whether every region with a share of the integral has draws.
+        Whether every region with a share of the integral has draws, and every one with draws a
+        share that is known.
     """
 
     x: FloatArray
@@ -94,6 +96,12 @@ def draws_of_regions(
     everything, second = _joined(groups, proposals, 0), _joined(groups, proposals, half)
     found = [_of_region(k, proposals, second, groups, log_density, rng) for k in range(len(groups))]
     log_integrals = np.array([value for value, _ in found])
+    known = np.isfinite(log_integrals)
+    if not known.any():
+        raise DoublePrecisionError(
+            "the marginal likelihood has no value at any of the points that were drawn around the "
+            "chains of NUTS: check the priors and the scale of the inputs."
+        )
     total = float(logsumexp(log_integrals))
     shares = np.exp(log_integrals - total)
     counts = np.bincount(everything.region, minlength=len(groups))
@@ -108,7 +116,7 @@ def draws_of_regions(
         total,
         float(np.sqrt(((shares * [error for _, error in found]) ** 2).sum())),
         float(1.0 / (shares[present] ** 2 / effective[present]).sum()),
-        bool((shares[~present] < least_share).all()),
+        bool((shares[~present] < least_share).all() and known[present].all()),
     )
 
 
@@ -132,13 +140,15 @@ def _of_region(
     log_density: Callable[[FloatArray], FloatArray],
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Log integral over a region, and its standard error."""
+    """Log integral over a region, and its standard error; -inf where no new point meets it."""
     proposal, own = proposals[k], second.region == k
     count = -(-len(second.x) // (len(groups) * _REPLICATES))
     new = proposal.draw(uniform_points(proposal.n_uniforms, count, _REPLICATES, rng))
     inside = _regions(new, proposals) == k
     of_new = np.full(len(new), -np.inf)
     of_new[inside] = log_density(new[inside]) - proposal.log_density(new[inside])
+    if not np.isfinite(of_new).any():
+        return -np.inf, 0.0
     if own.sum() < _FEWEST:
         value = log_mean_exp(of_new)
         return value, float(np.exp(of_new - value).std() / np.sqrt(of_new.size))

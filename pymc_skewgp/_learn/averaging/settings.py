@@ -14,10 +14,16 @@ METHODS: tuple[Method, ...] = ("auto", "importance", "nuts")
 class ModeSettings:
     """Where the posterior modes of the hyperparameters are looked for.
 
+    With a lengthscale for each input there are as many modes as ways to explain the data by some of
+    the inputs, and few ascents end in the one with the mass.
+
     Attributes
     ----------
-    n_restarts : int
-        Ascents besides that from the model's initial point.
+    fewest_restarts, most_restarts : int
+        Ascents besides that from the model's initial point: one for each coordinate, within these.
+    above : float
+        Nats by which a point of the importance sampling has to be above every mode to begin an
+        ascent of its own.
     margin : float
         Nats of Laplace's log evidence below the best mode within which another one counts.
     same_value, same_place : float
@@ -29,7 +35,9 @@ class ModeSettings:
         A mode only begins the importance sampling: a tenth of a nat is near enough.
     """
 
-    n_restarts: int = 2
+    fewest_restarts: int = 2
+    most_restarts: int = 8
+    above: float = 1.0
     margin: float = 9.0
     same_value: float = 0.1
     same_place: float = 0.2
@@ -40,6 +48,10 @@ class ModeSettings:
             max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2
         )
     )
+
+    def restarts(self, n_coordinates: int) -> int:
+        """How many."""
+        return min(max(n_coordinates, self.fewest_restarts), self.most_restarts)
 
 
 @dataclass(frozen=True)
