@@ -11,9 +11,9 @@ from pymc_skewgp._gaussian.blocks.group_sites import one_factor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
-from pymc_skewgp._posterior.grouped_rows import noisy_groups, rest_of
+from pymc_skewgp._posterior.group_log_probs import rest_is_noise
 from pymc_skewgp._posterior.residual_draws import tabulated_draws
-from pymc_skewgp._posterior.row_groups import RowGroups, groups_are_apart, row_groups
+from pymc_skewgp._posterior.row_groups import RowGroups, row_groups
 from pymc_skewgp._validation import FloatArray
 
 
@@ -30,7 +30,7 @@ def group_residuals(
     """
     n_draws, n, k = signal.shape
     groups = [some.of_all_functions(k) for some in row_groups(rows)]
-    if not groups_are_apart(groups, k):
+    if not rest_is_noise(groups, features, k):
         return np.zeros(signal.shape)
     # At inputs that no row is about it is drawn from the prior.
     half = features.half[:k]
@@ -39,10 +39,8 @@ def group_residuals(
     e = e.reshape(n_draws, -1)
     flat = signal.reshape(n_draws, -1)
     for some in groups:
-        own = rest_of(some, rest[some.values // k], features, k)
-        noisy, taken = noisy_groups(some, own)
-        if not taken:
-            return np.zeros(signal.shape)
+        own = features.of_rest(some.values, rest[some.values // k], k)
+        noisy = some.with_rest(own).points_first()
         of_values = flat[:, noisy.values]
         centre = np.einsum("Nnp,nmp->Nnm", of_values, noisy.design) + noisy.offset
         t = _drawn(noisy, centre, rng)

@@ -8,19 +8,15 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.block_sites import RowSites
 from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
 from pymc_skewgp._gaussian.blocks.group_predictors import DenseRows, FunctionRows, GroupPredictors
-from pymc_skewgp._gaussian.blocks.group_sites import GroupSites, OneFactor, one_factor
+from pymc_skewgp._gaussian.blocks.group_sites import GroupSites
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.group_log_probs import SHARED_NOISE, log_probs_of, rest_is_noise
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.row_groups import (
-    SHARED_NOISE,
-    RowGroups,
-    groups_are_apart,
-    row_groups,
-)
+from pymc_skewgp._posterior.row_groups import RowGroups, row_groups
 from pymc_skewgp._validation import FloatArray
 
 _NUMBERS_AT_ONCE = 2**21  # of features, in a block
@@ -31,49 +27,26 @@ def grouped_blocks(
 ) -> Iterator[RowBlock | GroupBlock]:
     """Of all groups of the rows of these data."""
     groups = list(row_groups(rows))
-    apart = groups_are_apart(groups, data.values.n_functions)
+    takes_rest = rest_is_noise(groups, features, data.values.n_functions)
     for some in groups:
         n, m = some.shape
         size = max(1, _NUMBERS_AT_ONCE // (m * features.rank))
         for start in range(0, n, size):
             part = some.part(slice(start, start + size))
-            yield _block(part, data, features, prior, apart)
-
-
-def rest_of(
-    groups: RowGroups, rest: FloatArray, features: FunctionFeatures, n_functions: int
-) -> FloatArray:
-    """Covariances of what features leave of the groups' values, shape (n, p, p).
-
-    `rest` are the variances d at the input of each value, shape (n, p).
-    """
-    inputs, function = groups.values // n_functions, groups.values % n_functions
-    same = inputs[:, :, None] == inputs[:, None, :]
-    between = features.between[function[:, :, None], function[:, None, :]]
-    return np.asarray(np.where(same, between * rest[:, :, None], 0.0))
-
-
-def noisy_groups(groups: RowGroups, rest: FloatArray | None) -> tuple[RowGroups, bool]:
-    """Intervals given points, with `rest` as noise, and whether it is: where it fits the rest."""
-    plain = groups.points_first()
-    if rest is None or not rest.any():
-        return plain, False
-    found = groups.with_rest(rest).points_first()
-    if not found.is_apart and one_factor(found.noise) is None:
-        return plain, False
-    return found, True
+            yield _block(part, data, features, prior, takes_rest)
 
 
 def _block(
-    groups: RowGroups, data: DataSet, features: FunctionFeatures, prior: Prior, apart: bool
+    groups: RowGroups, data: DataSet, features: FunctionFeatures, prior: Prior, takes_rest: bool
 ) -> RowBlock | GroupBlock:
     k = data.values.n_functions
     inputs, place = np.unique(groups.values // k, return_inverse=True)
     place = place.reshape(groups.values.shape)
     X = data.X[inputs]
     phi, rest = features.single.at(X)
-    own = rest_of(groups, rest[place], features, k) if apart else None
-    groups, _ = noisy_groups(groups, own)
+    if takes_rest:
+        groups = groups.with_rest(features.of_rest(groups.values, rest[place], k))
+    groups = groups.points_first()
     mean = prior.mean("X", X)[place]
     offset = groups.offset + (groups.design @ mean[:, :, None])[:, :, 0]
     limits = [x - offset for x in (groups.lower, groups.upper, groups.value)]
@@ -88,10 +61,9 @@ def _block(
         lower, upper, value = (x.ravel() for x in limits)
         sites = RowSites(lower, upper, value, variance.ravel())
         return RowBlock(predictors.rows(), sites)
-    found = one_factor(groups.noise)
-    if found is None:  # of a few rows that is known before
+    log_probs = log_probs_of(limits[0], limits[1], groups.noise)
+    if log_probs is None:  # of a few groups that is known before
         raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
-    log_probs = OneFactor(limits[0], limits[1], *found)
     return GroupBlock(predictors, GroupSites(limits[0], limits[1], groups.noise, log_probs))
 
 

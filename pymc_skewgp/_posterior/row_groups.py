@@ -4,20 +4,18 @@ What features leave of f is noise as well, which the rows of a group share. That
 two groups are about one input; else groups would share it, and f is taken without it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.blocks.group_sites import one_factor
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.noise import rows_of_blocks
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._validation import FloatArray
 
-SHARED_NOISE = "has noise that its rows share in more than one way"
 _MOST_ROWS = 64  # of a group: its covariance is a matrix
 
 
@@ -131,30 +129,12 @@ def row_groups(rows: Observations) -> Iterator[RowGroups]:
         yield RowGroups(values, own, rows.a[index], covariance, *parts)
 
 
-def groups_are_apart(groups: list[RowGroups], n_functions: int) -> bool:
+def groups_are_apart(groups: Sequence[RowGroups], n_functions: int) -> bool:
     """Whether no two groups are about one input, of whose functions they all are."""
     inputs = [np.sort(some.values // n_functions, axis=1) for some in groups]
     # Once for each group: a group's own may repeat.
     once = [x[np.diff(x, axis=1, prepend=-1) != 0] for x in inputs]
     return bool(np.bincount(np.concatenate(once), minlength=1).max() <= 1)
-
-
-def refuse_shared_noise(rows: Observations) -> None:
-    """Raise for rows whose noise is more than one factor and noise of their own.
-
-    Raises
-    ------
-    ApproximationError
-        The message goes on from what the likelihood is called.
-    """
-    for groups in row_groups(rows):
-        some = groups.part(slice(0, 64)).points_first()
-        if some.is_apart:
-            continue
-        if one_factor(some.noise) is None:
-            raise ApproximationError(SHARED_NOISE)
-        if (np.isfinite(some.lower) == np.isfinite(some.upper)).any():
-            raise ApproximationError("has rows with two limits that share noise")
 
 
 def _blocks(whole: sparse.csr_array, index: IntArray) -> FloatArray:

@@ -27,11 +27,11 @@ from pymc_skewgp._posterior.approximations.features import Features
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.averaged_sites import NoiseRule
 from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.group_log_probs import refuse_shared_noise
 from pymc_skewgp._posterior.grouped_rows import grouped_blocks
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.repeated_sites import repeated_sites
 from pymc_skewgp._posterior.residual_draws import rows_are_apart
-from pymc_skewgp._posterior.row_groups import refuse_shared_noise
 from pymc_skewgp._validation import FloatArray, as_real_array
 
 ROWS_AT_ONCE = 8192

@@ -53,13 +53,14 @@ CASES = {
         {"pseudo_points": [[-2.0], [0.5]], "phase": [1, -1]},
     ),
     "choices": (lk.Choice(0.7), sets_of(4), {}),
+    "rankings of three": (lk.Ranking(0.7), sets_of(3), {}),
     "selection": (lk.Selection(0.4, 0.6), selected(), {"coregion": JOINED[:2, :2]}),
 }
 
 
 def same_at_the_data(one, other):
     """Means and deviations of drawn f within errors of nearly independent draws."""
-    some = None if one.likelihood.y_dim == "choice" else np.arange(0, N, 6)
+    some = None if one.likelihood.y_dim in ("choice", "ranking") else np.arange(0, N, 6)
     a, b = (x.sample(600, 2, random_seed=1, rows=some)["posterior"]["f"] for x in (one, other))
     a, b = a.values.reshape(1200, -1), b.values.reshape(1200, -1)
     # False alarms: 1 in 2000 for a few hundred values; of 1200 draws some 1000 count.
@@ -113,6 +114,23 @@ def test_an_item_in_two_sets_is_without_what_features_leave():
     other = of_all_rows(X, sets, lk.Choice(0.7), Grid(GRID.points, True))
     a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
     assert abs(a.value - b.value) < 4.0 * np.hypot(a.std_error, b.std_error)
+
+
+def test_longer_rankings_are_without_what_features_leave():
+    rankings = sets_of(5)
+    rankings[::3, 3:] = -1  # of three items, beside those of four and five
+    one = in_blocks(X, rankings, lk.Ranking(0.7), GRID, 512)
+    other = of_all_rows(X, rankings, lk.Ranking(0.7), Grid(GRID.points, True))
+    a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
+    assert abs(a.value - b.value) < 4.0 * np.hypot(a.std_error, b.std_error)
+    p, q = (x.marginals(NEW) for x in (one, other))
+    error = np.hypot(p.moment_errors.mean, q.moment_errors.mean)
+    assert (np.abs(p.moments.mean - q.moments.mean) < 4.5 * error).all()
+    draws = one.sample(50, 1, random_seed=1)["posterior"]["f"].values[0]
+    phi = GridFeatures(GRID.points, True).at(X)[0]
+    # f is in the span of the features.
+    off = draws.T - slope(X)[:, None]
+    np.testing.assert_allclose(phi @ np.linalg.lstsq(phi, off)[0], off, atol=1e-8)
 
 
 def test_weights_are_repeated_labels():

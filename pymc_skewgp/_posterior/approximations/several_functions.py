@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._posterior.approximations.features import Features
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factor_between
@@ -60,6 +61,16 @@ class FunctionFeatures:
         half = self.half[:n_functions]
         wide = half[None, :, :, None] * phi[:, None, None, :]
         return np.asarray(wide.reshape(phi.shape[0], n_functions, self.rank))
+
+    def of_rest(self, values: IntArray, rest: FloatArray, n_functions: int) -> FloatArray:
+        """Covariances of e at p values each, (n, p, p), counted as the first functions' values are.
+
+        `rest` are the variances d at the input of each value, shape (n, p).
+        """
+        inputs, function = values // n_functions, values % n_functions
+        same = inputs[:, :, None] == inputs[:, None, :]
+        between = self.between[function[:, :, None], function[:, None, :]]
+        return np.asarray(np.where(same, between * rest[:, :, None], 0.0))
 
 
 def features_of(prior: Prior, features: Features, n_functions: int) -> FunctionFeatures:
