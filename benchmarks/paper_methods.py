@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from paper_laplace import laplace_forecast
+from paper_rows import ABOVE, forecasts_by_rows
 from peers import fit_gpy
 from scipy.special import ndtr
 from sklearn.utils import check_random_state
@@ -95,6 +96,11 @@ def forecasts(
     found: dict[str, Forecast] = {}
     start = _start(X, kernel, ard)
     by_ep = replace(search, method="ep", batch_size=search.batch_size_for(len(y)))
+    if len(y) > ABOVE and (known := set(names) & {"EP-1", *TOGETHER}):
+        gp = _gp(X.shape[1], kernel, ard)
+        all_rows = replace(search, method="ep", batch_size=None)
+        every = forecasts_by_rows(tuple(known), gp, X, y, new, start, all_rows, seed)
+        return {name: Forecast(*row) for name, row in every.items()}
     if "GP-L" in names:
         found["GP-L"] = _laplace(X, y, new, kernel, start, seed, by_ep)
     if "GP-EP" in names and "SkewGP0" not in names:
