@@ -229,7 +229,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     @property
     def _learns_by_rows(self) -> bool:
-        return not (self.n_pseudo_points or self._averages or self._together)
+        return not (self.n_pseudo_points or self._together)
 
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int

@@ -5,15 +5,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
-from pymc_skewgp._learn.averaging.exact_points import EqualDraws, exact_points, more_draws
-from pymc_skewgp._learn.averaging.integration import integral_by_ep
-from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.averaging.exact_points import (
+    EqualDraws,
+    ExactPoints,
+    LatentFunctions,
+    exact_points,
+    more_draws,
+)
+from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.problem import (
+    IntegrationProblem,
+    ManyRowsProblem,
+    integration_problem,
+)
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
+from pymc_skewgp._learn.averaging.rows_functions import Wanted
+from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -167,33 +180,57 @@ def integrate(
     )
     began = time.perf_counter()
     problem = integration_problem(data, Xnew, start, _DEFAULT.most_binary)
-    refuse_large(draws, chains, problem.latent.size)
-    if n_evidences is None:
-        n_evidences = _DEFAULT.evidences(problem.n_rows, problem.latent.side_by_side)
-    settings = replace(_DEFAULT, n_evidences=n_evidences, method=method)
+    refuse_large(draws, chains, problem.size)
+    settings = replace(_DEFAULT, method=method)
+    if n_evidences is not None:
+        settings = replace(settings, n_evidences=n_evidences, many_rows_evidences=n_evidences)
+    elif isinstance(problem, IntegrationProblem):
+        n_evidences = settings.evidences(problem.n_rows, problem.latent.side_by_side)
+        settings = replace(settings, n_evidences=n_evidences)
     compiled = time.perf_counter()
     with Stages(progressbar) as stages:
-        integral = integral_by_ep(problem, settings, rng, stages)
-        stages.begin("Exact evidences, and f", settings.n_evidences)
-        exact = exact_points(
-            problem.latent,
-            integral.points,
-            1 if integral.points.log_weights.size == 1 else settings.n_evidences,
-            settings.spare * draws * chains,
-            settings.n_candidates,
-            rng,
-            stages.tick,
-            n_jobs,
-        )
-    more = more_draws(problem.latent, settings.n_candidates, rng)
+        n_draws = settings.spare * draws * chains
+        found = _integral(problem, settings, n_draws, rng, stages, n_jobs)
+    integral, exact, latent = found
+    more = more_draws(latent, settings.n_candidates, rng)
     equal = exact.equal_draws(chains, draws, more, rng)
-    tree = problem.latent.tree(exact.points, equal, rng)
+    tree = latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
     attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
     _with_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)
     return tree
+
+
+def _integral(
+    problem: IntegrationProblem | ManyRowsProblem,
+    settings: IntegrationSettings,
+    n_draws: float,
+    rng: np.random.Generator,
+    stages: Stages,
+    n_jobs: int | None,
+) -> tuple[Integral, ExactPoints, LatentFunctions]:
+    """Hyperparameters by EP's evidence, exact evidences, and whose draws these come with."""
+    if isinstance(problem, ManyRowsProblem):
+        wanted = Wanted(kept=False)
+        settings = settings.for_many_rows()
+        rows = integral_with_many_rows(problem, settings, wanted, n_draws, rng, stages, n_jobs)
+        return rows.integral, rows.exact, rows.latent
+    integral = integral_by_ep(problem, settings, rng, stages)
+    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
+    stages.begin("Exact evidences, and f", count)
+    exact = exact_points(
+        problem.latent,
+        integral.points,
+        count,
+        n_draws,
+        settings.n_candidates,
+        rng,
+        stages.tick,
+        n_jobs,
+    )
+    return integral, exact, problem.latent
 
 
 def _with_statistics(tree: DataTree, equal: EqualDraws, attributes: dict[str, Any]) -> None:

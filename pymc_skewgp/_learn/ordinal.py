@@ -174,7 +174,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
 
     @property
     def _learns_by_rows(self) -> bool:
-        return not self._averages
+        return True
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class.

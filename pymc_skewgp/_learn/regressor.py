@@ -176,7 +176,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
 
     @property
     def _learns_by_rows(self) -> bool:
-        return not self._averages
+        return True
 
     def predict(
         self, X: ArrayLike, return_std: bool = False
