@@ -70,6 +70,13 @@ def integrate(
     It is meant for models in which all but the latent functions is up to some ten continuous
     parameters, where it does the work of ``pm.sample`` with no chain to tune.
 
+    A SkewGP with an approximation, or with "auto" under more than 5000 rows or comparisons, is
+    integrated with f of finite rank, for the data that `find_hyperparameters` learns from so. Modes
+    are looked for with some hundred rows, then 5000, then all; the features, such as inducing
+    points, are placed there and stay the same. Then each evaluation of EP takes as long as a few
+    sweeps of it on all rows, a second or so for 20,000 rows and 200 points, and there are some 150
+    of them, and 32 posteriors. What that takes is logged.
+
     Parameters
     ----------
     model : pymc.Model or SkewGP, optional
@@ -92,7 +99,7 @@ def integrate(
     n_evidences : int, optional
         Points at which the exact evidence is estimated: the most different hyperparameters that the
         draws can have. Default 1024 for up to 100 rows, 256 from 200 rows on, and for counts and
-        other likelihoods without normal noise. Each draw has f of its own.
+        other likelihoods without normal noise; 32 with f of finite rank. Each draw has its own f.
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.
@@ -112,7 +119,9 @@ def integrate(
         ``sample_stats``: ``log_marginal_likelihood`` at the draw's hyperparameters, and
         ``relative_ess`` of the draws of u behind it. ``log_likelihood`` of each observation given
         f. For a SkewGP also what `SkewGP.sample_latent` gives: ``posterior_predictive``,
-        ``observed_data``, ``constant_data``, and ``predictions`` at `Xnew`.
+        ``observed_data``, ``constant_data``, and ``predictions`` at `Xnew`. With f of finite rank f
+        at `Xnew` is drawn apart from f at the data, given the same hyperparameters; above 10,000
+        rows there is no f at the data, nor what follows from it: ask for rows in `Xnew`.
 
         Attributes of ``posterior`` and ``sample_stats``: ``log_evidence`` of the model,
         hyperparameters integrated out, in nats, by which models and kernels are compared, with its
@@ -123,6 +132,8 @@ def integrate(
 
     Raises
     ------
+    ApproximationError
+        For an approximation that was asked for and that the data cannot be integrated with.
     ImproperPriorError
         For flat priors, under which the evidence is not defined.
     DiscreteHyperparameterError
