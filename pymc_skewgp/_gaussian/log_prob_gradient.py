@@ -20,12 +20,13 @@ from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.linalg import mirrored, symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.points import mirrored_points, uniform_points
-from pymc_skewgp._gaussian.proposals.ep import EPResult
-from pymc_skewgp._gaussian.proposals.ep_dense import ep_with_gradient
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.ep_dense import dense_ep_with_covariance, ep_with_gradient
 from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung, SamplerSettings, first_accepted
 from pymc_skewgp._gaussian.proposals.runs import SamplingResult
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal
+from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist_by_covariance
+from pymc_skewgp._gaussian.proposals.twisted_draws import TwistedDraws, twisted_draws
 from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray, normalized_weights, relative_ess
@@ -87,6 +88,7 @@ def log_prob_and_gradient(
     n_draws: int = 256,
     random_seed: int = 0,
     settings: SamplerSettings = DEFAULT,
+    compiled: bool = False,
 ) -> LogProbGradient:
     r"""Log probability of a rectangle under N(0, cov), with its gradient.
 
@@ -119,6 +121,9 @@ def log_prob_and_gradient(
         Which points they use: equal arguments give equal results.
     settings : SamplerSettings
         Thresholds of the escalation policy: `gradient_rungs`, and the others for tempered draws.
+    compiled : bool, default False
+        For chains: where all rows have one limit, loops of "twisted" compiled by numba, which takes
+        a second once. They take half the time, and are without Python's lock.
 
     Returns
     -------
@@ -170,7 +175,13 @@ def log_prob_and_gradient(
         return nothing
     evaluate: _Evaluate = _by_ep
     if method == "twisted":
-        evaluate = partial(_by_twisted, n_draws=count, random_seed=random_seed, settings=settings)
+        evaluate = partial(
+            _by_twisted,
+            n_draws=count,
+            random_seed=random_seed,
+            settings=settings,
+            compiled=compiled,
+        )
     kept = np.isfinite(low) | np.isfinite(high)
     part = symmetric(matrix[np.ix_(kept, kept)])
     # Called thousands of times while sampling, at points that no user chose: what is wrong with one
@@ -256,9 +267,7 @@ class _Run(NamedTuple):
 
     relax: float
     proposal: TwistedProposal
-    points: FloatArray
-    u: FloatArray
-    log_weights: FloatArray
+    drawn: TwistedDraws
 
 
 def _by_twisted(
@@ -269,23 +278,29 @@ def _by_twisted(
     n_draws: int,
     random_seed: int,
     settings: SamplerSettings,
+    compiled: bool,
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
-    ep, _ = ep_with_gradient(cov, lower, upper, tol=_EP_TOLERANCE["twisted"])
+    tol = _EP_TOLERANCE["twisted"]
+    fitted = dense_ep_with_covariance(cov.matrix, np.stack([lower, upper]), tol=tol)
+    ep = fit_ep(cov, lower, upper, tol=tol) if fitted is None else fitted.ep
     # Where EP has not converged its sites are no function of the arguments to differentiate.
-    sites = ep if ep.residual < _EP_TOLERANCE["twisted"] else None
+    sites = ep if ep.residual < tol else None
     order = _slow_order(ep)
 
     def run(rung: Rung) -> tuple[_Run, float]:
-        proposal = rung.twist(cov, ep, lower, upper, order)
+        if fitted is not None and rung.relax == 1.0 and rung.power is None:
+            proposal = twist_by_covariance(fitted, lower, upper, order)
+        else:
+            proposal = rung.twist(cov, ep, lower, upper, order)
         points = _points(proposal.n_dims, n_draws, random_seed, rung.relax == 1.0)
-        u, log_weights = proposal.draw(points)
-        return _Run(rung.relax, proposal, points, u, log_weights), relative_ess(log_weights)
+        drawn = twisted_draws(proposal, points, compiled)
+        return _Run(rung.relax, proposal, drawn), relative_ess(drawn.log_weights)
 
     made, _, accepted = first_accepted(settings.gradient_rungs, run)
     if accepted:
-        drawn = made.proposal, made.points, made.u, made.log_weights
-        return LogProbGradient(*weight_gradient(cov, *drawn, ep=sites, relax=made.relax))
+        found = weight_gradient(cov, made.proposal, made.drawn, ep=sites, relax=made.relax)
+        return LogProbGradient(*found)
     rng = np.random.default_rng(random_seed)
     tempered = sample_rectangle(
         cov, lower, upper, n_draws, rng, goal="probability", settings=settings

@@ -94,8 +94,10 @@ def truncated_third_moment(a: ArrayLike, b: ArrayLike) -> FloatArray:
     return _central_moments(a, b)[2]
 
 
-def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    r"""Skewness and excess kurtosis of a standard normal restricted to an interval.
+def truncated_shape(
+    a: ArrayLike, b: ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    r"""Mean, variance, skewness and excess kurtosis of a standard normal in an interval.
 
     .. math:: \mathrm E[(x - \mathrm E x)^3] / \mathrm{var}[x]^{3/2}, \quad
         \mathrm E[(x - \mathrm E x)^4] / \mathrm{var}[x]^2 - 3
@@ -107,6 +109,8 @@ def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]
 
     Returns
     -------
+    mean, variance : ndarray
+        As of `truncated_moments`.
     skewness, excess_kurtosis : ndarray
         Of the broadcast shape: 0 and 0 for the whole line, 0 and -1.2 for a narrow interval, 2 and
         6 in a far tail.
@@ -118,14 +122,14 @@ def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]
     Examples
     --------
     >>> from pymc_skewgp._gaussian.univariate_moments import truncated_shape
-    >>> skewness, excess_kurtosis = truncated_shape(0.0, float("inf"))
+    >>> *_, skewness, excess_kurtosis = truncated_shape(0.0, float("inf"))
     >>> print(f"{skewness:.6f} {excess_kurtosis:.6f}")
     0.995272 0.869177
     """
-    _, variance, third, fourth = _central_moments(a, b)
+    mean, variance, third, fourth = _central_moments(a, b)
     sd = np.sqrt(variance)
     # One division after another: in a far tail the powers themselves would underflow.
-    return third / variance / sd, fourth / variance / variance - 3.0
+    return mean, variance, third / variance / sd, fourth / variance / variance - 3.0
 
 
 def _central_moments(

@@ -51,6 +51,7 @@ from pymc_skewgp._validation import FloatArray
 
 # An optimiser needs a gradient that is right to a few digits; the value is off by the square.
 EP_TOLERANCE = 1e-4
+_VALUE_TOLERANCE = 1e-2
 _MAX_SWEEPS = 100
 # What may be left of the prior's variances besides its leading factor, in units of the least
 # noise; it joins the noise, so that the variances stay as they are.
@@ -89,7 +90,7 @@ class EvidenceByEP:
     Parameters
     ----------
     tol : float, default 1e-4
-        Residual, in standard deviations, at which EP stops.
+        Residual, in standard deviations, at which EP stops; for the value alone no less than 1e-2.
     """
 
     def __init__(self, tol: float = EP_TOLERANCE) -> None:
@@ -125,9 +126,8 @@ class EvidenceByEP:
 
     def _log_prob(self, terms: EvidenceTerms, rows: Intervals) -> float:
         cov, start = _covariance(terms, rows), self._start(rows.lower.size)
-        ep = ep_alone(
-            cov, rows.lower, rows.upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
-        )
+        tol = max(self._tol, _VALUE_TOLERANCE)
+        ep = ep_alone(cov, rows.lower, rows.upper, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
         self._keep(ep)
         return ep.log_prob
 

@@ -44,14 +44,16 @@ def interval_log_prob(
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
     random_seed: int = 0,
+    compiled: bool = False,
 ) -> LogProbGradient:
     """Log probability with its gradient; options as of `log_prob_and_gradient`."""
     repeated = repeated_rows_of(rows)
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
+    if repeated is not None and (method == "ep" or _by_kinds(repeated)):
+        return repeated_log_prob(repeated, **options)
+    options["compiled"] = compiled
     if repeated is None:
         return log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
-    if method == "ep" or _by_kinds(repeated):
-        return repeated_log_prob(repeated, **options)
     single, kind = repeated.single()
     found = log_prob_and_gradient(single.lower, single.upper, single.cov, **options)
     return folded(found, kind, rows.counts.size)

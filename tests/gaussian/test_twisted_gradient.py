@@ -8,6 +8,7 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.ep import fit_ep
 from pymc_skewgp._gaussian.proposals.twisted import twist
+from pymc_skewgp._gaussian.proposals.twisted_draws import CompiledDraws, NumpyDraws, twisted_draws
 from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
 from pymc_skewgp._gaussian.weights import log_mean_exp
 
@@ -56,23 +57,62 @@ def test_gradient_is_that_of_the_value(n, sides, relax, moving):
         there = DenseCovariance(cov + t[2] * step_cov)
         sites = fit_ep(there, lower, upper, tol=1e-11, start=ep) if moving else ep
         proposal = twist(there, sites, lower, upper, relax=relax, order=order)
-        return proposal, *proposal.draw(points)
+        return proposal, proposal.draw(points)[1]
 
-    proposal, u, log_weights = draw(np.zeros(3))
+    proposal, log_weights = draw(np.zeros(3))
     gradient = weight_gradient(
         DenseCovariance(cov),
         proposal,
-        points,
-        u,
-        log_weights,
+        NumpyDraws(proposal, points),
         ep=ep if moving else None,
         relax=relax,
     )
     assert gradient.value == pytest.approx(log_mean_exp(log_weights), abs=1e-9)
     along = [gradient.lower @ step_low, gradient.upper @ step_high, (gradient.cov * step_cov).sum()]
     # The difference quotient: h^4 times a fifth derivative, and 1e-12 of round-off over h.
-    expected = finite_difference(lambda t: log_mean_exp(draw(t)[2]), np.zeros(3), 1e-4)
+    expected = finite_difference(lambda t: log_mean_exp(draw(t)[1]), np.zeros(3), 1e-4)
     np.testing.assert_allclose(along, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
     np.testing.assert_array_equal(gradient.lower[np.isinf(low)], 0.0)
     np.testing.assert_array_equal(gradient.upper[np.isinf(high)], 0.0)
     np.testing.assert_array_equal(gradient.cov, gradient.cov.T)
+
+
+@pytest.mark.parametrize("sides", ["lower", "upper", "either", "above"])
+@pytest.mark.parametrize("relax", [1.0, 0.5])
+def test_compiled_draws_are_those_of_numpy(sides, relax):
+    n = 35  # more than one block, and not a multiple of four
+    low, high, cov = problem(n, sides if sides in SIDES else "lower")
+    if sides == "either":
+        below = np.arange(n) % 2 == 0
+        low, high = np.where(below, -0.3, -INF), np.where(below, INF, 0.8)
+    elif sides == "above":  # in the tail, as far as the formulas hold
+        low = np.linspace(0.5, 3.5, n)
+    covariance = DenseCovariance(cov)
+    ep = fit_ep(covariance, low, high, tol=1e-8)
+    proposal = twist(covariance, ep, low, high, relax=relax)
+    points = uniform_points(n, 64, 1, np.random.default_rng(0))
+    expected, found = NumpyDraws(proposal, points), twisted_draws(proposal, points, True)
+    assert isinstance(found, CompiledDraws)
+    # Round-off of a recursion of 35 steps, and of differences of products.
+    np.testing.assert_allclose(found.log_weights, expected.log_weights, atol=1e-10)
+    weights = np.random.default_rng(1).dirichlet(np.ones(64))
+    pairs = zip(found.sums(weights), expected.sums(weights), strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("sides", ["both", "mixed"])
+def test_rows_with_two_limits_are_not_drawn_by_compiled_loops(sides):
+    low, high, cov = problem(6, sides)
+    covariance = DenseCovariance(cov)
+    proposal = twist(covariance, fit_ep(covariance, low, high), low, high)
+    points = uniform_points(6, 16, 1, np.random.default_rng(0))
+    assert isinstance(twisted_draws(proposal, points, True), NumpyDraws)
+
+
+def test_limits_in_a_far_tail_are_not_drawn_by_compiled_loops():
+    covariance = DenseCovariance(np.eye(3))
+    low, high = np.full(3, 12.0), np.full(3, INF)
+    proposal = twist(covariance, fit_ep(covariance, low, high), low, high)
+    points = uniform_points(3, 16, 1, np.random.default_rng(0))
+    assert isinstance(twisted_draws(proposal, points, True), NumpyDraws)

@@ -85,7 +85,7 @@ def test_moments(reference):
 
 def test_skewness_and_kurtosis(reference):
     a, b, exact = reference
-    skewness, excess_kurtosis = truncated_shape(a, b)
+    *_, skewness, excess_kurtosis = truncated_shape(a, b)
     with mpmath.workdps(120):
         expected = [(e[3] / e[2] ** 1.5, e[4] / e[2] ** 2 - 3) for e in exact]
     expected = np.array(expected, dtype=float)
@@ -100,7 +100,7 @@ def test_skewness_and_kurtosis(reference):
     [(-INF, INF, 0.0, 0.0), (1.0, 1.0 + 1e-9, 0.0, -1.2), (1e8, INF, 2.0, 6.0)],
 )
 def test_shapes_of_the_limits(a, b, skewness, excess_kurtosis):
-    found = truncated_shape(a, b)
+    found = truncated_shape(a, b)[2:]
     np.testing.assert_allclose(found, (skewness, excess_kurtosis), atol=1e-8)
 
 

@@ -246,6 +246,14 @@ class TestProbit:
         log_ls = np.array([exact.points[u].x[0] for u in exact.entries])
         assert agrees(log_ls.mean(), labels["log_ls"], log_ls.std() / np.sqrt(30))
 
+    def test_too_many_rows_for_chains(self):
+        """Importance sampling alone, though there are too many coordinates for it."""
+        model, *_ = self.model(2)
+        settings = IntegrationSettings(most_coordinates=0, most_rows_of_chains=1)
+        problem = integration_problem(TrainingData(model), None, None, 3)
+        by_ep = integral_by_ep(problem, settings, np.random.default_rng(0), Stages(False))
+        assert by_ep.rung < CHAINS
+
     @pytest.mark.slow(ci=True)
     def test_two_modes_by_nuts(self):
         """A prior of two parts, between which no chain goes: quadrature over the lengthscale."""

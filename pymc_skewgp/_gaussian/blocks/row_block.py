@@ -29,11 +29,16 @@ class FactorGradient(NamedTuple):
         In F.
     offset, noise : ndarray, shape (n,)
         In the predictors' offsets, and in the variance of noise added to the predictors.
+    cavity_mean, cavity_sd : ndarray, shape (n,)
+        Of the predictors less their offsets, without the row's own site: what derivatives in
+        other numbers of the sites are taken under.
     """
 
     factor: FloatArray
     offset: FloatArray
     noise: FloatArray
+    cavity_mean: FloatArray
+    cavity_sd: FloatArray
 
 
 class RowBlock(SiteSteps):
@@ -121,13 +126,15 @@ class RowBlock(SiteSteps):
         m = self.factor @ mean
         offset = self.nu - self.tau * m
         factor = self.factor @ spread
-        variance = np.einsum("ij,ij->i", factor, factor)
+        variance = np.maximum(np.einsum("ij,ij->i", factor, factor), 1e-300)
         factor = factor @ spread.T
         factor *= -self.tau[:, None]
         factor += offset[:, None] * mean
         # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
         noise = 0.5 * (offset**2 - self.tau * (1.0 - self.tau * variance))
-        return FactorGradient(factor, offset, noise)
+        cavity_var = 1.0 / np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
+        cavity_mean = cavity_var * (m / variance - self.nu)
+        return FactorGradient(factor, offset, noise, cavity_mean, np.sqrt(cavity_var))
 
     def _variances(self, spread: FloatArray) -> FloatArray:
         variance = np.empty(self.n_rows)

@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dgesv
 
 from pymc_skewgp._gaussian.proposals.ep import SHRINKAGE, EPResult
 from pymc_skewgp._gaussian.univariate import edge_densities
-from pymc_skewgp._gaussian.univariate_moments import truncated_moments, truncated_shape
+from pymc_skewgp._gaussian.univariate_moments import truncated_shape
 from pymc_skewgp._validation import FloatArray
 
 # Share of a row's precision that its cavity keeps: round-off may leave it none.
@@ -92,7 +92,8 @@ def site_motion(
     cavity_mean = (ep.mean / ep.variance - ep.nu) / cavity_precision
     cavity_sd = 1.0 / np.sqrt(cavity_precision)
     a, b = (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
-    tilted = _Tilted(*truncated_shape(a, b))
+    shift, spread, *shape = truncated_shape(a, b)
+    tilted = _Tilted(*shape)
     pull = _pull(posterior / sd / sd[:, None], tilted, np.stack([by_nu / sd, by_tau / sd**2]))
     moved, at_tilted = tilted.excess_information(pull), tilted.information(pull)
 
@@ -104,7 +105,6 @@ def site_motion(
     for limit, density in zip((lower, upper), edge_densities(a, b), strict=True):
         off = np.where(np.isfinite(limit), (limit - ep.mean) / sd, 0.0)
         by_limits.append(weigh(off, off**2 - 1.0) * density / cavity_sd)
-    _, shift, spread = truncated_moments(a, b)
     off = (cavity_mean + cavity_sd * shift - ep.mean) / sd
     spread = np.maximum(spread, SHRINKAGE[0]) / (cavity_precision * ep.variance)
     value = float(weigh(off, spread + off**2 - 1.0).sum())

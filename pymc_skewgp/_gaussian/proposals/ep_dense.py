@@ -133,13 +133,15 @@ def _fixed_point(
         rows[[r.TAU, r.NU]] = rows[[r.NEW_TAU, r.NEW_NU]]
     else:
         rows[r.TAU], rows[r.NU] = start.tau, start.nu
+    least_variance = r.LEAST_VARIANCE * prior
     work = _memory(prior.size)
     progress = r.new_progress()
     for sweep in range(1, max_sweeps + 1):
         product = _Product(matrix, rows, work)
         if not product.definite:
             return None
-        rows[r.VARIANCE] = np.clip(product.variance, r.LEAST_VARIANCE * prior, prior)
+        np.maximum(product.variance, least_variance, out=rows[r.VARIANCE])
+        np.minimum(rows[r.VARIANCE], prior, out=rows[r.VARIANCE])
         found = r.judge(rows, limits, least, tol, progress)
         residual = float(progress.residual[0])
         if found == r.CONVERGED:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.ep_dense import dense_ep_with_covariance
-from pymc_skewgp._gaussian.proposals.twisted import Steps, TwistedProposal
+from pymc_skewgp._gaussian.proposals.twisted import Steps, TwistedProposal, twist_by_covariance
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
@@ -51,16 +50,10 @@ def twist_dense(
     found = dense_ep_with_covariance(matrix, np.stack([lower, upper]), tol=tol, start=start)
     if found is None:
         return None
-    ep, covariance, log_det = found
-    if order is None:
-        order = np.argsort(-ep.tau * ep.variance, kind="stable")
     try:
-        chol, _ = linalg.cholesky("the posterior covariance", covariance[np.ix_(order, order)])
+        return Fitted(found.ep, twist_by_covariance(found, lower, upper, order))
     except np.linalg.LinAlgError:
         return None
-    log_constant = -0.5 * float(ep.weights @ ep.mean) - 0.5 * log_det
-    mean, tau, nu, low, high = (x[order] for x in (ep.mean, ep.tau, ep.weights, lower, upper))
-    return Fitted(ep, TwistedProposal(order, chol, mean, tau, nu, low, high, log_constant))
 
 
 def draw_side_by_side(

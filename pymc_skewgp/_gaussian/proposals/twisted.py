@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.ep_dense import EPWithCovariance
 from pymc_skewgp._gaussian.proposals.leading import (
     LeadingDirection,
     SiteGaussian,
@@ -302,4 +303,19 @@ def twist(
         log_constant,
         first,
         direction,
+    )
+
+
+def twist_by_covariance(
+    found: EPWithCovariance, lower: FloatArray, upper: FloatArray, order: IntArray | None = None
+) -> TwistedProposal:
+    """As `twist`, no leading direction, with nothing but a factor computed again."""
+    ep, covariance, log_det = found
+    if order is None:
+        order = np.argsort(-ep.tau * ep.variance, kind="stable")
+    chol, _ = linalg.cholesky("the posterior covariance", covariance[np.ix_(order, order)])
+    log_constant = -0.5 * float(ep.weights @ ep.mean) - 0.5 * log_det
+    mean, tau, nu, low, high = (x[order] for x in (ep.mean, ep.tau, ep.weights, lower, upper))
+    return TwistedProposal(
+        order, np.ascontiguousarray(chol), mean, tau, nu, low, high, log_constant
     )

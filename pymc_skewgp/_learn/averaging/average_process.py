@@ -23,11 +23,15 @@ from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import SharedFunctions
 
-# Forecasts are means: few points give them to a hundredth, and each has a posterior of its own.
+# Forecasts are means: few points give them to a hundredth, and each has a posterior of its own. So
+# some tens of effective points do, whatever share they are of all.
 SETTINGS = IntegrationSettings(
     n_evidences=32,
     n_candidates=128,
-    importance=ImportanceSettings(n_points=96, points_per_coordinate=24, enough=64),
+    most_rows_of_chains=300,
+    importance=ImportanceSettings(
+        n_points=96, points_per_coordinate=24, enough=64, more_rounds=8, least_ess=0.03
+    ),
     chains=ChainSettings(chains=2, tune=150, draws=150, least_ess=50),
 )
 _DRAWS = 256  # of u, at each point

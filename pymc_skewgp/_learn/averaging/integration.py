@@ -87,11 +87,14 @@ def integral_by_ep(
     seconds = {"modes": time.perf_counter() - began}
     found = None
     few = problem.origins[0].x.size <= settings.most_coordinates
-    if settings.method == "importance" or (settings.method == "auto" and few):
+    alone = settings.method == "importance" or (
+        settings.method == "auto" and problem.n_rows > settings.most_rows_of_chains
+    )
+    if alone or (settings.method == "auto" and few):
         began = time.perf_counter()
         found, modes = _from_every_mode(problem, evaluate, modes, settings, rng, stages)
         seconds["importance sampling"] = time.perf_counter() - began
-        if found.accepted or settings.method == "importance":
+        if found.accepted or alone:
             return replace(found, n_evaluations=evaluate.count, seconds=seconds)
     began = time.perf_counter()
     stages.begin("NUTS on the posterior of the hyperparameters")

@@ -1,5 +1,6 @@
 """Every choice and threshold of an integral over hyperparameters."""
 
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -153,6 +154,9 @@ class IntegrationSettings:
         Which rungs of the ladder are tried.
     most_coordinates : int
         Above it importance sampling is not tried, unless it is asked for.
+    most_rows_of_chains : int
+        Above it NUTS is not tried, unless it is asked for: some thousands of evaluations of EP with
+        its gradient, each of which costs as the cube of the rows.
     modes : ModeSettings
     importance : ImportanceSettings
     chains : ChainSettings
@@ -166,6 +170,7 @@ class IntegrationSettings:
     most_binary: int = 3
     method: Method = "auto"
     most_coordinates: int = 24
+    most_rows_of_chains: int = sys.maxsize
     modes: ModeSettings = field(default_factory=ModeSettings)
     importance: ImportanceSettings = field(default_factory=ImportanceSettings)
     chains: ChainSettings = field(default_factory=ChainSettings)

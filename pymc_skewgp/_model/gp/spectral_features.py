@@ -45,24 +45,39 @@ def spectral_features(
     ApproximationError
         For a kernel that has no spectral density.
     """
+    density = spectral_density(cov_func, half_width, m)
+    if derivative is not None:
+        return _differentiated(X, half_width, m, *derivative) * pt.sqrt(density)
+    return spectral_basis(X, half_width, m) * pt.sqrt(density)
+
+
+def spectral_basis(X: Any, half_width: Any, m: tuple[int, ...]) -> Any:
+    """Eigenfunctions of the Laplacian on the box, at centred active columns."""
+    return calc_eigenvectors(X, half_width, calc_eigenvalues(half_width, m), m)
+
+
+def spectral_density(cov_func: Any, half_width: Any, m: tuple[int, ...]) -> Any:
+    """Of a kernel at the frequencies of these eigenfunctions.
+
+    Raises
+    ------
+    ApproximationError
+        For a kernel that has none.
+    """
     eigenvalues = calc_eigenvalues(half_width, m)
-    basis = calc_eigenvectors(X, half_width, eigenvalues, m)
     try:
-        density = cov_func.power_spectral_density(pt.sqrt(eigenvalues))
+        return cov_func.power_spectral_density(pt.sqrt(eigenvalues))
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise ApproximationError(
             f"HSGP needs the spectral density of the kernel, and PyMC has none of "
             f"{_name(cov_func)}: use a sum of stationary kernels such as ExpQuad and Matern52, or "
             "Inducing for any kernel."
         ) from error
-    if derivative is not None:
-        basis = _differentiated(X, half_width, eigenvalues, *derivative)
-    return basis * pt.sqrt(density)
 
 
-def _differentiated(X: Any, half_width: Any, eigenvalues: Any, column: int, order: int) -> Any:
+def _differentiated(X: Any, half_width: Any, m: tuple[int, ...], column: int, order: int) -> Any:
     """Products of L^-1/2 sin{w (x + L)}, the one of a column differentiated."""
-    frequency = pt.sqrt(eigenvalues)
+    frequency = pt.sqrt(calc_eigenvalues(half_width, m))
     basis = 1.0
     for k in range(X.type.shape[1]):
         w, angle = frequency[:, k], frequency[:, k] * (X[:, k, None] + half_width[k])

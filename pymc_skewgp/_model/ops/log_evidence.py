@@ -97,7 +97,7 @@ class LogEvidence(ValueWithDerivatives):
 
 
 def log_evidence(
-    method: LogProbMethod, n_draws: int, *inputs: FloatArray
+    method: LogProbMethod, n_draws: int, *inputs: FloatArray, compiled: bool = False
 ) -> tuple[FloatArray, ...]:
     r"""Log density of points and intervals, and its derivatives in the arrays given.
 
@@ -115,6 +115,8 @@ def log_evidence(
         Limits lower and upper, infinities allowed, shape (n,); value, NaN at intervals, shape (n,);
         noise, shape (n,) or (n, n); the five of `SunParameters`; and, where rows repeat, counts,
         shape (n,).
+    compiled : bool, default False
+        As for `log_prob_and_gradient`.
 
     Returns
     -------
@@ -122,7 +124,7 @@ def log_evidence(
         Value and derivatives; minus infinity and zeros where a parameter is not a number or the
         prior's covariance not positive definite.
     """
-    options: dict[str, Any] = {"method": method, "n_draws": n_draws}
+    options: dict[str, Any] = {"method": method, "n_draws": n_draws, "compiled": compiled}
     return evidence_of(lambda rows: interval_log_prob(rows, **options), options, *inputs)
 
 

@@ -1,0 +1,131 @@
+"""Functions by `PlainLinker` against NumPy, and against PyTensor's own linker of that kind."""
+
+import cloudpickle
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+
+from pymc_skewgp._model.ops.plain_linker import PlainLinker
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
+# Graphs as they are written: rewrites would leave little of them.
+OWN, PEER = Mode(PlainLinker(), optimizer=None), Mode("py", optimizer=None)
+RNG = np.random.default_rng(0)
+A, B = RNG.normal(size=(2, 4, 3))
+ROW = RNG.normal(size=3)
+WHOLE = np.arange(12).reshape(4, 3) - 5
+
+
+def x_of(value):
+    return pt.tensor("x", dtype=value.dtype, shape=(None,) * value.ndim)
+
+
+CASES = {
+    "sum of three": (lambda x, y: x + y * 2.0 + pt.exp(x), lambda x, y: x + y * 2.0 + np.exp(x)),
+    "four factors": (lambda x, y: pt.mul(x, y, x, y), lambda x, y: x * y * x * y),
+    "powers, signs": (lambda x, y: pt.abs(x) ** y, lambda x, y: np.abs(x) ** y),
+    "log of 0": (lambda x, y: pt.log(x * 0.0) + y, lambda x, y: np.full((4, 3), -np.inf)),
+    "switch": (lambda x, y: pt.switch(x > y, x, 0.0), lambda x, y: np.where(x > y, x, 0.0)),
+    "and": (lambda x, y: (x > 0) & (y < 0), lambda x, y: (x > 0) & (y < 0)),
+    "cast": (lambda x, y: x.astype("int32") + (y > 0), lambda x, y: x.astype(np.int32) + (y > 0)),
+    "sums": (lambda x, y: x.sum(axis=1) + y.sum(), lambda x, y: x.sum(axis=1) + y.sum()),
+    "largest": (lambda x, y: x.max(axis=0) - y.min(), lambda x, y: x.max(axis=0) - y.min()),
+    "how many": (lambda x, y: (x > y).sum(axis=0), lambda x, y: (x > y).sum(axis=0)),
+    "transposed": (
+        lambda x, y: x.T[:, None, :] + y.T[None, :, :],
+        lambda x, y: x.T[:, None, :] + y.T[None, :, :],
+    ),
+    "product": (lambda x, y: pt.dot(x, y.T), lambda x, y: x @ y.T),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_are_numpys(case):
+    graph, expected = CASES[case]
+    inputs = [x_of(A), x_of(B)]
+    output = graph(*inputs)
+    function = pytensor.function(inputs, output, mode=OWN)
+    found = function(A, B)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(found, expected(A, B), rtol=1e-14, equal_nan=True)
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == output.type.dtype
+    # A later call leaves what an earlier one has returned as it was.
+    kept = found.copy()
+    function(B, A)
+    np.testing.assert_array_equal(found, kept)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        lambda x: pt.sqrt(x),
+        lambda x: x / 2,
+        lambda x: x // 2,
+        lambda x: x % 4,
+        lambda x: pt.exp(x.sum()),
+        lambda x: x.prod(axis=1),
+        lambda x: pt.mean(x, axis=0),
+        lambda x: pt.gammaln(x),
+        lambda x: pt.erf(x),
+        lambda x: x.flatten()[2:].reshape((2, 5)),
+        lambda x: x[0, 0] + x[1],
+        lambda x: x.squeeze() if x.ndim < 2 else x[:1].squeeze(axis=0),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int64", "float32", "float64", "int8"])
+def test_values_and_types_are_those_of_pytensor(graph, dtype):
+    value = WHOLE.astype(dtype)
+    x = x_of(value)
+    own, peer = (pytensor.function([x], graph(x), mode=mode)(value) for mode in (OWN, PEER))
+    np.testing.assert_array_equal(own, peer)
+    assert own.dtype == peer.dtype
+
+
+def test_a_row_is_not_repeated_unless_its_type_says_so():
+    x, y = x_of(A), x_of(A)
+    function = pytensor.function([x, y], x + y, mode=OWN)
+    with pytest.raises(ValueError, match="Runtime broadcasting not allowed"):
+        function(A, ROW[None])
+    row = pt.tensor("row", dtype="float64", shape=(1, None))
+    function = pytensor.function([x, row], x + row, mode=OWN)
+    np.testing.assert_array_equal(function(A, ROW[None]), A + ROW)
+
+
+def test_errors_are_those_of_pytensor():
+    x, y = x_of(A), x_of(A)
+    function = pytensor.function([x, y], pt.exp(pt.dot(x, y)), mode=OWN)
+    with pytest.raises(ValueError, match=r"(?s)mismatch in its core dimension.*PyTensor"):
+        function(A, B)
+
+
+def test_shared_variables_are_updated_and_draws_move_on():
+    count = pytensor.shared(0.0)
+    function = pytensor.function([], count * 2.0, updates={count: count + 1.0}, mode=OWN)
+    assert [float(function()) for _ in range(3)] == [0.0, 2.0, 4.0]
+    rng = pytensor.shared(np.random.default_rng(1))
+    new_rng, draw = pt.random.normal(rng=rng, size=2, return_next_rng=True)
+    function = pytensor.function([], draw + 1.0, updates={rng: new_rng}, mode=OWN)
+    assert not np.array_equal(function(), function())
+
+
+def test_functions_can_be_pickled():
+    x = x_of(A)
+    function = pytensor.function([x], pt.exp(-(x**2)).sum(axis=1), mode=PLAIN)
+    again = cloudpickle.loads(cloudpickle.dumps(function))
+    np.testing.assert_array_equal(again(A), function(A))
+    np.testing.assert_allclose(function(A), np.exp(-(A**2)).sum(axis=1), rtol=1e-14)
+
+
+def test_clips_with_one_bound_and_their_derivatives():
+    x = x_of(ROW)
+    for low, high in ((0.0, np.inf), (-np.inf, 0.5), (-0.5, 0.5)):
+        clipped = pt.clip(x, low, high)
+        slope = pytensor.grad((clipped * [1.0, 2.0, 3.0]).sum(), x)
+        value = np.array([-0.7, np.nan, 2.0])
+        found, found_slope = pytensor.function([x], [clipped, slope], mode=PLAIN)(value)
+        np.testing.assert_array_equal(found, np.clip(value, low, high))
+        inside = (value >= low) & (value <= high)
+        np.testing.assert_array_equal(found_slope, np.where(inside, [1.0, 2.0, 3.0], 0.0))
