@@ -40,6 +40,13 @@ PRIOR_PAIRS = (
     ("SkewGP0-P", "EP@0-P", "the exact posterior at hyperparameters with priors"),
     ("SkewGP0-P", "GP-L", "SkewGP0 with priors less GP-L"),
 )
+# What `paper.py pmlb --methods SkewGP0-A` is for.
+AVERAGE_PAIRS = (
+    ("SkewGP0-A", "GP-EP", "averages, exact posteriors, less GP-EP at its maximum"),
+    ("EP-A", "GP-EP", "averages, EP's posteriors, less GP-EP at its maximum"),
+    ("SkewGP0-A", "SkewGP0", "averages less SkewGP0 at its maximum"),
+    ("SkewGP0-A", "EP-A", "averages: the exact posteriors less EP's"),
+)
 # Sets of one study, or of the same things seen in other ways.
 FAMILIES = (
     ("cleve", "cleveland", "cleveland-nominal", "heart-c"),
@@ -149,6 +156,18 @@ def with_priors(table: pd.DataFrame) -> pd.DataFrame:
     return table[scores.notna().all(axis=1)]
 
 
+def with_averages(results: Path) -> pd.DataFrame:
+    """Sets on which hyperparameters were averaged over: means over the folds that all have."""
+    names = sorted({name for pair in AVERAGE_PAIRS for name in pair[:2]})
+    rows = read_rows(results)
+    rows = rows[rows["method"].isin(names)]
+    folds = rows.set_index(KEY)[["information", "relative_ess", "rung", "n", "d"]].unstack()
+    if not set(names) <= set(folds["information"]):
+        return pd.DataFrame()
+    folds = folds[folds["information"][names].notna().all(axis=1)]
+    return folds.groupby("set").mean()
+
+
 def beside_gpy(results: Path) -> tuple[pd.DataFrame, int]:
     """GP-EP less GPy's EP, a row a fold: bits a label, nats; and how many GPy made nothing of."""
     rows = read_rows(results)
@@ -204,6 +223,13 @@ def main() -> None:
     if len(prior):
         print(f"\nHyperparameters with priors, {len(prior)} sets\n")
         print(differences(prior, PRIOR_PAIRS, tested).to_string(float_format="{:.4f}".format))
+    average = with_averages(results)
+    if len(average):
+        print(f"\nHyperparameters averaged over, {len(average)} sets\n")
+        print(average["information"].mean().to_string(float_format="{:.3f}".format))
+        print(differences(average, AVERAGE_PAIRS, tested).to_string(float_format="{:.4f}".format))
+        reached = average[[("relative_ess", "SkewGP0-A"), ("rung", "SkewGP0-A")]]
+        print(reached.describe().loc[["min", "25%", "50%", "max"]].to_string())
     found, failed = beside_gpy(results)
     if len(found):
         print(f"\nGP-EP less GPy's EP, medians of {len(found)} folds; of {failed} GPy made nothing")

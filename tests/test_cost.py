@@ -42,7 +42,7 @@ ROUTES = {
     "SkewGPRegressor": lambda: sg.SkewGPRegressor(hyperparameters="average").fit(
         X, Y.astype(float)
     ),
-    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier(batch_size=None).fit(
+    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier(hyperparameters="average").fit(
         X, np.arange(N) % 3
     ),
 }
@@ -60,7 +60,7 @@ def test_comparisons_refuse(monkeypatch):
     monkeypatch.setattr(cost, "available_bytes", lambda: 16 * GB)
     pairs = np.stack([np.arange(0, N, 2), np.arange(1, N, 2)], axis=1)
     with pytest.raises(sg.TooManyRowsError, match="60000 rows"):
-        sg.SkewGPPreference().fit(X, pairs)
+        sg.SkewGPPreference(noise="item").fit(X, pairs)
 
 
 def test_said_beforehand(monkeypatch, caplog):

@@ -52,11 +52,13 @@ def find_hyperparameters(
     own scale (no Jacobians, as in ``pm.find_MAP``), so that ``pm.HalfFlat`` and ``pm.Flat`` make it
     the maximum of the marginal likelihood alone (empirical Bayes, type II maximum likelihood).
 
-    A SkewGP with ``approximation=Inducing(...)``, or with "auto" under more than 5000 rows, is
+    A SkewGP with an approximation, or with "auto" under more than 5000 rows or comparisons, is
     learnt with f of finite rank: some hundred rows first, then 5000, then all, in n r^2 operations
-    an evidence. That is for data of one kind, each row of X with one label or value, under
-    likelihoods of rows of which `sigma` alone is learnt, and without pseudo-points; "auto" leaves
-    other data to the kernel as it is. There are no standard errors then.
+    an evidence. That is for data of one kind or of several, with all that is learnt of their
+    likelihoods, where each row of X has observations of its own, or where these are duels. It is
+    not for pseudo-points, several functions, constraints and noise that rows share: "auto" leaves
+    them to the kernel as it is. With more than twelve hyperparameters there are no standard errors
+    then.
 
     Everything that is a random variable is learnt: kernel parameters of any ``pm.gp.cov``
     expression, means, pseudo-points, truncation, noise and cut-points of the likelihood; binary

@@ -10,12 +10,11 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import initial_values
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.fit_report import HyperparameterFit
-from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.phases import distinct_patterns, refuse_other_phases, separate_coincident
 from pymc_skewgp._learn.point import Bounds, Point
 from pymc_skewgp._learn.problem import Start, TrainingData, learning_problem
-from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.search import SearchResult, search
+from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._learn.standard_errors import standard_errors
 from pymc_skewgp._learn.starts import spread_starts
@@ -39,7 +38,7 @@ class LearningRun:
         The one before it, whose values it left as they were.
     """
 
-    objective: Objective | RowsObjective
+    objective: Searched
     result: SearchResult
     bounds: Bounds
     log: EvaluationLog
@@ -155,7 +154,7 @@ def learn(
     bounds = coordinates.bounds(middle, settings.start.half_width, fixed)
     origin = np.clip(origin, *np.transpose(bounds)) if bounds else origin
     patterns = coordinates.patterns(settings.start.max_binary)
-    cheap = problem.objective if problem.part is None else problem.part.objective
+    cheap: Searched = problem.objective if problem.part is None else problem.part.objective
     first = Point(origin, patterns[0])
     vectors = spread_starts(cheap, first, settings.n_restarts, settings.start, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
@@ -165,9 +164,10 @@ def learn(
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
     with EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
-            objective: Objective | RowsObjective = problem.objective
+            objective: Searched = problem.objective
             result = search(problem.objective, problem.part, starts, bounds, settings, log)
         else:
+            assert problem.part is not None
             objective, result = problem.rows.search(problem.part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None

@@ -85,7 +85,7 @@ def fit_process(
     """
     with pm.Model() as model:
         mean_func, likelihood, start = define()
-        if likelihood.y_dim != "obs_id" or likelihood.n_functions(y) > 1:
+        if _needs_matrices(likelihood, y, X.shape[0]):
             refuse_too_many_rows(X.shape[0])  # now, and not after the search
         if callable(kernel.kernel):
             cov_func = kernel.kernel(X.shape[1])
@@ -108,3 +108,10 @@ def fit_process(
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return FittedProcess(posterior, run.report(evidence) if run else None)
+
+
+def _needs_matrices(likelihood: Any, y: Any, n: int) -> bool:
+    """Whether hyperparameters are learnt with the kernel as it is, however many rows there are."""
+    if likelihood.n_functions(y) > 1:
+        return True
+    return bool(likelihood.y_dim != "obs_id" and likelihood.observations(y, n).S.ndim == 2)

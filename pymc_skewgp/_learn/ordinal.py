@@ -43,7 +43,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
     batch_size : int, "auto" or None, default "auto"
         Rows in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,
-        batches of 500 beyond.
+        batches of 500 beyond, and above 5000 all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
@@ -171,6 +171,10 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             self.cutpoints_ = found.fit.point["cutpoints"]
         self.classes_ = classes
         return self
+
+    @property
+    def _learns_by_rows(self) -> bool:
+        return not self._averages
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class.

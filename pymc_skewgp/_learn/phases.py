@@ -5,8 +5,8 @@ from itertools import permutations
 import numpy as np
 
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Pattern, Point
+from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.settings import StartSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._validation import FloatArray
@@ -47,12 +47,12 @@ def separate_coincident(x: FloatArray, places: Places, rng: np.random.Generator)
     return moved
 
 
-def refuse_other_phases(objective: Objective, point: Point, exact: bool) -> None:
+def refuse_other_phases(objective: Searched, point: Point, exact: bool) -> None:
     """Raise where a phase is none: their squares are the variances of the latent signs.
 
     Parameters
     ----------
-    objective : Objective
+    objective : Searched
     point : Point
     exact : bool
         Whether the variances are squares of phases alone. Else only zeros are refused.
@@ -67,7 +67,7 @@ def refuse_other_phases(objective: Objective, point: Point, exact: bool) -> None
 
 
 def distinct_patterns(
-    objective: Objective,
+    objective: Searched,
     x: FloatArray,
     patterns: list[Pattern],
     places: Places,
@@ -81,7 +81,7 @@ def distinct_patterns(
 
     Parameters
     ----------
-    objective : Objective
+    objective : Searched
     x : ndarray, shape (k,)
         A start.
     patterns : list of tuple
@@ -104,7 +104,7 @@ def distinct_patterns(
     return list(best.values())
 
 
-def _exchangeable(objective: Objective, point: Point, places: Places, rtol: float) -> bool:
+def _exchangeable(objective: Searched, point: Point, places: Places, rtol: float) -> bool:
     """Whether exchanging points together with their phases leaves the objective as it is."""
     # Off the point, whose symmetry may be an accident.
     x = point.x + np.random.default_rng(0).normal(0.0, 0.1, point.x.size)

@@ -74,6 +74,9 @@ class SkewGPPreference(OneProcessEstimator):
     Priors are weak: lengthscales InverseGamma(2, 3 l), with l the distance of two data points,
     about; eta, the standard deviation of f, HalfNormal(10).
 
+    More than 5000 comparisons, or items, are learnt from by inducing points, unless noise stays
+    with the items.
+
     References
     ----------
     .. [1] W. Chu & Z. Ghahramani (2005), Preference learning with Gaussian processes,

@@ -12,6 +12,8 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.phases import Places, pseudo_point_places
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.rows.data_kinds import kind_of
 from pymc_skewgp._learn.rows.many_rows import ManyRows
 from pymc_skewgp._learn.rows.rows_graphs import approximation_of, rows_objective
 from pymc_skewgp._learn.search import Part
@@ -78,7 +80,7 @@ class ProcessObjective(NamedTuple):
     objective : Objective
     origin : ndarray, shape (k,)
     arrays : tuple of ndarray
-        All the data, as the objective takes them.
+        All the data, as the objective takes them; none where `rows` are searched.
     parts : KnownData, KnownSites or None
         They can be taken apart where it is not None.
     rows : ManyRows or None
@@ -121,6 +123,9 @@ def learning_problem(
         rows = _coarse_rows(strata, settings, rng)
         if rows is not None:
             part = Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
+    if part is None and found.rows is not None:
+        pattern = objective.coordinates.patterns(settings.start.max_binary)[0]
+        part = found.rows.part(Point(found.origin, pattern), settings, rng)
     places = pseudo_point_places(objective.coordinates, model)
     return LearningProblem(objective, part, found.origin, places, True, found.rows)
 
@@ -137,38 +142,28 @@ def process_objective(
 
     `averaged` as for `compile_objective`.
     """
-    gp, X, y, likelihood, coregion, weights = data
-    without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
-    if X is None or (y is None and not without_y):
-        caller = "integrate" if averaged else "find_hyperparameters"
-        raise ValueError(f"a SkewGP needs its data: {caller}(gp, X, y).")
+    gp, coregion = data.model, data.coregion
     if gp.model is None and not averaged:
         raise ValueError(
             "there is nothing to learn: the SkewGP was made outside of a model. Make it, and the "
             "random variables that its kernel is to depend on, inside ``with pm.Model():``."
         )
-    given = kinds_of(X, y, likelihood)
-    if weights is not None and list(given) != [""]:
-        raise ValueError(
-            "weights are for data of one kind: repeat the rows of X and y in those of several."
-        )
     # A nested model's variables are the root's as well.
     model = pm.Model() if gp.model is None else gp.model.root
-    kinds = [
-        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
-        for X, y, known in given.values()
-    ]
+    kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation = None
     if averaged:
         gp.refuse_approximation("integrate")
     if batch_size is None and not averaged:
-        approximation = approximation_of(gp, kinds)
+        approximation = approximation_of(gp, kinds, coregion)
     if batch_size is None and approximation is None:
         announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
-    arrays = tuple(array for kind in kinds for array in kind.arrays)
+    arrays: Arrays = ()
+    if approximation is None:
+        arrays = tuple(array for kind in kinds for array in kind.arrays)
     only = kinds[0] if len(kinds) == 1 else None
-    batches: list[Arrays] = [arrays]
+    batches = [arrays]
     if batch_size is not None:
         strata = None if only is None else only.strata
         if only is None or strata is None:
@@ -186,9 +181,29 @@ def process_objective(
     )
     if approximation is None:
         return ProcessObjective(objective, origin, arrays, only)
-    by_rows = rows_objective(model, gp, kinds[0], objective)
-    many = ManyRows(gp, kinds[0], approximation, by_rows)
-    return ProcessObjective(objective, origin, arrays, only, many)
+    X = np.concatenate([kind.X for kind in kinds])
+    by_rows = rows_objective(model, gp, approximation, objective, X.shape[1])
+    of_rows = [kind_of(kind, model, objective.coordinates) for kind in kinds]
+    return ProcessObjective(
+        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows)
+    )
+
+
+def _known_kinds(data: TrainingData, model: pm.Model, caller: str) -> list[Any]:
+    """Data of each kind, checked."""
+    gp, X, y, likelihood, _, weights = data
+    without_y = isinstance(X, Mapping | list) or not getattr(likelihood, "has_data", True)
+    if X is None or (y is None and not without_y):
+        raise ValueError(f"a SkewGP needs its data: {caller}(gp, X, y).")
+    given = kinds_of(X, y, likelihood)
+    if weights is not None and list(given) != [""]:
+        raise ValueError(
+            "weights are for data of one kind: repeat the rows of X and y in those of several."
+        )
+    return [
+        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
+        for X, y, known in given.values()
+    ]
 
 
 def _coarse_rows(

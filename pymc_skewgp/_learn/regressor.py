@@ -43,7 +43,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
     batch_size : int, "auto" or None, default "auto"
         Rows in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,
-        batches of 500 beyond.
+        batches of 500 beyond, and above 5000 all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None

@@ -16,6 +16,7 @@ from pymc_skewgp._learn.optimizers import (
     with_value,
 )
 from pymc_skewgp._learn.point import Bounds, Function, Point, Value
+from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._validation import FloatArray
 
@@ -23,7 +24,7 @@ from pymc_skewgp._validation import FloatArray
 class Part(NamedTuple):
     """The objective on some of the data, and what share of all these are."""
 
-    objective: Objective
+    objective: Searched
     share: float
 
 
@@ -97,7 +98,7 @@ def search(
 
 def promising(
     begin: Callable[[], Function],
-    coarse: Objective,
+    coarse: Searched,
     starts: list[Point],
     bounds: Bounds,
     settings: SearchSettings,

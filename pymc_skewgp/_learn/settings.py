@@ -127,12 +127,17 @@ class SearchSettings:
         parameter costs less than a hundredth of a nat.
     at_bound : float
         Distance to the edge of the box.
+    rows_coarse_size : int
+        Of many rows, those on which every start is tried where the data are of several kinds, or
+        comparisons: these have no `coarse_size`.
     rows_size : int
         Of many rows, those with which a search goes on after the start, before it takes all.
     rows_tolerance : float
         As `OptimizerSettings.tolerance`, with all of many rows.
     rows_first_step : float
         As `OptimizerSettings.first_step`, with some and all of many rows.
+    rows_max_hessian : int
+        As `max_hessian`, with many rows: more than so many would take longer than the search.
     batch_above, auto_batch_size : int
         Rows above which `SkewGPClassifier` learns from batches by itself, and their size: one
         factorisation for each step is too slow then.
@@ -158,9 +163,11 @@ class SearchSettings:
     evidence_draws: int = 1024
     flat_hessian: float = 0.02
     at_bound: float = 1e-3
+    rows_coarse_size: int = 1000
     rows_size: int = 5000
     rows_tolerance: float = 0.05
     rows_first_step: float = 0.5
+    rows_max_hessian: int = 12
     batch_above: int = 1500
     auto_batch_size: int = 500
     start: StartSettings = field(default_factory=StartSettings)

@@ -7,15 +7,15 @@ import pymc as pm
 
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.settings import StartSettings
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
 
 def spread_starts(
-    objective: Objective,
+    objective: Searched,
     origin: Point,
     n_restarts: int,
     settings: StartSettings,

@@ -4,7 +4,6 @@ The latent vector is c, of which there are few: all rows are sites of predictors
 c, and are met in blocks. f at new points given c is known but for their own e.
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,16 +23,20 @@ from pymc_skewgp._gaussian.proposals.pairs import GivenRows
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
+from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.pseudo_points import pseudo_point_rows
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.approximations.several_functions import features_of
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.function_fit import FunctionFit
+from pymc_skewgp._posterior.group_residuals import group_residuals
 from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
 from pymc_skewgp._posterior.row_predictors import (
+    is_grouped,
     part_of,
     predictor_rows,
     refuse_other_data,
@@ -72,7 +75,7 @@ class FiniteRankFit(FunctionFit):
     def __init__(self, prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> None:
         super().__init__(prior, [data.values for data in sets])
         refuse_other_data(sets, prior)
-        self._features, self._sets = features, sets
+        self._features, self._sets = features_of(prior, features, self.n_functions), sets
 
     @property
     def conditioning(self) -> Conditioning:
@@ -95,7 +98,8 @@ class FiniteRankFit(FunctionFit):
         if client is not None:
             remote = blocks_on(client, sets, features, prior)
             return remote, remote.log_constant
-        announce_blocks(sum(part.size for part in self._parts), features.rank, _DRAWS)
+        size = sum(part.size for part in self._parts)
+        announce_blocks(size, features.single.rank, _DRAWS)
         found = [part for data in sets for part in predictor_rows(data, features, prior)]
         blocks = LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)
@@ -124,12 +128,19 @@ class FiniteRankFit(FunctionFit):
     @cached_property
     def _signs(self) -> RowBlock:
         """Of f less its mean at the pseudo-points: rows with no noise but e."""
-        prior = self._prior
-        phi, rest = self._features.at(prior.pseudo_points)
-        sd = np.sqrt(np.einsum("ij,ij->i", phi, phi) + rest)
-        rows = pseudo_point_rows(sd, prior.phase, prior.truncation)
+        rows, phi, sd, rest = self._sign_rows()
         sites = RowSites(rows.lower, rows.upper, rows.value, rest / sd**2)
         return RowBlock(phi / sd[:, None], sites)
+
+    def _sign_rows(self) -> tuple[Observations, FloatArray, FloatArray, FloatArray]:
+        """Rows, features, standard deviations and what features leave of the variance."""
+        prior, k, features = self._prior, self.n_functions, self._features
+        phi, rest = features.single.at(prior.pseudo_points)
+        wide = features.values(phi, k).reshape(-1, features.rank)
+        rest = np.outer(rest, features.between.diagonal()).ravel()
+        sd = np.sqrt(np.einsum("ij,ij->i", wide, wide) + rest)
+        rows = pseudo_point_rows(sd, np.repeat(prior.phase, k), np.repeat(prior.truncation, k))
+        return rows, wide, sd, rest
 
     @cached_property
     def sampler(self) -> SiteSampler:
@@ -138,13 +149,11 @@ class FiniteRankFit(FunctionFit):
         return SiteSampler(BlockPairs(self.gaussian, self.data_blocks, rows))
 
     def _given_signs(self) -> GivenRows:
-        gaussian, prior, block = self.gaussian, self._prior, self._signs
+        gaussian, block = self.gaussian, self._signs
+        rows, _, sd, rest = self._sign_rows()
         white = block.factor @ gaussian.spread
         cov = white @ white.T
-        _, rest = self._features.at(prior.pseudo_points)
-        sd = np.sqrt(self._prior.covariance("pseudo_points", prior.pseudo_points, diag=True))
         cov[np.diag_indices_from(cov)] += rest / sd**2
-        rows = pseudo_point_rows(sd, prior.phase, prior.truncation)
         shift = block.factor @ gaussian.mean
         own = DenseCovariance(linalg.symmetric(cov), "the covariance at pseudo_points")
         sampler = RectangleSampler(own, rows.lower - shift, rows.upper - shift)
@@ -215,21 +224,40 @@ class FiniteRankFit(FunctionFit):
     def _values(
         self, coordinates: FloatArray, data: DataSet, rng: np.random.Generator
     ) -> FloatArray:
-        """Draws of f at the rows of these data, shape (N, n), given rows of c and the data."""
-        of_rows = data.likelihood.y_dim == "obs_id"
-        f = np.empty((coordinates.shape[0], data.X.shape[0]))
-        rest = np.empty(f.shape[1])
-        size = max(_LEAST_POINTS, _NUMBERS_AT_ONCE // max(f.shape[0], 1))
-        for start in range(0, f.shape[1], size):
-            rows = slice(start, min(start + size, f.shape[1]))
-            phi, rest[rows] = self._features.at(data.X[rows])
-            f[:, rows] = self._prior.mean("X", data.X[rows]) + coordinates @ phi.T
+        """Draws of f at the rows of these data, shape (N, n K), given rows of c and the data."""
+        of_rows, k = data.likelihood.y_dim == "obs_id", data.values.n_functions
+        n = data.X.shape[0]
+        f, rest = np.empty((coordinates.shape[0], n, k)), np.empty(n)
+        size = max(_LEAST_POINTS, _NUMBERS_AT_ONCE // max(f.shape[0] * k, 1))
+        for start in range(0, n, size):
+            rows = slice(start, min(start + size, n))
+            centre, rest[rows], solved = self._features_at("X", data.X[rows], k)
+            f[:, rows] = (centre + coordinates @ solved).reshape(-1, *f[:, rows].shape[1:])
             if of_rows and rest[rows].any():
                 part = part_of(data, np.arange(rows.start, rows.stop))
-                f[:, rows] += residual_draws(part, f[:, rows], rest[rows], rng)
-        if not of_rows and takes_rest(data) and rest.any():
-            f += residual_draws(data, f, rest, rng)
-        return f
+                f[:, rows] += self._residuals(part, f[:, rows], rest[rows], rng)
+        if not of_rows and rest.any():
+            f += self._residuals(data, f, rest, rng)
+        return f.reshape(f.shape[0], -1)
+
+    def _residuals(
+        self, data: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
+        if is_grouped(data):
+            return group_residuals(data.rows(), self._features, signal, rest, rng)
+        if data.likelihood.y_dim != "obs_id" and not takes_rest(data):
+            return np.zeros(signal.shape)
+        rest = rest * self._features.between[0, 0]
+        return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
+
+    def _features_at(
+        self, name: str, X: FloatArray, n_functions: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of the first functions at n inputs: means, d, and features as columns (R, n K)."""
+        phi, rest = self._features.single.at(X)
+        wide = self._features.values(phi, n_functions).reshape(-1, self._features.rank)
+        return np.repeat(self._prior.mean(name, X), n_functions), rest, wide.T
 
     def sun(self) -> SunParameters:
         """ValueError: it has a dimension for each row."""
@@ -249,12 +277,21 @@ class FiniteRankFit(FunctionFit):
             )
         if new is None:
             return self._here(joint, 1)
-        phi, rest = self._features.at(new)
-        return Regression(self._prior.mean("Xnew", new), rest, phi.T)
+        return self._there_of(new, self.n_functions)
+
+    def _there_of(self, X: FloatArray, n_functions: int) -> Regression:
+        """Of the first functions at inputs, what features leave of them included."""
+        centre, rest, solved = self._features_at("Xnew", X, n_functions)
+        if n_functions == 1:
+            return Regression(centre, rest * self._features.between[0, 0], solved)
+        between = self._features.between[:n_functions, :n_functions]
+        variance = np.outer(rest, between.diagonal()).ravel()
+        covariance = rest[:, None, None] * between
+        return Regression(centre, variance, solved, covariance=covariance)
 
     def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
         """See `FunctionFit`."""
-        found = self.regression(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
+        found = self._there_of(np.stack([a, b], axis=1).reshape(-1, a.shape[1]), 1)
         covariance = np.zeros((a.shape[0], 2, 2))
         covariance[:, [0, 1], [0, 1]] = found.variance.reshape(-1, 2)
         return found._replace(covariance=covariance)
@@ -263,7 +300,12 @@ class FiniteRankFit(FunctionFit):
         """See `FunctionFit`: given c new points are independent."""
         if regression.variance.size > _MOST_JOINT:
             return None
-        return np.diag(regression.variance)
+        if regression.covariance is None:
+            return np.diag(regression.variance)
+        t, k = regression.covariance.shape[:2]
+        joint = np.zeros((t, k, t, k))
+        joint[np.arange(t), :, np.arange(t)] = regression.covariance
+        return joint.reshape(t * k, t * k)
 
     def draw_at(
         self,
@@ -277,12 +319,14 @@ class FiniteRankFit(FunctionFit):
         f = latent.draws[chosen.ravel()] @ regression.solved
         f += regression.centre
         if regression.variance.any():
-            f += np.sqrt(regression.variance) * rng.standard_normal(f.shape)
+            half, k = self._features.half, self.n_functions
+            rest = regression.variance[::k] / self._features.between[0, 0]
+            e = rng.standard_normal((f.shape[0], rest.size, half.shape[1])) @ half.T
+            f += (np.sqrt(rest)[:, None] * e).reshape(f.shape)
         return f.reshape(*shape, -1)
 
     def _here(self, joint: bool, group: int) -> Regression:
-        at: Sequence[FloatArray] = [part.X for part in self._parts]
-        found = [self.regression(X) for X in at]
+        found = [self._there_of(part.X, part.n_functions) for part in self._parts]
         variance = np.concatenate([part.variance for part in found])
         solved = np.concatenate([part.solved for part in found], axis=1)
         prior = np.einsum("ij,ij->j", solved, solved) + variance
@@ -292,7 +336,8 @@ class FiniteRankFit(FunctionFit):
                 "its variance: ask for the same inputs as new points (Xnew), or for draws (sample)."
             )
         centre = np.concatenate([part.centre for part in found])
-        return Regression(centre, variance, solved)
+        covariance = found[0].covariance if len(found) == 1 else None
+        return Regression(centre, variance, solved, covariance=covariance)
 
     def _there(
         self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._posterior.data_sets import DataSet, rows_of, sites_of
+from pymc_skewgp._posterior.data_sets import DataSet, n_functions, rows_of, sites_of
 from pymc_skewgp._posterior.finite_rank import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.function_fit import FunctionFit
@@ -22,7 +22,8 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
     if prior.approximation is not None:
         prior, features = finite_rank_prior(prior, np.vstack([data.X for data in sets]))
         n = sum(data.values.size for data in sets)
-        if n > min(_ROWS_A_COORDINATE * features.rank, MOST_DENSE_ROWS):
+        rank = features.rank * n_functions(sets)
+        if n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
                 return FiniteRankFit(prior, features, sets)
             except ApproximationError:

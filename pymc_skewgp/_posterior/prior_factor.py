@@ -37,7 +37,7 @@ def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> 
         return cov
     between = between_functions(prior, k)
     at, function = input_index(parts), function_index(parts)
-    half = _factor(between)[function]
+    half = factor_between(between)[function]
     factor = half[:, :, None] * cov.factor[at][:, None, :]
     units = cov.units
     if units is not None or prior.coregion is not None:
@@ -57,7 +57,7 @@ def _entries(
     return matrix
 
 
-def _factor(between: FloatArray) -> FloatArray:
+def factor_between(between: FloatArray) -> FloatArray:
     """Of B, each function in its own units."""
     sd = np.sqrt(between.diagonal())
     return sd[:, None] * linalg.low_rank_factor(between / sd / sd[:, None])

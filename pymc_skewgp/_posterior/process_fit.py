@@ -120,7 +120,9 @@ class ProcessFit(FunctionFit):
     ) -> FloatArray:
         """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
         f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
-        f = f if rows is None else f[:, rows]
+        if rows is not None:
+            k = self.n_functions
+            f = f[:, (k * rows[:, None] + np.arange(k)).ravel()]
         return f.reshape(*chosen.shape, -1)
 
     def _here(self, joint: bool, group: int) -> Regression:

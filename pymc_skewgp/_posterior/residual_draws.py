@@ -22,6 +22,7 @@ _NODES = 81
 # what is within so many nats of the largest value.
 _REACH, _FEW_NODES, _ROUNDS, _LOST = 12.0, 25, 3, 16.0
 _AT_ONCE = 2**20
+LogDensity = Callable[[FloatArray, slice], FloatArray]
 
 
 def residual_draws(
@@ -75,24 +76,40 @@ def _given_rows(
 def _tabulated(
     part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """By the inverse of a piecewise quadratic distribution function."""
+    """Of e given the observation of its row."""
     sd = np.sqrt(rest)
     weights = 1.0 if part.weights is None else part.weights
-    e = np.empty(signal.shape)
-    size = max(1, _AT_ONCE // (_NODES * signal.shape[1]))
-    for start in range(0, signal.shape[0], size):
-        g = signal[start : start + size]
 
-        def log_density(z: FloatArray, g: FloatArray = g) -> FloatArray:
-            """Of e / sd, up to a constant, at nodes (k, N, n)."""
-            with np.errstate(over="ignore"):
-                logs = weights * part.likelihood.log_likelihood(part.y, g + z * sd)
-            return np.asarray(logs - 0.5 * z**2)
+    def log_density(z: FloatArray, draws: slice) -> FloatArray:
+        """Of e / sd, up to a constant, at nodes (k, N, n)."""
+        with np.errstate(over="ignore"):
+            logs = weights * part.likelihood.log_likelihood(part.y, signal[draws] + z * sd)
+        return np.asarray(logs - 0.5 * z**2)
 
-        low, width = _support(log_density, g.shape)
+    return tabulated_draws(log_density, signal.shape, rng) * sd
+
+
+def tabulated_draws(
+    log_density: LogDensity, shape: tuple[int, int], rng: np.random.Generator
+) -> FloatArray:
+    """By the inverse of a piecewise quadratic distribution function: one draw of each, (N, n).
+
+    `log_density`, up to a constant, is that of values within 12 of 0, at nodes of shape (k, N, n)
+    for a slice of the N draws.
+    """
+    e = np.empty(shape)
+    size = max(1, _AT_ONCE // (_NODES * shape[1]))
+    for start in range(0, shape[0], size):
+        draws = slice(start, min(start + size, shape[0]))
+
+        def of_some(z: FloatArray, draws: slice = draws) -> FloatArray:
+            return log_density(z, draws)
+
+        some = (draws.stop - start, shape[1])
+        low, width = _support(of_some, some)
         share = np.linspace(0.0, 1.0, _NODES)[:, None, None]
-        found = _inverse(log_density(low + width * share), rng.random(g.shape))
-        e[start : start + size] = (low + width / (_NODES - 1) * found) * sd
+        found = _inverse(of_some(low + width * share), rng.random(some))
+        e[draws] = low + width / (_NODES - 1) * found
     return e
 
 

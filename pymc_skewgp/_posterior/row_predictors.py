@@ -3,7 +3,8 @@ r"""Data as sites of predictors that are linear in a few coordinates, some rows 
 With :math:`f(x) = m(x) + \phi(x)^\top c + e(x)` a row v = A f + a + noise of one value of f is a
 site of :math:`\eta = A \phi^\top c`, with the variance of A e beside that of its own noise. So is
 a likelihood p(y | f), whose site is the mean of it over e, and a duel, A f being a difference, as
-long as no item is in two of them: else duels would share e, and f is taken without it.
+long as no item is in two of them: else duels would share e, and f is taken without it. Data whose
+observations are several predictors each are in `grouped_rows`.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
+from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.weights import IntArray
@@ -22,14 +24,18 @@ from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.averaged_sites import NoiseRule
 from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.group_log_probs import refuse_shared_noise
+from pymc_skewgp._posterior.grouped_rows import grouped_blocks
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.repeated_sites import repeated_sites
 from pymc_skewgp._posterior.residual_draws import rows_are_apart
 from pymc_skewgp._validation import FloatArray, as_real_array
 
 ROWS_AT_ONCE = 8192
+_FEW = 64  # rows, of which all are alike
 _OTHERS = "take at most 5000 rows of them, which need no blocks, or another likelihood"
 
 
@@ -39,54 +45,80 @@ class PredictorRows:
 
     Attributes
     ----------
-    block : RowBlock
-    mean, rest : ndarray, shape (n,)
-        Mean of f at the values that they are of, and variance of e there.
+    block : RowBlock or GroupBlock
     log_constant : float
         Of their log probability.
     """
 
-    block: RowBlock
-    mean: FloatArray
-    rest: FloatArray
+    block: RowBlock | GroupBlock
     log_constant: float
 
 
 def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
-    """Raise for data whose rows are no sites of one predictor each.
+    """Raise for data that are no sites of a few predictors each.
 
     Raises
     ------
     ApproximationError
     """
+    between = prior.coregion
+    joined = between is not None and np.count_nonzero(between) > len(between)
+    if prior.n_pseudo_points and joined:
+        raise ApproximationError(
+            "many rows under an approximated prior do not take pseudo-points of functions that "
+            "depend on each other: leave out the pseudo-points, or give a diagonal coregion."
+        )
     for data in sets:
         known = data.likelihood
-        what = None
-        if data.values.n_functions > 1 or prior.coregion is not None:
-            what = "is about several functions"
-        elif known.derivative is not None or not known.has_data:
-            what = "is a constraint"
-        elif not isinstance(known, SiteLikelihood) and known.y_dim != "obs_id":
-            if data.rows().S.ndim == 2:
-                what = "has noise that its rows share"
-        elif not isinstance(known, SiteLikelihood) and _part(data, np.arange(1)).rows().S.ndim == 2:
-            what = "has noise that its rows share"
-        if what is not None:
+        try:
+            if known.derivative is not None or not known.has_data:
+                raise ApproximationError("is a constraint")
+            if is_grouped(data):
+                refuse_shared_noise(_few(data).rows())
+        except ApproximationError as error:
             raise ApproximationError(
-                f"{known!r} {what}, which many rows under an approximated prior do not take yet: "
+                f"{known!r} {error}, which many rows under an approximated prior do not take yet: "
                 f"{_OTHERS}."
-            )
+            ) from None
 
 
-def predictor_rows(data: DataSet, features: Features, prior: Prior) -> Iterator[PredictorRows]:
-    """Of all the data, in blocks."""
+def is_grouped(data: DataSet) -> bool:
+    """Whether observations are of several predictors each: functions, or rows that share noise."""
+    if isinstance(data.likelihood, SiteLikelihood):
+        return False
+    return data.values.n_functions > 1 or bool(_few(data).rows().S.ndim == 2)
+
+
+def _few(data: DataSet) -> DataSet:
+    """Some of the data, where they can be cut; of comparisons all."""
     if data.likelihood.y_dim != "obs_id":
-        yield from _of_items(data, features, prior)
+        return data
+    n = data.X.shape[0]
+    return _part(data, np.unique(np.linspace(0, n - 1, min(n, _FEW)).astype(np.intp)))
+
+
+def predictor_rows(
+    data: DataSet, features: FunctionFeatures, prior: Prior
+) -> Iterator[PredictorRows]:
+    """Of all the data, in blocks."""
+    grouped = is_grouped(data)
+    if data.likelihood.y_dim != "obs_id":
+        yield from (_grouped if grouped else _of_items)(data, features, prior)
         return
     n = data.X.shape[0]
     size = n if is_whole(data.likelihood) else ROWS_AT_ONCE
     for start in range(0, n, size):
-        yield rows_of_part(data, np.arange(start, min(start + size, n)), features, prior)
+        index = np.arange(start, min(start + size, n))
+        if grouped:
+            yield from _grouped(_part(data, index), features, prior)
+        else:
+            yield rows_of_part(data, index, features, prior)
+
+
+def _grouped(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iterator[PredictorRows]:
+    rows = data.rows()
+    for i, block in enumerate(grouped_blocks(rows, data, features, prior)):
+        yield PredictorRows(block, 0.0 if i else rows.log_constant)
 
 
 def rows_of_part(data: DataSet, index: IntArray, features: Features, prior: Prior) -> PredictorRows:
@@ -96,20 +128,20 @@ def rows_of_part(data: DataSet, index: IntArray, features: Features, prior: Prio
     mean = prior.mean("X", part.X)
     if isinstance(part.likelihood, SiteLikelihood):
         sites = _function_sites(part, mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
-        return PredictorRows(RowBlock(phi, sites), mean, rest, 0.0)
+        return PredictorRows(RowBlock(phi, sites), 0.0)
     rows = part.rows()
     design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
     once = bool((np.diff(design.indptr) == 1).all())
     if once and np.unique(design.indices).size == rows.n_rows:
         block = _block(rows, design, phi, mean, rest)
-        return PredictorRows(block, mean, rest, rows.log_constant)
+        return PredictorRows(block, rows.log_constant)
     if not once:
         raise ApproximationError(
             f"{data.likelihood!r} has rows about several values of f, which many rows under an "
             f"approximated prior do not take yet: {_OTHERS}."
         )
     repeated = repeated_sites(rows, design, phi, mean, rest)
-    return PredictorRows(RowBlock(phi, repeated), mean, rest, rows.log_constant)
+    return PredictorRows(RowBlock(phi, repeated), rows.log_constant)
 
 
 def as_rows(rows: ArrayLike, sets: tuple[DataSet, ...]) -> IntArray:
@@ -217,7 +249,7 @@ def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[Predi
             rows.value[chosen],
             log_constant=rows.log_constant if start == 0 else 0.0,
         )
-        yield PredictorRows(_block(some, own, phi, mean, rest), mean, rest, some.log_constant)
+        yield PredictorRows(_block(some, own, phi, mean, rest), some.log_constant)
 
 
 def _block(

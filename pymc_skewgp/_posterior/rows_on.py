@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
@@ -70,7 +70,7 @@ def current_client() -> Any:
 
 
 def blocks_on(
-    client: Any, sets: tuple[DataSet, ...], features: Features, prior: Prior
+    client: Any, sets: tuple[DataSet, ...], features: FunctionFeatures, prior: Prior
 ) -> DaskBlocks:
     """Contiguous parts of the rows, one for each worker.
 
@@ -96,7 +96,7 @@ class _PartOfRows:
     """Rows that are sent with what makes blocks of them: they are not lost with a worker."""
 
     sets: tuple[DataSet, ...]
-    features: Features
+    features: FunctionFeatures
     prior: Prior
 
     def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:

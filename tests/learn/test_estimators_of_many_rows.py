@@ -54,6 +54,33 @@ def test_regressor():
     assert model.hyperparameters_.point["sigma"] == pytest.approx(0.5, abs=0.07)
 
 
+def test_ordinal_classifier():
+    X, values = data()
+    levels = np.digitize(values, [-1.0, 0.5, 2.0])
+    model = sg.SkewGPOrdinalClassifier(n_restarts=0, random_state=0).fit(X, levels)
+    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
+    assert model.hyperparameters_.kind == "evidence"
+    assert model.hyperparameters_.converged
+    # In units of the noise of .5: cut-points of the truth, errors of some .3 from 420 rows.
+    assert np.abs(np.diff(model.cutpoints_) - [3.0, 3.0]).max() < 1.0
+    assert set(model.hyperparameters_.std_error) >= {"cutpoints", "eta", "ls"}
+    assert model.score(X, levels) > 0.7
+
+
+def test_preference():
+    X, values = data()
+    pairs = np.random.default_rng(1).permutation(N).reshape(-1, 2)
+    pairs = np.concatenate([pairs, np.roll(pairs, 1, axis=1)[::-1]])
+    first = values[pairs[:, 0]] > values[pairs[:, 1]]
+    won = np.where(first[:, None], pairs, pairs[:, ::-1])
+    model = sg.SkewGPPreference(n_restarts=0, random_state=0).fit(X, won)
+    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
+    assert model.hyperparameters_.converged
+    assert set(model.hyperparameters_.runs["method"].values) == {"ep"}
+    truth = 2.0 * np.sin(3.0 * X[:, 0]) + X[:, 1]
+    assert np.corrcoef(model.predict(X), truth)[0, 1] > 0.95
+
+
 def test_with_pseudo_points_in_batches():
     X, values = data()
     model = sg.SkewGPClassifier(n_restarts=0, n_pseudo_points=1, batch_size=140, random_state=0)

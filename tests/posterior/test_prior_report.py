@@ -133,11 +133,15 @@ def test_automatic_leaves_other_likelihoods_as_they_are(monkeypatch):
     monkeypatch.setattr(module, "MANY_ROWS", 10)
     X, _ = data(12)
     gp = sg.SkewGP(cov_func=KERNEL)
-    known = gp.posterior(X, np.arange(12) % 3, likelihood=sg.likelihoods.MultinomialProbit())
-    assert known.prior.approximation is None
+    duels = np.stack([np.arange(11), np.arange(1, 12)], axis=1)
+    joined = gp.posterior(X, duels, likelihood=sg.likelihoods.Preference(0.5, noise="item"))
+    assert joined.prior.approximation is None
+    classes = gp.posterior(X, np.arange(12) % 3, likelihood=sg.likelihoods.MultinomialProbit())
+    assert classes.prior.approximation.points == 300
 
 
 def test_points_by_the_number_of_rows():
     assert module.automatic(10**4).points == 300
     assert module.automatic(10**6).points == 134  # 2^30 bytes of features
     assert module.automatic(10**8).points == 100
+    assert module.automatic(10**4, 6).points == 200  # 1200 coordinates of six functions

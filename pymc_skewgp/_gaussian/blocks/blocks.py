@@ -5,8 +5,21 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, Protocol
 
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._threads import few_blas_threads, n_blas_threads
+
+
+class Block(Protocol):
+    """One block: a `RowBlock`, or a `GroupBlock`, whose methods have the same names."""
+
+    @property
+    def n_rows(self) -> int:
+        """Of the block."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Number r of coordinates."""
+        ...
 
 
 class Blocks(Protocol):
@@ -34,12 +47,12 @@ class LocalBlocks:
 
     Parameters
     ----------
-    blocks : sequence of RowBlock
+    blocks : sequence of Block
     n_threads : int, optional
         Default as many as BLAS may use.
     """
 
-    def __init__(self, blocks: Sequence[RowBlock], n_threads: int | None = None) -> None:
+    def __init__(self, blocks: Sequence[Block], n_threads: int | None = None) -> None:
         self.blocks = tuple(blocks)
         self._n_threads = n_threads
         self.n_rows = sum(block.n_rows for block in blocks)
@@ -48,7 +61,7 @@ class LocalBlocks:
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
 
-        def call(block: RowBlock) -> Any:
+        def call(block: Block) -> Any:
             return getattr(block, method)(*arguments)
 
         n_threads = min(self._n_threads or n_blas_threads(), len(self.blocks))

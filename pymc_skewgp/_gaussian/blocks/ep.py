@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve, eigh, solve_triangular
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.blocks import Blocks
-from pymc_skewgp._gaussian.blocks.row_block import SiteSums, Tilts
+from pymc_skewgp._gaussian.blocks.site_steps import SiteSums, Tilts
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray

@@ -1,6 +1,6 @@
 """The search for hyperparameters with many rows: some hundred of them, some thousand, all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
-from pymc_skewgp._learn.optimizers import maximize
+from pymc_skewgp._learn.optimizers import maximize, negative_hessian
 from pymc_skewgp._learn.point import Bounds, Point
-from pymc_skewgp._learn.rows.rows_graphs import data_in_blocks
+from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, some_blocks
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, distinct, promising
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
-from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.inducing import Inducing
+from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
+
+# EP's residual behind differences of gradients.
+_HESSIAN_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,20 +32,36 @@ class ManyRows:
     Attributes
     ----------
     gp : SkewGP
-    known : KnownData
-    approximation : Inducing
+    approximation : Approximation
+    kinds : sequence of DataOfKind
+    X : ndarray, shape (n, d)
+        Inputs of all data.
     objective : RowsObjective
-        Of all data.
+        Without data.
     """
 
     gp: Any
-    known: KnownData
-    approximation: Inducing
+    approximation: Approximation
+    kinds: Sequence[DataOfKind]
+    X: FloatArray
     objective: RowsObjective
+
+    def part(self, point: Point, settings: SearchSettings, rng: np.random.Generator) -> Part:
+        """Some of the data, to try starts on; all where they cannot be taken apart.
+
+        The basis is that of the kernel at `point`.
+        """
+        blocks, share = some_blocks(self.kinds, settings.rows_coarse_size, rng), 1.0
+        if blocks is None:
+            blocks = blocks_of(self.kinds)
+        else:
+            n = sum(kind.n_observations for kind in self.kinds)
+            share = settings.rows_coarse_size / n
+        return Part(self.objective.on(blocks, self.basis(point)), share)
 
     def search(
         self,
-        part: Part | None,
+        part: Part,
         starts: list[Point],
         bounds: Bounds,
         settings: SearchSettings,
@@ -49,39 +69,40 @@ class ManyRows:
     ) -> tuple[RowsObjective, SearchResult]:
         """Maximise over the box: the objective of all rows, and its optimum.
 
-        Every start is tried on `part`, with matrices; the best of them go on with some thousand
-        rows, and the best of these with all. Inducing points are placed by the kernel at the point
-        where a stage begins, and stay there.
+        Every start is tried on `part`; the best of them go on with some thousand rows, and the best
+        of these with all. The basis is placed by the kernel at the point where a stage begins, and
+        stays there.
         """
         optimizer = replace(settings.optimizer, first_step=settings.rows_first_step)
         settings = replace(settings, optimizer=optimizer)
-        n, rng = self.known.X.shape[0], np.random.default_rng(settings.seed)
-        objective = self._placed(self.objective, starts[0])
-        if n > settings.rows_size:
-            chosen = np.sort(rng.choice(n, settings.rows_size, replace=False))
-            some = objective.on(data_in_blocks(self.known, chosen), objective.points)
-        else:
-            some = objective
-        name = "ep" if some is objective else "ep, some of the rows"
-        if part is not None:
-            begin = partial(log.run, name, some.by_ep)
+        rng = np.random.default_rng(settings.seed)
+        blocks = some_blocks(self.kinds, settings.rows_size, rng)
+        name = "ep" if blocks is None else "ep, some of the rows"
+        in_parts = blocks is not None
+        blocks = blocks_of(self.kinds) if blocks is None else blocks
+        objective = self.objective.on(blocks, self.basis(starts[0]))
+        if part.share < 1.0:
+            begin = partial(log.run, name, objective.by_ep)
             starts = promising(begin, part.objective, starts, bounds, settings, log)
-        best = distinct(ascents(some.by_ep, starts, bounds, name, settings, log), settings)[0]
-        if some is not objective:
+        best = distinct(ascents(objective.by_ep, starts, bounds, name, settings, log), settings)[0]
+        if in_parts:
             optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
-            objective = self._placed(self.objective, best.point)
+            objective = self.objective.on(blocks_of(self.kinds), self.basis(best.point))
             best = maximize(log.run("ep", objective.by_ep), best.point, bounds, optimizer)
-        return objective, SearchResult(best, None)
+        few = 0 < best.point.x.size <= settings.rows_max_hessian
+        hessian = None
+        if settings.hessian and few and all(low < high for low, high in bounds):
+            exact = replace(objective, tolerance=_HESSIAN_TOLERANCE)
+            hessian = negative_hessian(exact.by_ep, best.point, bounds, optimizer)
+        return objective, SearchResult(best, hessian)
 
-    def _placed(self, objective: RowsObjective, point: Point) -> RowsObjective:
-        """With inducing points for the kernel at a point."""
-        return objective.on(objective.blocks, self.points(objective.named(point)))
-
-    def points(self, values: Mapping[str, Any]) -> FloatArray:
-        """Inducing points for the kernel at values of its hyperparameters."""
+    def basis(self, point: Point) -> Any:
+        """Inducing points, or the box of a spectral basis, for the kernel at a point."""
+        values: Mapping[str, Any] = self.objective.named(point)
         none = np.zeros(0)
         cov_func = ArrayCovariance(self.gp.cov_func, values)
         mean_func = ArrayMean(self.gp.mean_func, values)
-        no_points = np.zeros((0, self.known.X.shape[1]))
-        prior = Prior(cov_func, mean_func, no_points, none, none)
-        return self.approximation.places(prior, self.known.X)
+        prior = Prior(cov_func, mean_func, np.zeros((0, self.X.shape[1])), none, none)
+        if isinstance(self.approximation, Inducing | PivotedCholesky):
+            return self.approximation.places(prior, self.X)
+        return self.approximation.features(prior, self.X)

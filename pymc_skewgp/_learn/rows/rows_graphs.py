@@ -1,85 +1,60 @@
-"""Graphs of blocks of rows: of a SkewGP with inducing points, under data of one kind."""
+"""From a SkewGP and its data to their objective with f of finite rank."""
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._learn.compiled import Batch
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.rows.compiled_rows import CompiledRows, Limits, Moments, RowGraphs
+from pymc_skewgp._learn.rows.inducing_prior import InducingPrior
+from pymc_skewgp._learn.rows.prior_at import PriorFamily
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
+from pymc_skewgp._learn.rows.spectral_prior import SpectralPrior
+from pymc_skewgp._model.gp.spectral_features import active_columns
 from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS, automatic
+from pymc_skewgp._posterior.approximations.features import Approximation
+from pymc_skewgp._posterior.approximations.hsgp import HSGP
 from pymc_skewgp._posterior.approximations.inducing import Inducing
+from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
 
-# Rows whose kernel is evaluated at once: what they take stays in the cache.
-_ROWS_IN_BLOCK = 2048
+_LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
 
-def why_not_by_rows(gp: Any, known: list[Any]) -> str | None:
+def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
     """What keeps hyperparameters from being learnt with f of finite rank; None where nothing."""
     if gp.n_pseudo_points:
         return "it has pseudo-points"
-    if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, Inducing):
-        return f"its approximation is {gp.approximation!r}, and only Inducing is learnt with"
-    if len(known) > 1:
-        return "the data are of several kinds"
-    only = known[0]
-    if not isinstance(only, KnownData):
-        return "the likelihood has sites"
-    if only.n_functions > 1 or only.strata is None or only.weights is not None:
-        return "an observation is not one row of X with noise of its own"
-    _, rows = only.rows()
-    plain = rows.A is None and rows.counts is None and rows.S.type.ndim == 1 and not rows.relative
-    if not plain or rows.values.derivative is not None:
-        return "an observation is not one row of X with noise of its own"
-    if set(only.random) - {"sigma"}:
-        return f"{', '.join(only.random)} of the likelihood is learnt, which limits depend on"
+    if coregion is not None:
+        return "coregion is given"
+    if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
+        names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
+        return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
+    reasons = (_why_not_of(data) for data in known)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _why_not_of(known: Any) -> str | None:
+    """The same of data of one kind."""
+    if isinstance(known, KnownSites):
+        return None
+    assert isinstance(known, KnownData)
+    likelihood = known.likelihood
+    if known.n_functions > 1:
+        return f"{likelihood!r} is about several functions"
+    if likelihood.derivative is not None or not likelihood.has_data or likelihood.relative_noise:
+        return f"{likelihood!r} is a constraint"
+    if known.shares_noise:
+        return f"{likelihood!r} has noise that its rows share"
+    by_row = [name for name, x in known.random.items() if x.ndim and name != "cutpoints"]
+    if by_row:
+        return f"{', '.join(by_row)} of the likelihood is learnt for each row"
     return None
 
 
-def rows_objective(
-    model: pm.Model, gp: Any, known: KnownData, objective: Objective
-) -> RowsObjective:
-    """The objective of all data, given that of matrices of all rows, which is not evaluated.
-
-    Its inducing points are still to come.
-    """
-    inputs, rows = known.rows()
-    X, Z = inputs[0], pt.matrix("Z", shape=(None, known.X.shape[1]), dtype="float64")
-    moments = Moments(gp.cov_func(X, Z), gp.cov_func(X, diag=True), gp.mean_func(X), rows.S)
-    limits = rows.lower, rows.upper, rows.value
-    graphs = [*moments, *limits, rows.log_constant, gp.cov_func(Z, Z)]
-    found = iter(model.replace_rvs_by_values(graphs))
-    moments = Moments(*(pt.cast(next(found), "float64") for _ in moments))
-    compiled = CompiledRows(
-        objective.coordinates,
-        RowGraphs(
-            inputs, Z, moments, Limits(*(next(found) for _ in limits)), next(found), next(found)
-        ),
-    )
-    return RowsObjective(
-        objective.coordinates,
-        compiled,
-        objective.prior,
-        objective.values,
-        data_in_blocks(known, np.arange(known.X.shape[0])),
-        np.zeros((0, known.X.shape[1])),
-    )
-
-
-def data_in_blocks(known: KnownData, chosen: Any) -> list[Batch]:
-    """The chosen rows of the data as blocks."""
-    return [
-        known.part(chosen[start : start + _ROWS_IN_BLOCK])
-        for start in range(0, chosen.size, _ROWS_IN_BLOCK)
-    ]
-
-
-def approximation_of(gp: Any, known: list[Any]) -> Inducing | None:
+def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> Approximation | None:
     """How hyperparameters are learnt from the data; None for the kernel as it is.
 
     Raises
@@ -87,11 +62,11 @@ def approximation_of(gp: Any, known: list[Any]) -> Inducing | None:
     ApproximationError
         Where an approximation was asked for that they cannot be learnt with.
     """
-    n = sum(part.X.shape[0] for part in known)
+    n = sum(max(data.X.shape[0], len(data.y)) for data in known)
     asked = gp.approximation
     if asked is None or (asked == "auto" and n <= MANY_ROWS):
         return None
-    reason = why_not_by_rows(gp, known)
+    reason = why_not_by_rows(gp, known, coregion)
     if reason is None:
         return automatic(n) if asked == "auto" else asked
     if asked != "auto":
@@ -100,3 +75,20 @@ def approximation_of(gp: Any, known: list[Any]) -> Inducing | None:
             f"{asked!r}: {reason}. Use approximation=None, or learn with batch_size."
         )
     return None
+
+
+def rows_objective(
+    model: pm.Model, gp: Any, approximation: Approximation, objective: Objective, n_columns: int
+) -> RowsObjective:
+    """That of a SkewGP of finite rank, given that of matrices of all rows, which is not evaluated.
+
+    Its data and its basis are still to come.
+    """
+    coordinates = objective.coordinates
+    process: PriorFamily
+    if isinstance(approximation, HSGP):
+        m = approximation.sizes(active_columns(gp.cov_func))
+        process = SpectralPrior(coordinates, model, gp, n_columns, m)
+    else:
+        process = InducingPrior(coordinates, model, gp, n_columns)
+    return RowsObjective(coordinates, process, objective.prior, objective.values, [], None)

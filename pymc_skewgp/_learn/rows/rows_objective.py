@@ -1,8 +1,8 @@
-r"""Log evidence of many rows plus log prior as a function of a point, by inducing points.
+r"""Log evidence of many rows plus log prior as a function of a point, f having finite rank.
 
-With f of finite rank, :math:`\Phi = k(X, Z) L^{-\top}`, EP's evidence is stationary in its sites.
-So its gradient is that in the blocks of Phi and of what is left of the variances, carried on to the
-kernel block by block.
+EP's evidence is stationary in its sites. So its gradient is that in the features of f, in what they
+leave of its variances and in the numbers that sites are made of, block by block, each carried on to
+the model's variables.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,29 +11,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dtrsm
-from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian.blocks.block_sites import RowSites
 from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledValues
+from pymc_skewgp._learn.compiled import CompiledLogPrior, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point, Value
-from pymc_skewgp._learn.rows.compiled_rows import CompiledRows, Moments
-from pymc_skewgp._posterior.approximations.inducing import NUGGET, whitened, with_nugget
+from pymc_skewgp._learn.rows.data_blocks import DataBlock
+from pymc_skewgp._learn.rows.learnt_sites import LearntSites, Predictors
+from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
 _MOST_SWEEPS, _LARGEST_RESIDUAL = 60, 1.0
+# Inputs at which the kernel is evaluated at once: what they take stays in the cache.
+_INPUTS_AT_ONCE = 4096
+
+
+class _Part(NamedTuple):
+    """A block of data at a point: f at its inputs, and its predictors with their sites."""
+
+    prior: PriorRows
+    block: RowBlock
+    sites: LearntSites
 
 
 class _Fit(NamedTuple):
@@ -41,20 +48,21 @@ class _Fit(NamedTuple):
 
     Attributes
     ----------
-    factor : ndarray, shape (r, r)
-        L of the inducing points.
-    blocks : list of RowBlock
-    clipped : list of ndarray of bool
-        In which rows of each block nothing of the variance is left.
+    prior : PriorAt
+    parts : list of _Part
     log_constant : float
     ep : BlockEP
     """
 
-    factor: FloatArray
-    blocks: list[RowBlock]
-    clipped: list[NDArray[np.bool_]]
+    prior: PriorAt
+    parts: list[_Part]
     log_constant: float
     ep: BlockEP
+
+    @property
+    def blocks(self) -> LocalBlocks:
+        """Of predictors."""
+        return LocalBlocks([part.block for part in self.parts])
 
     @property
     def log_evidence(self) -> float:
@@ -69,28 +77,30 @@ class RowsObjective:
     Attributes
     ----------
     coordinates : Coordinates
-    compiled : CompiledRows
+    process : PriorFamily
     prior : CompiledLogPrior
     values : CompiledValues
-    blocks : list of tuples of arrays
-        The data of each block of rows.
-    points : ndarray, shape (r, d)
-        Inducing points, the same at every point of the search.
-    sites : list of ndarray, shape (2, n)
-        Of each block: EP begins where it has ended last.
+    blocks : sequence of DataBlock
+    basis : object
+        Inducing points, or the box of a spectral basis: the same at every point of the search.
+    tolerance : float
+        Of EP.
+    sites : dict
+        Of each block, shape (2, n): EP begins where it has ended last.
     """
 
     coordinates: Coordinates
-    compiled: CompiledRows
+    process: PriorFamily
     prior: CompiledLogPrior
     values: CompiledValues
-    blocks: Sequence[Batch]
-    points: FloatArray
+    blocks: Sequence[DataBlock]
+    basis: Any
+    tolerance: float = _TOLERANCE
     sites: dict[int, FloatArray] = field(default_factory=dict)
 
-    def on(self, blocks: Sequence[Batch], points: FloatArray) -> "RowsObjective":
-        """The same for other data and inducing points, nothing compiled anew."""
-        return replace(self, blocks=blocks, points=points, sites={})
+    def on(self, blocks: Sequence[DataBlock], basis: Any) -> "RowsObjective":
+        """The same for other data and another basis, nothing compiled anew."""
+        return replace(self, blocks=blocks, basis=basis, sites={})
 
     def log_prior(self, point: Point) -> float:
         """See `Objective`."""
@@ -112,7 +122,7 @@ class RowsObjective:
         if known is None:
             return nowhere
         gradient = [np.array(slope, dtype=np.float64) for slope in slopes]
-        for part in self._parts(point, known):
+        for part in self._parts_of_gradient(point, known):
             for sum_, own in zip(gradient, part, strict=True):
                 sum_ += own
         flat = np.concatenate([np.ravel(g) for g in gradient] or [np.zeros(0)])
@@ -134,85 +144,67 @@ class RowsObjective:
                 "the marginal likelihood has no value at this point in double precision: check the "
                 "priors and the scale of the inputs."
             )
-        proposal = BlockPairs(known.ep.gaussian, LocalBlocks(known.blocks))
+        proposal = BlockPairs(known.ep.gaussian, known.blocks)
         draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
         assert draws.log_prob is not None
         return draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
 
     def _fit(self, point: Point) -> _Fit | None:
         """EP at a point; None where double precision ends."""
-        factor = self._factor(point)
-        if factor is None:
+        prior = self.process.at(point, self.basis)
+        if prior is None:
             return None
-        known = self._blocks(point, factor)
-        if known is None:
-            return None
-        blocks, clipped, constant = known
+        parts, constant = [], 0.0
+        for i, data in enumerate(self.blocks):
+            found = _part_at(data, prior, point)
+            if found is None:
+                return None
+            part, log_constant = found
+            constant += log_constant
+            if i in self.sites:
+                part.block.tau, part.block.nu = self.sites[i]
+            parts.append(part)
+        blocks = LocalBlocks([part.block for part in parts])
         with no_warnings():
-            ep = fit_blocks(LocalBlocks(blocks), tol=_TOLERANCE, max_sweeps=_MOST_SWEEPS)
+            ep = fit_blocks(blocks, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
         # Where EP goes round in circles the labels are as good as separated, far from any optimum.
         if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
             return None
-        for i, block in enumerate(blocks):
-            self.sites[i] = np.stack([block.tau, block.nu])
-        return _Fit(factor, blocks, clipped, constant, ep)
+        for i, part in enumerate(parts):
+            self.sites[i] = np.stack([part.block.tau, part.block.nu])
+        return _Fit(prior, parts, constant, ep)
 
-    def _factor(self, point: Point) -> FloatArray | None:
-        """L of the inducing points; None where double precision ends."""
-        matrix = self.compiled.between(point, self.points)
-        if not np.isfinite(matrix).all():
-            return None
-        factor, info = dpotrf(with_nugget(matrix), lower=1, clean=1)
-        return None if info else np.asarray(factor)
-
-    def _blocks(
-        self, point: Point, factor: FloatArray
-    ) -> tuple[list[RowBlock], list[NDArray[np.bool_]], float] | None:
-        """Blocks at a point, in which rows nothing is left, and the sum of constants."""
-        blocks, clipped, constant = [], [], 0.0
-        for i, batch in enumerate(self.blocks):
-            moments, limits, log_constant = self.compiled(point, batch, self.points)
-            constant += log_constant
-            if not (np.isfinite(log_constant) and np.isfinite(moments.cross).all()):
-                return None
-            phi = whitened(np.ascontiguousarray(moments.cross), factor)
-            left = moments.variance - np.einsum("ij,ij->i", phi, phi)
-            nothing = left <= 0.0
-            clipped.append(nothing)
-            variance = np.where(nothing, 0.0, left) + moments.noise
-            if not (np.isfinite(variance).all() and np.isfinite(moments.mean).all()):
-                return None
-            lower, upper, value = (limit - moments.mean for limit in limits)
-            sites = RowSites(lower, upper, value, variance)
-            block = RowBlock(phi, sites)
-            if i in self.sites:
-                block.tau, block.nu = self.sites[i]
-            blocks.append(block)
-        return blocks, clipped, constant
-
-    def _parts(self, point: Point, known: _Fit) -> Iterator[list[FloatArray]]:
-        """The gradient's parts: of each block, then of the inducing points."""
-        r, factor, gaussian = self.points.shape[0], known.factor, known.ep.gaussian
-        in_factor = np.zeros((r, r))
-        for batch, block, nothing in zip(self.blocks, known.blocks, known.clipped, strict=True):
-            found = block.gradient(gaussian.mean, gaussian.spread)
-            in_left = np.where(nothing, 0.0, found.noise)
-            in_phi = found.factor
-            in_phi -= (2.0 * in_left)[:, None] * block.factor
-            in_factor -= in_phi.T @ block.factor
-            cross = dtrsm(1.0, factor, in_phi.T, lower=1, trans_a=1, overwrite_b=1).T
-            wrt = Moments(cross, in_left, found.offset, found.noise)
-            yield self.compiled.pull_back(point, batch, self.points, wrt)
-        in_factor = np.tril(solve_triangular(factor, in_factor, lower=True, trans=1))
-        wrt_between = cholesky_adjoint(factor, in_factor)
-        wrt_between[np.diag_indices(r)] += NUGGET / r * np.trace(wrt_between)
-        yield self.compiled.pull_back_between(point, self.points, wrt_between)
+    def _parts_of_gradient(self, point: Point, known: _Fit) -> Iterator[list[FloatArray]]:
+        """Of each block, then of what all blocks have in common."""
+        gaussian = known.ep.gaussian
+        for data, part in zip(self.blocks, known.parts, strict=True):
+            found = part.block.gradient(gaussian.mean, gaussian.spread)
+            own = data.numbers.pull_back(point, part.sites.slopes_of_numbers(found))
+            if own is not None:
+                yield own
+            wrt = data.wrt_prior(found)
+            for rows in _slices(data.X.shape[0]):
+                at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
+                yield known.prior.pull_back(data.X[rows], at, by)
+        yield known.prior.pull_back_common()
 
 
-def cholesky_adjoint(factor: FloatArray, wrt: FloatArray) -> FloatArray:
-    """Gradient in a symmetric matrix from that in its lower Cholesky factor."""
-    inner = np.tril(factor.T @ wrt)
-    inner[np.diag_indices_from(inner)] *= 0.5
-    half = solve_triangular(factor, inner, lower=True, trans=1)
-    found = solve_triangular(factor, half.T, lower=True, trans=1)
-    return np.asarray(0.5 * (found + found.T))
+def _part_at(data: DataBlock, prior: PriorAt, point: Point) -> tuple[_Part, float] | None:
+    """A block at a point, and its constant; None where double precision ends."""
+    pieces = [prior.rows(data.X[rows]) for rows in _slices(data.X.shape[0])]
+    if not all(piece.finite for piece in pieces):
+        return None
+    of_f = pieces[0]
+    if len(pieces) > 1:
+        of_f = PriorRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    phi, mean, rest = data.predictors(of_f)
+    predictors = Predictors(mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
+    found = data.numbers.at(point, predictors)
+    if found is None:
+        return None
+    sites, log_constant = found
+    return _Part(of_f, RowBlock(phi, sites), sites), log_constant
+
+
+def _slices(n: int) -> list[slice]:
+    return [slice(i, i + _INPUTS_AT_ONCE) for i in range(0, n, _INPUTS_AT_ONCE)]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pymc.logprob.utils import ParameterValueError
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import (
     Distribution,
     coupled,
@@ -140,6 +141,28 @@ class DistributionSites(SiteLikelihood):
                 f"log p = {log_prob[i]:.6g}. Use a link under which every predictor is possible, "
                 "such as pm.math.exp(eta), or another mean_func."
             )
+
+    def functions_of(self, n: int) -> SiteFunctions:
+        """Of `n` values, parameters not filled in, where these were asked for.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Where a constant has one number for each row of the data.
+        """
+        self._of(n)
+        assert self._shared is not None
+        return self._shared[n][0]
+
+    def is_same_of(self, index: IntArray, y: Data) -> bool:
+        """Whether some of the rows by themselves have the log p that they have among all rows."""
+        places = np.asarray(_PLACES)[:, None]
+        try:
+            own = self._of(index.size).log_prob(y[index], np.tile(places, index.size))
+        except (TypeError, ValueError):
+            return False
+        among = self._of(y.size).log_prob(y, np.tile(places, y.size))[:, index]
+        return bool(np.array_equal(own, among))
 
     def _of(self, n: int) -> FunctionsAt:
         if n not in self._known:

@@ -36,17 +36,32 @@ def spectral_features(cov_func: Any, X: Any, half_width: Any, m: tuple[int, ...]
     ApproximationError
         For a kernel that has no spectral density.
     """
+    density = spectral_density(cov_func, half_width, m)
+    return spectral_basis(X, half_width, m) * pt.sqrt(density)
+
+
+def spectral_basis(X: Any, half_width: Any, m: tuple[int, ...]) -> Any:
+    """Eigenfunctions of the Laplacian on the box, at centred active columns."""
+    return calc_eigenvectors(X, half_width, calc_eigenvalues(half_width, m), m)
+
+
+def spectral_density(cov_func: Any, half_width: Any, m: tuple[int, ...]) -> Any:
+    """Of a kernel at the frequencies of these eigenfunctions.
+
+    Raises
+    ------
+    ApproximationError
+        For a kernel that has none.
+    """
     eigenvalues = calc_eigenvalues(half_width, m)
-    basis = calc_eigenvectors(X, half_width, eigenvalues, m)
     try:
-        density = cov_func.power_spectral_density(pt.sqrt(eigenvalues))
+        return cov_func.power_spectral_density(pt.sqrt(eigenvalues))
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise ApproximationError(
             f"HSGP needs the spectral density of the kernel, and PyMC has none of "
             f"{_name(cov_func)}: use a sum of stationary kernels such as ExpQuad and Matern52, or "
             "Inducing for any kernel."
         ) from error
-    return basis * pt.sqrt(density)
 
 
 def _parts(cov_func: Any) -> Iterator[Any]:

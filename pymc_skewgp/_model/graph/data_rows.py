@@ -70,6 +70,29 @@ class RowsOfData(NamedTuple):
     sites: Any = None
 
 
+class RowTable(NamedTuple):
+    """Rows of data as numbers.
+
+    Attributes
+    ----------
+    columns : tuple of ndarray
+        Lower, upper, value, shape (m,) each, and S. Limits are those at 0 of random parameters.
+    log_constant : ndarray, shape ()
+    counts : ndarray, shape (m,), or None
+        See `RowsOfData`.
+    design : ndarray or sparse array, shape (m, p), or None
+        A; None for the identity.
+    slopes : tuple of ndarray, shape (m, k)
+        Of the limits, or of S, in each random parameter but sigma.
+    """
+
+    columns: Arrays
+    log_constant: FloatArray
+    counts: FloatArray | None
+    design: Any
+    slopes: Arrays
+
+
 @dataclass(frozen=True, eq=False)
 class KnownData:
     """Checked data under a likelihood.
@@ -122,7 +145,7 @@ class KnownData:
         return self.likelihood.observations(self.y, n).is_point
 
     @property
-    def _repeats(self) -> bool:
+    def repeats(self) -> bool:
         """Whether several intervals may be of one value of f."""
         return self.weights is not None or isinstance(self.likelihood, BinomialProbit)
 
@@ -136,8 +159,23 @@ class KnownData:
             likelihood, y, n, self.weights if whole else self.weights[chosen]
         )
 
+    @cached_property
+    def whole(self) -> RowTable:
+        """Rows of all the data."""
+        return self._table(np.arange(self.X.shape[0]))
+
     def part(self, chosen: NDArray[Any]) -> Arrays:
         """The same for some of the data."""
+        table = self.whole if chosen.size == self.X.shape[0] else self._table(chosen)
+        counts = [] if table.counts is None else [table.counts]
+        designs = []
+        if table.design is not None:
+            designs = [_dense_design(table.design, chosen.size * self.n_functions)]
+        others = *counts, *designs, *table.slopes
+        return (self.X[chosen], *table.columns, table.log_constant, *others)
+
+    def _table(self, chosen: NDArray[Any]) -> RowTable:
+        """Rows of some of the data."""
         whole = chosen.size == self.X.shape[0]
         y = self.y if whole else self.y[chosen]
         found = self._observations(self.likelihood, y, chosen)
@@ -148,18 +186,22 @@ class KnownData:
                 at = np.ravel(getattr(self.likelihood, name))
                 lower, upper = lower - slopes[name][0] @ at, upper - slopes[name][1] @ at
         columns = [lower, upper, found.value - found.a, _dense(found.S)]
-        A = None
-        if found.A is not None:
-            A = _dense_design(found, chosen.size * self.n_functions)
+        A = None if found.A is None else as_matrix(found.A, found.n_rows)
         flat = [slope for pair in slopes.values() for slope in pair]
-        counts = []
-        if self._repeats:
+        counts = None
+        if self.repeats:
             kinds = self._kinds(found, flat)
             columns, flat = [x[kinds.first] for x in columns], [x[kinds.first] for x in flat]
             A = None if A is None else A[kinds.first]
-            counts = [kinds.counts]
+            counts = kinds.counts
         log_constant = np.asarray(found.log_constant, dtype=np.float64)
-        return (self.X[chosen], *columns, log_constant, *counts, *([] if A is None else [A]), *flat)
+        return RowTable(tuple(columns), log_constant, counts, A, tuple(flat))
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether rows do."""
+        every = np.arange(self.X.shape[0])
+        return bool(self._observations(self.likelihood, self.y, every).S.ndim == 2)
 
     def without_graphs(self) -> "KnownData":
         """The same for what outlives a graph: the names of random parameters alone."""
@@ -171,14 +213,19 @@ class KnownData:
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
-        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.arrays]
+        # Of the types of `arrays`, which these need not be made for: A may be large.
+        table = self.whole
+        counts = [] if table.counts is None else [table.counts]
+        designs = [] if table.design is None else [np.zeros((0, 0))]
+        like = [self.X, *table.columns, table.log_constant, *counts, *designs, *table.slopes]
+        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in like]
         inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
         return inputs, self.rows_of(inputs, self.random)
 
     def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
         """Graphs of the rows, from what `arrays` are and from the random parameters."""
         X, lower, upper, value, S, log_constant, *others = inputs
-        counts = others.pop(0) if self._repeats else None
+        counts = others.pop(0) if self.repeats else None
         known = self.likelihood
         n_slopes = 2 * len(self._affine) - (_CORRELATION in self._affine)
         A = others[0] if len(others) > n_slopes else None
@@ -335,8 +382,8 @@ def _dense(matrix: Any) -> FloatArray:
     return found
 
 
-def _dense_design(found: Observations, n_values: int) -> FloatArray:
-    dense = _dense(as_matrix(found.A, found.n_rows))
+def _dense_design(design: Any, n_values: int) -> FloatArray:
+    dense = _dense(design)
     missing = n_values - dense.shape[1]
     return np.pad(dense, ((0, 0), (0, missing))) if missing else dense
 

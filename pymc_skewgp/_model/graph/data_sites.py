@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Variable
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import parametric_graph
 from pymc_skewgp._model.gp.distribution_sites import DistributionSites
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
@@ -30,6 +31,8 @@ from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.data_sets import as_likelihood
 from pymc_skewgp._validation import FloatArray
+
+_ROWS_TRIED = 100
 
 
 class SitesOfData(NamedTuple):
@@ -103,6 +106,26 @@ class KnownSites:
     def part(self, chosen: NDArray[Any]) -> Arrays:
         """The same for some of the data."""
         return self.X[chosen], self.y[chosen]
+
+    @cached_property
+    def divisible(self) -> bool:
+        """Whether any of the data, by themselves, have sites of `family_of`."""
+        if any(x.type.ndim for name, x in self.random.items() if name != "cutpoints"):
+            return False
+        if not isinstance(self.likelihood, DistributionSites):
+            return bool(self.likelihood.divisible)
+        n = self.y.size
+        every_other = np.arange(1, n, 2)[:_ROWS_TRIED]
+        return n > 1 and self.likelihood.is_same_of(every_other, self.y)
+
+    def family_of(self, index: IntArray) -> SiteFamily:
+        """Of some of the data."""
+        if isinstance(self.likelihood, DistributionSites):
+            return CompiledFamily(self.likelihood.functions_of(index.size))
+        assert isinstance(self.family, LikelihoodFamily)
+        own = self.family.likelihood.of_observations(index, self.y)
+        assert isinstance(own, SiteLikelihood)
+        return replace(self.family, likelihood=own)
 
     def without_graphs(self) -> "KnownSites":
         """The same for what outlives a graph: the names of random parameters alone."""

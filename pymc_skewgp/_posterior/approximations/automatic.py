@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.inducing import Inducing
-from pymc_skewgp._posterior.data_sets import DataSet
+from pymc_skewgp._posterior.data_sets import DataSet, n_functions
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import refuse_other_data
 
@@ -17,6 +17,7 @@ Asked = Approximation | Literal["auto"] | None
 # Above it exact algebra takes minutes for smooth kernels, and hours for rough ones.
 MANY_ROWS = 5000
 _MOST_POINTS, _LEAST_POINTS = 300, 100
+_MOST_COORDINATES = 1200  # of all functions together
 _BYTES = 2**30  # of the features, up to which there are as many points
 
 
@@ -47,7 +48,7 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Approximati
         refuse_other_data(sets, prior)
     except ApproximationError:
         return None
-    found = automatic(n)
+    found = automatic(n, n_functions(sets))
     _log.info(
         f"{n} rows: the prior is approximated by {found}. prior_report() says what that changes; "
         "SkewGP(approximation=None) takes the kernel as it is."
@@ -55,6 +56,10 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Approximati
     return found
 
 
-def automatic(n: int) -> Inducing:
-    """Inducing points for so many rows: 300, and fewer from half a million rows on."""
-    return Inducing(int(min(_MOST_POINTS, max(_LEAST_POINTS, _BYTES // (8 * n)))))
+def automatic(n: int, n_functions: int = 1) -> Inducing:
+    """Inducing points for so many rows: 300, and fewer from half a million rows on.
+
+    And fewer for more than four functions, each of which has coordinates of its own.
+    """
+    most = min(_MOST_POINTS, _MOST_COORDINATES // n_functions)
+    return Inducing(int(max(_LEAST_POINTS, min(most, _BYTES // (8 * n)))))

@@ -129,6 +129,21 @@ class HSGP:
                 "of arrays: use SkewGP with a pm.gp.cov object, or Inducing."
             )
         active = list(cov_func.active_columns)
+        m = self.sizes(active)
+        low, high = X.min(axis=0), X.max(axis=0)
+        half_width = self.c * (high - low)[active] / 2.0
+        if not half_width.all():
+            raise ApproximationError("HSGP: a column of X is constant, and the box has no width.")
+        return SpectralFeatures(cov_func, m, (low + high) / 2.0, half_width)
+
+    def sizes(self, active: Sequence[int]) -> tuple[int, ...]:
+        """Functions along each of the columns that a kernel depends on.
+
+        Raises
+        ------
+        ApproximationError
+            For too many columns, or another number of them than `m` has entries.
+        """
         if len(active) > _MOST_COLUMNS:
             raise ApproximationError(
                 f"HSGP is for at most {_MOST_COLUMNS} columns, as its rank is a power of their "
@@ -140,8 +155,4 @@ class HSGP:
                 f"m has {len(m)} entries, and the kernel depends on {len(active)} column(s): give "
                 "one number for each of them."
             )
-        low, high = X.min(axis=0), X.max(axis=0)
-        half_width = self.c * (high - low)[active] / 2.0
-        if not half_width.all():
-            raise ApproximationError("HSGP: a column of X is constant, and the box has no width.")
-        return SpectralFeatures(cov_func, m, (low + high) / 2.0, half_width)
+        return m

@@ -61,7 +61,11 @@ class PivotedCholesky:
 
     def features(self, prior: "Prior", X: FloatArray) -> InducingFeatures:
         """Features of the process at inputs like X."""
-        return features_of_points(prior, X[_pivots(prior, X, self.r)])
+        return features_of_points(prior, self.places(prior, X))
+
+    def places(self, prior: "Prior", X: FloatArray) -> FloatArray:
+        """Inducing points for inputs like X."""
+        return X[_pivots(prior, X, self.r)]
 
 
 def _pivots(prior: "Prior", X: FloatArray, r: int) -> list[int]:

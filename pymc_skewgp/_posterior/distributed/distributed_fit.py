@@ -13,6 +13,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.distributed.chunked_data import ChunkedData, as_data_set
 from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
@@ -27,7 +28,7 @@ class BlocksOfChunks:
     """From chunks (first row, X, y) to blocks, on the worker that has them."""
 
     likelihood: Likelihood
-    features: Features
+    features: FunctionFeatures
     prior: Prior
 
     def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:
@@ -53,6 +54,11 @@ class DistributedFit(FiniteRankFit):
 
     def __init__(self, prior: Prior, features: Features, data: ChunkedData) -> None:
         super().__init__(prior, features, (data.some,))
+        if self.n_functions > 1:
+            raise ApproximationError(
+                f"{data.likelihood!r} is about several functions, which rows as dask arrays do "
+                "not take: give them as NumPy arrays, in rows_on to keep them on the workers."
+            )
         self._data = data
 
     @cached_property

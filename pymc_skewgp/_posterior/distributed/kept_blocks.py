@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
-from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._gaussian.blocks.blocks import Block, LocalBlocks
+from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import predictor_rows
@@ -31,7 +30,7 @@ class Answer(NamedTuple):
 class BuiltBlocks(NamedTuple):
     """Blocks of some rows, and the constant of their log probability."""
 
-    blocks: Sequence[RowBlock]
+    blocks: Sequence[Block]
     log_constant: float
 
 
@@ -79,7 +78,7 @@ class KeptBlocks:
         return answer if answer.error is not None else Answer(None)
 
 
-def built_blocks(sets: Iterable[DataSet], features: Features, prior: Prior) -> BuiltBlocks:
+def built_blocks(sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior) -> BuiltBlocks:
     """Of data, in blocks of rows."""
     found = [part for data in sets for part in predictor_rows(data, features, prior)]
     constant = float(sum(part.log_constant for part in found))

@@ -1,0 +1,56 @@
+"""A process of finite rank at a point of its hyperparameters: what the blocks of data ask of it."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._validation import FloatArray
+
+
+class PriorRows(NamedTuple):
+    """Of f = mean + phi c + e at n inputs; or derivatives in these numbers.
+
+    Attributes
+    ----------
+    phi : ndarray, shape (n, r)
+    mean : ndarray, shape (n,)
+    rest : ndarray, shape (n,)
+        Variance of e.
+    """
+
+    phi: FloatArray
+    mean: FloatArray
+    rest: FloatArray
+
+    @property
+    def finite(self) -> bool:
+        """Whether all of them are."""
+        return all(bool(np.isfinite(x).all()) for x in self)
+
+
+class PriorAt(Protocol):
+    """The process at a point, and the derivatives carried back to it."""
+
+    def rows(self, X: FloatArray) -> PriorRows:
+        """At a block of inputs."""
+        ...
+
+    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+        """Part of the gradient in the continuous variables from these rows.
+
+        What all rows have in common is kept for `pull_back_common`; `wrt` is overwritten.
+        """
+        ...
+
+    def pull_back_common(self) -> list[FloatArray]:
+        """The rest of the gradient, after all rows."""
+        ...
+
+
+class PriorFamily(Protocol):
+    """A process of finite rank whose kernel and mean are functions of a point."""
+
+    def at(self, point: Point, basis: Any) -> PriorAt | None:
+        """With a basis that stays as it is while points move; None where double precision ends."""
+        ...

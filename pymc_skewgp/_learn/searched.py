@@ -1,0 +1,40 @@
+"""What a search asks of an objective."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.coordinates import Coordinates
+from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+
+
+class Searched(Protocol):
+    """An objective, be it of matrices of all rows or of blocks of them; see `Objective`."""
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What a point is made of."""
+        ...
+
+    def by_ep(self, point: Point) -> Value:
+        """Value and gradient with the evidence of expectation propagation."""
+        ...
+
+    def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
+        """Log evidence with its error."""
+        ...
+
+    def log_prior(self, point: Point) -> float:
+        """Log density of the rest of the model."""
+        ...
+
+    def named(self, point: Point) -> dict[str, NDArray[Any]]:
+        """Values by name on their own scale."""
+        ...
+
+    def terms_at(self, point: Point) -> Iterator[EvidenceTerms]:
+        """The matrices of all rows, where there are any."""
+        ...

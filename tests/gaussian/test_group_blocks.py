@@ -1,0 +1,106 @@
+"""Groups of rows that share noise, in blocks: probabilities, predictors, and EP as of all rows.
+
+Some 3 CPU seconds, the compilation of one loop among them.
+"""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal, norm
+
+from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
+from pymc_skewgp._gaussian.blocks.ep import fit_blocks
+from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
+from pymc_skewgp._gaussian.blocks.group_predictors import DenseRows, FunctionRows
+from pymc_skewgp._gaussian.blocks.group_sites import GroupSites, OneFactor, one_factor
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.proposals.ep import fit_ep
+
+RNG = np.random.default_rng(3)
+ALL = slice(None)
+
+
+def winner_sites(n, m, variances=1.0):
+    noise = np.tile(np.diag(np.full(m, variances)) + 1.0, (n, 1, 1))
+    lower, upper = np.zeros((n, m)), np.full((n, m), np.inf)
+    return GroupSites(lower, upper, noise, OneFactor(lower, upper, *one_factor(noise)))
+
+
+@pytest.mark.parametrize("m", [2, 3, 6])
+def test_probability_of_a_winner_by_quadrature(m):
+    eta = RNG.normal(0.0, 2.0, (4, m, 3))
+    eta[0, 0, 0], eta[1, :, 1] = -35.0, 12.0  # far out as well
+    found = winner_sites(4, m).log_probs(ALL, eta)
+    for i, k in np.ndindex(4, 3):
+        if (i, k) == (0, 0):
+            continue
+
+        def density(z, d=eta[i, :, k]):
+            return norm.pdf(z) * np.prod(ndtr(d + z))
+
+        wanted = quad(density, -12.0, 12.0, epsabs=1e-14, epsrel=1e-10, limit=200)[0]
+        assert found[i, k] == pytest.approx(np.log(wanted), abs=1e-7)
+    if m == 2:
+        # Of the loser 35 behind: hardly less than of the duel with it alone.
+        assert found[0, 0] == pytest.approx(norm.logcdf(-35.0 / np.sqrt(2.0)), abs=2.0)
+        assert found[0, 0] < norm.logcdf(-35.0 / np.sqrt(2.0))
+
+
+def test_limits_of_any_side_and_noise_of_two_rows():
+    noise = np.array([[[1.0, -0.6], [-0.6, 0.7]]])
+    lower, upper = np.array([[0.4, -np.inf]]), np.array([[np.inf, 0.9]])
+    found = OneFactor(lower, upper, *one_factor(noise))(ALL, np.array([[[0.2], [1.5]]]))
+    # P(e1 > .4 - .2, e2 < .9 - 1.5)
+    wanted = multivariate_normal([0, 0], [[1.0, 0.6], [0.6, 0.7]]).cdf([-0.2, -0.6])
+    assert np.exp(found[0, 0]) == pytest.approx(wanted, abs=1e-8)
+
+
+def test_one_factor_of_noise():
+    loading, own = RNG.normal(0.0, 1.0, (5, 4)), RNG.uniform(0.3, 1.0, (5, 4))
+    noise = loading[:, :, None] * loading[:, None]
+    np.einsum("ijj->ij", noise)[:] += own**2
+    b, s = one_factor(noise)
+    np.testing.assert_allclose(b[:, :, None] * b[:, None], loading[:, :, None] * loading[:, None])
+    np.testing.assert_allclose(s, own)
+    chain = np.diag(np.full(3, 2.0)) - np.diag(np.ones(2), 1) - np.diag(np.ones(2), -1)
+    assert one_factor(chain[None]) is None
+
+
+def test_functions_are_dense_rows():
+    n, m, r, n_functions = 7, 2, 3, 4
+    phi, mixing = RNG.normal(size=(n, r)), RNG.normal(size=(n, m, n_functions))
+    some = FunctionRows(phi, mixing)
+    F = np.einsum("nml,nr->nmlr", mixing, phi).reshape(n * m, -1)
+    dense = DenseRows(F, m)
+    np.testing.assert_allclose(some.rows(), F)
+    W = RNG.normal(size=(n, m, m))
+    W = W + W.swapaxes(1, 2)
+    w, c = RNG.normal(size=(n, m)), RNG.normal(size=(n_functions * r, 5))
+    spread = np.triu(RNG.normal(size=(n_functions * r, n_functions * r)))
+    wide = np.zeros((n * m, n * m))
+    for i in range(n):
+        wide[i * m : i * m + m, i * m : i * m + m] = W[i]
+    cov = F @ spread @ spread.T @ F.T
+    blocks = np.array([cov[i * m : i * m + m, i * m : i * m + m] for i in range(n)])
+    for one in (some, dense):
+        np.testing.assert_allclose(one.at(slice(2, 5), c).reshape(-1, 5), (F @ c)[4:10])
+        np.testing.assert_allclose(one.gram(W), F.T @ wide @ F, atol=1e-10)
+        np.testing.assert_allclose(one.pull(w), F.T @ w.ravel(), atol=1e-12)
+        np.testing.assert_allclose(one.covariances(spread), blocks, atol=1e-10)
+
+
+def test_ep_as_of_the_rows_at_once():
+    n, m, r = 40, 2, 6
+    F = RNG.normal(0.0, 0.7, (n * m, r))
+    sites = winner_sites(n, m)
+    blocks = LocalBlocks(
+        [
+            GroupBlock(DenseRows(F[: 20 * m], m), winner_sites(20, m)),
+            GroupBlock(DenseRows(F[20 * m :], m), winner_sites(20, m)),
+        ]
+    )
+    found = fit_blocks(blocks, tol=1e-9)
+    G = F @ F.T + np.kron(np.eye(n), sites.noise[0])
+    wanted = fit_ep(DenseCovariance(G, "G"), np.zeros(n * m), np.full(n * m, np.inf), tol=1e-9)
+    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-6)
