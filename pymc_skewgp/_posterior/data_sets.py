@@ -152,7 +152,7 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
         rows = data.rows()
         relative = data.likelihood.relative_noise
         constrained.append(np.full(rows.n_rows, relative) & (rows.variances < _MOST_NUGGET))
-        parts.append(_in_prior_units(rows, prior, data) if relative else rows)
+        parts.append(in_prior_units(rows, prior, data) if relative else rows)
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
 
 
@@ -224,7 +224,7 @@ def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet
     return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
 
 
-def _in_prior_units(rows: Observations, prior: Prior, data: DataSet) -> Observations:
+def in_prior_units(rows: Observations, prior: Prior, data: DataSet) -> Observations:
     """Constraints, with noise that was a share of the prior variance of what they limit."""
     variances = variances_of(prior, "X", data.values)
     named = f" in the data {data.name!r}" if data.name else ""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
+from pymc_skewgp._posterior.approximations.several_functions import derivative_features
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
 
@@ -30,6 +32,18 @@ class FiniteRankKernel:
         matrix = phi @ phi.T
         matrix[np.diag_indices_from(matrix)] += rest
         return np.asarray(matrix)
+
+    def derivative(
+        self, X: FloatArray, Xs: FloatArray, left: Derivative | None, right: Derivative | None
+    ) -> FloatArray:
+        """Covariance of derivatives, of what the features say of f; None for f itself."""
+        a, b = (
+            self.features.at(x)[0]
+            if wanted is None
+            else derivative_features(self.features, x, wanted)
+            for x, wanted in ((X, left), (Xs, right))
+        )
+        return np.asarray(a @ b.T)
 
 
 def finite_rank_prior(prior: Prior, X: FloatArray) -> tuple[Prior, Features]:

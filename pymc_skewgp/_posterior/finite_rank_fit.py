@@ -10,28 +10,21 @@ import numpy as np
 
 from pymc_skewgp._cost import announce_blocks
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.blocks.block_sites import RowSites
 from pymc_skewgp._gaussian.blocks.blocks import Blocks, JoinedBlocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
-from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.pseudo_points import pseudo_point_rows
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
-from pymc_skewgp._posterior.approximations.several_functions import features_of
+from pymc_skewgp._posterior.approximations.several_functions import derivative_features, features_of
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.group_residuals import group_residuals
+from pymc_skewgp._posterior.hard_rows import HardRows, hard_rows
 from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
@@ -93,7 +86,8 @@ class FiniteRankFit(FunctionFit):
     @cached_property
     def _rows(self) -> tuple[Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
-        sets, features, prior = self._sets, self._features, self._prior
+        features, prior = self._features, self._prior
+        sets = tuple(data for data in self._sets if data.likelihood.has_data)
         client = current_client()
         if client is not None:
             remote = blocks_on(client, sets, features, prior)
@@ -106,10 +100,10 @@ class FiniteRankFit(FunctionFit):
 
     @cached_property
     def ep(self) -> BlockEP:
-        """Of the data and of the signs at pseudo-points."""
+        """Of the data, of the signs at pseudo-points and of constraints."""
         blocks = self.data_blocks
-        if self.n_latent:
-            blocks = JoinedBlocks([blocks, LocalBlocks([self._signs])])
+        if self._hard is not None:
+            blocks = JoinedBlocks([blocks, LocalBlocks([self._hard.block()])])
         return fit_blocks(blocks)
 
     @property
@@ -119,45 +113,21 @@ class FiniteRankFit(FunctionFit):
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
-        """N(0, I) of c times EP's sites of the data, but not of the signs."""
-        if not self.n_latent:
+        """N(0, I) of c times EP's sites of the data, but not of signs and constraints."""
+        if self._hard is None:
             return self.ep.gaussian
         _ = self.ep
         return gaussian_of(self.data_blocks.total("sums"))
 
     @cached_property
-    def _signs(self) -> RowBlock:
-        """Of f less its mean at the pseudo-points: rows with no noise but e."""
-        rows, phi, sd, rest = self._sign_rows()
-        sites = RowSites(rows.lower, rows.upper, rows.value, rest / sd**2)
-        return RowBlock(phi / sd[:, None], sites)
-
-    def _sign_rows(self) -> tuple[Observations, FloatArray, FloatArray, FloatArray]:
-        """Rows, features, standard deviations and what features leave of the variance."""
-        prior, k, features = self._prior, self.n_functions, self._features
-        phi, rest = features.single.at(prior.pseudo_points)
-        wide = features.values(phi, k).reshape(-1, features.rank)
-        rest = np.outer(rest, features.between.diagonal()).ravel()
-        sd = np.sqrt(np.einsum("ij,ij->i", wide, wide) + rest)
-        rows = pseudo_point_rows(sd, np.repeat(prior.phase, k), np.repeat(prior.truncation, k))
-        return rows, wide, sd, rest
+    def _hard(self) -> HardRows | None:
+        return hard_rows(self._prior, self._features, self._sets, self.n_functions)
 
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        rows = self._given_signs() if self.n_latent else None
+        rows = None if self._hard is None else self._hard.given(self.gaussian)
         return SiteSampler(BlockPairs(self.gaussian, self.data_blocks, rows))
-
-    def _given_signs(self) -> GivenRows:
-        gaussian, block = self.gaussian, self._signs
-        rows, _, sd, rest = self._sign_rows()
-        white = block.factor @ gaussian.spread
-        cov = white @ white.T
-        cov[np.diag_indices_from(cov)] += rest / sd**2
-        shift = block.factor @ gaussian.mean
-        own = DenseCovariance(linalg.symmetric(cov), "the covariance at pseudo_points")
-        sampler = RectangleSampler(own, rows.lower - shift, rows.upper - shift)
-        return GivenRows.of(sampler.first, own, white, shift)
 
     @property
     def fitted(self) -> bool:
@@ -225,13 +195,14 @@ class FiniteRankFit(FunctionFit):
         self, coordinates: FloatArray, data: DataSet, rng: np.random.Generator
     ) -> FloatArray:
         """Draws of f at the rows of these data, shape (N, n K), given rows of c and the data."""
-        of_rows, k = data.likelihood.y_dim == "obs_id", data.values.n_functions
+        of_rows, k = _are_rows(data), data.values.n_functions
+        derivative = data.values.derivative
         n = data.X.shape[0]
         f, rest = np.empty((coordinates.shape[0], n, k)), np.empty(n)
         size = max(_LEAST_POINTS, _NUMBERS_AT_ONCE // max(f.shape[0] * k, 1))
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
-            centre, rest[rows], solved = self._features_at("X", data.X[rows], k)
+            centre, rest[rows], solved = self._features_at("X", data.X[rows], k, derivative)
             f[:, rows] = (centre + coordinates @ solved).reshape(-1, *f[:, rows].shape[1:])
             if of_rows and rest[rows].any():
                 part = part_of(data, np.arange(rows.start, rows.stop))
@@ -246,18 +217,24 @@ class FiniteRankFit(FunctionFit):
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
         if is_grouped(data):
             return group_residuals(data.rows(), self._features, signal, rest, rng)
-        if data.likelihood.y_dim != "obs_id" and not takes_rest(data):
+        if not _are_rows(data) and not takes_rest(data):
             return np.zeros(signal.shape)
         rest = rest * self._features.between[0, 0]
         return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
 
     def _features_at(
-        self, name: str, X: FloatArray, n_functions: int
+        self, name: str, X: FloatArray, n_functions: int, derivative: Derivative | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of the first functions at n inputs: means, d, and features as columns (R, n K)."""
-        phi, rest = self._features.single.at(X)
+        """Of the first functions at n inputs: means, d, and features as columns (R, n K).
+
+        Derivatives are those of what the features say, without e.
+        """
+        if derivative is None:
+            phi, rest = self._features.single.at(X)
+        else:
+            phi, rest = derivative_features(self._features.single, X, derivative), np.zeros(len(X))
         wide = self._features.values(phi, n_functions).reshape(-1, self._features.rank)
-        return np.repeat(self._prior.mean(name, X), n_functions), rest, wide.T
+        return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
 
     def sun(self) -> SunParameters:
         """ValueError: it has a dimension for each row."""
@@ -270,18 +247,15 @@ class FiniteRankFit(FunctionFit):
         self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
     ) -> Regression:
         """See `FunctionFit`."""
-        if derivative is not None:
-            raise ApproximationError(
-                "the features of an approximated prior have no derivatives: ask for f alone, or "
-                "for a posterior under the prior as it is."
-            )
         if new is None:
             return self._here(joint, 1)
-        return self._there_of(new, self.n_functions)
+        return self._there_of(new, self.n_functions, derivative)
 
-    def _there_of(self, X: FloatArray, n_functions: int) -> Regression:
+    def _there_of(
+        self, X: FloatArray, n_functions: int, derivative: Derivative | None = None
+    ) -> Regression:
         """Of the first functions at inputs, what features leave of them included."""
-        centre, rest, solved = self._features_at("Xnew", X, n_functions)
+        centre, rest, solved = self._features_at("Xnew", X, n_functions, derivative)
         if n_functions == 1:
             return Regression(centre, rest * self._features.between[0, 0], solved)
         between = self._features.between[:n_functions, :n_functions]
@@ -326,7 +300,7 @@ class FiniteRankFit(FunctionFit):
         return f.reshape(*shape, -1)
 
     def _here(self, joint: bool, group: int) -> Regression:
-        found = [self._there_of(part.X, part.n_functions) for part in self._parts]
+        found = [self._there_of(part.X, part.n_functions, part.derivative) for part in self._parts]
         variance = np.concatenate([part.variance for part in found])
         solved = np.concatenate([part.solved for part in found], axis=1)
         prior = np.einsum("ij,ij->j", solved, solved) + variance
@@ -343,3 +317,8 @@ class FiniteRankFit(FunctionFit):
         self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
     ) -> Regression:
         raise NotImplementedError  # `regression` needs no covariance with the data
+
+
+def _are_rows(data: DataSet) -> bool:
+    """Whether they can be taken in parts: observations of one row of X each."""
+    return data.likelihood.has_data and data.likelihood.y_dim == "obs_id"

@@ -12,6 +12,7 @@ from scipy.linalg import solve_triangular
 from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._observations.noise import add_noise
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.sites import SiteLikelihood
@@ -23,6 +24,7 @@ from pymc_skewgp._posterior.finite_rank import FiniteRankKernel
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior_values import between_functions
 from pymc_skewgp._posterior.row_predictors import part_of
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -106,8 +108,9 @@ class ReportsPrior(ABC):
             the noisy values that the labels limit (NaN under sites); ``log_evidence_exact`` and
             ``log_evidence``, with standard errors ``_se``; ``f_mean_difference``, in posterior
             standard deviations; ``p_difference_mean`` and ``p_difference_max`` of labels; at each
-            ``point`` ``p_exact``, ``p``, ``f_mean_exact``, ``f_mean``. ``ep_log_evidence``:
-            expectation propagation's on all rows, with these features and with twice as many.
+            ``point`` ``p_exact``, ``p``, ``f_mean_exact``, ``f_mean`` (of several functions their
+            values follow each other, and p is NaN). ``ep_log_evidence``: expectation
+            propagation's on all rows, with these features and with twice as many.
             `plot_prior_report` draws it.
 
         Raises
@@ -198,7 +201,7 @@ def _of_part(posterior: ReportsPrior, part: Part, features: Features) -> xr.Data
     evidences: list[Estimate] = [p.log_marginal_likelihood for p in (exact, approximate)]
     f = [p.marginals(new).moments for p in (exact, approximate)]
     off = np.sqrt(np.mean((f[0].mean - f[1].mean) ** 2) / np.mean(f[0].sd ** 2))
-    p = [_probability(posterior, new) for posterior in (exact, approximate)]
+    p = [_probability(posterior, new, f[0].mean.size) for posterior in (exact, approximate)]
     difference = np.abs(p[0] - p[1])
     return xr.Dataset(
         {
@@ -219,12 +222,12 @@ def _of_part(posterior: ReportsPrior, part: Part, features: Features) -> xr.Data
     )
 
 
-def _probability(posterior: ReportsPrior, new: FloatArray) -> FloatArray:
-    """Of a label 1; NaN where there are no labels."""
+def _probability(posterior: ReportsPrior, new: FloatArray, size: int) -> FloatArray:
+    """Of a label 1; NaN for each value of f where there are no such labels."""
     try:
         return posterior.probability(new).value
     except TypeError:
-        return np.full(new.shape[0], np.nan)
+        return np.full(size, np.nan)
 
 
 def _kl(exact: Prior, features: Features, data: DataSet) -> float:
@@ -236,10 +239,13 @@ def _kl(exact: Prior, features: Features, data: DataSet) -> float:
         return float("nan")
     rows = data.rows()
     design = as_matrix(rows.A, rows.n_rows)
-    noise = np.diag(rows.S) if rows.S.ndim == 1 else np.asarray(rows.S)
+    noise = np.zeros((rows.n_rows, rows.n_rows))
+    add_noise(noise, rows.S)
+    between = between_functions(exact, data.values.n_functions)
     factors = []
     for matrix in (exact.covariance("X", data.X), FiniteRankKernel(features)(data.X)):
-        cov = np.asarray(design @ (design @ matrix).T) + noise
+        values = np.kron(matrix, between)
+        cov = np.asarray(design @ (design @ values).T) + noise
         factors.append(linalg.cholesky("the covariance of u", linalg.symmetric(cov))[0])
     ratio = solve_triangular(factors[1], factors[0], lower=True)
     log_det = np.log(factors[1].diagonal()).sum() - np.log(factors[0].diagonal()).sum()

@@ -35,6 +35,7 @@ from pymc_skewgp._posterior.residual_draws import rows_are_apart
 from pymc_skewgp._validation import FloatArray, as_real_array
 
 ROWS_AT_ONCE = 8192
+_MOST_LIMITS = 1000  # of constraints, whose rows are drawn one after the other
 _FEW = 64  # rows, of which all are alike
 _OTHERS = "take at most 5000 rows of them, which need no blocks, or another likelihood"
 
@@ -68,11 +69,16 @@ def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
             "many rows under an approximated prior do not take pseudo-points of functions that "
             "depend on each other: leave out the pseudo-points, or give a diagonal coregion."
         )
+    if not any(data.likelihood.has_data for data in sets):
+        raise ApproximationError(
+            "constraints alone have no rows that many rows under an approximated prior are met in: "
+            "take the kernel as it is (approximation=None)."
+        )
     for data in sets:
         known = data.likelihood
         try:
-            if known.derivative is not None or not known.has_data:
-                raise ApproximationError("is a constraint")
+            if not known.has_data and data.X.shape[0] > _MOST_LIMITS:
+                raise ApproximationError(f"has more than {_MOST_LIMITS} virtual points")
             if is_grouped(data):
                 refuse_shared_noise(_few(data).rows())
         except ApproximationError as error:
@@ -84,7 +90,7 @@ def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
 
 def is_grouped(data: DataSet) -> bool:
     """Whether observations are of several predictors each: functions, or rows that share noise."""
-    if isinstance(data.likelihood, SiteLikelihood):
+    if isinstance(data.likelihood, SiteLikelihood) or not data.likelihood.has_data:
         return False
     return data.values.n_functions > 1 or bool(_few(data).rows().S.ndim == 2)
 

@@ -176,7 +176,7 @@ def test_rows_of_an_exact_posterior():
 def test_what_blocks_do_not_take():
     shape = lk.Constraint.bounds(0.0)
     prior = Prior(rbf, slope, np.zeros((0, 1)), np.zeros(0), np.zeros(0), None, GRID)
-    with pytest.raises(sg.ApproximationError, match="is a constraint"):
+    with pytest.raises(sg.ApproximationError, match="constraints alone"):
         FiniteRankFit(prior, GRID.features(prior, MANY), as_data_sets(MANY, None, shape))
     posterior = in_blocks(MANY, LABELS, None, GRID)
     with pytest.raises(sg.ApproximationError, match="dimension for each row"):

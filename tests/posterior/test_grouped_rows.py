@@ -6,7 +6,7 @@ Against quadrature, and against the exact posterior under the same kernel, taken
 
 import numpy as np
 import pytest
-from finite_rank_cases import Grid, GridFeatures, agree, in_blocks, of_all_rows, slope
+from finite_rank_cases import Grid, GridFeatures, agree, in_blocks, of_all_rows, rbf, slope
 from scipy import stats
 from scipy.special import logsumexp, ndtr
 
@@ -166,6 +166,27 @@ def test_joint_draws_at_new_points_have_the_covariance_of_the_functions():
     found = np.cov(f.reshape(4000, -1).T)
     # Covariances of 4000 draws err by some .03 here.
     np.testing.assert_allclose(found, 1.5 * np.kron(np.eye(2), JOINED), atol=0.2)
+
+
+def test_report_of_several_functions():
+    # By the kernel itself, whose values at six points leave much.
+    posterior = SkewGPPosterior(
+        X, classes(3), cov_func=rbf, likelihood=lk.MultinomialProbit(), approximation=Twice(GRID)
+    )
+    with pytest.warns(sg.PriorApproximationWarning):
+        report = posterior.prior_report(60)
+    assert (report["kl_u"] > 0.0).all()
+    assert np.isnan(report["p"]).all()
+
+
+class Twice(Grid):
+    """Of half as many points than it could have."""
+
+    def __init__(self, grid):
+        super().__init__(grid.points[::2])
+
+    def doubled(self):
+        return GRID
 
 
 def test_what_is_refused_by_name():

@@ -113,8 +113,11 @@ class _BlockFunctions:
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]
         self._transforms = [model.rvs_to_transforms[rv] for rv in self._rvs]
-        point = model.initial_point()
-        self._shapes = [np.shape(point[value.name]) for value in block.values]
+        self._shapes = [value.type.shape for value in block.values]
+        if any(None in shape for shape in self._shapes):
+            # A tenth of a second or two, where the graph's types do not say.
+            point = model.initial_point()
+            self._shapes = [np.shape(point[value.name]) for value in block.values]
 
     @property
     def size(self) -> int:

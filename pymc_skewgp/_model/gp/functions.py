@@ -107,19 +107,25 @@ class ArrayCovariance:
         return active_columns(self._cov_func)
 
     def spectral_features(
-        self, X: FloatArray, half_width: FloatArray, m: tuple[int, ...]
+        self,
+        X: FloatArray,
+        half_width: FloatArray,
+        m: tuple[int, ...],
+        derivative: tuple[int, int] | None = None,
     ) -> FloatArray:
         """PyMC's basis of the Hilbert space approximation at centred active columns, (n, prod m).
+
+        Or a derivative of it: in which of these columns, and how many times.
 
         Raises
         ------
         ApproximationError
             For a kernel that has no spectral density.
         """
-        key = ("spectral", X.shape[1], m)
+        key = ("spectral", X.shape[1], m, derivative)
         if key not in self._compiled:
             left, width = _inputs("X", X.shape[1]), pt.vector("half_width", shape=(X.shape[1],))
-            output = spectral_features(self._cov_func, left, width, m)
+            output = spectral_features(self._cov_func, left, width, m, derivative)
             self._compiled[key] = _compiled(self, key, [left, width], output)
         return np.asarray(self._compiled[key](X, half_width))
 

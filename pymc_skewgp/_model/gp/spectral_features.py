@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.gp.cov import BaseCovariance
 from pymc.gp.hsgp_approx import calc_eigenvalues, calc_eigenvectors
@@ -28,8 +29,16 @@ def active_columns(cov_func: Any) -> list[int]:
     return list(kinds.pop())
 
 
-def spectral_features(cov_func: Any, X: Any, half_width: Any, m: tuple[int, ...]) -> Any:
+def spectral_features(
+    cov_func: Any,
+    X: Any,
+    half_width: Any,
+    m: tuple[int, ...],
+    derivative: tuple[int, int] | None = None,
+) -> Any:
     """Eigenfunctions at centred active columns, times the root of the spectral density.
+
+    Or a derivative of them, of which the sine in one column is replaced: (column, order).
 
     Raises
     ------
@@ -37,6 +46,8 @@ def spectral_features(cov_func: Any, X: Any, half_width: Any, m: tuple[int, ...]
         For a kernel that has no spectral density.
     """
     density = spectral_density(cov_func, half_width, m)
+    if derivative is not None:
+        return _differentiated(X, half_width, m, *derivative) * pt.sqrt(density)
     return spectral_basis(X, half_width, m) * pt.sqrt(density)
 
 
@@ -62,6 +73,18 @@ def spectral_density(cov_func: Any, half_width: Any, m: tuple[int, ...]) -> Any:
             f"{_name(cov_func)}: use a sum of stationary kernels such as ExpQuad and Matern52, or "
             "Inducing for any kernel."
         ) from error
+
+
+def _differentiated(X: Any, half_width: Any, m: tuple[int, ...], column: int, order: int) -> Any:
+    """Products of L^-1/2 sin{w (x + L)}, the one of a column differentiated."""
+    frequency = pt.sqrt(calc_eigenvalues(half_width, m))
+    basis = 1.0
+    for k in range(X.type.shape[1]):
+        w, angle = frequency[:, k], frequency[:, k] * (X[:, k, None] + half_width[k])
+        times = order if k == column else 0
+        # Each derivative turns the sine by a quarter, and multiplies it by the frequency.
+        basis = basis * w**times * pt.sin(angle + times * np.pi / 2.0) / pt.sqrt(half_width[k])
+    return basis
 
 
 def _parts(cov_func: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray, as_count, as_positive
 
 if TYPE_CHECKING:
@@ -48,18 +49,38 @@ class SpectralFeatures:
         ApproximationError
             Beyond the box, where the eigenfunctions repeat themselves mirrored.
         """
-        centred = (X - self.centre)[:, self.cov_func.active_columns]
+        centred = self._centred(X)
+        phi = np.empty((X.shape[0], self.rank))
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            phi[rows] = self.cov_func.spectral_features(centred[rows], self.half_width, self.m)
+        return phi, np.zeros(X.shape[0])
+
+    def derivative_at(self, X: FloatArray, derivative: Derivative) -> FloatArray:
+        """A derivative of phi, shape (n, r).
+
+        Raises
+        ------
+        ApproximationError
+            Beyond the box.
+        """
+        centred, (column, order) = self._centred(X), derivative
+        active = list(self.cov_func.active_columns)
+        if column not in active:
+            return np.zeros((X.shape[0], self.rank))
+        which = (active.index(column), order)
+        found = self.cov_func.spectral_features(centred, self.half_width, self.m, which)
+        return np.asarray(found)
+
+    def _centred(self, X: FloatArray) -> FloatArray:
+        centred: FloatArray = (X - self.centre)[:, self.cov_func.active_columns]
         beyond = (np.abs(centred) > self.half_width).any(axis=1)
         if beyond.any():
             raise ApproximationError(
                 f"{int(beyond.sum())} row(s) are beyond the box of the HSGP, the first one "
                 f"{X[np.argmax(beyond)]}: raise c, or fit with rows that reach as far."
             )
-        phi = np.empty((X.shape[0], self.rank))
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            phi[rows] = self.cov_func.spectral_features(centred[rows], self.half_width, self.m)
-        return phi, np.zeros(X.shape[0])
+        return centred
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from scipy.linalg.blas import dtrsm
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.placing import cluster_centres
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -52,6 +53,11 @@ class InducingFeatures:
             rest[rows] = self.prior.covariance("X", X[rows], diag=True)
             rest[rows] -= np.einsum("ij,ij->i", phi[rows], phi[rows])
         return phi, np.maximum(rest, 0.0, out=rest)
+
+    def derivative_at(self, X: FloatArray, derivative: Derivative) -> FloatArray:
+        """A derivative of phi, shape (n, r): of what the values at the points say of f."""
+        cross = self.prior.derivative_covariance("X", X, self.points, derivative, None)
+        return whitened(np.ascontiguousarray(cross), self.factor)
 
 
 def features_of_points(prior: "Prior", points: FloatArray) -> InducingFeatures:

@@ -9,7 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_factor import factor_between
@@ -54,6 +56,10 @@ class FunctionFeatures:
             return phi, rest
         return self.values(phi, 1)[:, 0], rest * self.between[0, 0]
 
+    def derivative_at(self, X: FloatArray, derivative: Derivative) -> FloatArray:
+        """Features of a derivative of the first function; see `derivative_features`."""
+        return self.values(derivative_features(self.single, X, derivative), 1)[:, 0]
+
     def values(self, phi: FloatArray, n_functions: int) -> FloatArray:
         """Features of the first functions, shape (n, n_functions, L r), from those of a process."""
         if self.is_single:
@@ -71,6 +77,25 @@ class FunctionFeatures:
         same = inputs[:, :, None] == inputs[:, None, :]
         between = self.between[function[:, :, None], function[:, None, :]]
         return np.asarray(np.where(same, between * rest[:, :, None], 0.0))
+
+
+def derivative_features(features: Features, X: FloatArray, derivative: Derivative) -> FloatArray:
+    """Derivatives of phi at X, shape (n, r).
+
+    Raises
+    ------
+    ApproximationError
+        For features without.
+    NotDifferentiableError
+        For a kernel without.
+    """
+    method = getattr(features, "derivative_at", None)
+    if method is None:
+        raise ApproximationError(
+            "the features of this approximated prior have no derivatives: take Inducing, or the "
+            "prior as it is."
+        )
+    return np.asarray(method(X, derivative))
 
 
 def features_of(prior: Prior, features: Features, n_functions: int) -> FunctionFeatures:
