@@ -92,6 +92,7 @@ def averaged_process(
     ]
     index = systematic_resample(exact.log_weights, _HYPERPARAMETER_DRAWS, rng)
     drawn = dataset_of(problem.objective, exact.points, np.sort(index)[None])
+    warn_of(integral, exact, stacklevel=5)
     return _averaged(posteriors, drawn, integral, exact)
 
 
@@ -103,6 +104,7 @@ def _of_many_rows(
         problem, settings, Wanted(n_draws=_DRAWS), 0.0, rng, Stages(False)
     )
     drawn = found.hyperparameters(_HYPERPARAMETER_DRAWS, rng)
+    warn_of(found.integral, found.exact, stacklevel=6)
     return _averaged(found.latent.posteriors(found.exact), drawn, found.integral, found.exact)
 
 
@@ -119,6 +121,5 @@ def _averaged(
     )
     tree = DataTree.from_dict({"posterior": drawn})
     tree["posterior"].attrs.update(attributes)
-    warn_of(integral, exact, stacklevel=6)
     mixture = AveragedPosterior(posteriors, normalized_weights(exact.log_weights), evidence)
     return AveragedProcess(mixture, tree)
