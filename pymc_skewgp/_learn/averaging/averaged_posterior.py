@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset, DataTree, concat
 
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, mean_probability
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
@@ -129,7 +129,7 @@ class AveragedPosterior:
     def _mean(self, parts: list[Probability]) -> Probability:
         value = np.array([part.value for part in parts])
         errors = np.array([part.std_error for part in parts])
-        mean = self.weights @ value
+        mean = mean_probability(value.T, self.weights).T
         spread = self.weights**2 @ ((value - mean) ** 2 + errors**2)
         return Probability(mean, np.sqrt(spread))
 

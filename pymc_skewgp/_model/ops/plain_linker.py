@@ -42,6 +42,9 @@ class PlainLinker(PerformLinker):
         """See ``PerformLinker``."""
         made = super().make_all(input_storage, output_storage, storage_map)
         function, inputs, outputs, thunks, nodes = made
+        # A choice between branches asks PyTensor's own thunks what is computed already.
+        if any(getattr(thunk, "lazy", False) for thunk in thunks):
+            return made
         cells, results = function.storage_map, self.fgraph.outputs
         computed, last_user = gc_helper(nodes)
         steps = []
@@ -50,16 +53,19 @@ class PlainLinker(PerformLinker):
             last = {x for x in node.inputs if x in computed and last_user[x] is node}
             dead = tuple(cells[x] for x in last.difference(results))
             steps.append(_Step(node, own or thunk, own is not None, dead))
-        run = _runner(self.fgraph, steps, [cells[x] for x in results])
+        # An output may be an input: of shared variables that change places.
+        stale = [cells[x] for x in results if x in computed]
+        run = _runner(self.fgraph, steps, [cells[x] for x in results], stale)
         run.allow_gc, run.storage_map = True, cells  # what PyTensor reads of it
         return run, inputs, outputs, [step.thunk for step in steps], nodes
 
 
-def _runner(fgraph: Any, steps: Sequence[_Step], results: list[Cell]) -> Any:
+def _runner(fgraph: Any, steps: Sequence[_Step], results: list[Cell], stale: list[Cell]) -> Any:
+    """What runs the steps and returns the results; `stale` are emptied first."""
     groups = [(quiet, list(own)) for quiet, own in groupby(steps, lambda step: step.of_numpy)]
 
     def run() -> list[Any]:
-        for cell in results:
+        for cell in stale:
             cell[0] = None
         step = None
         try:

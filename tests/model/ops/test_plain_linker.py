@@ -6,9 +6,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.conditional.op import ifelse
 
 from pymc_skewgp._model.ops.plain_linker import PlainLinker
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS
 
 # Graphs as they are written: rewrites would leave little of them.
 OWN, PEER = Mode(PlainLinker(), optimizer=None), Mode("py", optimizer=None)
@@ -109,6 +110,26 @@ def test_shared_variables_are_updated_and_draws_move_on():
     new_rng, draw = pt.random.normal(rng=rng, size=2, return_next_rng=True)
     function = pytensor.function([], draw + 1.0, updates={rng: new_rng}, mode=OWN)
     assert not np.array_equal(function(), function())
+
+
+@pytest.mark.parametrize("mode", [OWN, PLAIN, PLAIN_LOOPS])
+def test_shared_variables_change_places(mode):
+    first, second = pytensor.shared(np.zeros(2)), pytensor.shared(np.ones(2))
+    updates = {first: second, second: first}
+    function = pytensor.function([], first.sum(), updates=updates, mode=mode)
+    assert [float(function()) for _ in range(3)] == [0.0, 2.0, 0.0]
+    np.testing.assert_array_equal(first.get_value(), np.ones(2))
+    same = pytensor.function([], pt.exp(first), updates={first: first}, mode=mode)
+    np.testing.assert_array_equal(same(), same())
+
+
+@pytest.mark.parametrize("mode", [OWN, PLAIN, PLAIN_LOOPS])
+def test_choices_between_branches(mode):
+    x = x_of(ROW)
+    function = pytensor.function([x], ifelse(x.sum() > 0, 2.0 * x, pt.exp(x)), mode=mode)
+    for value in (np.ones(3), -np.ones(3), np.ones(3)):
+        expected = 2.0 * value if value.sum() > 0 else np.exp(value)
+        np.testing.assert_allclose(function(value), expected, rtol=1e-15)
 
 
 def test_functions_can_be_pickled():
