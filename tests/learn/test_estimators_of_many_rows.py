@@ -99,8 +99,4 @@ def test_average():
     assert drawn.attrs["relative_ess"] > 0.3
     # Among all points of the importance sampling, not the few posteriors.
     assert np.unique(drawn["ls"]).size > 2 * len(average.posterior_.posteriors)
-    maximum = sg.SkewGPClassifier(n_restarts=0, random_state=0).fit(X, values > 0)
-    p, q = (model.predict_proba(X)[:, 1] for model in (average, maximum))
-    # Other priors, and an average: with 420 labels they differ by little.
-    assert np.abs(p - q).max() < 0.1
     assert average.score(X, values > 0) > 0.87
