@@ -19,6 +19,8 @@ _SMOOTH, _ROUGH = 2, 40
 # Features of many rows are spoken of from so many bytes on. Sweeps of EP for them, and bytes of a
 # row beside its features: sites, limits and their last steps.
 _SMALL_FEATURES, _SWEEPS, _ROW_BYTES = 2**28, 12, 400
+# Sweeps of EP that begins near its end; seconds from which on an average is spoken of.
+_WARM_SWEEPS, _LONG = 4, 5.0
 # Numbers of rows whose cost was said: a route may make thousands of posteriors of the same rows.
 _announced: set[int] = set()
 
@@ -67,6 +69,30 @@ def announce_blocks(n: int, r: int, n_draws: int) -> None:
     _log.info(
         f"{n} rows of {r} features, in blocks: some {gigabytes(needed + _ROW_BYTES * n)} of memory "
         f"and {_duration(operations / _operations_per_second())}."
+    )
+
+
+def announce_average(n: int, r: int, n_points: int, n_evidences: int) -> None:
+    """Say what an average over hyperparameters takes with `n` rows of `r` coordinates.
+
+    Parameters
+    ----------
+    n, r : int
+    n_points : int
+        Evaluations of EP, each begun near its end.
+    n_evidences : int
+        Posteriors that are kept.
+    """
+    sweeps = _WARM_SWEEPS * n_points + _SWEEPS * n_evidences
+    operations = 2.0 * n * r * r * (sweeps + n_points + n_evidences)
+    duration = operations / _operations_per_second()
+    if duration < _LONG:
+        return
+    kept = 8 * n * r * n_evidences
+    _log.info(
+        f"{n} rows of {r} features, averaged over hyperparameters: {n_points} evaluations of "
+        f"expectation propagation or more, and {n_evidences} posteriors; some {gigabytes(kept)} "
+        f"of memory and {_duration(duration)}."
     )
 
 

@@ -39,12 +39,6 @@ ROUTES = {
     "find_hyperparameters": lambda: sg.find_hyperparameters(process(), X, Y, progressbar=False),
     "integrate": lambda: sg.integrate(process(), X, Y, progressbar=False),
     "SkewGPClassifier": lambda: sg.SkewGPClassifier(multi_class="exact").fit(X, np.arange(N) % 3),
-    "SkewGPRegressor": lambda: sg.SkewGPRegressor(hyperparameters="average").fit(
-        X, Y.astype(float)
-    ),
-    "SkewGPOrdinalClassifier": lambda: sg.SkewGPOrdinalClassifier(hyperparameters="average").fit(
-        X, np.arange(N) % 3
-    ),
 }
 
 

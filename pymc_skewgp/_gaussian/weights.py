@@ -98,6 +98,12 @@ def scaled_weights(log_weights: FloatArray) -> FloatArray:
     return np.exp(log_weights - log_weights.max())
 
 
+def mean_probability(p: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted means of probabilities, (..., S): no round-off of the weights' sum is above one."""
+    found: FloatArray = np.minimum(p @ weights, 1.0)
+    return found
+
+
 def normalized_weights(log_weights: FloatArray) -> FloatArray:
     """Weights that sum to one."""
     weights = scaled_weights(log_weights)

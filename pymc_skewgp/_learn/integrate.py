@@ -5,15 +5,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
-from pymc_skewgp._learn.averaging.exact_points import EqualDraws, exact_points, more_draws
-from pymc_skewgp._learn.averaging.integration import integral_by_ep
-from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.averaging.exact_points import (
+    EqualDraws,
+    ExactPoints,
+    LatentFunctions,
+    exact_points,
+    more_draws,
+)
+from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.problem import (
+    IntegrationProblem,
+    ManyRowsProblem,
+    integration_problem,
+)
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
+from pymc_skewgp._learn.averaging.rows_functions import Wanted
+from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -57,6 +70,13 @@ def integrate(
     It is meant for models in which all but the latent functions is up to some ten continuous
     parameters, where it does the work of ``pm.sample`` with no chain to tune.
 
+    A SkewGP with an approximation, or with "auto" under more than 5000 rows or comparisons, is
+    integrated with f of finite rank, for the data that `find_hyperparameters` learns from so. Modes
+    are looked for with some hundred rows, then 5000, then all; the features, such as inducing
+    points, are placed there and stay the same. Then each evaluation of EP takes as long as a few
+    sweeps of it on all rows, a second or so for 20,000 rows and 200 points, and there are some 150
+    of them, and 32 posteriors. What that takes is logged.
+
     Parameters
     ----------
     model : pymc.Model or SkewGP, optional
@@ -79,7 +99,7 @@ def integrate(
     n_evidences : int, optional
         Points at which the exact evidence is estimated: the most different hyperparameters that the
         draws can have. Default 1024 for up to 100 rows, 256 from 200 rows on, and for counts and
-        other likelihoods without normal noise. Each draw has f of its own.
+        other likelihoods without normal noise; 32 with f of finite rank. Each draw has its own f.
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.
@@ -99,7 +119,9 @@ def integrate(
         ``sample_stats``: ``log_marginal_likelihood`` at the draw's hyperparameters, and
         ``relative_ess`` of the draws of u behind it. ``log_likelihood`` of each observation given
         f. For a SkewGP also what `SkewGP.sample_latent` gives: ``posterior_predictive``,
-        ``observed_data``, ``constant_data``, and ``predictions`` at `Xnew`.
+        ``observed_data``, ``constant_data``, and ``predictions`` at `Xnew`. With f of finite rank f
+        at `Xnew` is drawn apart from f at the data, given the same hyperparameters; above 10,000
+        rows there is no f at the data, nor what follows from it: ask for rows in `Xnew`.
 
         Attributes of ``posterior`` and ``sample_stats``: ``log_evidence`` of the model,
         hyperparameters integrated out, in nats, by which models and kernels are compared, with its
@@ -110,6 +132,8 @@ def integrate(
 
     Raises
     ------
+    ApproximationError
+        For an approximation that was asked for and that the data cannot be integrated with.
     ImproperPriorError
         For flat priors, under which the evidence is not defined.
     DiscreteHyperparameterError
@@ -167,33 +191,57 @@ def integrate(
     )
     began = time.perf_counter()
     problem = integration_problem(data, Xnew, start, _DEFAULT.most_binary)
-    refuse_large(draws, chains, problem.latent.size)
-    if n_evidences is None:
-        n_evidences = _DEFAULT.evidences(problem.n_rows, problem.latent.side_by_side)
-    settings = replace(_DEFAULT, n_evidences=n_evidences, method=method)
+    refuse_large(draws, chains, problem.size)
+    settings = replace(_DEFAULT, method=method)
+    if n_evidences is not None:
+        settings = replace(settings, n_evidences=n_evidences, many_rows_evidences=n_evidences)
+    elif isinstance(problem, IntegrationProblem):
+        n_evidences = settings.evidences(problem.n_rows, problem.latent.side_by_side)
+        settings = replace(settings, n_evidences=n_evidences)
     compiled = time.perf_counter()
     with Stages(progressbar) as stages:
-        integral = integral_by_ep(problem, settings, rng, stages)
-        stages.begin("Exact evidences, and f", settings.n_evidences)
-        exact = exact_points(
-            problem.latent,
-            integral.points,
-            1 if integral.points.log_weights.size == 1 else settings.n_evidences,
-            settings.spare * draws * chains,
-            settings.n_candidates,
-            rng,
-            stages.tick,
-            n_jobs,
-        )
-    more = more_draws(problem.latent, settings.n_candidates, rng)
+        n_draws = settings.spare * draws * chains
+        found = _integral(problem, settings, n_draws, rng, stages, n_jobs)
+    integral, exact, latent = found
+    more = more_draws(latent, settings.n_candidates, rng)
     equal = exact.equal_draws(chains, draws, more, rng)
-    tree = problem.latent.tree(exact.points, equal, rng)
+    tree = latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
     attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
     _with_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)
     return tree
+
+
+def _integral(
+    problem: IntegrationProblem | ManyRowsProblem,
+    settings: IntegrationSettings,
+    n_draws: float,
+    rng: np.random.Generator,
+    stages: Stages,
+    n_jobs: int | None,
+) -> tuple[Integral, ExactPoints, LatentFunctions]:
+    """Hyperparameters by EP's evidence, exact evidences, and whose draws these come with."""
+    if isinstance(problem, ManyRowsProblem):
+        wanted = Wanted(kept=False)
+        settings = settings.for_many_rows()
+        rows = integral_with_many_rows(problem, settings, wanted, n_draws, rng, stages, n_jobs)
+        return rows.integral, rows.exact, rows.latent
+    integral = integral_by_ep(problem, settings, rng, stages)
+    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
+    stages.begin("Exact evidences, and f", count)
+    exact = exact_points(
+        problem.latent,
+        integral.points,
+        count,
+        n_draws,
+        settings.n_candidates,
+        rng,
+        stages.tick,
+        n_jobs,
+    )
+    return integral, exact, problem.latent
 
 
 def _with_statistics(tree: DataTree, equal: EqualDraws, attributes: dict[str, Any]) -> None:

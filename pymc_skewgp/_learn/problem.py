@@ -117,17 +117,25 @@ def learning_problem(
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     found = process_objective(data, settings.batch_size, rng, start)
-    objective, part = found.objective, None
+    part = coarse_part(found, settings, rng)
+    places = pseudo_point_places(found.objective.coordinates, model)
+    return LearningProblem(found.objective, part, found.origin, places, True, found.rows)
+
+
+def coarse_part(
+    found: ProcessObjective, settings: SearchSettings, rng: np.random.Generator
+) -> Part | None:
+    """Some of the data, to try starts on; None where all are few enough."""
+    objective = found.objective
     strata = None if found.parts is None else found.parts.strata
     if found.parts is not None and strata is not None:
         rows = _coarse_rows(strata, settings, rng)
         if rows is not None:
-            part = Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
-    if part is None and found.rows is not None:
-        pattern = objective.coordinates.patterns(settings.start.max_binary)[0]
-        part = found.rows.part(Point(found.origin, pattern), settings, rng)
-    places = pseudo_point_places(objective.coordinates, model)
-    return LearningProblem(objective, part, found.origin, places, True, found.rows)
+            return Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
+    if found.rows is None:
+        return None
+    pattern = objective.coordinates.patterns(settings.start.max_binary)[0]
+    return found.rows.part(Point(found.origin, pattern), settings, rng)
 
 
 def process_objective(
@@ -152,9 +160,7 @@ def process_objective(
     model = pm.Model() if gp.model is None else gp.model.root
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation = None
-    if averaged:
-        gp.refuse_approximation("integrate")
-    if batch_size is None and not averaged:
+    if batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
     if batch_size is None and approximation is None:
         announce_rows(sum(kind.X.shape[0] for kind in kinds))

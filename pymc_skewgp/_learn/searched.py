@@ -23,6 +23,10 @@ class Searched(Protocol):
         """Value and gradient with the evidence of expectation propagation."""
         ...
 
+    def total_by_ep(self, point: Point) -> tuple[float, float]:
+        """Total and log evidence as `by_ep`, no gradient."""
+        ...
+
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error."""
         ...

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import ndtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
+from pymc_skewgp._gaussian.weights import mean_probability, weighted_error
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._validation import FloatArray
@@ -75,7 +75,7 @@ def difference_probability(
     """
     total = np.sqrt(np.maximum(spread, 0.0) + noise)
     p = ndtr((ahead - threshold) / total[:, None])
-    mean = p @ mixture.weights
+    mean = mean_probability(p, mixture.weights)
     if mixture.exact:
         return Probability(mean, np.zeros(mean.size))
     p -= mean[:, None]

@@ -16,7 +16,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
 from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.weights import weighted_error
+from pymc_skewgp._gaussian.weights import mean_probability, weighted_error
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.orthant import log_orthant_probability
 from pymc_skewgp._observations.winner import bivariate_below, win_probabilities
@@ -42,7 +42,7 @@ def category_probabilities(mixture: Mixture, noise: FloatArray) -> tuple[FloatAr
     rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
     for i in range(t):  # a point at a time: S K numbers each
         p = _given_draws(means[i], total[i], rng)
-        mean = weights @ p
+        mean = mean_probability(p.T, weights)
         centre = weights @ means[i]
         off = means[i] - centre
         spread = (off * weights[:, None]).T @ off

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri, owens_t
 
-from pymc_skewgp._gaussian.weights import weighted_error
+from pymc_skewgp._gaussian.weights import mean_probability, weighted_error
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._validation import FloatArray
 
@@ -55,7 +55,7 @@ def interval_probability(
     """
     weights, limits = mixture.weights, (lower, upper)
     p = _mass(mixture.means, mixture.variance[:, None], limits, noise)
-    mean = p @ weights
+    mean = mean_probability(p, weights)
     if mixture.exact:
         return Probability(mean, np.zeros(mean.size))
     p -= mean[:, None]
@@ -80,7 +80,7 @@ def interval_probability(
     missed = np.exp(-n_effective * np.minimum(tail, np.minimum(mean, 1.0 - mean)))
     missed *= share / np.maximum(tail, share)
     error = np.sqrt(error**2 + doubt + missed * spread / n_effective)
-    return Probability(mean + share * (other - mean), error)
+    return Probability(np.minimum(mean + share * (other - mean), 1.0), error)
 
 
 def _mass(

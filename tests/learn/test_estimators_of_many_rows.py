@@ -87,3 +87,20 @@ def test_with_pseudo_points_in_batches():
     model.fit(X, values > 0)
     assert model.hyperparameters_.kind == "composite"
     assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
+
+
+def test_average():
+    X, values = data()
+    average = sg.SkewGPClassifier(hyperparameters="average", random_state=0).fit(X, values > 0)
+    repr_of = {repr(p.prior.approximation) for p in average.posterior_.posteriors}
+    assert repr_of == {"Inducing(60)"}
+    drawn = average.hyperparameters_["posterior"]
+    assert drawn.attrs["method"] == "importance sampling"
+    assert drawn.attrs["relative_ess"] > 0.3
+    # Among all points of the importance sampling, not the few posteriors.
+    assert np.unique(drawn["ls"]).size > 2 * len(average.posterior_.posteriors)
+    maximum = sg.SkewGPClassifier(n_restarts=0, random_state=0).fit(X, values > 0)
+    p, q = (model.predict_proba(X)[:, 1] for model in (average, maximum))
+    # Other priors, and an average: with 420 labels they differ by little.
+    assert np.abs(p - q).max() < 0.1
+    assert average.score(X, values > 0) > 0.87

@@ -189,8 +189,6 @@ def test_variables_of_a_model_have_the_kernel_as_it_is():
             gp.prior("f", X)
         with pytest.raises(sg.ApproximationError, match="marginal_likelihood takes the kernel"):
             gp.marginal_likelihood("y", X, labels(values))
-    with pytest.raises(sg.ApproximationError, match="integrate takes the kernel"):
-        sg.integrate(gp, X, labels(values), progressbar=False)
     assert "approximation=Inducing(5)" in repr(gp)
     with pytest.raises(sg.ApproximationError, match="must be"):
         process("inducing", likelihood=probit)

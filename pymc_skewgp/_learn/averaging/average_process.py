@@ -4,16 +4,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights, systematic_resample
 from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
-from pymc_skewgp._learn.averaging.exact_points import exact_points
-from pymc_skewgp._learn.averaging.integration import integral_by_ep
+from pymc_skewgp._learn.averaging.exact_points import ExactPoints, exact_points
+from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
 from pymc_skewgp._learn.averaging.named_values import dataset_of
-from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
+from pymc_skewgp._learn.averaging.rows_functions import Wanted
+from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import (
     ChainSettings,
     ImportanceSettings,
@@ -22,11 +24,13 @@ from pymc_skewgp._learn.averaging.settings import (
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import SharedFunctions
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
 # Forecasts are means: few points give them to a hundredth, and each has a posterior of its own. So
 # some tens of effective points do, whatever share they are of all.
 SETTINGS = IntegrationSettings(
     n_evidences=32,
+    many_rows_evidences=16,
     n_candidates=128,
     most_rows_of_chains=300,
     importance=ImportanceSettings(
@@ -64,13 +68,13 @@ def averaged_process(
     """
     rng = np.random.default_rng(seed)
     problem = integration_problem(data, None, start, settings.most_binary)
+    if isinstance(problem, ManyRowsProblem):
+        return _of_many_rows(problem, settings.for_many_rows(), rng)
     integral = integral_by_ep(problem, settings, rng, Stages(False))
     count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
     exact = exact_points(
         problem.latent, integral.points, count, 0.0, settings.n_candidates, rng, lambda: None
     )
-    counts = np.bincount(exact.entries, minlength=len(exact.points))
-    log_weights = np.log(counts) + exact.log_ratio
     shared = SharedFunctions()
     posteriors = [
         posterior_of(
@@ -86,6 +90,26 @@ def averaged_process(
         )
         for point in exact.points
     ]
+    index = systematic_resample(exact.log_weights, _HYPERPARAMETER_DRAWS, rng)
+    drawn = dataset_of(problem.objective, exact.points, np.sort(index)[None])
+    return _averaged(posteriors, drawn, integral, exact)
+
+
+def _of_many_rows(
+    problem: ManyRowsProblem, settings: IntegrationSettings, rng: np.random.Generator
+) -> AveragedProcess:
+    """With f of finite rank; few posteriors, so that hyperparameters are drawn from all points."""
+    found = integral_with_many_rows(
+        problem, settings, Wanted(n_draws=_DRAWS), 0.0, rng, Stages(False)
+    )
+    drawn = found.hyperparameters(_HYPERPARAMETER_DRAWS, rng)
+    return _averaged(found.latent.posteriors(found.exact), drawn, found.integral, found.exact)
+
+
+def _averaged(
+    posteriors: list[SkewGPPosterior], drawn: Dataset, integral: Integral, exact: ExactPoints
+) -> AveragedProcess:
+    """A mixture, weighted by exact evidences, and what it says of itself."""
     attributes = attributes_of(integral, exact)
     evidence = Estimate(
         attributes["log_evidence"],
@@ -93,10 +117,8 @@ def averaged_process(
         attributes["relative_ess"],
         attributes["pareto_k"],
     )
-    index = systematic_resample(log_weights, _HYPERPARAMETER_DRAWS, rng)
-    drawn = dataset_of(problem.objective, exact.points, np.sort(index)[None])
     tree = DataTree.from_dict({"posterior": drawn})
     tree["posterior"].attrs.update(attributes)
-    warn_of(integral, exact, stacklevel=5)
-    mixture = AveragedPosterior(posteriors, normalized_weights(log_weights), evidence)
+    warn_of(integral, exact, stacklevel=6)
+    mixture = AveragedPosterior(posteriors, normalized_weights(exact.log_weights), evidence)
     return AveragedProcess(mixture, tree)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset, DataTree, concat
 
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, mean_probability
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
@@ -85,19 +85,51 @@ class AveragedPosterior:
         return _joined(trees, self.weights)
 
     def sample(self, draws: int = 1000, chains: int = 4, random_seed: Seed = None) -> DataTree:
-        """Draws of f at the data, as `SkewGPPosterior.sample`."""
+        """Draws of f at the data, as `SkewGPPosterior.sample`.
+
+        Of more than 10,000 rows under an approximated prior the group ``posterior`` has
+        ``coordinates`` in place of f, and as the coordinate ``point`` which of the posteriors each
+        draw is of: see `at_rows`.
+        """
         rng, counts = as_generator(random_seed), self._counts(as_count("draws", draws))
         trees = [
             posterior.sample(draws=count, chains=chains, random_seed=rng)
             for posterior, count in zip(self.posteriors, counts, strict=True)
             if count
         ]
+        found = _joined(trees, self.weights)
+        if "coordinates" in found["posterior"]:
+            point = np.repeat(np.arange(len(counts)), counts)
+            drawn = found["posterior"].to_dataset().assign_coords(point=("draw", point))
+            found["posterior"] = DataTree(drawn)
+        return found
+
+    def at_rows(self, draws: DataTree, rows: ArrayLike, *, random_seed: Seed = None) -> DataTree:
+        """F, new data and log likelihoods at some rows, as `SkewGPPosterior.at_rows`.
+
+        Raises
+        ------
+        ValueError
+            For draws that have no coordinates, or are not of a mixture.
+        """
+        if "point" not in draws["posterior"].coords:
+            raise ValueError(
+                "these draws do not say of which posterior each is: pass what sample() of this "
+                "mixture gave for more than 10,000 rows."
+            )
+        rng, point = as_generator(random_seed), draws["posterior"]["point"].to_numpy()
+        groups = {name: draws[name].to_dataset() for name in ("posterior", "sample_stats")}
+        trees = []
+        for i in np.unique(point):
+            own = {name: x.isel(draw=np.flatnonzero(point == i)) for name, x in groups.items()}
+            part = DataTree.from_dict(own)
+            trees.append(self.posteriors[i].at_rows(part, rows, random_seed=rng))
         return _joined(trees, self.weights)
 
     def _mean(self, parts: list[Probability]) -> Probability:
         value = np.array([part.value for part in parts])
         errors = np.array([part.std_error for part in parts])
-        mean = self.weights @ value
+        mean = mean_probability(value.T, self.weights).T
         spread = self.weights**2 @ ((value - mean) ** 2 + errors**2)
         return Probability(mean, np.sqrt(spread))
 

@@ -22,12 +22,16 @@ from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 from pymc_skewgp._validation import FloatArray
 
 
-class LatentFunctions(Protocol):
-    """The latent functions of a model, as a function of its hyperparameters."""
+class HasTasks(Protocol):
+    """Evidences, and draws of the functions, as a function of hyperparameters."""
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """What is to be computed at each point: the evidence is the product of its parts."""
         ...
+
+
+class LatentFunctions(HasTasks, Protocol):
+    """The latent functions of a model, as a function of its hyperparameters."""
 
     def tree(self, points: Sequence[Point], draws: "EqualDraws", rng: Any) -> DataTree:
         """Draws with equal weights, in groups."""
@@ -75,6 +79,12 @@ class ExactPoints(NamedTuple):
     points: list[Point]
     log_ratio: FloatArray
     found: list[DrawsWithEvidence]
+
+    @property
+    def log_weights(self) -> FloatArray:
+        """Of the different points, under the exact evidence."""
+        found: FloatArray = np.log(np.bincount(self.entries)) + self.log_ratio
+        return found
 
     def correction(self) -> Estimate:
         """Log of the exact evidence of the model over EP's, with the weights' quality."""
@@ -137,7 +147,7 @@ def _error_of_mean(ratio: FloatArray, shares: FloatArray) -> float:
 
 
 def exact_points(
-    latent: LatentFunctions,
+    latent: HasTasks,
     weighted: WeightedPoints,
     n_evidences: int,
     n_draws: float,
@@ -150,7 +160,7 @@ def exact_points(
 
     Parameters
     ----------
-    latent : LatentFunctions
+    latent : HasTasks
     weighted : WeightedPoints
     n_evidences : int
         Points with equal weights; those that are the same are visited once.

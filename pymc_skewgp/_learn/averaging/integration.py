@@ -11,7 +11,7 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.adaptive_importance import AdaptiveImportance
 from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
-from pymc_skewgp._learn.averaging.problem import IntegrationProblem
+from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
@@ -54,7 +54,7 @@ class Integral:
 class Evaluations:
     """The objective, counted."""
 
-    def __init__(self, problem: IntegrationProblem) -> None:
+    def __init__(self, problem: Integrand) -> None:
         self._objective, self.count = problem.objective, 0
 
     def __call__(self, point: Point) -> Value:
@@ -73,17 +73,23 @@ class Evaluations:
 
 
 def integral_by_ep(
-    problem: IntegrationProblem,
+    problem: Integrand,
     settings: IntegrationSettings,
     rng: np.random.Generator,
     stages: Stages,
+    modes: Sequence[Mode] = (),
 ) -> Integral:
-    """Climb the ladder until a rung is accepted, or the last one was tried."""
+    """Climb the ladder until a rung is accepted, or the last one was tried.
+
+    `modes` where they are known.
+    """
     evaluate = Evaluations(problem)
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
     began = time.perf_counter()
-    modes = find_modes(problem.objective, evaluate, problem.origins, settings.modes, rng)
+    modes = list(modes) or find_modes(
+        problem.objective, evaluate, problem.origins, settings.modes, rng
+    )
     seconds = {"modes": time.perf_counter() - began}
     found = None
     few = problem.origins[0].x.size <= settings.most_coordinates
@@ -107,7 +113,7 @@ def integral_by_ep(
 
 
 def _from_every_mode(
-    problem: IntegrationProblem,
+    problem: Integrand,
     evaluate: Evaluations,
     modes: list[Mode],
     settings: IntegrationSettings,
@@ -172,7 +178,7 @@ def _by_importance(
     return Integral(points, estimate, rung, accepted, evaluate.count)
 
 
-def _without_coordinates(problem: IntegrationProblem, evaluate: Evaluations) -> Integral:
+def _without_coordinates(problem: Integrand, evaluate: Evaluations) -> Integral:
     """All patterns of binary values: the integral is the sum over them."""
     origins = problem.origins
     log_target, log_evidence = evaluate.values(origins)

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_skewgp._learn.averaging.settings import ModeSettings
-from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.optimizers import (
     Optimum,
     maximize,
@@ -13,6 +12,7 @@ from pymc_skewgp._learn.optimizers import (
     with_value,
 )
 from pymc_skewgp._learn.point import Bounds, Function, Point
+from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.starts import spread_starts
 from pymc_skewgp._validation import FloatArray
 
@@ -38,7 +38,7 @@ class Mode(NamedTuple):
 
 
 def find_modes(
-    objective: Objective,
+    objective: Searched,
     function: Function,
     origins: list[Point],
     settings: ModeSettings,
@@ -48,7 +48,7 @@ def find_modes(
 
     Parameters
     ----------
-    objective : Objective
+    objective : Searched
         With Jacobians.
     function : callable
         Its value at a point, as it is to be counted.
@@ -71,6 +71,13 @@ def find_modes(
         for origin in origins
         for x in vectors
     ]
+    return modes_of(function, optima, bounds, settings)
+
+
+def modes_of(
+    function: Function, optima: list[Optimum], bounds: Bounds, settings: ModeSettings
+) -> list[Mode]:
+    """Where ascents have ended: the modes that count, the largest first."""
     found = with_value(optima, "posterior density of the hyperparameters")
     # A narrow mode has less mass than a wide one as high: some nats more than count in the end.
     highest = max(optimum.value.total for optimum in found)
@@ -82,7 +89,7 @@ def find_modes(
 def with_mode_from(
     modes: list[Mode],
     point: Point,
-    objective: Objective,
+    objective: Searched,
     function: Function,
     settings: ModeSettings,
 ) -> list[Mode]:

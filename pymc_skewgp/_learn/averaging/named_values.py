@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from xarray import Dataset
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.searched import Searched
 
 
-def dataset_of(objective: Objective, points: Sequence[Point], index: IntArray) -> Dataset:
+def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) -> Dataset:
     """Values at the points `index`, (chain, draw), Deterministics of hyperparameters among them."""
     each = [objective.named(point) for point in points]
     names = list(each[0]) if each else []

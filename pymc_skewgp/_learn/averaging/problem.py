@@ -1,5 +1,7 @@
 """What is to be integrated: the objective, where to start, and the latent functions."""
 
+import sys
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,42 +11,99 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.process_functions import ProcessFunctions
-from pymc_skewgp._learn.objective import Objective, compile_objective
+from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.problem import Start, TrainingData, process_objective
+from pymc_skewgp._learn.problem import ProcessObjective, Start, TrainingData, process_objective
+from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._model.gp.marginal_variable import data_of_model
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._observations.arguments import as_inputs
+from pymc_skewgp._validation import FloatArray
+
+_MOST_DRAWN = 10_000  # rows at which f is drawn
 
 
-class IntegrationProblem(NamedTuple):
-    """What is to be integrated.
+@dataclass(frozen=True, eq=False)
+class Integrand:
+    """What is to be integrated over hyperparameters.
 
     Attributes
     ----------
-    objective : Objective
+    objective : Objective or RowsObjective
         Log evidence by EP, and log prior, on the unconstrained scale.
     origins : list of Point
         Where to start, one for each pattern of binary values.
-    latent : LatentFunctions
     """
 
-    objective: Objective
+    objective: Searched
     origins: list[Point]
-    latent: ModelFunctions | ProcessFunctions
 
     @property
     def n_rows(self) -> int:
         """Of the largest evidence, each as often as it was observed."""
-        every = self.objective.terms_at(self.origins[0])
+        every = list(self.objective.terms_at(self.origins[0]))
+        if not every:
+            return sys.maxsize  # many: in blocks
         return max(int(np.broadcast_to(terms.counts, terms.value.shape).sum()) for terms in every)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegrationProblem(Integrand):
+    """And of whose functions draws are wanted.
+
+    Attributes
+    ----------
+    latent : LatentFunctions
+    """
+
+    latent: ModelFunctions | ProcessFunctions
+
+    @property
+    def size(self) -> int:
+        """Values of the functions in one draw."""
+        return self.latent.size
+
+
+class ManyRowsProblem(NamedTuple):
+    """What is to be integrated, its objective to be made of a basis that is not placed yet.
+
+    Attributes
+    ----------
+    data : TrainingData
+    found : ProcessObjective
+        With `rows`.
+    origins : list of Point
+        As of `Integrand`.
+    Xnew : ndarray, shape (t, d), or None
+    """
+
+    data: TrainingData
+    found: ProcessObjective
+    origins: list[Point]
+    Xnew: FloatArray | None
+
+    @property
+    def at_data(self) -> bool:
+        """Whether the rows are not too many for draws of f there."""
+        return self._n_rows <= _MOST_DRAWN
+
+    @property
+    def size(self) -> int:
+        """Values of f in one draw."""
+        new = 0 if self.Xnew is None else self.Xnew.shape[0]
+        return new + (self._n_rows if self.at_data else 0)
+
+    @property
+    def _n_rows(self) -> int:
+        assert self.found.rows is not None
+        return self.found.rows.X.shape[0]
 
 
 def integration_problem(
     data: TrainingData, Xnew: Any, start: Start, most_binary: int
-) -> IntegrationProblem:
+) -> IntegrationProblem | ManyRowsProblem:
     """Compile what is to be integrated.
 
     Raises
@@ -56,6 +115,8 @@ def integration_problem(
     """
     model = data.model
     latent: ModelFunctions | ProcessFunctions
+    many: ProcessObjective | None = None
+    new: FloatArray | None = None
     if isinstance(model, pm.Model):
         if any(x is not None for x in data[1:]) or Xnew is not None:
             raise ValueError(
@@ -76,16 +137,21 @@ def integration_problem(
             if Xnew is None
             else as_input_graph("Xnew", as_inputs("Xnew", Xnew), model.n_columns)
         )
-        given = data_of_model(model, data.X, data.y, data.likelihood, data.coregion)
-        latent = ProcessFunctions(model, given, new, objective)
+        if found.rows is not None:
+            many = found
+        else:
+            given = data_of_model(model, data.X, data.y, data.likelihood, data.coregion)
+            latent = ProcessFunctions(model, given, new, objective)
     else:
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     _refuse_flat_priors(objective)
-    patterns = objective.coordinates.patterns(most_binary)
-    return IntegrationProblem(objective, [Point(origin, p) for p in patterns], latent)
+    origins = [Point(origin, p) for p in objective.coordinates.patterns(most_binary)]
+    if many is not None:
+        return ManyRowsProblem(data, many, origins, new)
+    return IntegrationProblem(objective, origins, latent)
 
 
-def _refuse_flat_priors(objective: Objective) -> None:
+def _refuse_flat_priors(objective: Searched) -> None:
     coordinates = objective.coordinates
     rvs = [coordinates.model.values_to_rvs[value] for value in coordinates.continuous]
     flat = [rv.name for rv in rvs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]

@@ -1,7 +1,7 @@
 """Every choice and threshold of an integral over hyperparameters."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pymc_skewgp._gaussian.weights import Estimate
@@ -144,6 +144,8 @@ class IntegrationSettings:
     quick_evidences, quick_rows : int
         In place of it where draws at many hyperparameters are made side by side, up to so many
         rows; for more rows fewer, so that the time stays about the same.
+    many_rows_evidences : int
+        In place of it with many rows, each of which has a posterior of its own.
     n_candidates : int
         Weighted draws of u behind each of these evidences, and draws of f.
     spare : float
@@ -165,6 +167,7 @@ class IntegrationSettings:
     n_evidences: int = 256
     quick_evidences: int = 1024
     quick_rows: int = 100
+    many_rows_evidences: int = 32
     n_candidates: int = 64
     spare: float = 1.5
     most_binary: int = 3
@@ -174,6 +177,23 @@ class IntegrationSettings:
     modes: ModeSettings = field(default_factory=ModeSettings)
     importance: ImportanceSettings = field(default_factory=ImportanceSettings)
     chains: ChainSettings = field(default_factory=ChainSettings)
+
+    def for_many_rows(self) -> "IntegrationSettings":
+        """With few points: an evaluation takes a second, and many rows have a normal posterior."""
+        importance = replace(
+            self.importance,
+            n_points=64,
+            points_per_coordinate=16,
+            enough=64,
+            more_rounds=8,
+            least_ess=0.1,
+        )
+        return replace(
+            self,
+            n_evidences=self.many_rows_evidences,
+            most_rows_of_chains=0,
+            importance=importance,
+        )
 
     def evidences(self, n_rows: int, side_by_side: bool) -> int:
         """How many, where nothing is asked for."""

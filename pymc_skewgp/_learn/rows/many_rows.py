@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
-from pymc_skewgp._learn.optimizers import maximize, negative_hessian
+from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian
 from pymc_skewgp._learn.point import Bounds, Point
 from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, some_blocks
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, distinct, promising
-from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
 from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.inducing import Inducing
@@ -21,8 +21,23 @@ from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholes
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
 
-# EP's residual behind differences of gradients.
-_HESSIAN_TOLERANCE = 1e-4
+
+class OfSome(NamedTuple):
+    """What some thousand rows say; or all, where there are no more or they have no parts.
+
+    Attributes
+    ----------
+    objective : RowsObjective
+        Of these rows.
+    optima : list of Optimum
+        Different ones, the best first.
+    in_parts : bool
+        Whether they are some.
+    """
+
+    objective: RowsObjective
+    optima: list[Optimum]
+    in_parts: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +88,30 @@ class ManyRows:
         of these with all. The basis is placed by the kernel at the point where a stage begins, and
         stays there.
         """
-        optimizer = replace(settings.optimizer, first_step=settings.rows_first_step)
-        settings = replace(settings, optimizer=optimizer)
+        found = self.of_some(part, starts, bounds, settings, log)
+        objective, best = found.objective, found.optima[0]
+        optimizer = _with_first_step(settings)
+        if found.in_parts:
+            optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
+            objective = self.on_all(best.point)
+            best = maximize(log.run("ep", objective.by_ep), best.point, bounds, optimizer)
+        few = 0 < best.point.x.size <= settings.rows_max_hessian
+        hessian = None
+        if settings.hessian and few and all(low < high for low, high in bounds):
+            exact = objective.for_differences()
+            hessian = negative_hessian(exact.by_ep, best.point, bounds, optimizer)
+        return objective, SearchResult(best, hessian)
+
+    def of_some(
+        self,
+        part: Part,
+        starts: list[Point],
+        bounds: Bounds,
+        settings: SearchSettings,
+        log: EvaluationLog,
+    ) -> "OfSome":
+        """The stages of the search before that of all rows."""
+        settings = replace(settings, optimizer=_with_first_step(settings))
         rng = np.random.default_rng(settings.seed)
         blocks = some_blocks(self.kinds, settings.rows_size, rng)
         name = "ep" if blocks is None else "ep, some of the rows"
@@ -84,17 +121,12 @@ class ManyRows:
         if part.share < 1.0:
             begin = partial(log.run, name, objective.by_ep)
             starts = promising(begin, part.objective, starts, bounds, settings, log)
-        best = distinct(ascents(objective.by_ep, starts, bounds, name, settings, log), settings)[0]
-        if in_parts:
-            optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
-            objective = self.objective.on(blocks_of(self.kinds), self.basis(best.point))
-            best = maximize(log.run("ep", objective.by_ep), best.point, bounds, optimizer)
-        few = 0 < best.point.x.size <= settings.rows_max_hessian
-        hessian = None
-        if settings.hessian and few and all(low < high for low, high in bounds):
-            exact = replace(objective, tolerance=_HESSIAN_TOLERANCE)
-            hessian = negative_hessian(exact.by_ep, best.point, bounds, optimizer)
-        return objective, SearchResult(best, hessian)
+        optima = ascents(objective.by_ep, starts, bounds, name, settings, log)
+        return OfSome(objective, distinct(optima, settings), in_parts)
+
+    def on_all(self, point: Point) -> RowsObjective:
+        """The objective of all rows, its basis placed by the kernel at a point."""
+        return self.objective.on(blocks_of(self.kinds), self.basis(point))
 
     def basis(self, point: Point) -> Any:
         """Inducing points, or the box of a spectral basis, for the kernel at a point."""
@@ -106,3 +138,7 @@ class ManyRows:
         if isinstance(self.approximation, Inducing | PivotedCholesky):
             return self.approximation.places(prior, self.X)
         return self.approximation.features(prior, self.X)
+
+
+def _with_first_step(settings: SearchSettings) -> OptimizerSettings:
+    return replace(settings.optimizer, first_step=settings.rows_first_step)

@@ -30,6 +30,7 @@ from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
+_DIFFERENCE_TOLERANCE = 1e-4  # behind differences of gradients
 _MOST_SWEEPS, _LARGEST_RESIDUAL = 60, 1.0
 # Inputs at which the kernel is evaluated at once: what they take stays in the cache.
 _INPUTS_AT_ONCE = 4096
@@ -102,9 +103,13 @@ class RowsObjective:
         """The same for other data and another basis, nothing compiled anew."""
         return replace(self, blocks=blocks, basis=basis, sites={})
 
+    def for_differences(self) -> "RowsObjective":
+        """The same by a finer EP, for differences of its gradients."""
+        return replace(self, tolerance=_DIFFERENCE_TOLERANCE)
+
     def log_prior(self, point: Point) -> float:
         """See `Objective`."""
-        return self.prior(point)[0]
+        return self.prior.value(point)
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
         """See `Objective`."""
@@ -129,6 +134,14 @@ class RowsObjective:
         if not np.isfinite(flat).all():
             return nowhere
         return Value(known.log_evidence + log_prior, known.log_evidence, flat)
+
+    def total_by_ep(self, point: Point) -> tuple[float, float]:
+        """See `Objective`."""
+        log_prior = self.log_prior(point)
+        known = self._fit(point) if np.isfinite(log_prior) else None
+        if known is None:
+            return -np.inf, -np.inf
+        return known.log_evidence + log_prior, known.log_evidence
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, by mirrored pairs from EP's Gaussian.

@@ -1,6 +1,7 @@
 """What a SkewGP is: mean, kernel and pseudo-points."""
 
-from typing import Any, NoReturn
+from copy import copy
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import pymc as pm
@@ -51,6 +52,12 @@ class Definition:
             f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points}"
             f"{shown})"
         )
+
+    def approximated_by(self, approximation: Any) -> Self:
+        """The same with another approximation."""
+        found = copy(self)
+        found.approximation = as_approximation(approximation)
+        return found
 
     def refuse_approximation(self, method: str) -> None:
         """Raise where a method knows no approximations and one was asked for.

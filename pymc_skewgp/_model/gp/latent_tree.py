@@ -28,6 +28,8 @@ class LatentDraws(NamedTuple):
     likelihoods : ndarray of lists, shape (chain, draw)
         One for each kind of data.
     Xnew : ndarray, shape (t, d), or None
+    at_data : bool, default True
+        Whether f at the data was drawn.
     """
 
     name: str
@@ -35,6 +37,7 @@ class LatentDraws(NamedTuple):
     relative_ess: FloatArray
     likelihoods: NDArray[Any]
     Xnew: FloatArray | None
+    at_data: bool = True
 
 
 def refuse_taken_names(trace: Dataset, name: str, sets: DataSets) -> None:
@@ -67,26 +70,29 @@ def latent_tree(
     start = 0
     for i, data in enumerate(sets):
         likelihood, y, size = data.likelihood, data.y, data.values.size
-        own = by_function(drawn.f[..., start : start + size], data)
-        start += size
         f_name, X_name, y_name, row = (data.named(x) for x in (drawn.name, "X", "y", "obs_id"))
-        groups["posterior"][f_name], groups["constant_data"][X_name] = own, data.X
-        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
-        dims[X_name] = [row, "feature"]
+        groups["constant_data"][X_name], dims[X_name] = data.X, [row, "feature"]
+        if drawn.at_data:
+            own = by_function(drawn.f[..., start : start + size], data)
+            start += size
+            groups["posterior"][f_name] = own
+            dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
         coords[row] = trace.get(row, np.arange(data.X.shape[0]))
         coords |= own_coords(data)
         if not likelihood.has_data:
             continue
-        found = _of_each(drawn, i, own, y, rng)
-        groups["log_likelihood"][y_name], groups["posterior_predictive"][y_name] = found
         observed = data.named(likelihood.y_dim)
         inner = [data.named(dim) for dim in likelihood.y_inner_dims]
         for name, values in likelihood.observed(y).items():
             groups["observed_data"][data.named(name)] = values
             dims[data.named(name)] = [observed, *inner]
-        dims[y_name], one_each[y_name] = [observed, *inner], [observed]
-        if observed not in coords:
-            coords[observed] = np.arange(found[0].shape[-1])
+        dims[y_name] = [observed, *inner]
+        if drawn.at_data:
+            found = _of_each(drawn, i, own, y, rng)
+            groups["log_likelihood"][y_name], groups["posterior_predictive"][y_name] = found
+            one_each[y_name] = [observed]
+            if observed not in coords:
+                coords[observed] = np.arange(found[0].shape[-1])
     pred_dims = dict(dims)
     if drawn.Xnew is not None:
         new = _predictions(sets, drawn, drawn.f[..., start:], rng)
@@ -105,7 +111,9 @@ def latent_tree(
     for group, node in tree.children.items():
         if "draw" in node.dims:  # those of a thinned trace do not count from 0
             tree[group].dataset = node.dataset.assign_coords(chain=trace.chain, draw=trace.draw)
-    tree["posterior"].dataset = trace.merge(tree["posterior"].dataset, join="exact")
+    if drawn.at_data:
+        trace = trace.merge(tree["posterior"].dataset, join="exact")
+    tree["posterior"] = DataTree(trace)
     return tree
 
 
