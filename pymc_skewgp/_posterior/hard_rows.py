@@ -32,7 +32,9 @@ class HardRows:
     factor : ndarray, shape (s, R)
     mean : ndarray, shape (s,)
     rows : Observations
-        Limits of these values, and variances of e.
+        Limits of these values, and variances of e with the nugget of constraints.
+    nugget : ndarray, shape (s,)
+        Variances of the nugget alone.
     n_signs : int
         How many of them are signs at pseudo-points; the others are constraints.
     """
@@ -40,6 +42,7 @@ class HardRows:
     factor: FloatArray
     mean: FloatArray
     rows: Observations
+    nugget: FloatArray
     n_signs: int
 
     def block(self) -> RowBlock:
@@ -60,8 +63,8 @@ class HardRows:
         sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper)
         constrained = np.arange(self.n_signs, self.mean.size)
         if constrained.size:
-            noise = tilted.noise_variances[constrained]
-            refuse_contradictory_constraints(sampler, constrained, noise)
+            # e is f's own: limits that hold by it do hold.
+            refuse_contradictory_constraints(sampler, constrained, self.nugget[constrained])
         gain, spread = tilted.coordinates_given_rows()
         return GivenRows(sampler.first, gain, spread, self.factor @ gaussian.mean)
 
@@ -89,6 +92,7 @@ def hard_rows(
         np.vstack([part.factor for part in parts]),
         np.concatenate([part.mean for part in parts]),
         intervals(lower, upper, noise),
+        np.concatenate([part.nugget for part in parts]),
         sum(part.n_signs for part in parts),
     )
 
@@ -102,7 +106,7 @@ def _signs(prior: Prior, features: FunctionFeatures, n_functions: int) -> HardRo
     phase, truncation = (np.repeat(x, n_functions) for x in (prior.phase, prior.truncation))
     rows = pseudo_point_rows(sd, phase, truncation)
     scaled = intervals(rows.lower, rows.upper, rest / sd**2)
-    return HardRows(wide / sd[:, None], np.zeros(sd.size), scaled, sd.size)
+    return HardRows(wide / sd[:, None], np.zeros(sd.size), scaled, np.zeros(sd.size), sd.size)
 
 
 def _constraint(prior: Prior, features: FunctionFeatures, data: DataSet) -> HardRows:
@@ -116,4 +120,4 @@ def _constraint(prior: Prior, features: FunctionFeatures, data: DataSet) -> Hard
     sd = np.sqrt(np.einsum("ij,ij->i", factor, factor) + rest)
     mean = prior.mean("X", data.X, derivative)
     scaled = intervals(rows.lower / sd, rows.upper / sd, (rows.S + rest) / sd**2)
-    return HardRows(factor / sd[:, None], mean / sd, scaled, 0)
+    return HardRows(factor / sd[:, None], mean / sd, scaled, rows.S / sd**2, 0)

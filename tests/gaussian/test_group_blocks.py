@@ -47,6 +47,19 @@ def test_probability_of_a_winner_by_quadrature(m):
         assert found[0, 0] < norm.logcdf(-35.0 / np.sqrt(2.0))
 
 
+@pytest.mark.parametrize("far", [1e4, 1e9, 1e200])
+def test_a_loser_very_far_behind(far):
+    """From 0 it would be so many nodes to the integrand."""
+    x = far * np.array([1.0, 0.9])
+    found = winner_sites(1, 2).log_probs(ALL, -x[None, :, None])[0, 0]
+    if far > 1e150:
+        assert found == -np.inf
+        return
+    # The quadratic form, of which logarithms of x are no more than 1e-6.
+    wanted = -0.5 * x @ np.linalg.solve(np.eye(2) + 1.0, x)
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
 def test_limits_of_any_side_and_noise_of_two_rows():
     noise = np.array([[[1.0, -0.6], [-0.6, 0.7]]])
     lower, upper = np.array([[0.4, -np.inf]]), np.array([[np.inf, 0.9]])

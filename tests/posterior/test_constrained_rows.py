@@ -14,7 +14,7 @@ from pymc_skewgp._posterior.finite_rank import FiniteRankKernel, finite_rank_pri
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp.approximations import HSGP, Inducing
-from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Selection
+from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian, Selection
 
 RNG = np.random.default_rng(8)
 N = 120
@@ -99,6 +99,14 @@ def test_contradictions_and_constraints_alone():
         _ = one.log_marginal_likelihood
     with pytest.raises(sg.ApproximationError, match="constraints alone"):
         both({"up": (AT, None, Constraint.increasing())}, Inducing(POINTS))
+
+
+def test_limits_that_hold_by_what_features_leave_are_no_contradiction():
+    y = np.sin(X[:, 0]) + 0.1 * RNG.standard_normal(N)
+    bounds = Constraint.bounds(-0.1, 0.75)
+    data = {"seen": (X, y, Gaussian(0.3)), "shape": (AT, None, bounds)}
+    one, other = both(data, Inducing(POINTS[::2]))
+    agree(one, other, NEW)
 
 
 def test_a_constraint_is_of_the_first_function():

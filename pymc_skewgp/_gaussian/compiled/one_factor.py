@@ -93,13 +93,33 @@ def _log_term(at, slope, k, z, table):  # type: ignore[no-untyped-def]
 
 
 @jit_inner()
+def _near_top(at, slope, k, step, table):  # type: ignore[no-untyped-def]
+    """A node within one step of the largest term: in a far tail that is thousands of steps away."""
+    z, stride = 0.0, step
+    top = _log_term(at, slope, k, z, table)
+    while stride >= step:
+        moved = 0.0
+        for side in (1.0, -1.0):
+            term = _log_term(at, slope, k, z + side * stride, table)
+            if term > top:
+                top, moved = term, side * stride
+        z += moved
+        stride *= 0.5 if moved == 0.0 else 2.0
+    return z
+
+
+@jit_inner()
 def _log_integral(at, slope, k, step, table):  # type: ignore[no-untyped-def]
     """The log of the integral for draw k, by logs of the terms."""
-    first = _log_term(at, slope, k, 0.0, table)
+    middle = _near_top(at, slope, k, step, table)
+    first = _log_term(at, slope, k, middle, table)
+    if not first > -math.inf:
+        return first
     top, total = first, 1.0
     for side in (1.0, -1.0):
-        z, before = 0.0, first
-        while True:
+        z, before = middle, first
+        # No further: the normal density alone has lost enough there.
+        for _ in range(int(12.0 / step) + 8):
             z += side * step
             term = _log_term(at, slope, k, z, table)
             if term > top:
@@ -107,7 +127,7 @@ def _log_integral(at, slope, k, step, table):  # type: ignore[no-untyped-def]
                 top = term
             else:
                 total += math.exp(term - top)
-                if term < before and term < top - _LOST:
+                if term <= before and term < top - _LOST:
                     break
             before = term
     return top + math.log(total * step) - _LOG_SQRT_2PI
