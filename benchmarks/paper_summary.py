@@ -160,10 +160,10 @@ def with_averages(results: Path) -> pd.DataFrame:
     """Sets on which hyperparameters were averaged over: means over the folds that all have."""
     names = sorted({name for pair in AVERAGE_PAIRS for name in pair[:2]})
     rows = read_rows(results)
-    rows = rows[rows["method"].isin(names)]
-    folds = rows.set_index(KEY)[["information", "relative_ess", "rung", "n", "d"]].unstack()
-    if not set(names) <= set(folds["information"]):
+    if not set(names) <= set(rows["method"]):
         return pd.DataFrame()
+    rows = rows[rows["method"].isin(names)].set_index(KEY)
+    folds = rows[["information", "relative_ess", "rung", "n", "d"]].unstack()
     folds = folds[folds["information"][names].notna().all(axis=1)]
     return folds.groupby("set").mean()
 
