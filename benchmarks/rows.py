@@ -234,9 +234,9 @@ class Answered:
     def __init__(self, future, counts):
         self._future, self._counts = future, counts
 
-    def result(self):
+    def result(self, timeout=None):
         """See `Counting`."""
-        found = self._future.result()
+        found = self._future.result(timeout=timeout)
         self._counts["got"] += len(pickle.dumps(found))
         return found
 
