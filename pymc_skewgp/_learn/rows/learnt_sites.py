@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites
+from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites, SitesOfFunctions
 from pymc_skewgp._gaussian.blocks.row_block import FactorGradient
 from pymc_skewgp._gaussian.edges import Edges
 from pymc_skewgp._gaussian.site_factors import SiteFactors, SiteFunction, SlopeFunction
@@ -79,7 +79,7 @@ class LearntRows(RowSites):
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
-class FunctionsOfF:
+class FunctionsOfF(SitesOfFunctions):
     """Sites that are functions of f = predictor + e, with e ~ N(0, rest) of each row's own.
 
     Moments are those of f under the cavity that e widens; log p, which the weights of draws need
@@ -125,14 +125,6 @@ class FunctionsOfF:
         """See `BlockSites`."""
         with np.errstate(over="ignore"):
             total += self._averaged(eta.T + self._predictors.mean).sum(axis=1)
-
-    def add_pair_log_probs(
-        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
-    ) -> None:
-        """See `BlockSites`."""
-        centre = centre[:, None]
-        self.add_log_probs(rows, centre + off, totals[0])
-        self.add_log_probs(rows, centre - off, totals[1])
 
     @cached_property
     def _averaged(self) -> SiteFunction:
