@@ -51,7 +51,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data); pseudo-points are learnt on one batch, under the kernel
         learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
-        beyond, and above 5000, without pseudo-points and with "ovr", all by inducing points.
+        beyond, and above 5000, without pseudo-points, all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     warm_start : bool, default False
@@ -229,7 +229,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     @property
     def _learns_by_rows(self) -> bool:
-        return not (self.n_pseudo_points or self._together)
+        return not self.n_pseudo_points
 
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int
@@ -240,7 +240,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 'multi_class="exact" takes no pseudo-points and no warm_start: use "ovr" for them.'
             )
         others = classes.size - 1
-        settings = self._settings(X.shape[0] * others)
+        settings = self._settings(X.shape[0], others)
         size = settings.batch_size
         settings = replace(
             settings,

@@ -1,12 +1,19 @@
 """Predictors of groups of rows, linear in coordinates: as they are, or of several functions."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_skewgp._validation import FloatArray
 
 _AT_ONCE = 4096  # rows at a time of products with features
+
+
+class MixingGradient(NamedTuple):
+    """Derivatives in the features of groups, shape (n, r), and in their mixing, (n, m, L)."""
+
+    phi: FloatArray
+    mixing: FloatArray
 
 
 class GroupPredictors(Protocol):
@@ -90,6 +97,20 @@ class DenseRows:
         """See `GroupPredictors`."""
         return np.asarray(self._factor.T @ weight.ravel())
 
+    def gradient(
+        self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
+    ) -> FloatArray:
+        """Of EP's log evidence in the rows, (n, m, R), from that in the offsets; see `RowBlock`.
+
+        `precision`, of shape (n, m, m), is that of the sites of the predictors.
+        """
+        n, m, r = self._groups.shape
+        found = np.empty((n, m, r))
+        for some in _slices(n, _AT_ONCE // m):
+            moved = (precision[some] @ self._groups[some]).reshape(-1, r) @ spread
+            found[some] = weight[some][:, :, None] * mean - (moved @ spread.T).reshape(-1, m, r)
+        return found
+
 
 class FunctionRows:
     """Each group's rows are combinations of L functions of one input, with r features each.
@@ -124,8 +145,17 @@ class FunctionRows:
 
     def covariances(self, spread: FloatArray) -> FloatArray:
         """See `GroupPredictors`."""
+        found = self._of_functions(self._between(spread))
+        return np.asarray(self._mixing @ found @ self._mixing.swapaxes(1, 2))
+
+    def _between(self, spread: FloatArray) -> FloatArray:
+        """Covariance of the coordinates, shape (L, r, L, r)."""
         r, n_functions = self._phi.shape[1], self._mixing.shape[2]
-        covariance = (spread @ spread.T).reshape(n_functions, r, n_functions, r)
+        return np.asarray((spread @ spread.T).reshape(n_functions, r, n_functions, r))
+
+    def _of_functions(self, covariance: FloatArray) -> FloatArray:
+        """Covariances of the functions at each input, shape (n, L, L)."""
+        n_functions = self._mixing.shape[2]
         found = np.empty((self._phi.shape[0], n_functions, n_functions))
         for some in _slices(found.shape[0], _AT_ONCE):
             phi = self._phi[some]
@@ -133,7 +163,7 @@ class FunctionRows:
                 for b in range(a + 1):
                     found[some, a, b] = np.einsum("ij,ij->i", phi @ covariance[a, :, b], phi)
                     found[some, b, a] = found[some, a, b]
-        return np.asarray(self._mixing @ found @ self._mixing.swapaxes(1, 2))
+        return found
 
     def gram(self, weight: FloatArray) -> FloatArray:
         """See `GroupPredictors`."""
@@ -154,6 +184,26 @@ class FunctionRows:
         """See `GroupPredictors`."""
         of_functions = np.einsum("ij,ijk->ik", weight, self._mixing)
         return np.asarray((of_functions.T @ self._phi).ravel())
+
+    def gradient(
+        self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
+    ) -> MixingGradient:
+        """See `DenseRows`, in what the rows are made of: as many operations as `covariances`."""
+        covariance, mixing = self._between(spread), self._mixing
+        n_functions = mixing.shape[2]
+        centre = mean.reshape(n_functions, -1)
+        sites = precision @ mixing
+        between = mixing.swapaxes(1, 2) @ sites
+        in_phi = np.einsum("ij,ijk->ik", weight, mixing) @ centre
+        for some in _slices(in_phi.shape[0], _AT_ONCE):
+            phi = self._phi[some]
+            for a in range(n_functions):
+                for b in range(a + 1):
+                    both = covariance[a, :, b]
+                    both = both if a == b else both + both.T
+                    in_phi[some] -= between[some, a, b][:, None] * (phi @ both)
+        in_mixing = weight[:, :, None] * (self._phi @ centre.T)[:, None]
+        return MixingGradient(in_phi, in_mixing - sites @ self._of_functions(covariance))
 
     def _by_function(self, coordinates: FloatArray) -> FloatArray:
         return coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)

@@ -12,8 +12,10 @@ from scipy import sparse
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.coordinates import Coordinates
+from pymc_skewgp._learn.rows.block_at import BlockOfData
 from pymc_skewgp._learn.rows.compiled_numbers import CompiledNumbers
 from pymc_skewgp._learn.rows.data_blocks import DataBlock, NumbersOfFunctions, NumbersOfRows
+from pymc_skewgp._learn.rows.group_kind import GroupsOfKind, is_grouped
 from pymc_skewgp._model.graph.data_rows import KnownData, RowTable
 from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._posterior.residual_draws import rows_are_apart
@@ -36,7 +38,7 @@ class DataOfKind(Protocol):
         """Whether some of them are data too."""
         ...
 
-    def blocks(self, chosen: IntArray) -> list[DataBlock]:
+    def blocks(self, chosen: IntArray) -> Sequence[BlockOfData]:
         """Of some observations, in increasing order."""
         ...
 
@@ -212,21 +214,25 @@ class FunctionsOfKind:
         return DataBlock(known.X[chosen], numbers)
 
 
-def kind_of(known: Any, model: pm.Model, coordinates: Coordinates) -> DataOfKind:
-    """Data that are checked, compiled for a model."""
+def kind_of(
+    known: Any, model: pm.Model, coordinates: Coordinates, between: FloatArray
+) -> DataOfKind:
+    """Data that are checked, compiled for a model; `between` as for `GroupsOfKind`."""
     if isinstance(known, KnownSites):
         return FunctionsOfKind.of(known, model, coordinates)
+    if is_grouped(known):
+        return GroupsOfKind.of(known, model, coordinates, between)
     return RowsOfKind.of(known, model, coordinates)
 
 
-def blocks_of(kinds: Sequence[DataOfKind]) -> list[DataBlock]:
+def blocks_of(kinds: Sequence[DataOfKind]) -> list[BlockOfData]:
     """Of all data."""
     return [block for kind in kinds for block in kind.blocks(np.arange(kind.n_observations))]
 
 
 def some_blocks(
     kinds: Sequence[DataOfKind], size: int, rng: np.random.Generator
-) -> list[DataBlock] | None:
+) -> list[BlockOfData] | None:
     """Of so many observations, drawn at random with equal shares of each kind.
 
     None where there are no more than these, or where some data cannot be taken apart.
@@ -234,7 +240,7 @@ def some_blocks(
     n = sum(kind.n_observations for kind in kinds)
     if n <= size or not all(kind.in_parts for kind in kinds):
         return None
-    blocks = []
+    blocks: list[BlockOfData] = []
     for kind in kinds:
         own = max(1, round(size * kind.n_observations / n))
         chosen = np.sort(rng.choice(kind.n_observations, own, replace=False))

@@ -75,7 +75,7 @@ class LearntRows(RowSites):
         """In lower, upper, value and noise."""
         lower, upper, value, noise = self._rows
         deviation = np.sqrt(found.cavity_sd**2 + noise)
-        in_limits = _slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
+        in_limits = slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
@@ -173,7 +173,7 @@ class LearntRepeats(FunctionsOfF):
         f, weights = self.nodes(found)
         f, weights = f[:, self._unit], weights[:, self._unit] * self._counts
         lower, upper, value, noise = self._columns
-        in_limits = _slopes_of_limits(lower, upper, value, f, np.sqrt(noise))
+        in_limits = slopes_of_limits(lower, upper, value, f, np.sqrt(noise))
         first, second = self._rows.slopes(slice(None), np.ascontiguousarray(f))
         in_value = np.where(np.isnan(value), 0.0, -first)
         moved = [*in_limits, in_value, 0.5 * (second + first**2)]
@@ -194,7 +194,7 @@ class LearntRepeats(FunctionsOfF):
         return np.asarray((self._sums @ values.T).T).reshape(f.shape)
 
 
-def _slopes_of_limits(
+def slopes_of_limits(
     lower: FloatArray, upper: FloatArray, value: FloatArray, mean: FloatArray, sd: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Of the log mass of N(mean, sd^2) between limits, in these; 0 at points."""
