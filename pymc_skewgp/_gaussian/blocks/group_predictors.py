@@ -3,6 +3,7 @@
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from pymc_skewgp._validation import FloatArray
 
@@ -37,7 +38,7 @@ class GroupPredictors(Protocol):
         ...
 
     def gram(self, weight: FloatArray) -> FloatArray:
-        """Sum over the groups of F_i' W_i F_i, for symmetric W of shape (n, m, m)."""
+        """Sum over the groups of F_i' W_i F_i, for precisions W of shape (n, m, m)."""
         ...
 
     def pull(self, weight: FloatArray) -> FloatArray:
@@ -145,24 +146,23 @@ class FunctionRows:
 
     def covariances(self, spread: FloatArray) -> FloatArray:
         """See `GroupPredictors`."""
-        found = self._of_functions(self._between(spread))
+        found = self._of_functions(spread)
         return np.asarray(self._mixing @ found @ self._mixing.swapaxes(1, 2))
 
-    def _between(self, spread: FloatArray) -> FloatArray:
-        """Covariance of the coordinates, shape (L, r, L, r)."""
-        r, n_functions = self._phi.shape[1], self._mixing.shape[2]
-        return np.asarray((spread @ spread.T).reshape(n_functions, r, n_functions, r))
+    def _of_functions(self, spread: FloatArray) -> FloatArray:
+        """Covariances of the functions at each input, shape (n, L, L).
 
-    def _of_functions(self, covariance: FloatArray) -> FloatArray:
-        """Covariances of the functions at each input, shape (n, L, L)."""
-        n_functions = self._mixing.shape[2]
+        By the rows of `spread`, which is upper triangular, so that the covariance of all coordinates is not made for each block.
+        """
+        r, n_functions = self._phi.shape[1], self._mixing.shape[2]
         found = np.empty((self._phi.shape[0], n_functions, n_functions))
-        for some in _slices(found.shape[0], _AT_ONCE):
-            phi = self._phi[some]
+        rows = [spread[a * r : (a + 1) * r, a * r :] for a in range(n_functions)]
+        for some in _slices(found.shape[0], _AT_ONCE // n_functions):
+            white = [self._phi[some] @ own for own in rows]
             for a in range(n_functions):
                 for b in range(a + 1):
-                    found[some, a, b] = np.einsum("ij,ij->i", phi @ covariance[a, :, b], phi)
-                    found[some, b, a] = found[some, a, b]
+                    both = white[a], white[b][:, (a - b) * r :]
+                    found[some, a, b] = found[some, b, a] = np.einsum("ij,ij->i", *both)
         return found
 
     def gram(self, weight: FloatArray) -> FloatArray:
@@ -173,9 +173,12 @@ class FunctionRows:
         for some in _slices(between.shape[0], _AT_ONCE):
             phi = self._phi[some]
             for a in range(n_functions):
-                for b in range(a + 1):
+                half = phi * np.sqrt(np.maximum(between[some, a, a], 0.0))[:, None]
+                found[a, :, a] += dsyrk(1.0, half.T, lower=1)
+                for b in range(a):
                     found[a, :, b] += phi.T @ (between[some, a, b][:, None] * phi)
         for a in range(n_functions):
+            found[a, :, a] += np.tril(found[a, :, a], -1).T
             for b in range(a):
                 found[b, :, a] = found[a, :, b].T
         return found.reshape(self.rank, self.rank)
@@ -189,8 +192,8 @@ class FunctionRows:
         self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
     ) -> MixingGradient:
         """See `DenseRows`, in what the rows are made of: as many operations as `covariances`."""
-        covariance, mixing = self._between(spread), self._mixing
-        n_functions = mixing.shape[2]
+        mixing, (r, n_functions) = self._mixing, (self._phi.shape[1], self._mixing.shape[2])
+        covariance = (spread @ spread.T).reshape(n_functions, r, n_functions, r)
         centre = mean.reshape(n_functions, -1)
         sites = precision @ mixing
         between = mixing.swapaxes(1, 2) @ sites
@@ -203,7 +206,7 @@ class FunctionRows:
                     both = both if a == b else both + both.T
                     in_phi[some] -= between[some, a, b][:, None] * (phi @ both)
         in_mixing = weight[:, :, None] * (self._phi @ centre.T)[:, None]
-        return MixingGradient(in_phi, in_mixing - sites @ self._of_functions(covariance))
+        return MixingGradient(in_phi, in_mixing - sites @ self._of_functions(spread))
 
     def _by_function(self, coordinates: FloatArray) -> FloatArray:
         return coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)

@@ -86,7 +86,10 @@ class GroupsOfKind:
             n, m = groups.shape
             own = chosen[(chosen >= first) & (chosen < first + n)] - first
             first += n
-            size = max(1, ROWS_IN_BLOCK // m)
+            inputs = groups.values // self.known.n_functions
+            # Groups about one input have the features of that alone.
+            of_one = bool((inputs == inputs[:, :1]).all())
+            size = ROWS_IN_BLOCK if of_one else max(1, ROWS_IN_BLOCK // m)
             for start in range(0, own.size, size):
                 part = groups.part(own[start : start + size])
                 found.append(self._block(part, with_constant=not found))
