@@ -152,7 +152,8 @@ class FunctionRows:
     def _of_functions(self, spread: FloatArray) -> FloatArray:
         """Covariances of the functions at each input, shape (n, L, L).
 
-        By the rows of `spread`, which is upper triangular, so that the covariance of all coordinates is not made for each block.
+        By the rows of `spread`, which is upper triangular: so no block makes the covariance of all
+        coordinates.
         """
         r, n_functions = self._phi.shape[1], self._mixing.shape[2]
         found = np.empty((self._phi.shape[0], n_functions, n_functions))
