@@ -8,6 +8,8 @@ from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.functions_at import FunctionsAt
 from pymc_skewgp._learn.rows.prior_at import PriorRows
+from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp._posterior.hard_rows import HardRows
 from pymc_skewgp._validation import FloatArray
 
 
@@ -39,6 +41,10 @@ class BlockAt(Protocol):
         """Of its log evidence."""
         ...
 
+    def hard(self) -> HardRows | None:
+        """The same as rows that are drawn first, where they have next to no noise."""
+        ...
+
     def gradient(self, mean: FloatArray, spread: FloatArray) -> BlockGradient:
         """At EP's fixed point; derivatives in the functions are added to these."""
         ...
@@ -50,6 +56,11 @@ class BlockOfData(Protocol):
     @property
     def X(self) -> FloatArray:
         """Inputs at which functions are needed, shape (k, d)."""
+        ...
+
+    @property
+    def derivative(self) -> Derivative | None:
+        """What is needed there of functions; None for themselves."""
         ...
 
     def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> BlockAt | None:

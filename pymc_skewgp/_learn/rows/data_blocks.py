@@ -58,6 +58,8 @@ class DataBlock:
     design: sparse.csr_array | None = None
     takes_rest: bool = True
 
+    derivative = None
+
     def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "RowsAt | None":
         """See `BlockOfData`."""
         phi, mean, rest = self.predictors(functions.first(prior))
@@ -110,6 +112,9 @@ class RowsAt:
     block: RowBlock
     sites: LearntSites
     log_constant: float
+
+    def hard(self) -> None:
+        """Rows with noise are none."""
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> BlockGradient:
         """See `BlockAt`."""

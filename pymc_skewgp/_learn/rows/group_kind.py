@@ -56,6 +56,7 @@ class GroupsOfKind:
     compiled: CompiledNumbers
     between: FloatArray
 
+    is_data = True
     in_parts = True
 
     @classmethod

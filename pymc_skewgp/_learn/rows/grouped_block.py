@@ -57,6 +57,8 @@ class GroupedBlock:
     n_functions: int
     takes_rest: bool
 
+    derivative = None
+
     def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "GroupsAt | None":
         """See `BlockOfData`."""
         *numbers, log_constant = self.compiled(point, self.batch)
@@ -151,6 +153,9 @@ class GroupsAt:
         of_values = self._half[:, :, :, None] * phi[data.place][:, :, None]  # (n, p, L, r)
         rows = given.design @ of_values.reshape(n, data.place.shape[1], -1)
         return DenseRows(rows.reshape(n * m, -1), m)
+
+    def hard(self) -> None:
+        """Rows with noise are none."""
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> BlockGradient:
         """See `BlockAt`."""

@@ -10,7 +10,7 @@ import numpy as np
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian
 from pymc_skewgp._learn.point import Bounds, Point
-from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, some_blocks
+from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, n_data, some_blocks
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, distinct, promising
 from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
@@ -68,8 +68,7 @@ class ManyRows:
         """
         size = settings.rows_coarse_size
         objective, in_parts = self.on_some(size, point, rng)
-        n = sum(kind.n_observations for kind in self.kinds)
-        return Part(objective, size / n if in_parts else 1.0)
+        return Part(objective, size / n_data(self.kinds) if in_parts else 1.0)
 
     def search(
         self,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray
 
 
@@ -32,11 +33,17 @@ class PriorRows(NamedTuple):
 class PriorAt(Protocol):
     """The process at a point, and the derivatives carried back to it."""
 
-    def rows(self, X: FloatArray) -> PriorRows:
-        """At a block of inputs."""
+    def rows(self, X: FloatArray, derivative: Derivative | None = None) -> PriorRows:
+        """At a block of inputs; or those of a derivative of phi' c, of which nothing is left."""
         ...
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+    def pull_back(
+        self,
+        X: FloatArray,
+        known: PriorRows,
+        wrt: PriorRows,
+        derivative: Derivative | None = None,
+    ) -> list[FloatArray]:
         """Part of the gradient in the continuous variables from these rows.
 
         What all rows have in common is kept for `pull_back_common`; `wrt` is overwritten.

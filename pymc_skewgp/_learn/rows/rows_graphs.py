@@ -22,6 +22,7 @@ from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.hsgp import HSGP
 from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
+from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
 
 _LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
@@ -33,8 +34,16 @@ def why_not_by_rows(gp: Any, known: Sequence[Any]) -> str | None:
     if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
         names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
         return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
+    if not any(data.likelihood.has_data for data in known):
+        return "constraints alone have no rows that blocks are made of"
+    if isinstance(gp.approximation, HSGP) and any(_differentiates(data) for data in known):
+        return "HSGP has no derivatives for constraints: take Inducing"
     reasons = (_why_not_of(data) for data in known)
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def _differentiates(known: Any) -> bool:
+    return known.likelihood.derivative is not None
 
 
 def _why_not_of(known: Any) -> str | None:
@@ -43,8 +52,8 @@ def _why_not_of(known: Any) -> str | None:
         return None
     assert isinstance(known, KnownData)
     likelihood = known.likelihood
-    if likelihood.derivative is not None or not likelihood.has_data or likelihood.relative_noise:
-        return f"{likelihood!r} is a constraint"
+    if not likelihood.has_data and known.X.shape[0] > MOST_LIMITS:
+        return f"{likelihood!r} has more than {MOST_LIMITS} virtual points"
     by_row = [name for name, x in known.random.items() if x.ndim and name != "cutpoints"]
     if by_row:
         return f"{', '.join(by_row)} of the likelihood is learnt for each row"

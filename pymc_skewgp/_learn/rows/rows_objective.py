@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
+from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate
@@ -25,6 +25,7 @@ from pymc_skewgp._learn.rows.block_at import BlockAt, BlockOfData
 from pymc_skewgp._learn.rows.functions_at import Functions, FunctionsAt
 from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.hard_rows import joined
 from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
@@ -61,9 +62,15 @@ class _Fit(NamedTuple):
     ep: BlockEP
 
     @property
-    def blocks(self) -> LocalBlocks:
-        """Of predictors."""
-        return LocalBlocks([part.data.block for part in self.parts])
+    def proposal(self) -> BlockPairs:
+        """Of coordinates, rows with next to no noise first."""
+        found = [(part.data.block, part.data.hard()) for part in self.parts]
+        blocks = LocalBlocks([block for block, hard in found if hard is None])
+        rows = joined([hard for _, hard in found if hard is not None])
+        if rows is None:
+            return BlockPairs(self.ep.gaussian, blocks)
+        gaussian = gaussian_of(blocks.total("sums"))
+        return BlockPairs(gaussian, blocks, rows.given(gaussian))
 
     @property
     def log_evidence(self) -> float:
@@ -159,7 +166,7 @@ class RowsObjective:
                 "the marginal likelihood has no value at this point in double precision: check the "
                 "priors and the scale of the inputs."
             )
-        proposal = BlockPairs(known.ep.gaussian, known.blocks)
+        proposal = known.proposal
         draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
         assert draws.log_prob is not None
         return draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
@@ -197,7 +204,7 @@ class RowsObjective:
                 yield own
             for rows in _slices(data.X.shape[0]):
                 at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                yield known.prior.pull_back(data.X[rows], at, by)
+                yield known.prior.pull_back(data.X[rows], at, by, data.derivative)
         yield known.prior.pull_back_common()
         of_functions = self.functions.pull_back(point, known.functions)
         if of_functions is not None:
@@ -208,7 +215,7 @@ def _part_at(
     data: BlockOfData, prior: PriorAt, functions: FunctionsAt, point: Point
 ) -> _Part | None:
     """A block at a point; None where double precision ends."""
-    pieces = [prior.rows(data.X[rows]) for rows in _slices(data.X.shape[0])]
+    pieces = [prior.rows(data.X[rows], data.derivative) for rows in _slices(data.X.shape[0])]
     if not all(piece.finite for piece in pieces):
         return None
     of_f = pieces[0]

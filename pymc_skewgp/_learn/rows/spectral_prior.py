@@ -12,6 +12,7 @@ from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.prior_at import PriorRows
 from pymc_skewgp._model.gp.spectral_features import active_columns, spectral_basis, spectral_density
 from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.hsgp import SpectralFeatures
 from pymc_skewgp._validation import FloatArray
 
@@ -89,12 +90,18 @@ class SpectralPriorAt:
         self._family, self._point, self._box, self._root = family, point, box, root
         self._in_root = np.zeros_like(root)
 
-    def rows(self, X: FloatArray) -> PriorRows:
-        """See `PriorAt`."""
+    def rows(self, X: FloatArray, derivative: Derivative | None = None) -> PriorRows:
+        """See `PriorAt`; derivatives are refused before."""
         phi = self._family.basis(X, self._box) * self._root
         return PriorRows(phi, self._family.mean(self._point, X), np.zeros(X.shape[0]))
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+    def pull_back(
+        self,
+        X: FloatArray,
+        known: PriorRows,
+        wrt: PriorRows,
+        derivative: Derivative | None = None,
+    ) -> list[FloatArray]:
         """See `PriorAt`."""
         basis = self._family.basis(X, self._box)
         self._in_root += np.einsum("ij,ij->j", basis, wrt.phi)
