@@ -51,7 +51,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data); pseudo-points are learnt on one batch, under the kernel
         learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
-        beyond, and above 5000, without pseudo-points, all by inducing points.
+        beyond, and above 5000 all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     warm_start : bool, default False
@@ -226,10 +226,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.hyperparameters_ = reports[0] if single else reports
         self.log_marginal_likelihood_ = evidences[0] if single else evidences
         return self
-
-    @property
-    def _learns_by_rows(self) -> bool:
-        return not self.n_pseudo_points
 
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int

@@ -49,11 +49,6 @@ class ProcessEstimator(BaseEstimator):
     def _averages(self) -> bool:
         return bool(self.hyperparameters == "average")
 
-    @property
-    def _learns_by_rows(self) -> bool:
-        """Whether many rows are learnt from with f of finite rank; else in batches."""
-        return False
-
     def _settings(self, n: int, rows_each: int = 1) -> SearchSettings:
         """Of the search with `n` observations of so many rows, from the parameters, checked."""
         if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
@@ -78,8 +73,8 @@ class ProcessEstimator(BaseEstimator):
         size: Any = getattr(self, "batch_size", None)
         n_rows = n * rows_each
         if size == "auto":
-            many = n > MANY_ROWS and self._learns_by_rows
-            size = None if many else self._search.batch_size_for(n_rows)
+            # Many rows are learnt from all together, with f of finite rank.
+            size = None if n > MANY_ROWS else self._search.batch_size_for(n_rows)
         elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
             raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
         if size is not None and size >= n_rows:

@@ -161,7 +161,7 @@ def process_objective(
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation = None
     if batch_size is None:
-        approximation = approximation_of(gp, kinds)
+        approximation = approximation_of(gp, kinds, coregion)
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays: Arrays = ()
     if approximation is None:

@@ -7,8 +7,7 @@ from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.functions_at import FunctionsAt
-from pymc_skewgp._learn.rows.prior_at import PriorRows
-from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp._learn.rows.prior_at import PriorRows, ValuesOf
 from pymc_skewgp._posterior.hard_rows import HardRows
 from pymc_skewgp._validation import FloatArray
 
@@ -59,7 +58,7 @@ class BlockOfData(Protocol):
         ...
 
     @property
-    def derivative(self) -> Derivative | None:
+    def of(self) -> ValuesOf:
         """What is needed there of functions; None for themselves."""
         ...
 

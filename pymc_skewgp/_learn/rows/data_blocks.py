@@ -58,7 +58,7 @@ class DataBlock:
     design: sparse.csr_array | None = None
     takes_rest: bool = True
 
-    derivative = None
+    of = None
 
     def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "RowsAt | None":
         """See `BlockOfData`."""

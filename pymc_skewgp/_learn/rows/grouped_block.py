@@ -57,7 +57,7 @@ class GroupedBlock:
     n_functions: int
     takes_rest: bool
 
-    derivative = None
+    of = None
 
     def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "GroupsAt | None":
         """See `BlockOfData`."""

@@ -37,14 +37,14 @@ class LimitsBlock:
     ----------
     X : ndarray, shape (k, d)
         Virtual points.
-    derivative : Derivative or None
+    of : Derivative or None
     compiled : CompiledNumbers
         Lower, upper, value, share of the variance, and the log of a constant.
     batch : tuple of ndarray
     """
 
     X: FloatArray
-    derivative: Derivative | None
+    of: Derivative | None
     compiled: CompiledNumbers
     batch: Batch
 

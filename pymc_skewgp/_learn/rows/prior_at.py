@@ -1,12 +1,14 @@
 """A process of finite rank at a point of its hyperparameters: what the blocks of data ask of it."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray
+
+ValuesOf = Derivative | Literal["pseudo-points"] | None
 
 
 class PriorRows(NamedTuple):
@@ -33,8 +35,12 @@ class PriorRows(NamedTuple):
 class PriorAt(Protocol):
     """The process at a point, and the derivatives carried back to it."""
 
-    def rows(self, X: FloatArray, derivative: Derivative | None = None) -> PriorRows:
-        """At a block of inputs; or those of a derivative of phi' c, of which nothing is left."""
+    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
+        """At a block of inputs.
+
+        Of f; or of a derivative of phi' c, of which nothing is left; or of f less its mean at the
+        pseudo-points, whatever inputs are given.
+        """
         ...
 
     def pull_back(
@@ -42,7 +48,7 @@ class PriorAt(Protocol):
         X: FloatArray,
         known: PriorRows,
         wrt: PriorRows,
-        derivative: Derivative | None = None,
+        of: ValuesOf = None,
     ) -> list[FloatArray]:
         """Part of the gradient in the continuous variables from these rows.
 

@@ -13,6 +13,7 @@ from pymc_skewgp._learn.rows.group_kind import is_grouped, why_not_in_groups
 from pymc_skewgp._learn.rows.inducing_prior import InducingPrior
 from pymc_skewgp._learn.rows.prior_at import PriorFamily
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
+from pymc_skewgp._learn.rows.signs_block import SignsBlock
 from pymc_skewgp._learn.rows.spectral_prior import SpectralPrior
 from pymc_skewgp._model.gp.spectral_features import active_columns
 from pymc_skewgp._model.graph.data_rows import KnownData
@@ -27,10 +28,12 @@ from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
 _LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
 
-def why_not_by_rows(gp: Any, known: Sequence[Any]) -> str | None:
+def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
     """What keeps hyperparameters from being learnt with f of finite rank; None where nothing."""
-    if gp.n_pseudo_points:
-        return "it has pseudo-points"
+    if gp.n_pseudo_points and coregion is not None:
+        return "it has pseudo-points, and coregion is given"
+    if gp.n_pseudo_points and isinstance(gp.approximation, HSGP):
+        return "HSGP has no pseudo-points: take Inducing"
     if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
         names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
         return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
@@ -60,7 +63,7 @@ def _why_not_of(known: Any) -> str | None:
     return why_not_in_groups(known) if is_grouped(known) else None
 
 
-def approximation_of(gp: Any, known: Sequence[Any]) -> Approximation | None:
+def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> Approximation | None:
     """How hyperparameters are learnt from the data; None for the kernel as it is.
 
     Raises
@@ -75,7 +78,7 @@ def approximation_of(gp: Any, known: Sequence[Any]) -> Approximation | None:
     if asked is None or (asked == "auto" and n <= MANY_ROWS):
         announce_rows(_n_dense(known))
         return None
-    reason = why_not_by_rows(gp, known)
+    reason = why_not_by_rows(gp, known, coregion)
     if reason is None:
         return automatic(n, max(data.n_functions for data in known)) if asked == "auto" else asked
     if asked != "auto":
@@ -113,6 +116,7 @@ def rows_objective(
         process = SpectralPrior(coordinates, model, gp, n_columns, m)
     else:
         process = InducingPrior(coordinates, model, gp, n_columns)
+    signs = SignsBlock.of_process(gp, model, coordinates, n_columns)
     return RowsObjective(
-        coordinates, process, functions, objective.prior, objective.values, [], None
+        coordinates, process, functions, signs, objective.prior, objective.values, [], None
     )

@@ -24,6 +24,7 @@ from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._learn.rows.block_at import BlockAt, BlockOfData
 from pymc_skewgp._learn.rows.functions_at import Functions, FunctionsAt
 from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
+from pymc_skewgp._learn.rows.signs_block import SignsAt, SignsBlock
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._posterior.hard_rows import joined
 from pymc_skewgp._validation import FloatArray
@@ -51,6 +52,7 @@ class _Fit(NamedTuple):
     prior : PriorAt
     functions : FunctionsAt
     parts : list of _Part
+        That of the signs, where there are any, last.
     log_constant : float
     ep : BlockEP
     """
@@ -66,7 +68,8 @@ class _Fit(NamedTuple):
         """Of coordinates, rows with next to no noise first."""
         found = [(part.data.block, part.data.hard()) for part in self.parts]
         blocks = LocalBlocks([block for block, hard in found if hard is None])
-        rows = joined([hard for _, hard in found if hard is not None])
+        # Signs come first.
+        rows = joined([hard for _, hard in reversed(found) if hard is not None])
         if rows is None:
             return BlockPairs(self.ep.gaussian, blocks)
         gaussian = gaussian_of(blocks.total("sums"))
@@ -87,6 +90,7 @@ class RowsObjective:
     coordinates : Coordinates
     process : PriorFamily
     functions : Functions
+    signs : SignsBlock or None
     prior : CompiledLogPrior
     values : CompiledValues
     blocks : sequence of BlockOfData
@@ -101,6 +105,7 @@ class RowsObjective:
     coordinates: Coordinates
     process: PriorFamily
     functions: Functions
+    signs: SignsBlock | None
     prior: CompiledLogPrior
     values: CompiledValues
     blocks: Sequence[BlockOfData]
@@ -169,7 +174,9 @@ class RowsObjective:
         proposal = known.proposal
         draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
         assert draws.log_prob is not None
-        return draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
+        found = draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
+        own = known.parts[-1].data
+        return own.with_error(found, n_draws) if isinstance(own, SignsAt) else found
 
     def _fit(self, point: Point) -> _Fit | None:
         """EP at a point; None where double precision ends."""
@@ -177,7 +184,7 @@ class RowsObjective:
         if prior is None or functions is None:
             return None
         parts, constant = [], 0.0
-        for i, data in enumerate(self.blocks):
+        for i, data in enumerate(self._all_blocks):
             part = _part_at(data, prior, functions, point)
             if part is None:
                 return None
@@ -195,16 +202,21 @@ class RowsObjective:
             self.sites[i] = np.stack([part.data.block.tau, part.data.block.nu])
         return _Fit(prior, functions, parts, constant, ep)
 
+    @property
+    def _all_blocks(self) -> Sequence[BlockOfData]:
+        """Of data and signs."""
+        return self.blocks if self.signs is None else [*self.blocks, self.signs]
+
     def _parts_of_gradient(self, point: Point, known: _Fit) -> Iterator[Sequence[FloatArray]]:
         """Of each block, then of what all blocks have in common."""
         gaussian = known.ep.gaussian
-        for data, part in zip(self.blocks, known.parts, strict=True):
+        for data, part in zip(self._all_blocks, known.parts, strict=True):
             wrt, own = part.data.gradient(gaussian.mean, gaussian.spread)
             if own is not None:
                 yield own
             for rows in _slices(data.X.shape[0]):
                 at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                yield known.prior.pull_back(data.X[rows], at, by, data.derivative)
+                yield known.prior.pull_back(data.X[rows], at, by, data.of)
         yield known.prior.pull_back_common()
         of_functions = self.functions.pull_back(point, known.functions)
         if of_functions is not None:
@@ -215,7 +227,7 @@ def _part_at(
     data: BlockOfData, prior: PriorAt, functions: FunctionsAt, point: Point
 ) -> _Part | None:
     """A block at a point; None where double precision ends."""
-    pieces = [prior.rows(data.X[rows], data.derivative) for rows in _slices(data.X.shape[0])]
+    pieces = [prior.rows(data.X[rows], data.of) for rows in _slices(data.X.shape[0])]
     if not all(piece.finite for piece in pieces):
         return None
     of_f = pieces[0]
