@@ -89,6 +89,7 @@ def test_with_pseudo_points_in_batches():
     assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
 
 
+@pytest.mark.slow(ci=True)
 def test_all_classes_at_once():
     X, values = data()
     kinds = np.digitize(values, [-0.8, 0.8])
@@ -100,6 +101,7 @@ def test_all_classes_at_once():
     assert model.score(X, kinds) > 0.78
 
 
+@pytest.mark.slow(ci=True)
 def test_with_pseudo_points():
     X, values = data()
     model = sg.SkewGPClassifier(n_restarts=0, n_pseudo_points=1, random_state=0)

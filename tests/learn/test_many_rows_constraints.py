@@ -51,7 +51,10 @@ def objective(limits, approximation, tolerance=1e-9):
     return replace(rows.objective.on(blocks_of(rows.kinds), POINTS), tolerance=tolerance), point
 
 
-@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize(
+    "limits",
+    [x if x == "increasing" else pytest.param(x, marks=pytest.mark.slow(ci=True)) for x in LIMITS],
+)
 def test_value_and_gradient(limits):
     """Twenty points carry the function: some 1e-4 of a nat are lost."""
     (rows, point), (exact, _) = (objective(limits, x) for x in (Inducing(POINTS), None))
@@ -67,6 +70,7 @@ def test_value_and_gradient(limits):
         assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow(ci=True)
 def test_estimate_draws_limits_first():
     (rows, point), (exact, _) = (objective("increasing", x) for x in (Inducing(POINTS), None))
     own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)

@@ -101,7 +101,14 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(group_kind, "ROWS_IN_BLOCK", 12)
 
 
-@pytest.mark.parametrize("case", CASES)
+# Of all forms that groups have; the others take longer.
+QUICK = ("classes", "selection", "choices", "rankings")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow(ci=True)) for x in CASES],
+)
 def test_value_and_gradient(case):
     exact, rows, point = objectives(case, X)
     here, there = rows.by_ep(point), exact.by_ep(point)
@@ -117,6 +124,7 @@ def test_value_and_gradient(case):
         assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("case", ["classes", "selection"])
 def test_estimate_is_exact(case):
     exact, rows, point = objectives(case, X)
@@ -157,6 +165,7 @@ def process_exactly(training):
     return found.objective.by_ep(Point(found.origin)), found
 
 
+@pytest.mark.slow(ci=True)
 def test_weights_are_repeated_observations():
     weights = RNG.integers(0, 3, len(APART))
     once = TrainingData(scaled(Inducing(X)), X, ranked(APART), lk.Choice(0.7), weights=weights)

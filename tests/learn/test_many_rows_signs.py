@@ -51,7 +51,9 @@ def objectives(case, basis):
     return found.objective.on([found.parts.arrays]), replace(rows, tolerance=1e-10), point
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", ["labels", pytest.param("classes", marks=pytest.mark.slow(ci=True))]
+)
 def test_value_and_gradient(case):
     everywhere = np.vstack([X, PLACES])
     exact, rows, point = objectives(case, everywhere)
