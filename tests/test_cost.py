@@ -52,7 +52,7 @@ def test_routes_refuse(route, monkeypatch):
 def test_comparisons_refuse(monkeypatch):
     monkeypatch.setattr(cost, "available_bytes", lambda: 16 * GB)
     pairs = np.stack([np.arange(N - 1), np.arange(1, N)], axis=1)
-    match = "60000 rows.* as Preference.* 59999 of its rows share noise"
+    match = "60000 rows.* as Preference has 59999 rows that share noise"
     with pytest.raises(sg.TooManyRowsError, match=match):
         sg.SkewGPPreference(noise="item").fit(X, pairs)
 

@@ -84,7 +84,7 @@ class RowGroups:
         np.einsum("ijj->ij", shared)[:] = 0.0
         between = shared * (point[:, :, None] & point[:, None, :])
         if between.any():
-            raise ApproximationError("points share noise, which blocks of rows do not take.")
+            raise ApproximationError("has points that share noise")
         variance = np.einsum("ijj->ij", self.noise)
         # Of intervals on points.
         gain = np.where(point[:, None, :] & ~point[:, :, None], shared / variance[:, None, :], 0.0)
@@ -122,7 +122,7 @@ def row_groups(rows: Observations) -> Iterator[RowGroups]:
         groups = rows_of_blocks(rows.S)
         most = groups[-1].shape[1]
         if most > _MOST_ROWS:
-            raise ApproximationError(f"{most} of its rows share noise, more than {_MOST_ROWS}.")
+            raise ApproximationError(f"has {most} rows that share noise, more than {_MOST_ROWS}")
         whole = sparse.csr_array(rows.S)
         noise = [blocks_of_noise(whole, index) for index in groups]
     design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))

@@ -30,7 +30,7 @@ def why_not_in_groups(known: KnownData) -> str | None:
     try:
         refuse_shared_noise(_observations(known.whole))
     except ApproximationError as error:
-        return f"{known.likelihood!r} {error}"
+        return f"{type(known.likelihood).__name__} {error}"
     return None
 
 
