@@ -42,13 +42,16 @@ def training(limits, approximation):
     return TrainingData(gp, kinds)
 
 
-def objective(limits, approximation, tolerance=1e-9):
-    found = process_objective(training(limits, approximation), None, np.random.default_rng(0), None)
-    point = Point(found.origin)
-    if approximation is None:
-        return found.objective, point
-    rows = found.rows
-    return replace(rows.objective.on(blocks_of(rows.kinds), POINTS), tolerance=tolerance), point
+def objectives(limits):
+    """In blocks, with matrices, and a point."""
+    data = training(limits, Inducing(POINTS))
+    found = process_objective(data, None, np.random.default_rng(0), None)
+    kinds = found.rows.kinds
+    few = some_blocks(kinds, 10, np.random.default_rng(0))
+    assert [block.X.shape[0] for block in few] == [10, 4]  # limits stay all
+    arrays = tuple(array for kind in kinds for array in kind.known.arrays)
+    rows = replace(found.rows.objective.on(blocks_of(kinds), POINTS), tolerance=1e-9)
+    return rows, found.objective.on([arrays]), Point(found.origin)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def objective(limits, approximation, tolerance=1e-9):
 )
 def test_value_and_gradient(limits):
     """Twenty points carry the function: some 1e-4 of a nat are lost."""
-    (rows, point), (exact, _) = (objective(limits, x) for x in (Inducing(POINTS), None))
+    rows, exact, point = objectives(limits)
     found, there = rows.by_ep(point), exact.by_ep(point)
     assert found.total == pytest.approx(there.total, abs=2e-3)
     np.testing.assert_allclose(found.gradient, there.gradient, rtol=2e-2, atol=2e-2)
@@ -72,18 +75,11 @@ def test_value_and_gradient(limits):
 
 @pytest.mark.slow(ci=True)
 def test_estimate_draws_limits_first():
-    (rows, point), (exact, _) = (objective("increasing", x) for x in (Inducing(POINTS), None))
+    rows, exact, point = objectives("increasing")
     own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)
     # Five standard errors: a false alarm in a million runs.
     error = np.hypot(own.std_error, other.std_error)
     assert own.value == pytest.approx(other.value, abs=5 * error + 2e-3)
-
-
-def test_parts_of_the_data_have_all_limits():
-    data = training("increasing", Inducing(POINTS))
-    kinds = process_objective(data, None, np.random.default_rng(0), None).rows.kinds
-    few = some_blocks(kinds, 10, np.random.default_rng(0))
-    assert [block.X.shape[0] for block in few] == [10, 4]
 
 
 def test_refusals():
