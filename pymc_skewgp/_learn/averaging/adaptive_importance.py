@@ -100,7 +100,7 @@ class _OnePattern:
 
     def __init__(self, modes: list[Mode], settings: ImportanceSettings) -> None:
         self._settings = settings
-        self._mixtures = [_of_modes(modes, settings)]
+        self._mixtures = [mixture_of_modes(modes, settings)]
         d = modes[0].point.x.size
         self._least = settings.points_of_round(d)
         self._sizes: list[int] = []
@@ -170,7 +170,11 @@ def _effective(log_weights: FloatArray) -> float:
     return float(1.0 / (weights @ weights))
 
 
-def _of_modes(modes: list[Mode], settings: ImportanceSettings) -> StudentMixture:
+def mixture_of_modes(
+    modes: list[Mode],
+    settings: ImportanceSettings,
+    components: Sequence[tuple[float, float, float]] = _COMPONENTS,
+) -> StudentMixture:
     """Each mode with its curvature, with others beside it and around it."""
     means, chols, log_shares = [], [], []
     for mode in modes:
@@ -178,7 +182,7 @@ def _of_modes(modes: list[Mode], settings: ImportanceSettings) -> StudentMixture
         chol = np.linalg.cholesky(mode.covariance)
         width = np.sqrt(vectors[:, -1:].T @ mode.covariance @ vectors[:, -1:])[0]
         shift = settings.spread_modes * width * vectors[:, -1]
-        for place, scale, share in _COMPONENTS:
+        for place, scale, share in components:
             means.append(mode.point.x + place * shift)
             chols.append(scale * chol)
             log_shares.append(mode.log_mass + np.log(share))

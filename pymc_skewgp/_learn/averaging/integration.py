@@ -14,14 +14,21 @@ from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
+from pymc_skewgp._learn.averaging.surrogate_sampling import Evaluated, points_by_surrogate
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._validation import FloatArray
 
 # Rungs of the ladder, in order.
-EXACT, IMPORTANCE, MORE_ROUNDS, CHAINS = range(4)
+EXACT, IMPORTANCE, MORE_ROUNDS, SURROGATE, CHAINS = range(5)
 _MOST_BEGINNINGS = 6
-RUNGS = ("no continuous hyperparameters", "importance sampling", "more rounds", "NUTS")
+RUNGS = (
+    "no continuous hyperparameters",
+    "importance sampling",
+    "more rounds",
+    "surrogate",
+    "NUTS",
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,11 @@ class Integral:
     accepted: bool
     n_evaluations: int
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def relative_ess(self) -> float:
+        """Of the points."""
+        return self.log_integral.relative_ess
 
 
 class Evaluations:
@@ -91,25 +103,82 @@ def integral_by_ep(
         problem.objective, evaluate, problem.origins, settings.modes, rng
     )
     seconds = {"modes": time.perf_counter() - began}
-    found = None
-    few = problem.origins[0].x.size <= settings.most_coordinates
-    alone = settings.method == "importance" or (
-        settings.method == "auto" and problem.n_rows > settings.most_rows_of_chains
-    )
-    if alone or (settings.method == "auto" and few):
+    found: list[Integral] = []
+    for name, rung in _rungs(problem, settings):
         began = time.perf_counter()
-        found, modes = _from_every_mode(problem, evaluate, modes, settings, rng, stages)
-        seconds["importance sampling"] = time.perf_counter() - began
-        if found.accepted or alone:
-            return replace(found, n_evaluations=evaluate.count, seconds=seconds)
-    began = time.perf_counter()
+        if rung == IMPORTANCE:
+            new, modes = _from_every_mode(problem, evaluate, modes, settings, rng, stages)
+        elif rung == SURROGATE:
+            new = _by_surrogate(problem, evaluate, modes, settings, rng, stages)
+        else:
+            new = _by_chains(problem, evaluate, modes, settings, rng, stages)
+        seconds[name] = time.perf_counter() - began
+        found.append(new)
+        if new.accepted:
+            break
+    # Chains, where there are any, otherwise the best weights.
+    best = max(found, key=lambda one: (one.accepted, one.rung == CHAINS, one.relative_ess))
+    return replace(best, n_evaluations=evaluate.count, seconds=seconds)
+
+
+def _rungs(problem: Integrand, settings: IntegrationSettings) -> list[tuple[str, int]]:
+    """Those to be tried, in order."""
+    size = problem.origins[0].x.size
+    automatic = settings.method == "auto"
+    tried = {
+        IMPORTANCE: settings.method == "importance"
+        or (automatic and size <= settings.most_coordinates),
+        SURROGATE: settings.method == "surrogate"
+        or (automatic and size <= settings.most_of_surrogate),
+        CHAINS: settings.method == "nuts"
+        or (automatic and problem.n_rows <= settings.most_rows_of_chains),
+    }
+    # One at least.
+    found = [rung for rung, wanted in tried.items() if wanted] or [IMPORTANCE]
+    return [(RUNGS[rung], rung) for rung in found]
+
+
+def _by_surrogate(
+    problem: Integrand,
+    evaluate: Evaluations,
+    modes: list[Mode],
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> Integral:
+    """Draws from a surrogate of the log evidence, with weights."""
+
+    def report(count: int, ess: float) -> None:
+        stages.begin(f"Surrogate of the log evidence: {count} points, relative ESS {ess:.2f}")
+
+    enough = max(settings.importance.enough, settings.n_evidences)
+    points = points_by_surrogate(
+        problem,
+        Evaluated(evaluate, evaluate.values),
+        modes,
+        enough,
+        settings.surrogate,
+        rng,
+        report,
+    )
+    estimate = points.estimate()
+    accepted = settings.importance.accepts(estimate)
+    return Integral(points, estimate, SURROGATE, accepted, evaluate.count)
+
+
+def _by_chains(
+    problem: Integrand,
+    evaluate: Evaluations,
+    modes: list[Mode],
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> Integral:
+    """NUTS."""
     stages.begin("NUTS on the posterior of the hyperparameters")
     log_prior = problem.objective.log_prior
     drawn = points_by_chains(evaluate, log_prior, modes, settings.chains, rng)
-    seconds["NUTS"] = time.perf_counter() - began
-    return Integral(
-        drawn.points, drawn.log_integral, CHAINS, drawn.converged, evaluate.count, seconds
-    )
+    return Integral(drawn.points, drawn.log_integral, CHAINS, drawn.converged, evaluate.count)
 
 
 def _from_every_mode(
