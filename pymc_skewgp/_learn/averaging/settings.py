@@ -131,10 +131,8 @@ class SurrogateSettings:
         Of the last draws of each group, evaluated at once.
     most_points : int
         From which on no further round is made.
-    widen, least_share : float
+    widen, least_share, em_steps
         Of the mixture from which the next draws begin, as of `ImportanceSettings`.
-    least_depth, depth_per_coordinate : float
-        Nats below the highest evidence within which points count.
     annealing : AnnealingSettings
     """
 
@@ -149,17 +147,12 @@ class SurrogateSettings:
     most_points: int = 400
     widen: float = 1.2
     least_share: float = 0.02
-    least_depth: float = 30.0
-    depth_per_coordinate: float = 2.0
+    em_steps: int = 2
     annealing: AnnealingSettings = field(default_factory=AnnealingSettings)
 
     def first_points(self, n_coordinates: int) -> int:
         """Of the first fit."""
         return max(self.points_per_coordinate * n_coordinates, self.fewest_points)
-
-    def depth(self, n_coordinates: int) -> float:
-        """See above."""
-        return max(self.least_depth, self.depth_per_coordinate * n_coordinates)
 
 
 @dataclass(frozen=True)
@@ -227,7 +220,7 @@ class IntegrationSettings:
     spare: float = 1.5
     most_binary: int = 3
     method: Method = "auto"
-    most_coordinates: int = 15
+    most_coordinates: int = 5
     most_of_surrogate: int = 80
     most_rows_of_chains: int = sys.maxsize
     modes: ModeSettings = field(default_factory=ModeSettings)

@@ -39,6 +39,8 @@ _QUARTILE = 0.75
 _LOW = 0.1
 # Points of which length and bend are judged.
 _JUDGED = 48
+# Size of the matrix of their values and slopes, at most.
+_LARGEST = 800
 _LEAST_UNIT, _LARGEST_UNIT = 0.1, 10.0
 _MOST_STEPS, _TOLERANCE = 400, 1e-4
 
