@@ -20,7 +20,7 @@ from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import CompiledLogPrior, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.point import Pattern, Point, Value
 from pymc_skewgp._learn.rows.block_at import BlockAt, BlockOfData
 from pymc_skewgp._learn.rows.functions_at import Functions, FunctionsAt
 from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
@@ -124,6 +124,10 @@ class RowsObjective:
     def log_prior(self, point: Point) -> float:
         """See `Objective`."""
         return self.prior.value(point)
+
+    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+        """As `log_prior` at many rows, with gradients."""
+        return self.prior.at_rows(x, pattern)
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
         """See `Objective`."""
