@@ -61,17 +61,18 @@ def integrate(
         p(y) = \int p(y \mid \theta)\, p(\theta)\, d\theta
 
     The latent functions are integrated out of :math:`p(y \mid \theta)`, first by expectation
-    propagation (EP). Points :math:`\theta` are drawn, from the posterior modes on, from a mixture of
-    Student t distributions that is fitted to the posterior in rounds (adaptive importance sampling);
-    with more than five coordinates from a surrogate, a Gaussian process through EP's evidence and
-    its gradient at some hundred points. Their weights are EP's evidence over what they were drawn
-    from. At
+    propagation (EP). From the posterior modes on, points :math:`\theta` are drawn from a mixture of
+    Student t distributions that is fitted to the posterior in rounds (adaptive importance
+    sampling); with more than five coordinates from a surrogate, a Gaussian process through EP's
+    evidence and its gradient at some hundred points. Their weights are EP's evidence over what they
+    were drawn from. At
     `n_evidences` of them, drawn with equal weights, the exact evidence is then estimated without
     bias, and its ratio to EP's is a further weight: EP's error is gone. The same run of the sampler
     draws f there, exactly.
 
     It is meant for models in which all but the latent functions is up to some tens of continuous
-    parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no chain to tune.
+    parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no
+    chain to tune.
 
     A SkewGP with an approximation, or with "auto" under more than 5000 rows or comparisons, is
     integrated with f of finite rank, for the data that `find_hyperparameters` learns from so. Modes

@@ -125,6 +125,8 @@ class SurrogateSettings:
         Points that each of them adds in a round.
     cloud, final_cloud : int
         Draws in a group, while the surrogate is learnt and after that.
+    good : float
+        Relative ESS of a round's points below which there is another one.
     margin : float
         Nats by which the bound on the density is above all that is known.
     portion : int
@@ -143,6 +145,7 @@ class SurrogateSettings:
     cloud: int = 16
     final_cloud: int = 64
     portion: int = 8
+    good: float = 0.25
     margin: float = 2.0
     most_points: int = 400
     widen: float = 1.2

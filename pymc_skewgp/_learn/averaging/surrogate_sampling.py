@@ -147,15 +147,17 @@ class _OnePattern:
     def learn(self, enough: int, report: Callable[[int, float], None]) -> None:
         """Evaluate the target at draws from the surrogate, round after round.
 
-        Until further points would be more than those that are then weighted, twice in a row: some
-        tens of weights look better than they are.
+        Until the weights are good and further points would be more than those that are then
+        weighted, twice in a row: some tens of weights look better than they are.
         """
         settings = self._settings
         self._observe(self._first_points())
         with few_blas_threads(_SMALL):
             self._choice = KernelChoice(self._known, self._target.groups)
         count, reached, last = 0, 0.0, 0.0
-        while count < settings.most_points and min(reached, last) * count < enough:
+        while count < settings.most_points and (
+            min(reached, last) < settings.good or min(reached, last) * count < enough
+        ):
             self._fit()
             cloud = self._annealed(settings.cloud)
             self._move_to(cloud.x)
