@@ -73,7 +73,7 @@ class RowSites:
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""
-        found = np.empty((3, mean.size))
+        found = np.empty((4, mean.size))
         row_moments(self._rows, mean, sd, found)
         return Tilted(*found)
 

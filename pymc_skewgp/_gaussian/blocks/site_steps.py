@@ -85,9 +85,13 @@ class SiteSteps(ABC):
         cavity_var = 1.0 / precision
         cavity_mean = cavity_var * (mean / variance - self.nu)
         sd = np.sqrt(cavity_var)
-        log_mass, shift, tilted_spread = factors.tilted(cavity_mean, sd)
+        log_mass, shift, tilted_spread, known = factors.tilted(cavity_mean, sd)
         tilted_spread = np.maximum(tilted_spread, SHRINKAGE[0])
+        # Where features say almost nothing of a row its site takes a share of the variance that
+        # 1 - spread has no digit of: over this variance that would be any number.
         taken = np.clip(1.0 - tilted_spread, *SHRINKAGE)
+        if known is not None:
+            taken = np.clip(known, 0.0, SHRINKAGE[1])
         kept = cavity_var * np.where(tilted_spread < 0.5, tilted_spread, 1.0 - taken)
         self._new = np.stack([taken / kept, (cavity_mean * taken + sd * shift) / kept])
         gap = float(np.abs(np.log(cavity_var * tilted_spread / variance)).sum())
