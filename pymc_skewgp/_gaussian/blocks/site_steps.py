@@ -117,6 +117,13 @@ class SiteSteps(ABC):
         self.tau, self.nu = damped
         return self.sums()
 
+    def back(self, damping: float) -> SiteSums:
+        """Take a damped step in place of the last one, and forget those before it."""
+        new, step = self._values[-2], self._steps[-2]
+        self.tau, self.nu = new - (1.0 - damping) * step
+        self._values, self._steps = [new], [step]
+        return self.sums()
+
     def forget(self) -> None:
         """Of the last steps."""
         self._values, self._steps = self._values[-1:], self._steps[-1:]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 # Methods of `RowBlock` after which it is another one.
-_CHANGING = frozenset({"tilt", "move", "forget", "finish"})
+_CHANGING = frozenset({"tilt", "move", "back", "forget", "finish"})
 # Seconds after a loss in which another worker must be found, and between two attempts.
 _PATIENCE, _PAUSE = 120.0, 0.2
 _LOOK = 5.0  # seconds of an answer, after which it is asked whether there are workers at all
