@@ -1,7 +1,7 @@
 """Sites of a block of rows and the steps that expectation propagation takes with them."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -72,9 +72,35 @@ class SiteSteps(ABC):
         self._values: list[FloatArray] = []
         self._steps: list[FloatArray] = []
 
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Of the block."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number r of coordinates."""
+
     @abstractmethod
     def sums(self) -> SiteSums:
         """Of the sites as they are."""
+
+    def n_rough(self, level: float) -> int:
+        """Number of rows that `set_apart` would take: all, where they do not come apart."""
+        return self.n_rows
+
+    def set_apart(self, level: float) -> SiteSums:
+        """Take the rows whose sites take more than this share of their variance, after EP.
+
+        These answer to `of_rough`; the sums are of the sites of all others.
+        """
+        r = self.rank
+        return SiteSums(np.zeros((r, r)), np.zeros(r))
+
+    def of_rough(self, method: str, *arguments: Any) -> Any:
+        """What a method says of the rows that are set apart."""
+        return getattr(self, method)(*arguments)
 
     def step_towards(
         self, mean: FloatArray, variance: FloatArray, factors: TiltedMoments

@@ -62,6 +62,7 @@ class DaskBlocks:
 
     def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
         self._client, self._groups = client, groups
+        self.here = False
         self._calls: list[Call] = []
         workers = self._workers()
         self._places = [workers[i % len(workers)] for i in range(len(groups))]
