@@ -18,7 +18,7 @@ from pymc_skewgp._validation import FloatArray
 # together, are off by some hundredths.
 _LEVEL = 1e-3
 # Share of all rows that are rough, up to which they are set apart; and rows from which on.
-_MOST_ROUGH, _MANY = 0.25, 2000
+_MOST_ROUGH, _MANY = 0.5, 2000
 
 
 class RoughBlocks:
