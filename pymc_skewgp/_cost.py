@@ -25,8 +25,10 @@ _WARM_SWEEPS, _LONG = 4, 5.0
 _announced: set[int] = set()
 
 
-def announce_rows(n: int) -> None:
+def announce_rows(n: int, no_blocks: str | None = None) -> None:
     """Say what the exact algebra of `n` rows takes, where that is much, once for each `n`.
+
+    `no_blocks` as for `refuse_too_many_rows`.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def announce_rows(n: int) -> None:
     """
     if n <= _MANY_ROWS:
         return
-    refuse_too_many_rows(n)
+    refuse_too_many_rows(n, no_blocks)
     if n in _announced:
         return
     _announced.add(n)
@@ -96,8 +98,11 @@ def announce_average(n: int, r: int, n_points: int, n_evidences: int) -> None:
     )
 
 
-def refuse_too_many_rows(n: int) -> None:
+def refuse_too_many_rows(n: int, no_blocks: str | None = None) -> None:
     """Raise where the exact algebra of `n` rows cannot fit into memory.
+
+    `no_blocks` is why hyperparameters cannot be learnt from them with an approximated prior; None
+    where that is not known, or where they can.
 
     Raises
     ------
@@ -109,11 +114,18 @@ def refuse_too_many_rows(n: int) -> None:
     needed, available = _bytes(n), available_bytes()
     if available is not None and needed > available:
         most = int(np.sqrt(available / _bytes(1)))
+        way_out = (
+            "approximate the prior (SkewGP(approximation=...), of which find_hyperparameters says "
+            "what data it is for)"
+        )
+        why = ""
+        if no_blocks is not None:
+            way_out = "change that"
+            why = f" No approximated prior takes them, as {no_blocks}."
         raise TooManyRowsError(
             f"the data have {n} rows, and exact algebra with {n} x {n} matrices needs at least "
             f"{gigabytes(needed)} of memory, of which {gigabytes(available)} are available, enough "
-            f"for {most} rows: approximate the prior (SkewGP(approximation=...), of which "
-            "find_hyperparameters says what data it is for), take a random part of the rows, put "
+            f"for {most} rows.{why} The ways out: {way_out}, take a random part of the rows, put "
             "rows with equal inputs together (BinomialProbit, weights), or learn the "
             "hyperparameters in batches (batch_size)."
         )

@@ -49,9 +49,9 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         with more, each keeps the label of the row that it starts at. 0: an ordinary process.
     batch_size : int, "auto" or None, default "auto"
         Labels in each batch of the composite likelihood by which hyperparameters are learnt (the
-        posterior always has all data); pseudo-points are learnt on one batch, under the kernel
-        learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of 500
-        beyond, and above 5000, without pseudo-points and with "ovr", all by inducing points.
+        posterior always has all data); with batches pseudo-points are learnt on one, under the
+        kernel learnt on all. None: all at once. "auto": all at once up to 1500 rows, batches of
+        500 beyond, and above 5000 all by inducing points.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     warm_start : bool, default False
@@ -66,8 +66,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     multi_class : {"ovr", "exact"}, default "ovr"
         More than two classes: each against the rest, with a kernel of its own; or one multinomial
         probit model of K functions with one kernel. That takes as long as n (K - 1) labels of two
-        classes, with weak priors as in `SkewGPOrdinalClassifier`, and without pseudo-points and
-        `warm_start`.
+        classes, above 5000 rows some K times as long as "ovr", with weak priors as in
+        `SkewGPOrdinalClassifier`, and without pseudo-points and `warm_start`.
     hyperparameters : {"maximize", "average"}, default "maximize"
         The most probable ones; or the posterior averaged over them, as `integrate` does, by a
         mixture of posteriors at 32 points. Then log ls is normal about log l + 1 with standard
@@ -227,10 +227,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.log_marginal_likelihood_ = evidences[0] if single else evidences
         return self
 
-    @property
-    def _learns_by_rows(self) -> bool:
-        return not (self.n_pseudo_points or self._together)
-
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int
     ) -> "SkewGPClassifier":
@@ -240,7 +236,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 'multi_class="exact" takes no pseudo-points and no warm_start: use "ovr" for them.'
             )
         others = classes.size - 1
-        settings = self._settings(X.shape[0] * others)
+        settings = self._settings(X.shape[0], others)
         size = settings.batch_size
         settings = replace(
             settings,

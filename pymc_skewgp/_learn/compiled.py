@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._observations.learnt_sites import SitesGiven
@@ -114,6 +115,28 @@ class CompiledLogPrior:
     @cached_property
     def _alone(self) -> Any:
         return plain_function(self._coordinates.inputs, self._log_prior)
+
+    def at_rows(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+        """Values at the rows of `x`, (N, D), and gradients, (N, D), all at once."""
+        first = self._coordinates.arguments(Point(x[0], pattern))
+        binary = first[len(self._coordinates.continuous) :]
+        value, *slopes = self._of_rows(*self._coordinates.split_rows(x), *binary)
+        flat = [slope.reshape(len(x), -1) for slope in slopes]
+        return np.broadcast_to(value, len(x)), np.concatenate(flat, axis=1)
+
+    @cached_property
+    def _of_rows(self) -> Any:
+        coordinates = self._coordinates
+        rows = [
+            pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in coordinates.continuous
+        ]
+        value = vectorize_graph(
+            self._log_prior, dict(zip(coordinates.continuous, rows, strict=True))
+        )
+        slopes = pt.grad(
+            value.sum(), rows, disconnected_inputs="ignore", return_disconnected="zero"
+        )
+        return plain_function([*rows, *coordinates.binary], [value, *slopes])
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
         """Value, and one array of derivatives for each continuous variable."""

@@ -10,10 +10,12 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
+from pymc.logprob.transforms import LogTransform
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
 
 from pymc_skewgp._errors import DiscreteHyperparameterError
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.point import Bounds, Pattern, Point
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
@@ -70,6 +72,19 @@ class Coordinates:
     def split(self, x: FloatArray) -> list[FloatArray]:
         """The vector as one array for each continuous variable."""
         return [x[own].reshape(shape) for own, shape in self._places]
+
+    def split_rows(self, x: FloatArray) -> list[FloatArray]:
+        """Rows of vectors as one array for each continuous variable, (N, ...)."""
+        return [x[:, own].reshape(len(x), *shape) for own, shape in self._places]
+
+    @property
+    def groups(self) -> list[tuple[IntArray, bool]]:
+        """Coordinates of each continuous variable, and whether they are logarithms."""
+        logs = [
+            isinstance(self.model.rvs_to_transforms[rv], LogTransform) for rv in self._variables()
+        ]
+        every = np.arange(sum(int(np.prod(shape, dtype=int)) for shape in self.shapes))
+        return [(every[own], log) for (own, _), log in zip(self._places, logs, strict=True)]
 
     @cached_property
     def _places(self) -> list[tuple[slice, Shape]]:

@@ -49,13 +49,8 @@ class ProcessEstimator(BaseEstimator):
     def _averages(self) -> bool:
         return bool(self.hyperparameters == "average")
 
-    @property
-    def _learns_by_rows(self) -> bool:
-        """Whether many rows are learnt from with f of finite rank; else in batches."""
-        return False
-
-    def _settings(self, n: int) -> SearchSettings:
-        """Of the search with `n` rows, from the parameters, which are checked."""
+    def _settings(self, n: int, rows_each: int = 1) -> SearchSettings:
+        """Of the search with `n` observations of so many rows, from the parameters, checked."""
         if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
             raise TypeError(
                 f"kernel must be a name or a function, got the object {self.kernel!r}: pass a "
@@ -76,12 +71,13 @@ class ProcessEstimator(BaseEstimator):
             if not isinstance(value, int | np.integer) or value < 0:
                 raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
         size: Any = getattr(self, "batch_size", None)
+        n_rows = n * rows_each
         if size == "auto":
-            many = n > MANY_ROWS and self._learns_by_rows
-            size = None if many else self._search.batch_size_for(n)
+            # Many rows are learnt from all together, with f of finite rank.
+            size = None if n > MANY_ROWS else self._search.batch_size_for(n_rows)
         elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
             raise ValueError(f'batch_size must be an integer > 1, "auto" or None, got {size!r}.')
-        if size is not None and size >= n:
+        if size is not None and size >= n_rows:
             size = None
         # A composite likelihood is off by more than expectation propagation is.
         return replace(

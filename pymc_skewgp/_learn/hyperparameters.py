@@ -54,11 +54,12 @@ def find_hyperparameters(
 
     A SkewGP with an approximation, or with "auto" under more than 5000 rows or comparisons, is
     learnt with f of finite rank: some hundred rows first, then 5000, then all, in n r^2 operations
-    an evidence. That is for data of one kind or of several, with all that is learnt of their
-    likelihoods, where each row of X has observations of its own, or where these are duels. It is
-    not for pseudo-points, several functions, constraints and noise that rows share: "auto" leaves
-    them to the kernel as it is. With more than twelve hyperparameters there are no standard errors
-    then.
+    an evidence, n K^2 r^2 for K functions. That is for data of one kind or of several, constraints
+    and pseudo-points among them, with all that is learnt of their likelihoods. It is not for rows
+    that all share noise with each other, as duels with ``noise="item"`` do, for a ``noise_cov`` of
+    five classes or more but for one factor, for pseudo-points of functions that depend on each
+    other, and for parameters of single rows: "auto" leaves these to the kernel as it is, where
+    there is memory for it. With more than twelve hyperparameters there are no standard errors then.
 
     Everything that is a random variable is learnt: kernel parameters of any ``pm.gp.cov``
     expression, means, pseudo-points, truncation, noise and cut-points of the likelihood; binary
@@ -131,6 +132,8 @@ def find_hyperparameters(
         three binary entries, weights that are no whole numbers.
     ApproximationError
         For an approximation that was asked for and that cannot be learnt with.
+    TooManyRowsError
+        For more rows than there is memory for with the kernel as it is; it says why it is that.
 
     Warns
     -----

@@ -61,14 +61,17 @@ def integrate(
         p(y) = \int p(y \mid \theta)\, p(\theta)\, d\theta
 
     The latent functions are integrated out of :math:`p(y \mid \theta)`, first by expectation
-    propagation (EP). Points :math:`\theta` are drawn from a mixture of Student t distributions
-    that is fitted to the posterior in rounds (adaptive importance sampling), from its modes on. At
+    propagation (EP). Points :math:`\theta` are drawn, from the posterior modes on, from a mixture of
+    Student t distributions that is fitted to the posterior in rounds (adaptive importance sampling);
+    with more than five coordinates from a surrogate, a Gaussian process through EP's evidence and
+    its gradient at some hundred points. Their weights are EP's evidence over what they were drawn
+    from. At
     `n_evidences` of them, drawn with equal weights, the exact evidence is then estimated without
     bias, and its ratio to EP's is a further weight: EP's error is gone. The same run of the sampler
     draws f there, exactly.
 
-    It is meant for models in which all but the latent functions is up to some ten continuous
-    parameters, where it does the work of ``pm.sample`` with no chain to tune.
+    It is meant for models in which all but the latent functions is up to some tens of continuous
+    parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no chain to tune.
 
     A SkewGP with an approximation, or with "auto" under more than 5000 rows or comparisons, is
     integrated with f of finite rank, for the data that `find_hyperparameters` learns from so. Modes
@@ -91,11 +94,12 @@ def integrate(
     draws, chains : int
         Draws with equal weights in each chain; chains. Chains are parts of the same points, so
         that they agree: what counts is the relative ESS and the Pareto k.
-    method : {"auto", "importance", "nuts"}, default "auto"
-        "importance": importance sampling alone. "nuts": PyMC's NUTS on the posterior with EP's
-        evidence, then the same correction by exact evidences. "auto" climbs a ladder: four rounds
-        of importance sampling; up to twelve where the weights are poor; NUTS where they stay so, or
-        above 24 coordinates.
+    method : {"auto", "importance", "surrogate", "nuts"}, default "auto"
+        "importance": importance sampling from mixtures. "surrogate": importance sampling from a
+        Gaussian process through the evidence. "nuts": PyMC's NUTS on the posterior with EP's
+        evidence. Each with the same correction by exact evidences. "auto" climbs a ladder: up to
+        five coordinates four rounds from mixtures, and up to twelve where the weights are poor;
+        then, or with up to 80 coordinates, the surrogate; NUTS where its weights are poor as well.
     n_evidences : int, optional
         Points at which the exact evidence is estimated: the most different hyperparameters that the
         draws can have. Default 1024 for up to 100 rows, 256 from 200 rows on, and for counts and

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledTerms, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates, coordinates_of
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.point import Pattern, Point, Value
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_gradient import (
@@ -109,6 +109,10 @@ class Objective:
     def log_prior(self, point: Point) -> float:
         """Log density of the rest of the model, without Jacobians unless it was compiled so."""
         return self.prior.value(point)
+
+    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+        """As `log_prior` at many rows, with gradients."""
+        return self.prior.at_rows(x, pattern)
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
         """Values by name on their own scale, those of Deterministics among them."""

@@ -15,8 +15,11 @@ from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import learn
 from pymc_skewgp._learn.named_kernels import KernelFunction, named_kernel
 from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.rows.rows_graphs import why_not_by_rows
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.graph.data_sites import known_of
+from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -85,14 +88,13 @@ def fit_process(
     """
     with pm.Model() as model:
         mean_func, likelihood, start = define()
-        if _needs_matrices(likelihood, y, X.shape[0]):
-            refuse_too_many_rows(X.shape[0])  # now, and not after the search
         if callable(kernel.kernel):
             cov_func = kernel.kernel(X.shape[1])
         else:
             cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale, kernel.average)
             start = start | own
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
+        _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
             y = np.repeat(y, weights, axis=0)
@@ -110,8 +112,10 @@ def fit_process(
     return FittedProcess(posterior, run.report(evidence) if run else None)
 
 
-def _needs_matrices(likelihood: Any, y: Any, n: int) -> bool:
-    """Whether hyperparameters are learnt with the kernel as it is, however many rows there are."""
-    if likelihood.n_functions(y) > 1:
-        return True
-    return bool(likelihood.y_dim != "obs_id" and likelihood.observations(y, n).S.ndim == 2)
+def _refuse_without_blocks(gp: SkewGP, X: FloatArray, y: Any, likelihood: Any) -> None:
+    """Raise for rows that are too many, in a posterior, for the kernel as it is."""
+    if X.shape[0] <= MANY_ROWS or (likelihood.n_functions(y) == 1 and likelihood.y_dim == "obs_id"):
+        return
+    reason = why_not_by_rows(gp, [known_of(X, y, likelihood)])
+    if reason is not None:
+        refuse_too_many_rows(X.shape[0], reason)

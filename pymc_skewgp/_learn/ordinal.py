@@ -173,10 +173,6 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         self.classes_ = classes
         return self
 
-    @property
-    def _learns_by_rows(self) -> bool:
-        return True
-
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class.
 

@@ -7,13 +7,13 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
-from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.phases import Places, pseudo_point_places
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.data_kinds import kind_of
+from pymc_skewgp._learn.rows.functions_at import Functions
 from pymc_skewgp._learn.rows.many_rows import ManyRows
 from pymc_skewgp._learn.rows.rows_graphs import approximation_of, rows_objective
 from pymc_skewgp._learn.search import Part
@@ -162,8 +162,6 @@ def process_objective(
     approximation = None
     if batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
-    if batch_size is None and approximation is None:
-        announce_rows(sum(kind.X.shape[0] for kind in kinds))
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays: Arrays = ()
     if approximation is None:
@@ -188,8 +186,10 @@ def process_objective(
     if approximation is None:
         return ProcessObjective(objective, origin, arrays, only)
     X = np.concatenate([kind.X for kind in kinds])
-    by_rows = rows_objective(model, gp, approximation, objective, X.shape[1])
-    of_rows = [kind_of(kind, model, objective.coordinates) for kind in kinds]
+    k, coordinates = max(kind.n_functions for kind in kinds), objective.coordinates
+    functions = Functions(coregion, k, coordinates, model)
+    by_rows = rows_objective(model, gp, approximation, objective, functions, X.shape[1])
+    of_rows = [kind_of(kind, model, coordinates, functions.known) for kind in kinds]
     return ProcessObjective(
         objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows)
     )

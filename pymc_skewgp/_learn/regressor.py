@@ -175,10 +175,6 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         self._keep(fit_process(inputs, data, kernel, define, settings, seed))
         return self
 
-    @property
-    def _learns_by_rows(self) -> bool:
-        return True
-
     def predict(
         self, X: ArrayLike, return_std: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.point import Pattern, Point, Value
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._validation import FloatArray
 
 
 class Searched(Protocol):
@@ -33,6 +34,10 @@ class Searched(Protocol):
 
     def log_prior(self, point: Point) -> float:
         """Log density of the rest of the model."""
+        ...
+
+    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+        """At many rows, with gradients."""
         ...
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:

@@ -274,7 +274,7 @@ def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> 
     s = terms.prior_lower.size
     prior = LogProbGradient(0.0, np.zeros(0), np.zeros(0), np.zeros((0, 0)))
     if s:
-        if _coincide(terms.prior_cov):
+        if coincide(terms.prior_cov):
             return _nothing(terms)
         prior = log_prob_and_gradient(
             terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws=1024
@@ -294,7 +294,7 @@ def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> 
     return EvidenceGradient(value, wrt, joint.noise)
 
 
-def _coincide(prior_cov: FloatArray) -> bool:
+def coincide(prior_cov: FloatArray) -> bool:
     """Whether two pseudo-points are as good as one: of opposite phases their probability is 0."""
     sd = np.sqrt(prior_cov.diagonal())
     return bool((np.abs(np.triu(prior_cov / sd / sd[:, None], 1)) > _COINCIDENT).any())

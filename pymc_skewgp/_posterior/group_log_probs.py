@@ -9,7 +9,7 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.group_sites import GroupLogProbs, OneFactor, one_factor
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.order_probability import log_order_probability
-from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
+from pymc_skewgp._posterior.approximations.several_functions import FunctionRest
 from pymc_skewgp._posterior.row_groups import RowGroups, groups_are_apart, row_groups
 from pymc_skewgp._validation import FloatArray
 
@@ -57,9 +57,7 @@ def log_probs_of(lower: FloatArray, upper: FloatArray, noise: FloatArray) -> Gro
     return InOrder(lower, np.sqrt(variance))
 
 
-def rest_is_noise(
-    groups: Sequence[RowGroups], features: FunctionFeatures, n_functions: int
-) -> bool:
+def rest_is_noise(groups: Sequence[RowGroups], features: FunctionRest, n_functions: int) -> bool:
     """Whether what features leave of f may be noise of the rows: of all of them, or of none.
 
     No two groups must be about one input, and the noise must have a known form then as well.

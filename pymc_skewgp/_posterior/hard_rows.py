@@ -3,6 +3,7 @@
 They are few, and are drawn first, as a rectangle; the coordinates given them are Gaussian.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +83,11 @@ def hard_rows(
     parts = [_constraint(prior, features, data) for data in sets if not data.likelihood.has_data]
     if prior.n_pseudo_points:
         parts.insert(0, _signs(prior, features, n_functions))
+    return joined(parts)
+
+
+def joined(parts: Sequence[HardRows]) -> HardRows | None:
+    """Several as one, signs first; None of none."""
     if not parts:
         return None
     rows = [part.rows for part in parts]

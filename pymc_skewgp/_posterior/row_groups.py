@@ -25,6 +25,8 @@ class RowGroups:
 
     Attributes
     ----------
+    rows : ndarray of int, shape (n, m)
+        Which of the rows these are.
     values : ndarray of int, shape (n, p)
         Which values of f, counted as the likelihood's rows do.
     design : ndarray, shape (n, m, p)
@@ -33,6 +35,7 @@ class RowGroups:
     lower, upper, value : ndarray, shape (n, m)
     """
 
+    rows: IntArray
     values: IntArray
     design: FloatArray
     offset: FloatArray
@@ -81,7 +84,7 @@ class RowGroups:
         np.einsum("ijj->ij", shared)[:] = 0.0
         between = shared * (point[:, :, None] & point[:, None, :])
         if between.any():
-            raise ApproximationError("points share noise, which blocks of rows do not take.")
+            raise ApproximationError("has points that share noise")
         variance = np.einsum("ijj->ij", self.noise)
         # Of intervals on points.
         gain = np.where(point[:, None, :] & ~point[:, :, None], shared / variance[:, None, :], 0.0)
@@ -119,14 +122,14 @@ def row_groups(rows: Observations) -> Iterator[RowGroups]:
         groups = rows_of_blocks(rows.S)
         most = groups[-1].shape[1]
         if most > _MOST_ROWS:
-            raise ApproximationError(f"{most} of its rows share noise, more than {_MOST_ROWS}.")
+            raise ApproximationError(f"has {most} rows that share noise, more than {_MOST_ROWS}")
         whole = sparse.csr_array(rows.S)
-        noise = [_blocks(whole, index) for index in groups]
+        noise = [blocks_of_noise(whole, index) for index in groups]
     design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
     for index, covariance in zip(groups, noise, strict=True):
         values, own = _of_values(design, index)
         parts = (x[index] for x in (rows.lower, rows.upper, rows.value))
-        yield RowGroups(values, own, rows.a[index], covariance, *parts)
+        yield RowGroups(index, values, own, rows.a[index], covariance, *parts)
 
 
 def groups_are_apart(groups: Sequence[RowGroups], n_functions: int) -> bool:
@@ -137,7 +140,7 @@ def groups_are_apart(groups: Sequence[RowGroups], n_functions: int) -> bool:
     return bool(np.bincount(np.concatenate(once), minlength=1).max() <= 1)
 
 
-def _blocks(whole: sparse.csr_array, index: IntArray) -> FloatArray:
+def blocks_of_noise(whole: sparse.csr_array, index: IntArray) -> FloatArray:
     """Covariances of groups of these rows, shape (n, m, m)."""
     n, m = index.shape
     first, second = np.repeat(index, m, axis=1).ravel(), np.tile(index, m).ravel()

@@ -35,7 +35,7 @@ from pymc_skewgp._posterior.residual_draws import rows_are_apart
 from pymc_skewgp._validation import FloatArray, as_real_array
 
 ROWS_AT_ONCE = 8192
-_MOST_LIMITS = 1000  # of constraints, whose rows are drawn one after the other
+MOST_LIMITS = 1000  # of constraints, whose rows are drawn one after the other
 _FEW = 64  # rows, of which all are alike
 _OTHERS = "take at most 5000 rows of them, which need no blocks, or another likelihood"
 
@@ -77,8 +77,8 @@ def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
     for data in sets:
         known = data.likelihood
         try:
-            if not known.has_data and data.X.shape[0] > _MOST_LIMITS:
-                raise ApproximationError(f"has more than {_MOST_LIMITS} virtual points")
+            if not known.has_data and data.X.shape[0] > MOST_LIMITS:
+                raise ApproximationError(f"has more than {MOST_LIMITS} virtual points")
             if is_grouped(data):
                 refuse_shared_noise(_few(data).rows())
         except ApproximationError as error:

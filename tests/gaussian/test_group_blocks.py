@@ -88,7 +88,7 @@ def test_functions_are_dense_rows():
     dense = DenseRows(F, m)
     np.testing.assert_allclose(some.rows(), F)
     W = RNG.normal(size=(n, m, m))
-    W = W + W.swapaxes(1, 2)
+    W = W @ W.swapaxes(1, 2)
     w, c = RNG.normal(size=(n, m)), RNG.normal(size=(n_functions * r, 5))
     spread = np.triu(RNG.normal(size=(n_functions * r, n_functions * r)))
     wide = np.zeros((n * m, n * m))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_skewgp._learn.averaging.integration import _from_every_mode
+from pymc_skewgp._learn.averaging.integration import _by_importance, _from_every_mode
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import ImportanceSettings, IntegrationSettings
@@ -41,7 +41,7 @@ def test_the_mode_with_the_mass():
     settings = IntegrationSettings(importance=ImportanceSettings(n_points=96, enough=64))
     rng = np.random.default_rng(0)
     found, modes = _from_every_mode(
-        problem, TwoModes(), [minor], settings, rng, Stages(progressbar=False)
+        _by_importance, problem, TwoModes(), [minor], settings, rng, Stages(progressbar=False)
     )
     assert found.accepted
     # The ascent stops within a hundredth of a nat of the mode.

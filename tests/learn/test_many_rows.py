@@ -176,19 +176,22 @@ class Other:
     features = doubled = None
 
 
+CORRELATED = 0.8 ** np.abs(np.subtract.outer(np.arange(5), np.arange(5)))
+
+
 @pytest.mark.parametrize(
     ("approximation", "likelihood", "match"),
     [
         (Other(), None, "only Inducing, PivotedCholesky, HSGP"),
-        (Inducing(5), sg.likelihoods.MultinomialProbit(), "several functions"),
-        (Inducing(5), sg.likelihoods.Preference(noise="item"), "rows share"),
+        (Inducing(5), sg.likelihoods.MultinomialProbit(noise_cov=CORRELATED), "more than one way"),
+        (Inducing(5), sg.likelihoods.Preference(noise="item"), "rows that share noise"),
     ],
 )
 def test_what_cannot_be_learnt_so_is_refused(approximation, likelihood, match):
     X = data()[0]
     gp, _ = process(approximation, likelihood=probit)
-    y = np.arange(N) % (2 if likelihood is None else 3)
-    if match == "rows share":
+    y = np.arange(N) % (2 if likelihood is None else 5)
+    if match == "rows that share noise":
         y = np.stack([np.arange(N - 1), np.arange(1, N)], axis=1)
     with pytest.raises(sg.ApproximationError, match=match):
         sg.find_hyperparameters(gp, X, y, likelihood=likelihood)
@@ -201,8 +204,6 @@ def test_what_is_learnt_of_each_row_is_refused():
         gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0), approximation=Inducing(5))
     with pytest.raises(sg.ApproximationError, match="sigma of the likelihood is learnt for each"):
         sg.find_hyperparameters(gp, X, values, likelihood=sg.likelihoods.Gaussian(sigma))
-    with pytest.raises(sg.ApproximationError, match="coregion is given"):
-        sg.find_hyperparameters(gp, X, labels(values), coregion=[[2.0]])
 
 
 def test_variables_of_a_model_have_the_kernel_as_it_is():

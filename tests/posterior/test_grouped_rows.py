@@ -194,7 +194,7 @@ def test_what_is_refused_by_name():
     with pytest.raises(sg.ApproximationError, match="rows share in more than one way"):
         in_blocks(X, np.arange(N) % 5, lk.MultinomialProbit(noise_cov=noise), GRID)
     duels = np.stack([np.arange(N - 1), np.arange(1, N)], axis=1)
-    with pytest.raises(sg.ApproximationError, match="119 of its rows share noise"):
+    with pytest.raises(sg.ApproximationError, match="has 119 rows that share noise"):
         in_blocks(X, duels, lk.Preference(0.5, noise="item"), GRID)
     with pytest.raises(sg.ApproximationError, match="give a diagonal coregion"):
         in_blocks(

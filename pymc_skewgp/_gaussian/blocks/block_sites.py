@@ -1,5 +1,6 @@
 """Sites of one block of rows: what expectation propagation and weights ask of them."""
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
@@ -113,7 +114,23 @@ class FunctionsOfSome(Protocol):
         ...
 
 
-class FunctionSites:
+class SitesOfFunctions(ABC):
+    """Sites whose log probabilities of mirrored predictors have nothing in common."""
+
+    @abstractmethod
+    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
+        """See `BlockSites`."""
+
+    def add_pair_log_probs(
+        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
+    ) -> None:
+        """See `BlockSites`."""
+        centre = centre[:, None]
+        self.add_log_probs(rows, centre + off, totals[0])
+        self.add_log_probs(rows, centre - off, totals[1])
+
+
+class FunctionSites(SitesOfFunctions):
     """Sites that are any functions of their predictors: moments by quadrature.
 
     Parameters
@@ -150,11 +167,3 @@ class FunctionSites:
         log_prob = self._functions(rows)[0]
         with np.errstate(over="ignore"):
             total += log_prob(eta.T + self._offset[rows]).sum(axis=1)
-
-    def add_pair_log_probs(
-        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
-    ) -> None:
-        """See `BlockSites`."""
-        centre = centre[:, None]
-        self.add_log_probs(rows, centre + off, totals[0])
-        self.add_log_probs(rows, centre - off, totals[1])

@@ -1,12 +1,20 @@
 """Predictors of groups of rows, linear in coordinates: as they are, or of several functions."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from pymc_skewgp._validation import FloatArray
 
 _AT_ONCE = 4096  # rows at a time of products with features
+
+
+class MixingGradient(NamedTuple):
+    """Derivatives in the features of groups, shape (n, r), and in their mixing, (n, m, L)."""
+
+    phi: FloatArray
+    mixing: FloatArray
 
 
 class GroupPredictors(Protocol):
@@ -30,7 +38,7 @@ class GroupPredictors(Protocol):
         ...
 
     def gram(self, weight: FloatArray) -> FloatArray:
-        """Sum over the groups of F_i' W_i F_i, for symmetric W of shape (n, m, m)."""
+        """Sum over the groups of F_i' W_i F_i, for precisions W of shape (n, m, m)."""
         ...
 
     def pull(self, weight: FloatArray) -> FloatArray:
@@ -90,6 +98,20 @@ class DenseRows:
         """See `GroupPredictors`."""
         return np.asarray(self._factor.T @ weight.ravel())
 
+    def gradient(
+        self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
+    ) -> FloatArray:
+        """Of EP's log evidence in the rows, (n, m, R), from that in the offsets; see `RowBlock`.
+
+        `precision`, of shape (n, m, m), is that of the sites of the predictors.
+        """
+        n, m, r = self._groups.shape
+        found = np.empty((n, m, r))
+        for some in _slices(n, _AT_ONCE // m):
+            moved = (precision[some] @ self._groups[some]).reshape(-1, r) @ spread
+            found[some] = weight[some][:, :, None] * mean - (moved @ spread.T).reshape(-1, m, r)
+        return found
+
 
 class FunctionRows:
     """Each group's rows are combinations of L functions of one input, with r features each.
@@ -124,16 +146,25 @@ class FunctionRows:
 
     def covariances(self, spread: FloatArray) -> FloatArray:
         """See `GroupPredictors`."""
+        found = self._of_functions(spread)
+        return np.asarray(self._mixing @ found @ self._mixing.swapaxes(1, 2))
+
+    def _of_functions(self, spread: FloatArray) -> FloatArray:
+        """Covariances of the functions at each input, shape (n, L, L).
+
+        By the rows of `spread`, which is upper triangular: so no block makes the covariance of all
+        coordinates.
+        """
         r, n_functions = self._phi.shape[1], self._mixing.shape[2]
-        covariance = (spread @ spread.T).reshape(n_functions, r, n_functions, r)
         found = np.empty((self._phi.shape[0], n_functions, n_functions))
-        for some in _slices(found.shape[0], _AT_ONCE):
-            phi = self._phi[some]
+        rows = [spread[a * r : (a + 1) * r, a * r :] for a in range(n_functions)]
+        for some in _slices(found.shape[0], _AT_ONCE // n_functions):
+            white = [self._phi[some] @ own for own in rows]
             for a in range(n_functions):
                 for b in range(a + 1):
-                    found[some, a, b] = np.einsum("ij,ij->i", phi @ covariance[a, :, b], phi)
-                    found[some, b, a] = found[some, a, b]
-        return np.asarray(self._mixing @ found @ self._mixing.swapaxes(1, 2))
+                    both = white[a], white[b][:, (a - b) * r :]
+                    found[some, a, b] = found[some, b, a] = np.einsum("ij,ij->i", *both)
+        return found
 
     def gram(self, weight: FloatArray) -> FloatArray:
         """See `GroupPredictors`."""
@@ -143,9 +174,12 @@ class FunctionRows:
         for some in _slices(between.shape[0], _AT_ONCE):
             phi = self._phi[some]
             for a in range(n_functions):
-                for b in range(a + 1):
+                half = phi * np.sqrt(np.maximum(between[some, a, a], 0.0))[:, None]
+                found[a, :, a] += dsyrk(1.0, half.T, lower=1)
+                for b in range(a):
                     found[a, :, b] += phi.T @ (between[some, a, b][:, None] * phi)
         for a in range(n_functions):
+            found[a, :, a] += np.tril(found[a, :, a], -1).T
             for b in range(a):
                 found[b, :, a] = found[a, :, b].T
         return found.reshape(self.rank, self.rank)
@@ -154,6 +188,26 @@ class FunctionRows:
         """See `GroupPredictors`."""
         of_functions = np.einsum("ij,ijk->ik", weight, self._mixing)
         return np.asarray((of_functions.T @ self._phi).ravel())
+
+    def gradient(
+        self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
+    ) -> MixingGradient:
+        """See `DenseRows`, in what the rows are made of: as many operations as `covariances`."""
+        mixing, (r, n_functions) = self._mixing, (self._phi.shape[1], self._mixing.shape[2])
+        covariance = (spread @ spread.T).reshape(n_functions, r, n_functions, r)
+        centre = mean.reshape(n_functions, -1)
+        sites = precision @ mixing
+        between = mixing.swapaxes(1, 2) @ sites
+        in_phi = np.einsum("ij,ijk->ik", weight, mixing) @ centre
+        for some in _slices(in_phi.shape[0], _AT_ONCE):
+            phi = self._phi[some]
+            for a in range(n_functions):
+                for b in range(a + 1):
+                    both = covariance[a, :, b]
+                    both = both if a == b else both + both.T
+                    in_phi[some] -= between[some, a, b][:, None] * (phi @ both)
+        in_mixing = weight[:, :, None] * (self._phi @ centre.T)[:, None]
+        return MixingGradient(in_phi, in_mixing - sites @ self._of_functions(spread))
 
     def _by_function(self, coordinates: FloatArray) -> FloatArray:
         return coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)

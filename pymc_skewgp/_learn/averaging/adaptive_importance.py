@@ -2,7 +2,9 @@
 
 Each round draws quasi-random points from a mixture of Student t distributions that the points of
 all rounds before it have been used to fit. A point's weight is the target over the average of all
-rounds' mixtures (deterministic mixture weights), so that no round's mistakes count alone.
+rounds' mixtures (deterministic mixture weights), so that no round's mistakes count alone. The
+integral is estimated from each round's own mixture instead: it was fitted before the round's points
+were drawn, so that there is no bias.
 
 References
 ----------
@@ -83,6 +85,7 @@ class AdaptiveImportance:
             # Every pattern has its own points: the integral is the sum over patterns.
             np.concatenate([part.log_weights for part in parts]) + np.log(len(parts)),
             np.concatenate([part.replicate for part in parts]),
+            np.concatenate([part.log_ratio for part in parts]) + np.log(len(parts)),
         )
 
     @property
@@ -100,7 +103,7 @@ class _OnePattern:
 
     def __init__(self, modes: list[Mode], settings: ImportanceSettings) -> None:
         self._settings = settings
-        self._mixtures = [_of_modes(modes, settings)]
+        self._mixtures = [mixture_of_modes(modes, settings)]
         d = modes[0].point.x.size
         self._least = settings.points_of_round(d)
         self._sizes: list[int] = []
@@ -138,11 +141,22 @@ class _OnePattern:
         return found
 
     @property
+    def log_ratio(self) -> FloatArray:
+        """Target over each round's own mixture, of all rounds but the first if there are others."""
+        counted = self._sizes[1:] or self._sizes
+        found = np.full(self.log_target.size, np.nan)
+        begin = found.size - sum(counted)
+        for mixture, size in zip(self._mixtures[-len(counted) :], counted, strict=True):
+            own = slice(begin, begin + size)
+            found[own] = self.log_target[own] - mixture.log_density(self.x[own])
+            begin += size
+        return found
+
+    @property
     def last_relative_ess(self) -> float:
         """Of the last round alone."""
-        last = slice(-self._sizes[-1], None)
-        log_weights = self.log_target[last] - self._mixtures[-1].log_density(self.x[last])
-        return _effective(log_weights) / log_weights.size
+        last = self.log_ratio[-self._sizes[-1] :]
+        return _effective(last) / last.size
 
     def adapt(self) -> None:
         """Fit the next round's mixture."""
@@ -170,7 +184,11 @@ def _effective(log_weights: FloatArray) -> float:
     return float(1.0 / (weights @ weights))
 
 
-def _of_modes(modes: list[Mode], settings: ImportanceSettings) -> StudentMixture:
+def mixture_of_modes(
+    modes: list[Mode],
+    settings: ImportanceSettings,
+    components: Sequence[tuple[float, float, float]] = _COMPONENTS,
+) -> StudentMixture:
     """Each mode with its curvature, with others beside it and around it."""
     means, chols, log_shares = [], [], []
     for mode in modes:
@@ -178,7 +196,7 @@ def _of_modes(modes: list[Mode], settings: ImportanceSettings) -> StudentMixture
         chol = np.linalg.cholesky(mode.covariance)
         width = np.sqrt(vectors[:, -1:].T @ mode.covariance @ vectors[:, -1:])[0]
         shift = settings.spread_modes * width * vectors[:, -1]
-        for place, scale, share in _COMPONENTS:
+        for place, scale, share in components:
             means.append(mode.point.x + place * shift)
             chols.append(scale * chol)
             log_shares.append(mode.log_mass + np.log(share))

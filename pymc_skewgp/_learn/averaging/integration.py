@@ -1,7 +1,7 @@
 """An integral over hyperparameters from the problem to weighted points: the rungs of the ladder."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,14 +14,21 @@ from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
+from pymc_skewgp._learn.averaging.surrogate_sampling import SmoothTarget, points_by_surrogate
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._validation import FloatArray
 
 # Rungs of the ladder, in order.
-EXACT, IMPORTANCE, MORE_ROUNDS, CHAINS = range(4)
+EXACT, IMPORTANCE, MORE_ROUNDS, SURROGATE, CHAINS = range(5)
 _MOST_BEGINNINGS = 6
-RUNGS = ("no continuous hyperparameters", "importance sampling", "more rounds", "NUTS")
+RUNGS = (
+    "no continuous hyperparameters",
+    "importance sampling",
+    "more rounds",
+    "surrogate",
+    "NUTS",
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,11 @@ class Integral:
     accepted: bool
     n_evaluations: int
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def relative_ess(self) -> float:
+        """Of the points."""
+        return self.log_integral.relative_ess
 
 
 class Evaluations:
@@ -91,28 +103,80 @@ def integral_by_ep(
         problem.objective, evaluate, problem.origins, settings.modes, rng
     )
     seconds = {"modes": time.perf_counter() - began}
-    found = None
-    few = problem.origins[0].x.size <= settings.most_coordinates
-    alone = settings.method == "importance" or (
-        settings.method == "auto" and problem.n_rows > settings.most_rows_of_chains
-    )
-    if alone or (settings.method == "auto" and few):
+    found: list[Integral] = []
+    for rung in _rungs(problem, settings):
         began = time.perf_counter()
-        found, modes = _from_every_mode(problem, evaluate, modes, settings, rng, stages)
-        seconds["importance sampling"] = time.perf_counter() - began
-        if found.accepted or alone:
-            return replace(found, n_evaluations=evaluate.count, seconds=seconds)
-    began = time.perf_counter()
+        if rung == CHAINS:
+            new = _by_chains(problem, evaluate, modes, settings, rng, stages)
+        else:
+            one = _by_importance if rung == IMPORTANCE else _by_surrogate
+            new, modes = _from_every_mode(one, problem, evaluate, modes, settings, rng, stages)
+        seconds[RUNGS[rung]] = time.perf_counter() - began
+        found.append(new)
+        if new.accepted:
+            break
+    # Chains, where there are any, otherwise the best weights.
+    best = max(found, key=lambda one: (one.accepted, one.rung == CHAINS, one.relative_ess))
+    return replace(best, n_evaluations=evaluate.count, seconds=seconds)
+
+
+def _rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:
+    """Those to be tried, in order."""
+    size, automatic = problem.origins[0].x.size, settings.method == "auto"
+    tried = {
+        IMPORTANCE: settings.method == "importance"
+        or (automatic and size <= settings.most_coordinates),
+        SURROGATE: settings.method == "surrogate"
+        or (automatic and size <= settings.most_of_surrogate),
+        CHAINS: settings.method == "nuts"
+        or (automatic and problem.n_rows <= settings.most_rows_of_chains),
+    }
+    # One at least.
+    return [rung for rung, wanted in tried.items() if wanted] or [IMPORTANCE]
+
+
+def _by_surrogate(
+    problem: Integrand,
+    evaluate: Evaluations,
+    modes: list[Mode],
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> tuple[Integral, Point | None]:
+    """Draws from a surrogate of the log evidence, with weights."""
+
+    def report(count: int, ess: float) -> None:
+        stages.begin(f"Surrogate of the log evidence: {count} points, relative ESS {ess:.2f}")
+
+    objective = problem.objective
+    target = SmoothTarget(
+        evaluate, evaluate.values, objective.log_prior_at, objective.coordinates.groups
+    )
+    enough = max(settings.importance.enough, settings.n_evidences)
+    found = points_by_surrogate(target, modes, enough, settings.surrogate, rng, report)
+    estimate = found.points.estimate()
+    accepted = settings.importance.accepts(estimate)
+    higher = found.highest if _is_above(found.log_density, modes, settings) else None
+    return Integral(found.points, estimate, SURROGATE, accepted, evaluate.count), higher
+
+
+def _by_chains(
+    problem: Integrand,
+    evaluate: Evaluations,
+    modes: list[Mode],
+    settings: IntegrationSettings,
+    rng: np.random.Generator,
+    stages: Stages,
+) -> Integral:
+    """NUTS."""
     stages.begin("NUTS on the posterior of the hyperparameters")
     log_prior = problem.objective.log_prior
     drawn = points_by_chains(evaluate, log_prior, modes, settings.chains, rng)
-    seconds["NUTS"] = time.perf_counter() - began
-    return Integral(
-        drawn.points, drawn.log_integral, CHAINS, drawn.converged, evaluate.count, seconds
-    )
+    return Integral(drawn.points, drawn.log_integral, CHAINS, drawn.converged, evaluate.count)
 
 
 def _from_every_mode(
+    one: Callable[..., tuple[Integral, Point | None]],
     problem: Integrand,
     evaluate: Evaluations,
     modes: list[Mode],
@@ -122,33 +186,30 @@ def _from_every_mode(
 ) -> tuple[Integral, list[Mode]]:
     """Importance sampling, begun anew while it finds a point above the modes; and the modes."""
     for _ in range(_MOST_BEGINNINGS):
-        found = _by_importance(evaluate, modes, settings, rng, stages)
-        higher = _above(modes, found.points, settings)
+        found, higher = one(problem, evaluate, modes, settings, rng, stages)
         if higher is None:
             break
         modes = with_mode_from(modes, higher, problem.objective, evaluate, settings.modes)
     return found, modes
 
 
-def _above(
-    modes: list[Mode], points: WeightedPoints, settings: IntegrationSettings
-) -> Point | None:
-    """The highest point, where it is above every mode: they are not those with the mass."""
-    best = int(np.argmax(points.log_target))
+def _is_above(log_density: float, modes: list[Mode], settings: IntegrationSettings) -> bool:
+    """Whether a point is above every mode: they are not those with the mass."""
     highest = max(mode.log_density for mode in modes)
-    return points.point(best) if points.log_target[best] > highest + settings.modes.above else None
+    return log_density > highest + settings.modes.above
 
 
 def _by_importance(
+    _: Integrand,
     evaluate: Evaluations,
     modes: list[Mode],
     settings: IntegrationSettings,
     rng: np.random.Generator,
     stages: Stages,
-) -> Integral:
+) -> tuple[Integral, Point | None]:
     """Rounds until there are enough effective points, and more where the weights are poor.
 
-    And until there is a point above the modes.
+    And until there is a point above the modes, which is returned.
     """
     sampling = settings.importance
     importance = AdaptiveImportance(evaluate.values, modes, sampling, rng)
@@ -157,8 +218,10 @@ def _by_importance(
     while True:
         points = importance.round(wanted)
         estimate = points.estimate()
-        if _above(modes, points, settings) is not None:
-            return Integral(points, estimate, MORE_ROUNDS, False, evaluate.count)
+        best = int(np.argmax(points.log_target))
+        if _is_above(points.log_target[best], modes, settings):
+            found = Integral(points, estimate, MORE_ROUNDS, False, evaluate.count)
+            return found, points.point(best)
         stages.begin(
             f"Importance sampling: round {importance.n_rounds}, "
             f"relative ESS {estimate.relative_ess:.2f}"
@@ -175,7 +238,7 @@ def _by_importance(
         if unpromising or importance.n_rounds >= sampling.more_rounds:
             break
     rung = IMPORTANCE if importance.n_rounds <= sampling.rounds else MORE_ROUNDS
-    return Integral(points, estimate, rung, accepted, evaluate.count)
+    return Integral(points, estimate, rung, accepted, evaluate.count), None
 
 
 def _without_coordinates(problem: Integrand, evaluate: Evaluations) -> Integral:

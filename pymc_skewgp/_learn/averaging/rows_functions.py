@@ -90,7 +90,7 @@ class RowsFunctions:
                 data.y,
                 data.likelihood,
                 self._objective.named(point),
-                coregion=None,
+                coregion=data.coregion,
                 shared=self._shared,
                 n_draws=self._wanted.n_draws,
                 random_seed=int(self._rng.integers(2**31)),

@@ -78,7 +78,8 @@ def begun(
         most = max(_FEWEST_KEPT, _BYTES // (8 * n * rank))
         settings = replace(settings, n_evidences=min(settings.n_evidences, most))
     n_points = 2 * settings.importance.points_of_round(problem.origins[0].x.size)
-    announce_average(n, rank, n_points, settings.n_evidences)
+    n_functions = objective.functions.known.shape[0]
+    announce_average(n * n_functions, rank, n_points, settings.n_evidences)
     data = data._replace(model=data.model.approximated_by(approximation))
     wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)
     latent = RowsFunctions(data, objective, wanted, int(rng.integers(2**31)))

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.averaging.annealing import AnnealingSettings
 from pymc_skewgp._learn.settings import OptimizerSettings, StartSettings
 
-Method = Literal["auto", "importance", "nuts"]
-METHODS: tuple[Method, ...] = ("auto", "importance", "nuts")
+Method = Literal["auto", "importance", "surrogate", "nuts"]
+METHODS: tuple[Method, ...] = ("auto", "importance", "surrogate", "nuts")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,50 @@ class ImportanceSettings:
 
 
 @dataclass(frozen=True)
+class SurrogateSettings:
+    """A surrogate of the log evidence, and how many points it learns from.
+
+    Attributes
+    ----------
+    points_per_coordinate, fewest_points : int
+        Of the first fit: the first times the number of coordinates, no fewer than the second.
+    n_groups : int
+        Independent groups of draws from the surrogate, whose spread is the standard error.
+    points_of_group : int
+        Points that each of them adds in a round.
+    cloud, final_cloud : int
+        Draws in a group, while the surrogate is learnt and after that.
+    margin : float
+        Nats by which the bound on the density is above all that is known.
+    portion : int
+        Of the last draws of each group, evaluated at once.
+    most_points : int
+        From which on no further round is made.
+    widen, least_share, em_steps
+        Of the mixture from which the next draws begin, as of `ImportanceSettings`.
+    annealing : AnnealingSettings
+    """
+
+    points_per_coordinate: int = 2
+    fewest_points: int = 32
+    n_groups: int = 16
+    points_of_group: int = 3
+    cloud: int = 16
+    final_cloud: int = 64
+    portion: int = 8
+    margin: float = 2.0
+    most_points: int = 400
+    widen: float = 1.2
+    least_share: float = 0.02
+    em_steps: int = 2
+    annealing: AnnealingSettings = field(default_factory=AnnealingSettings)
+
+    def first_points(self, n_coordinates: int) -> int:
+        """Of the first fit."""
+        return max(self.points_per_coordinate * n_coordinates, self.fewest_points)
+
+
+@dataclass(frozen=True)
 class ChainSettings:
     """NUTS on the posterior with EP's evidence, where importance sampling does not do.
 
@@ -152,15 +197,18 @@ class IntegrationSettings:
         Draws of f at each point over what equal weights would ask for.
     most_binary : int
         Binary entries whose values are all tried.
-    method : {"auto", "importance", "nuts"}
+    method : {"auto", "importance", "surrogate", "nuts"}
         Which rungs of the ladder are tried.
     most_coordinates : int
-        Above it importance sampling is not tried, unless it is asked for.
+        Above it importance sampling from mixtures is not tried, unless it is asked for.
+    most_of_surrogate : int
+        Above it the surrogate is not tried, unless it is asked for.
     most_rows_of_chains : int
         Above it NUTS is not tried, unless it is asked for: some thousands of evaluations of EP with
         its gradient, each of which costs as the cube of the rows.
     modes : ModeSettings
     importance : ImportanceSettings
+    surrogate : SurrogateSettings
     chains : ChainSettings
     """
 
@@ -172,10 +220,12 @@ class IntegrationSettings:
     spare: float = 1.5
     most_binary: int = 3
     method: Method = "auto"
-    most_coordinates: int = 24
+    most_coordinates: int = 5
+    most_of_surrogate: int = 80
     most_rows_of_chains: int = sys.maxsize
     modes: ModeSettings = field(default_factory=ModeSettings)
     importance: ImportanceSettings = field(default_factory=ImportanceSettings)
+    surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)
     chains: ChainSettings = field(default_factory=ChainSettings)
 
     def for_many_rows(self) -> "IntegrationSettings":

@@ -12,7 +12,7 @@ References
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
 
 from pymc_skewgp._gaussian.linalg import symmetric
@@ -53,6 +53,16 @@ class StudentMixture:
         """At the rows of `x`."""
         found: FloatArray = logsumexp(self._joint(x), axis=0)
         return found
+
+    def slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log density at the rows of `x`, and its gradient."""
+        d, df = self.means.shape[1], self.df
+        joint = self._joint(x)
+        value = logsumexp(joint, axis=0)
+        factors = np.exp(joint - value) * (df + d) / (df + self._distances(x))
+        pairs = zip(factors, self.means, self.chols, strict=True)
+        gradient = sum(-f[:, None] * cho_solve((c, True), (x - m).T).T for f, m, c in pairs)
+        return value, np.asarray(gradient)
 
     def draw(self, uniforms: FloatArray) -> FloatArray:
         """Rows, one for each column of `uniforms`, (D + 2, N)."""

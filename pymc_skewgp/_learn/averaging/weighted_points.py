@@ -10,6 +10,7 @@ from pymc_skewgp._gaussian.weights import (
     IntArray,
     normalized_weights,
     pareto_k,
+    relative_ess,
     replicate_estimate,
     systematic_resample,
 )
@@ -35,6 +36,10 @@ class WeightedPoints:
         Their mean estimates the integral of the target, where that is known.
     replicate : ndarray of int, shape (N,)
         Which of the independent randomisations each comes from.
+    log_ratio : ndarray, shape (N,), optional
+        Log of the target over what each point was drawn from alone, where that was known before:
+        NaN for the points that do not count. Their mean has no bias, while weights by mixtures that
+        are fitted to the same points are a little too small. Default the weights.
     """
 
     x: FloatArray
@@ -44,6 +49,7 @@ class WeightedPoints:
     log_evidence: FloatArray
     log_weights: FloatArray
     replicate: IntArray
+    log_ratio: FloatArray | None = None
 
     def point(self, i: int) -> Point:
         """One of them."""
@@ -56,10 +62,13 @@ class WeightedPoints:
 
     def estimate(self) -> Estimate:
         """Log integral of the target, from the replicates, with relative ESS and Pareto k."""
-        order = np.argsort(self.replicate, kind="stable")
-        found = replicate_estimate(self.log_weights[order], int(self.replicate.max()) + 1)
+        ratio = self.log_weights if self.log_ratio is None else self.log_ratio
+        counted = np.flatnonzero(~np.isnan(ratio))
+        order = counted[np.argsort(self.replicate[counted], kind="stable")]
+        found = replicate_estimate(ratio[order], int(self.replicate.max()) + 1)
         # Points where nothing can be computed have no weight, and are no part of a tail.
-        return found._replace(pareto_k=pareto_k(self.log_weights[self.log_weights > -np.inf]))
+        tail = pareto_k(self.log_weights[self.log_weights > -np.inf])
+        return found._replace(pareto_k=tail, relative_ess=relative_ess(self.log_weights))
 
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
         """Indices of `count` of them with equal weights."""

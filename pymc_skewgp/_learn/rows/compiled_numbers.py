@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.compiled import Batch, gradient_in
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._validation import FloatArray
 
@@ -69,3 +71,16 @@ class CompiledNumbers:
         own = [x for x, varies in zip(wrt, self.varies, strict=True) if varies]
         found: list[FloatArray] = self._pull(*self._coordinates.arguments(point), *batch, *own)
         return found
+
+
+def compiled_rows(known: KnownData, model: pm.Model, coordinates: Coordinates) -> CompiledNumbers:
+    """Lower, upper, value, noise and constant of rows with noise of their own, from their table."""
+    table = known.whole
+    data = [*table.columns, table.log_constant, *table.slopes]
+    symbols = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in data]
+    X = pt.matrix("X", shape=(None, known.X.shape[1]), dtype="float64")
+    counts = [pt.vector("counts", dtype="float64")] if known.repeats else []
+    k = len(table.columns) + 1
+    rows = known.rows_of([X, *symbols[:k], *counts, *symbols[k:]], known.random)
+    graphs = [rows.lower, rows.upper, rows.value, rows.S, rows.log_constant]
+    return CompiledNumbers(coordinates, model, symbols, graphs)

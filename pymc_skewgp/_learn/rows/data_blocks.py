@@ -7,10 +7,12 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from pymc_skewgp._gaussian.blocks.row_block import FactorGradient
+from pymc_skewgp._gaussian.blocks.row_block import FactorGradient, RowBlock
 from pymc_skewgp._learn.compiled import Batch
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.rows.block_at import BlockGradient
 from pymc_skewgp._learn.rows.compiled_numbers import CompiledNumbers
+from pymc_skewgp._learn.rows.functions_at import FunctionsAt
 from pymc_skewgp._learn.rows.learnt_sites import (
     LearntFunctions,
     LearntRepeats,
@@ -38,7 +40,7 @@ class NumbersOfSites(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DataBlock:
-    """Some data of one kind.
+    """Some data of one kind, about the first function; see `BlockOfData`.
 
     Attributes
     ----------
@@ -55,6 +57,18 @@ class DataBlock:
     numbers: NumbersOfSites
     design: sparse.csr_array | None = None
     takes_rest: bool = True
+
+    of = None
+
+    def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "RowsAt | None":
+        """See `BlockOfData`."""
+        phi, mean, rest = self.predictors(functions.first(prior))
+        predictors = Predictors(mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
+        found = self.numbers.at(point, predictors)
+        if found is None:
+            return None
+        sites, log_constant = found
+        return RowsAt(self, point, prior, functions, RowBlock(phi, sites), sites, log_constant)
 
     def predictors(self, prior: PriorRows) -> PriorRows:
         """The same numbers of the predictors as `prior` has of f."""
@@ -74,6 +88,40 @@ class DataBlock:
         if self.takes_rest:
             rest = self.design.power(2).T @ found.noise
         return PriorRows(np.ascontiguousarray(back @ found.factor), back @ found.offset, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsAt:
+    """Some data at a point; see `BlockAt`.
+
+    Attributes
+    ----------
+    data : DataBlock
+    point : Point
+    prior : PriorRows
+    functions : FunctionsAt
+    block : RowBlock
+    sites : LearntSites
+    log_constant : float
+    """
+
+    data: DataBlock
+    point: Point
+    prior: PriorRows
+    functions: FunctionsAt
+    block: RowBlock
+    sites: LearntSites
+    log_constant: float
+
+    def hard(self) -> None:
+        """Rows with noise are none."""
+
+    def gradient(self, mean: FloatArray, spread: FloatArray) -> BlockGradient:
+        """See `BlockAt`."""
+        found = self.block.gradient(mean, spread)
+        own = self.data.numbers.pull_back(self.point, self.sites.slopes_of_numbers(found))
+        wrt = self.functions.wrt_first(self.prior, self.data.wrt_prior(found))
+        return BlockGradient(wrt, own)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,11 @@ from scipy import sparse
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.rows.compiled_numbers import CompiledNumbers
+from pymc_skewgp._learn.rows.block_at import BlockOfData
+from pymc_skewgp._learn.rows.compiled_numbers import CompiledNumbers, compiled_rows
 from pymc_skewgp._learn.rows.data_blocks import DataBlock, NumbersOfFunctions, NumbersOfRows
+from pymc_skewgp._learn.rows.group_kind import GroupsOfKind, is_grouped
+from pymc_skewgp._learn.rows.limits_block import LimitsOfKind
 from pymc_skewgp._model.graph.data_rows import KnownData, RowTable
 from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._posterior.residual_draws import rows_are_apart
@@ -32,11 +35,16 @@ class DataOfKind(Protocol):
         ...
 
     @property
+    def is_data(self) -> bool:
+        """Whether they are data, and no constraint, which goes with any of the data."""
+        ...
+
+    @property
     def in_parts(self) -> bool:
         """Whether some of them are data too."""
         ...
 
-    def blocks(self, chosen: IntArray) -> list[DataBlock]:
+    def blocks(self, chosen: IntArray) -> Sequence[BlockOfData]:
         """Of some observations, in increasing order."""
         ...
 
@@ -64,20 +72,13 @@ class RowsOfKind:
     table: RowTable
     compiled: CompiledNumbers
 
+    is_data = True
     in_parts = True
 
     @classmethod
     def of(cls, known: KnownData, model: pm.Model, coordinates: Coordinates) -> "RowsOfKind":
         """Compiled for a model."""
-        table = known.whole
-        data = [*table.columns, table.log_constant, *table.slopes]
-        symbols = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in data]
-        X = pt.matrix("X", shape=(None, known.X.shape[1]), dtype="float64")
-        counts = [pt.vector("counts", dtype="float64")] if known.repeats else []
-        k = len(table.columns) + 1
-        rows = known.rows_of([X, *symbols[:k], *counts, *symbols[k:]], known.random)
-        graphs = [rows.lower, rows.upper, rows.value, rows.S, rows.log_constant]
-        return cls(known, table, CompiledNumbers(coordinates, model, symbols, graphs))
+        return cls(known, known.whole, compiled_rows(known, model, coordinates))
 
     @property
     def n_observations(self) -> int:
@@ -182,6 +183,8 @@ class FunctionsOfKind:
     known: KnownSites
     compiled: CompiledNumbers
 
+    is_data = True
+
     @classmethod
     def of(cls, known: KnownSites, model: pm.Model, coordinates: Coordinates) -> "FunctionsOfKind":
         """Compiled for a model."""
@@ -212,30 +215,44 @@ class FunctionsOfKind:
         return DataBlock(known.X[chosen], numbers)
 
 
-def kind_of(known: Any, model: pm.Model, coordinates: Coordinates) -> DataOfKind:
-    """Data that are checked, compiled for a model."""
+def kind_of(
+    known: Any, model: pm.Model, coordinates: Coordinates, between: FloatArray
+) -> DataOfKind:
+    """Data that are checked, compiled for a model; `between` as for `GroupsOfKind`."""
     if isinstance(known, KnownSites):
         return FunctionsOfKind.of(known, model, coordinates)
+    if not known.likelihood.has_data:
+        return LimitsOfKind.of(known, model, coordinates)
+    if is_grouped(known):
+        return GroupsOfKind.of(known, model, coordinates, between)
     return RowsOfKind.of(known, model, coordinates)
 
 
-def blocks_of(kinds: Sequence[DataOfKind]) -> list[DataBlock]:
+def blocks_of(kinds: Sequence[DataOfKind]) -> list[BlockOfData]:
     """Of all data."""
     return [block for kind in kinds for block in kind.blocks(np.arange(kind.n_observations))]
 
 
+def n_data(kinds: Sequence[DataOfKind]) -> int:
+    """Observations of all kinds."""
+    return sum(kind.n_observations for kind in kinds if kind.is_data)
+
+
 def some_blocks(
     kinds: Sequence[DataOfKind], size: int, rng: np.random.Generator
-) -> list[DataBlock] | None:
+) -> list[BlockOfData] | None:
     """Of so many observations, drawn at random with equal shares of each kind.
 
     None where there are no more than these, or where some data cannot be taken apart.
     """
-    n = sum(kind.n_observations for kind in kinds)
-    if n <= size or not all(kind.in_parts for kind in kinds):
+    n = n_data(kinds)
+    if n <= size or not all(kind.in_parts for kind in kinds if kind.is_data):
         return None
-    blocks = []
+    blocks: list[BlockOfData] = []
     for kind in kinds:
+        if not kind.is_data:
+            blocks += blocks_of([kind])
+            continue
         own = max(1, round(size * kind.n_observations / n))
         chosen = np.sort(rng.choice(kind.n_observations, own, replace=False))
         blocks += kind.blocks(chosen)

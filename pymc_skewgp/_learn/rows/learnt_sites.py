@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites
+from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites, SitesOfFunctions
 from pymc_skewgp._gaussian.blocks.row_block import FactorGradient
 from pymc_skewgp._gaussian.edges import Edges
 from pymc_skewgp._gaussian.site_factors import SiteFactors, SiteFunction, SlopeFunction
@@ -75,11 +75,11 @@ class LearntRows(RowSites):
         """In lower, upper, value and noise."""
         lower, upper, value, noise = self._rows
         deviation = np.sqrt(found.cavity_sd**2 + noise)
-        in_limits = _slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
+        in_limits = slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
-class FunctionsOfF:
+class FunctionsOfF(SitesOfFunctions):
     """Sites that are functions of f = predictor + e, with e ~ N(0, rest) of each row's own.
 
     Moments are those of f under the cavity that e widens; log p, which the weights of draws need
@@ -126,14 +126,6 @@ class FunctionsOfF:
         """See `BlockSites`."""
         with np.errstate(over="ignore"):
             total += self._averaged(eta.T + self._predictors.mean).sum(axis=1)
-
-    def add_pair_log_probs(
-        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
-    ) -> None:
-        """See `BlockSites`."""
-        centre = centre[:, None]
-        self.add_log_probs(rows, centre + off, totals[0])
-        self.add_log_probs(rows, centre - off, totals[1])
 
     @cached_property
     def _averaged(self) -> SiteFunction:
@@ -182,7 +174,7 @@ class LearntRepeats(FunctionsOfF):
         f, weights = self.nodes(found)
         f, weights = f[:, self._unit], weights[:, self._unit] * self._counts
         lower, upper, value, noise = self._columns
-        in_limits = _slopes_of_limits(lower, upper, value, f, np.sqrt(noise))
+        in_limits = slopes_of_limits(lower, upper, value, f, np.sqrt(noise))
         first, second = self._rows.slopes(slice(None), np.ascontiguousarray(f))
         in_value = np.where(np.isnan(value), 0.0, -first)
         moved = [*in_limits, in_value, 0.5 * (second + first**2)]
@@ -203,7 +195,7 @@ class LearntRepeats(FunctionsOfF):
         return np.asarray((self._sums @ values.T).T).reshape(f.shape)
 
 
-def _slopes_of_limits(
+def slopes_of_limits(
     lower: FloatArray, upper: FloatArray, value: FloatArray, mean: FloatArray, sd: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Of the log mass of N(mean, sd^2) between limits, in these; 0 at points."""

@@ -10,7 +10,7 @@ import numpy as np
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian
 from pymc_skewgp._learn.point import Bounds, Point
-from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, some_blocks
+from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, n_data, some_blocks
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, distinct, promising
 from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
@@ -66,13 +66,9 @@ class ManyRows:
 
         The basis is that of the kernel at `point`.
         """
-        blocks, share = some_blocks(self.kinds, settings.rows_coarse_size, rng), 1.0
-        if blocks is None:
-            blocks = blocks_of(self.kinds)
-        else:
-            n = sum(kind.n_observations for kind in self.kinds)
-            share = settings.rows_coarse_size / n
-        return Part(self.objective.on(blocks, self.basis(point)), share)
+        size = settings.rows_coarse_size
+        objective, in_parts = self.on_some(size, point, rng)
+        return Part(objective, size / n_data(self.kinds) if in_parts else 1.0)
 
     def search(
         self,
@@ -113,16 +109,25 @@ class ManyRows:
         """The stages of the search before that of all rows."""
         settings = replace(settings, optimizer=_with_first_step(settings))
         rng = np.random.default_rng(settings.seed)
-        blocks = some_blocks(self.kinds, settings.rows_size, rng)
-        name = "ep" if blocks is None else "ep, some of the rows"
-        in_parts = blocks is not None
-        blocks = blocks_of(self.kinds) if blocks is None else blocks
-        objective = self.objective.on(blocks, self.basis(starts[0]))
+        objective, in_parts = self.on_some(settings.rows_size, starts[0], rng)
+        name = "ep, some of the rows" if in_parts else "ep"
         if part.share < 1.0:
             begin = partial(log.run, name, objective.by_ep)
             starts = promising(begin, part.objective, starts, bounds, settings, log)
         optima = ascents(objective.by_ep, starts, bounds, name, settings, log)
         return OfSome(objective, distinct(optima, settings), in_parts)
+
+    def on_some(
+        self, size: int, point: Point, rng: np.random.Generator
+    ) -> tuple[RowsObjective, bool]:
+        """The objective of so many observations, and whether they are not all.
+
+        Its basis is placed by the kernel at a point.
+        """
+        blocks = some_blocks(self.kinds, size, rng)
+        if blocks is None:
+            return self.on_all(point), False
+        return self.objective.on(blocks, self.basis(point)), True
 
     def on_all(self, point: Point) -> RowsObjective:
         """The objective of all rows, its basis placed by the kernel at a point."""

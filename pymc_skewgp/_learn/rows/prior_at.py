@@ -1,11 +1,14 @@
 """A process of finite rank at a point of its hyperparameters: what the blocks of data ask of it."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray
+
+ValuesOf = Derivative | Literal["pseudo-points"] | None
 
 
 class PriorRows(NamedTuple):
@@ -32,11 +35,21 @@ class PriorRows(NamedTuple):
 class PriorAt(Protocol):
     """The process at a point, and the derivatives carried back to it."""
 
-    def rows(self, X: FloatArray) -> PriorRows:
-        """At a block of inputs."""
+    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
+        """At a block of inputs.
+
+        Of f; or of a derivative of phi' c, of which nothing is left; or of f less its mean at the
+        pseudo-points, whatever inputs are given.
+        """
         ...
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+    def pull_back(
+        self,
+        X: FloatArray,
+        known: PriorRows,
+        wrt: PriorRows,
+        of: ValuesOf = None,
+    ) -> list[FloatArray]:
         """Part of the gradient in the continuous variables from these rows.
 
         What all rows have in common is kept for `pull_back_common`; `wrt` is overwritten.

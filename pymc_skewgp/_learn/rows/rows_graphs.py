@@ -5,11 +5,15 @@ from typing import Any
 
 import pymc as pm
 
+from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._learn.rows.functions_at import Functions
+from pymc_skewgp._learn.rows.group_kind import is_grouped, why_not_in_groups
 from pymc_skewgp._learn.rows.inducing_prior import InducingPrior
 from pymc_skewgp._learn.rows.prior_at import PriorFamily
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
+from pymc_skewgp._learn.rows.signs_block import SignsBlock
 from pymc_skewgp._learn.rows.spectral_prior import SpectralPrior
 from pymc_skewgp._model.gp.spectral_features import active_columns
 from pymc_skewgp._model.graph.data_rows import KnownData
@@ -19,21 +23,30 @@ from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.hsgp import HSGP
 from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
+from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
 
 _LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
 
 def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
     """What keeps hyperparameters from being learnt with f of finite rank; None where nothing."""
-    if gp.n_pseudo_points:
-        return "it has pseudo-points"
-    if coregion is not None:
-        return "coregion is given"
+    if gp.n_pseudo_points and coregion is not None:
+        return "it has pseudo-points, and coregion is given"
+    if gp.n_pseudo_points and isinstance(gp.approximation, HSGP):
+        return "HSGP has no pseudo-points: take Inducing"
     if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
         names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
         return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
+    if not any(data.likelihood.has_data for data in known):
+        return "constraints alone have no rows that blocks are made of"
+    if isinstance(gp.approximation, HSGP) and any(_differentiates(data) for data in known):
+        return "HSGP has no derivatives for constraints: take Inducing"
     reasons = (_why_not_of(data) for data in known)
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def _differentiates(known: Any) -> bool:
+    return known.likelihood.derivative is not None
 
 
 def _why_not_of(known: Any) -> str | None:
@@ -42,16 +55,12 @@ def _why_not_of(known: Any) -> str | None:
         return None
     assert isinstance(known, KnownData)
     likelihood = known.likelihood
-    if known.n_functions > 1:
-        return f"{likelihood!r} is about several functions"
-    if likelihood.derivative is not None or not likelihood.has_data or likelihood.relative_noise:
-        return f"{likelihood!r} is a constraint"
-    if known.shares_noise:
-        return f"{likelihood!r} has noise that its rows share"
+    if not likelihood.has_data and known.X.shape[0] > MOST_LIMITS:
+        return f"{likelihood!r} has more than {MOST_LIMITS} virtual points"
     by_row = [name for name, x in known.random.items() if x.ndim and name != "cutpoints"]
     if by_row:
         return f"{', '.join(by_row)} of the likelihood is learnt for each row"
-    return None
+    return why_not_in_groups(known) if is_grouped(known) else None
 
 
 def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> Approximation | None:
@@ -61,24 +70,40 @@ def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> App
     ------
     ApproximationError
         Where an approximation was asked for that they cannot be learnt with.
+    TooManyRowsError
+        Where there are too many rows for the kernel as it is.
     """
     n = sum(max(data.X.shape[0], len(data.y)) for data in known)
     asked = gp.approximation
     if asked is None or (asked == "auto" and n <= MANY_ROWS):
+        announce_rows(_n_dense(known))
         return None
     reason = why_not_by_rows(gp, known, coregion)
     if reason is None:
-        return automatic(n) if asked == "auto" else asked
+        return automatic(n, max(data.n_functions for data in known)) if asked == "auto" else asked
     if asked != "auto":
         raise ApproximationError(
             f"hyperparameters of this SkewGP are not learnt with approximation="
             f"{asked!r}: {reason}. Use approximation=None, or learn with batch_size."
         )
+    announce_rows(_n_dense(known), reason)
     return None
 
 
+def _n_dense(known: Sequence[Any]) -> int:
+    """Rows of the largest matrix that learning with the kernel as it is has."""
+    groups = (data for data in known if isinstance(data, KnownData) and is_grouped(data))
+    of_groups = sum(data.whole.columns[0].size for data in groups)
+    return max(of_groups, sum(data.X.shape[0] for data in known))
+
+
 def rows_objective(
-    model: pm.Model, gp: Any, approximation: Approximation, objective: Objective, n_columns: int
+    model: pm.Model,
+    gp: Any,
+    approximation: Approximation,
+    objective: Objective,
+    functions: Functions,
+    n_columns: int,
 ) -> RowsObjective:
     """That of a SkewGP of finite rank, given that of matrices of all rows, which is not evaluated.
 
@@ -91,4 +116,7 @@ def rows_objective(
         process = SpectralPrior(coordinates, model, gp, n_columns, m)
     else:
         process = InducingPrior(coordinates, model, gp, n_columns)
-    return RowsObjective(coordinates, process, objective.prior, objective.values, [], None)
+    signs = SignsBlock.of_process(gp, model, coordinates, n_columns)
+    return RowsObjective(
+        coordinates, process, functions, signs, objective.prior, objective.values, [], None
+    )

@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
+from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import CompiledLogPrior, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.point import Point, Value
-from pymc_skewgp._learn.rows.data_blocks import DataBlock
-from pymc_skewgp._learn.rows.learnt_sites import LearntSites, Predictors
+from pymc_skewgp._learn.point import Pattern, Point, Value
+from pymc_skewgp._learn.rows.block_at import BlockAt, BlockOfData
+from pymc_skewgp._learn.rows.functions_at import Functions, FunctionsAt
 from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
+from pymc_skewgp._learn.rows.signs_block import SignsAt, SignsBlock
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.hard_rows import joined
 from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
@@ -40,8 +41,7 @@ class _Part(NamedTuple):
     """A block of data at a point: f at its inputs, and its predictors with their sites."""
 
     prior: PriorRows
-    block: RowBlock
-    sites: LearntSites
+    data: BlockAt
 
 
 class _Fit(NamedTuple):
@@ -50,20 +50,30 @@ class _Fit(NamedTuple):
     Attributes
     ----------
     prior : PriorAt
+    functions : FunctionsAt
     parts : list of _Part
+        That of the signs, where there are any, last.
     log_constant : float
     ep : BlockEP
     """
 
     prior: PriorAt
+    functions: FunctionsAt
     parts: list[_Part]
     log_constant: float
     ep: BlockEP
 
     @property
-    def blocks(self) -> LocalBlocks:
-        """Of predictors."""
-        return LocalBlocks([part.block for part in self.parts])
+    def proposal(self) -> BlockPairs:
+        """Of coordinates, rows with next to no noise first."""
+        found = [(part.data.block, part.data.hard()) for part in self.parts]
+        blocks = LocalBlocks([block for block, hard in found if hard is None])
+        # Signs come first.
+        rows = joined([hard for _, hard in reversed(found) if hard is not None])
+        if rows is None:
+            return BlockPairs(self.ep.gaussian, blocks)
+        gaussian = gaussian_of(blocks.total("sums"))
+        return BlockPairs(gaussian, blocks, rows.given(gaussian))
 
     @property
     def log_evidence(self) -> float:
@@ -79,9 +89,11 @@ class RowsObjective:
     ----------
     coordinates : Coordinates
     process : PriorFamily
+    functions : Functions
+    signs : SignsBlock or None
     prior : CompiledLogPrior
     values : CompiledValues
-    blocks : sequence of DataBlock
+    blocks : sequence of BlockOfData
     basis : object
         Inducing points, or the box of a spectral basis: the same at every point of the search.
     tolerance : float
@@ -92,14 +104,16 @@ class RowsObjective:
 
     coordinates: Coordinates
     process: PriorFamily
+    functions: Functions
+    signs: SignsBlock | None
     prior: CompiledLogPrior
     values: CompiledValues
-    blocks: Sequence[DataBlock]
+    blocks: Sequence[BlockOfData]
     basis: Any
     tolerance: float = _TOLERANCE
     sites: dict[int, FloatArray] = field(default_factory=dict)
 
-    def on(self, blocks: Sequence[DataBlock], basis: Any) -> "RowsObjective":
+    def on(self, blocks: Sequence[BlockOfData], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         return replace(self, blocks=blocks, basis=basis, sites={})
 
@@ -110,6 +124,10 @@ class RowsObjective:
     def log_prior(self, point: Point) -> float:
         """See `Objective`."""
         return self.prior.value(point)
+
+    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+        """As `log_prior` at many rows, with gradients."""
+        return self.prior.at_rows(x, pattern)
 
     def named(self, point: Point) -> dict[str, NDArray[Any]]:
         """See `Objective`."""
@@ -157,66 +175,70 @@ class RowsObjective:
                 "the marginal likelihood has no value at this point in double precision: check the "
                 "priors and the scale of the inputs."
             )
-        proposal = BlockPairs(known.ep.gaussian, known.blocks)
+        proposal = known.proposal
         draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
         assert draws.log_prob is not None
-        return draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
+        found = draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
+        own = known.parts[-1].data
+        return own.with_error(found, n_draws) if isinstance(own, SignsAt) else found
 
     def _fit(self, point: Point) -> _Fit | None:
         """EP at a point; None where double precision ends."""
-        prior = self.process.at(point, self.basis)
-        if prior is None:
+        prior, functions = self.process.at(point, self.basis), self.functions.at(point)
+        if prior is None or functions is None:
             return None
         parts, constant = [], 0.0
-        for i, data in enumerate(self.blocks):
-            found = _part_at(data, prior, point)
-            if found is None:
+        for i, data in enumerate(self._all_blocks):
+            part = _part_at(data, prior, functions, point)
+            if part is None:
                 return None
-            part, log_constant = found
-            constant += log_constant
+            constant += part.data.log_constant
             if i in self.sites:
-                part.block.tau, part.block.nu = self.sites[i]
+                part.data.block.tau, part.data.block.nu = self.sites[i]
             parts.append(part)
-        blocks = LocalBlocks([part.block for part in parts])
+        blocks = LocalBlocks([part.data.block for part in parts])
         with no_warnings():
             ep = fit_blocks(blocks, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
         # Where EP goes round in circles the labels are as good as separated, far from any optimum.
         if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
             return None
         for i, part in enumerate(parts):
-            self.sites[i] = np.stack([part.block.tau, part.block.nu])
-        return _Fit(prior, parts, constant, ep)
+            self.sites[i] = np.stack([part.data.block.tau, part.data.block.nu])
+        return _Fit(prior, functions, parts, constant, ep)
 
-    def _parts_of_gradient(self, point: Point, known: _Fit) -> Iterator[list[FloatArray]]:
+    @property
+    def _all_blocks(self) -> Sequence[BlockOfData]:
+        """Of data and signs."""
+        return self.blocks if self.signs is None else [*self.blocks, self.signs]
+
+    def _parts_of_gradient(self, point: Point, known: _Fit) -> Iterator[Sequence[FloatArray]]:
         """Of each block, then of what all blocks have in common."""
         gaussian = known.ep.gaussian
-        for data, part in zip(self.blocks, known.parts, strict=True):
-            found = part.block.gradient(gaussian.mean, gaussian.spread)
-            own = data.numbers.pull_back(point, part.sites.slopes_of_numbers(found))
+        for data, part in zip(self._all_blocks, known.parts, strict=True):
+            wrt, own = part.data.gradient(gaussian.mean, gaussian.spread)
             if own is not None:
                 yield own
-            wrt = data.wrt_prior(found)
             for rows in _slices(data.X.shape[0]):
                 at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                yield known.prior.pull_back(data.X[rows], at, by)
+                yield known.prior.pull_back(data.X[rows], at, by, data.of)
         yield known.prior.pull_back_common()
+        of_functions = self.functions.pull_back(point, known.functions)
+        if of_functions is not None:
+            yield of_functions
 
 
-def _part_at(data: DataBlock, prior: PriorAt, point: Point) -> tuple[_Part, float] | None:
-    """A block at a point, and its constant; None where double precision ends."""
-    pieces = [prior.rows(data.X[rows]) for rows in _slices(data.X.shape[0])]
+def _part_at(
+    data: BlockOfData, prior: PriorAt, functions: FunctionsAt, point: Point
+) -> _Part | None:
+    """A block at a point; None where double precision ends."""
+    pieces = [prior.rows(data.X[rows], data.of) for rows in _slices(data.X.shape[0])]
     if not all(piece.finite for piece in pieces):
         return None
     of_f = pieces[0]
     if len(pieces) > 1:
         of_f = PriorRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-    phi, mean, rest = data.predictors(of_f)
-    predictors = Predictors(mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
-    found = data.numbers.at(point, predictors)
-    if found is None:
-        return None
-    sites, log_constant = found
-    return _Part(of_f, RowBlock(phi, sites), sites), log_constant
+    found = data.at(point, of_f, functions)
+    return None if found is None else _Part(of_f, found)
 
 
 def _slices(n: int) -> list[slice]:

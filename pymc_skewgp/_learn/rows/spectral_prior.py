@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pymc_skewgp._learn.compiled import gradient_in
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.rows.prior_at import PriorRows
+from pymc_skewgp._learn.rows.prior_at import PriorRows, ValuesOf
 from pymc_skewgp._model.gp.spectral_features import active_columns, spectral_basis, spectral_density
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._posterior.approximations.hsgp import SpectralFeatures
@@ -89,12 +89,18 @@ class SpectralPriorAt:
         self._family, self._point, self._box, self._root = family, point, box, root
         self._in_root = np.zeros_like(root)
 
-    def rows(self, X: FloatArray) -> PriorRows:
-        """See `PriorAt`."""
+    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
+        """See `PriorAt`; others than f are refused before."""
         phi = self._family.basis(X, self._box) * self._root
         return PriorRows(phi, self._family.mean(self._point, X), np.zeros(X.shape[0]))
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+    def pull_back(
+        self,
+        X: FloatArray,
+        known: PriorRows,
+        wrt: PriorRows,
+        of: ValuesOf = None,
+    ) -> list[FloatArray]:
         """See `PriorAt`."""
         basis = self._family.basis(X, self._box)
         self._in_root += np.einsum("ij,ij->j", basis, wrt.phi)

@@ -76,7 +76,8 @@ class RowTable(NamedTuple):
     Attributes
     ----------
     columns : tuple of ndarray
-        Lower, upper, value, shape (m,) each, and S. Limits are those at 0 of random parameters.
+        Lower, upper, value, shape (m,) each, and S, sparse where it is one of many blocks. Limits
+        are those at 0 of random parameters.
     log_constant : ndarray, shape ()
     counts : ndarray, shape (m,), or None
         See `RowsOfData`.
@@ -172,7 +173,8 @@ class KnownData:
         if table.design is not None:
             designs = [_dense_design(table.design, chosen.size * self.n_functions)]
         others = *counts, *designs, *table.slopes
-        return (self.X[chosen], *table.columns, table.log_constant, *others)
+        found = self.X[chosen], *table.columns, table.log_constant, *others
+        return tuple(_dense(x) for x in found)
 
     def _table(self, chosen: NDArray[Any]) -> RowTable:
         """Rows of some of the data."""
@@ -185,7 +187,7 @@ class KnownData:
             if name != _CORRELATION:  # limits at 0
                 at = np.ravel(getattr(self.likelihood, name))
                 lower, upper = lower - slopes[name][0] @ at, upper - slopes[name][1] @ at
-        columns = [lower, upper, found.value - found.a, _dense(found.S)]
+        columns = [lower, upper, found.value - found.a, found.S]
         A = None if found.A is None else as_matrix(found.A, found.n_rows)
         flat = [slope for pair in slopes.values() for slope in pair]
         counts = None
@@ -200,8 +202,7 @@ class KnownData:
     @property
     def shares_noise(self) -> bool:
         """Whether rows do."""
-        every = np.arange(self.X.shape[0])
-        return bool(self._observations(self.likelihood, self.y, every).S.ndim == 2)
+        return bool(self.whole.columns[3].ndim == 2)
 
     def without_graphs(self) -> "KnownData":
         """The same for what outlives a graph: the names of random parameters alone."""
@@ -269,7 +270,7 @@ class KnownData:
         if name == _CORRELATION:
             known = _replaced(self.likelihood, {name: _CORRELATED})
             other = self._observations(known, y, chosen)
-            return ((_dense(other.S) - _dense(found.S)) / (_CORRELATED - here),)
+            return ((other.S - found.S) / (_CORRELATED - here),)
         size = np.size(here)
         slopes = np.zeros((2, found.n_rows, size))
         # Away from the other limit, and from the data.
@@ -389,7 +390,7 @@ def _dense_design(design: Any, n_values: int) -> FloatArray:
 
 
 def _times_variance(noise: Any, sigma: Any) -> Any:
-    """Noise of rows made with sigma = 1, with another one."""
+    """Noise of rows made with sigma = 1, with another one; also that of groups of rows."""
     if noise.type.ndim == 1 or sigma.type.ndim == 0:
         return noise * pt.sqr(sigma)
-    return noise * sigma[:, None] * sigma
+    return noise * sigma[..., :, None] * sigma[..., None, :]

@@ -20,19 +20,36 @@ from pymc_skewgp._validation import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionFeatures:
+class FunctionRest:
+    """What features leave of K functions.
+
+    Attributes
+    ----------
+    between : ndarray, shape (K, K)
+        B.
+    """
+
+    between: FloatArray
+
+    def of_rest(self, values: IntArray, rest: FloatArray, n_functions: int) -> FloatArray:
+        """Covariances of e at p values each, (n, p, p), counted as the first functions' values are.
+
+        `rest` are the variances d at the input of each value, shape (n, p).
+        """
+        return rest_between(self.between, values, n_functions) * rest[:, :, None]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionFeatures(FunctionRest):
     """Features of K functions; as `Features` they are those of the first one.
 
     Attributes
     ----------
     single : Features
         Of a process with the kernel as it is.
-    between : ndarray, shape (K, K)
-        B.
     """
 
     single: Features
-    between: FloatArray
 
     @cached_property
     def half(self) -> FloatArray:
@@ -68,15 +85,14 @@ class FunctionFeatures:
         wide = half[None, :, :, None] * phi[:, None, None, :]
         return np.asarray(wide.reshape(phi.shape[0], n_functions, self.rank))
 
-    def of_rest(self, values: IntArray, rest: FloatArray, n_functions: int) -> FloatArray:
-        """Covariances of e at p values each, (n, p, p), counted as the first functions' values are.
 
-        `rest` are the variances d at the input of each value, shape (n, p).
-        """
-        inputs, function = values // n_functions, values % n_functions
-        same = inputs[:, :, None] == inputs[:, None, :]
-        between = self.between[function[:, :, None], function[:, None, :]]
-        return np.asarray(np.where(same, between * rest[:, :, None], 0.0))
+def rest_between(between: FloatArray, values: IntArray, n_functions: int) -> FloatArray:
+    """Covariances of e at p values each, (n, p, p), where its variance d is 1; see `of_rest`."""
+    inputs, function = values // n_functions, values % n_functions
+    same = inputs[:, :, None] == inputs[:, None, :]
+    return np.asarray(
+        np.where(same, between[function[:, :, None], function[:, None, :]], 0.0), dtype=float
+    )
 
 
 def derivative_features(features: Features, X: FloatArray, derivative: Derivative) -> FloatArray:
@@ -100,4 +116,4 @@ def derivative_features(features: Features, X: FloatArray, derivative: Derivativ
 
 def features_of(prior: Prior, features: Features, n_functions: int) -> FunctionFeatures:
     """Of so many functions under a prior."""
-    return FunctionFeatures(features, between_functions(prior, n_functions))
+    return FunctionFeatures(between_functions(prior, n_functions), features)
