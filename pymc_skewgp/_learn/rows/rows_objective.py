@@ -32,7 +32,7 @@ from pymc_skewgp._validation import FloatArray
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
 _DIFFERENCE_TOLERANCE = 1e-4  # behind differences of gradients
-_MOST_SWEEPS, _LARGEST_RESIDUAL = 60, 1.0
+_MOST_SWEEPS, _LARGEST_RESIDUAL = 120, 1.0
 # Inputs at which the kernel is evaluated at once: what they take stays in the cache.
 _INPUTS_AT_ONCE = 4096
 

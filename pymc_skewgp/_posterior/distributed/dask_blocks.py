@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 # Methods of `RowBlock` after which it is another one.
-_CHANGING = frozenset({"tilt", "move", "forget", "finish"})
+_CHANGING = frozenset({"tilt", "move", "back", "forget", "finish"})
 # Seconds after a loss in which another worker must be found, and between two attempts.
 _PATIENCE, _PAUSE = 120.0, 0.2
 _LOOK = 5.0  # seconds of an answer, after which it is asked whether there are workers at all
@@ -62,6 +62,7 @@ class DaskBlocks:
 
     def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
         self._client, self._groups = client, groups
+        self.here = False
         self._calls: list[Call] = []
         workers = self._workers()
         self._places = [workers[i % len(workers)] for i in range(len(groups))]
