@@ -133,10 +133,11 @@ def _reweighted(found: SamplingResult, log_ratio: FloatArray) -> SamplingResult:
     log_weights = found.log_weights + log_ratio
     gain = log_mean_exp(log_weights) - log_mean_exp(found.log_weights)
     own = np.array(
-        [log_mean_exp(log_ratio[found.replicate == i]) for i in np.unique(found.replicate)]
+        [log_mean_exp(log_weights[found.replicate == i]) for i in np.unique(found.replicate)]
     )
     before = found.log_prob
     fraction = before.relative_ess * relative_ess(log_ratio)
-    error = float(np.hypot(before.std_error, spread_of_replicates(own, log_mean_exp(own))))
+    # A replicate's evidence and its mean ratio are not independent.
+    error = max(before.std_error, spread_of_replicates(own, log_mean_exp(own)))
     after = before._replace(value=before.value + gain, std_error=error, relative_ess=fraction)
     return replace(found, log_weights=log_weights, log_prob=after)
