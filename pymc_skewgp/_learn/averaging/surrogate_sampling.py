@@ -167,7 +167,7 @@ class _OnePattern:
             with few_blas_threads(_SMALL):
                 self._choice.add(self._known.since(before))
             last = reached
-            reached = relative_ess(log_ratio) if np.isfinite(log_ratio.max()) else 0.0
+            reached = _relative_ess(log_ratio)
             count += log_ratio.size
             report(count, reached)
         self._fit()
@@ -180,7 +180,7 @@ class _OnePattern:
         for begin in range(0, settings.final_cloud, settings.portion):
             parts.append(self._weighted(cloud, slice(begin, begin + settings.portion)))
             found = _Draws(*map(np.concatenate, zip(*parts, strict=True)))
-            if relative_ess(found.log_weights) * found.log_weights.size >= enough:
+            if _relative_ess(found.log_weights) * found.log_weights.size >= enough:
                 break
         return found
 
@@ -255,8 +255,13 @@ class _OnePattern:
         best = int(np.argmax(total))
         if total[best] > self.highest[1]:
             self.highest = Point(x[best], self._pattern), float(total[best])
-        kept = np.isfinite(total) & np.isfinite(log_prior)
+        kept = np.isfinite(total + log_prior) & np.isfinite(gradient).all(axis=1)
         self._known = self._known.joined(
             Known(x[kept], total[kept] - log_prior[kept], gradient[kept])
         )
         return total
+
+
+def _relative_ess(log_weights: FloatArray) -> float:
+    """None where no point has any weight."""
+    return relative_ess(log_weights) if np.isfinite(log_weights.max()) else 0.0

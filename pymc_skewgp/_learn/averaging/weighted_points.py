@@ -61,7 +61,12 @@ class WeightedPoints:
         return normalized_weights(self.log_weights)
 
     def estimate(self) -> Estimate:
-        """Log integral of the target, from the replicates, with relative ESS and Pareto k."""
+        """Log integral of the target, from the replicates, with relative ESS and Pareto k.
+
+        Where no point has any weight nothing is known: an infinite error.
+        """
+        if not self.log_weights.max() > -np.inf:
+            return Estimate(-np.inf, np.inf, 0.0, np.inf)
         ratio = self.log_weights if self.log_ratio is None else self.log_ratio
         counted = np.flatnonzero(~np.isnan(ratio))
         order = counted[np.argsort(self.replicate[counted], kind="stable")]
