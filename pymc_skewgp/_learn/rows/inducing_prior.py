@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
-from pymc_skewgp._learn.compiled import gradient_in
+from pymc_skewgp._learn.compiled import pull_back_function
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.prior_at import PriorRows
@@ -42,14 +42,10 @@ class InducingPrior:
         *moments, between = graphs
         inputs = [*coordinates.inputs, X, Z]
         self._moments = plain_function(inputs, moments)
-        weights = [x.type() for x in moments]
-        weighted = sum((w * x).sum() for w, x in zip(weights, moments, strict=True))
-        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
+        self._pull = pull_back_function(inputs, moments, coordinates)
         at_points = [*coordinates.inputs, Z]
         self._between = plain_function(at_points, between)
-        weight = pt.matrix()
-        slopes = gradient_in((weight * between).sum(), coordinates)
-        self._pull_between = plain_function([*at_points, weight], slopes)
+        self._pull_between = pull_back_function(at_points, [between], coordinates)
 
     def at(self, point: Point, basis: FloatArray) -> "InducingPriorAt | None":
         """See `PriorFamily`: the basis are the points Z."""

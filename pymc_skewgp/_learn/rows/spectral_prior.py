@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc_skewgp._learn.compiled import gradient_in
+from pymc_skewgp._learn.compiled import pull_back_function
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.prior_at import PriorRows
@@ -47,8 +47,11 @@ class SpectralPrior:
         density, mean = (pt.cast(x, "float64") for x in model.replace_rvs_by_values(graphs))
         inputs = coordinates.inputs
         self._basis = plain_function([centred, width], spectral_basis(centred, width, m))
-        self._density, self._pull_density = _with_gradient(coordinates, [*inputs, width], density)
-        self._mean, self._pull_mean = _with_gradient(coordinates, [*inputs, X], mean)
+        of_density, of_mean = [*inputs, width], [*inputs, X]
+        self._density = plain_function(of_density, density)
+        self._mean = plain_function(of_mean, mean)
+        self._pull_density = pull_back_function(of_density, [density], coordinates)
+        self._pull_mean = pull_back_function(of_mean, [mean], coordinates)
 
     def at(self, point: Point, basis: SpectralFeatures) -> "SpectralPriorAt | None":
         """See `PriorFamily`: of the basis the box alone counts."""
@@ -105,10 +108,3 @@ class SpectralPriorAt:
         used = self._root > 0.0
         wrt = np.where(used, 0.5 * self._in_root / np.where(used, self._root, 1.0), 0.0)
         return self._family.pull_back_density(self._point, self._box, wrt)
-
-
-def _with_gradient(coordinates: Coordinates, inputs: list[Any], graph: Any) -> tuple[Any, Any]:
-    """A vector as a function, and its gradient from derivatives in its entries."""
-    weight = graph.type()
-    slopes = gradient_in((weight * graph).sum(), coordinates)
-    return plain_function(inputs, graph), plain_function([*inputs, weight], slopes)
