@@ -80,7 +80,7 @@ class InducingPriorAt:
         self, family: InducingPrior, point: Point, points: FloatArray, factor: FloatArray
     ) -> None:
         self._family, self._point, self._points, self._factor = family, point, points, factor
-        self._in_factor = np.zeros_like(factor)
+        self.common = np.zeros_like(factor)  # Phi' times derivatives in Phi
 
     def rows(self, X: FloatArray) -> PriorRows:
         """See `PriorAt`."""
@@ -93,15 +93,15 @@ class InducingPriorAt:
         """See `PriorAt`; where nothing is left of a variance, round-off has cut it at 0."""
         in_phi, in_rest = wrt.phi, np.where(known.rest > 0.0, wrt.rest, 0.0)
         in_phi -= (2.0 * in_rest)[:, None] * known.phi
-        self._in_factor -= in_phi.T @ known.phi
+        self.common += in_phi.T @ known.phi
         cross = dtrsm(1.0, self._factor, in_phi.T, lower=1, trans_a=1, overwrite_b=1).T
         moments = PriorRows(cross, wrt.mean, in_rest)
         return self._family.pull_back(self._point, X, self._points, moments)
 
-    def pull_back_common(self) -> list[FloatArray]:
+    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
         """See `PriorAt`."""
         factor, r = self._factor, self._factor.shape[0]
-        in_factor = np.tril(solve_triangular(factor, self._in_factor, lower=True, trans=1))
+        in_factor = np.tril(solve_triangular(factor, -common, lower=True, trans=1))
         wrt = cholesky_adjoint(factor, in_factor)
         wrt[np.diag_indices(r)] += NUGGET / r * np.trace(wrt)
         return self._family.pull_back_between(self._point, self._points, wrt)

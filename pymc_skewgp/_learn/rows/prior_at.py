@@ -39,12 +39,17 @@ class PriorAt(Protocol):
     def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
         """Part of the gradient in the continuous variables from these rows.
 
-        What all rows have in common is kept for `pull_back_common`; `wrt` is overwritten.
+        That in what all rows have in common is added to `common`; `wrt` is overwritten.
         """
         ...
 
-    def pull_back_common(self) -> list[FloatArray]:
-        """The rest of the gradient, after all rows."""
+    @property
+    def common(self) -> FloatArray:
+        """Of all rows that were pulled back, r x r numbers at most."""
+        ...
+
+    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
+        """The rest of the gradient, from the sum of `common` over all rows."""
         ...
 
 

@@ -9,6 +9,7 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.rows.inducing_prior import InducingPrior
 from pymc_skewgp._learn.rows.prior_at import PriorFamily
+from pymc_skewgp._learn.rows.rows_at import RowsHere
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.rows.spectral_prior import SpectralPrior
 from pymc_skewgp._model.gp.spectral_features import active_columns
@@ -91,4 +92,5 @@ def rows_objective(
         process = SpectralPrior(coordinates, model, gp, n_columns, m)
     else:
         process = InducingPrior(coordinates, model, gp, n_columns)
-    return RowsObjective(coordinates, process, objective.prior, objective.values, [], None)
+    nothing = RowsHere(process, [], None)
+    return RowsObjective(coordinates, process, objective.prior, objective.values, nothing, None)

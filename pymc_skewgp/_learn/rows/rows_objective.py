@@ -6,25 +6,23 @@ the model's variables.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import CompiledLogPrior, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._learn.rows.data_blocks import DataBlock
-from pymc_skewgp._learn.rows.learnt_sites import LearntSites, Predictors
-from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
+from pymc_skewgp._learn.rows.prior_at import PriorFamily
+from pymc_skewgp._learn.rows.rows_at import Rows, RowsAt, RowsHere
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -32,43 +30,6 @@ from pymc_skewgp._validation import FloatArray
 _TOLERANCE = 1e-2
 _DIFFERENCE_TOLERANCE = 1e-4  # behind differences of gradients
 _MOST_SWEEPS, _LARGEST_RESIDUAL = 60, 1.0
-# Inputs at which the kernel is evaluated at once: what they take stays in the cache.
-_INPUTS_AT_ONCE = 4096
-
-
-class _Part(NamedTuple):
-    """A block of data at a point: f at its inputs, and its predictors with their sites."""
-
-    prior: PriorRows
-    block: RowBlock
-    sites: LearntSites
-
-
-class _Fit(NamedTuple):
-    """EP at a point.
-
-    Attributes
-    ----------
-    prior : PriorAt
-    parts : list of _Part
-    log_constant : float
-    ep : BlockEP
-    """
-
-    prior: PriorAt
-    parts: list[_Part]
-    log_constant: float
-    ep: BlockEP
-
-    @property
-    def blocks(self) -> LocalBlocks:
-        """Of predictors."""
-        return LocalBlocks([part.block for part in self.parts])
-
-    @property
-    def log_evidence(self) -> float:
-        """By EP."""
-        return self.ep.log_prob + self.log_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,27 +42,25 @@ class RowsObjective:
     process : PriorFamily
     prior : CompiledLogPrior
     values : CompiledValues
-    blocks : sequence of DataBlock
+    rows : Rows
+        The data.
     basis : object
         Inducing points, or the box of a spectral basis: the same at every point of the search.
     tolerance : float
         Of EP.
-    sites : dict
-        Of each block, shape (2, n): EP begins where it has ended last.
     """
 
     coordinates: Coordinates
     process: PriorFamily
     prior: CompiledLogPrior
     values: CompiledValues
-    blocks: Sequence[DataBlock]
+    rows: Rows
     basis: Any
     tolerance: float = _TOLERANCE
-    sites: dict[int, FloatArray] = field(default_factory=dict)
 
     def on(self, blocks: Sequence[DataBlock], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
-        return replace(self, blocks=blocks, basis=basis, sites={})
+        return replace(self, rows=RowsHere(self.process, blocks, basis), basis=basis)
 
     def for_differences(self) -> "RowsObjective":
         """The same by a finer EP, for differences of its gradients."""
@@ -123,25 +82,21 @@ class RowsObjective:
         """Value and gradient with the evidence of expectation propagation."""
         nowhere = Value(-np.inf, -np.inf, np.zeros_like(point.x))
         log_prior, slopes = self.prior(point)
-        known = self._fit(point) if np.isfinite(log_prior) else None
+        known = self.rows.evaluate(point, self._with_gradient) if np.isfinite(log_prior) else None
         if known is None:
             return nowhere
-        gradient = [np.array(slope, dtype=np.float64) for slope in slopes]
-        for part in self._parts_of_gradient(point, known):
-            for sum_, own in zip(gradient, part, strict=True):
-                sum_ += own
-        flat = np.concatenate([np.ravel(g) for g in gradient] or [np.zeros(0)])
+        log_evidence, gradient = known
+        total = [np.asarray(x) + y for x, y in zip(slopes, gradient, strict=True)]
+        flat = np.concatenate([np.ravel(x) for x in total] or [np.zeros(0)])
         if not np.isfinite(flat).all():
             return nowhere
-        return Value(known.log_evidence + log_prior, known.log_evidence, flat)
+        return Value(log_evidence + log_prior, log_evidence, flat)
 
     def total_by_ep(self, point: Point) -> tuple[float, float]:
         """See `Objective`."""
         log_prior = self.log_prior(point)
-        known = self._fit(point) if np.isfinite(log_prior) else None
-        if known is None:
-            return -np.inf, -np.inf
-        return known.log_evidence + log_prior, known.log_evidence
+        known = self.rows.evaluate(point, self._log_evidence) if np.isfinite(log_prior) else None
+        return (-np.inf, -np.inf) if known is None else (known + log_prior, known)
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, by mirrored pairs from EP's Gaussian.
@@ -151,73 +106,40 @@ class RowsObjective:
         DoublePrecisionError
             Where EP has none.
         """
-        known = self._fit(point)
-        if known is None:
+
+        def by_pairs(rows: RowsAt) -> Estimate | None:
+            ep = self._fit(rows)
+            if ep is None:
+                return None
+            proposal = BlockPairs(ep.gaussian, rows)
+            draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
+            assert draws.log_prob is not None
+            return draws.log_prob._replace(value=draws.log_prob.value + rows.log_constant)
+
+        found = self.rows.evaluate(point, by_pairs)
+        if found is None:
             raise DoublePrecisionError(
                 "the marginal likelihood has no value at this point in double precision: check the "
                 "priors and the scale of the inputs."
             )
-        proposal = BlockPairs(known.ep.gaussian, known.blocks)
-        draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
-        assert draws.log_prob is not None
-        return draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
+        return found
 
-    def _fit(self, point: Point) -> _Fit | None:
-        """EP at a point; None where double precision ends."""
-        prior = self.process.at(point, self.basis)
-        if prior is None:
-            return None
-        parts, constant = [], 0.0
-        for i, data in enumerate(self.blocks):
-            found = _part_at(data, prior, point)
-            if found is None:
-                return None
-            part, log_constant = found
-            constant += log_constant
-            if i in self.sites:
-                part.block.tau, part.block.nu = self.sites[i]
-            parts.append(part)
-        blocks = LocalBlocks([part.block for part in parts])
+    def _fit(self, rows: RowsAt) -> BlockEP | None:
+        """EP of the rows at a point; None where double precision ends."""
         with no_warnings():
-            ep = fit_blocks(blocks, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
+            ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
         # Where EP goes round in circles the labels are as good as separated, far from any optimum.
         if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
             return None
-        for i, part in enumerate(parts):
-            self.sites[i] = np.stack([part.block.tau, part.block.nu])
-        return _Fit(prior, parts, constant, ep)
+        rows.keep()
+        return ep
 
-    def _parts_of_gradient(self, point: Point, known: _Fit) -> Iterator[list[FloatArray]]:
-        """Of each block, then of what all blocks have in common."""
-        gaussian = known.ep.gaussian
-        for data, part in zip(self.blocks, known.parts, strict=True):
-            found = part.block.gradient(gaussian.mean, gaussian.spread)
-            own = data.numbers.pull_back(point, part.sites.slopes_of_numbers(found))
-            if own is not None:
-                yield own
-            wrt = data.wrt_prior(found)
-            for rows in _slices(data.X.shape[0]):
-                at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                yield known.prior.pull_back(data.X[rows], at, by)
-        yield known.prior.pull_back_common()
+    def _log_evidence(self, rows: RowsAt) -> float | None:
+        ep = self._fit(rows)
+        return None if ep is None else ep.log_prob + rows.log_constant
 
-
-def _part_at(data: DataBlock, prior: PriorAt, point: Point) -> tuple[_Part, float] | None:
-    """A block at a point, and its constant; None where double precision ends."""
-    pieces = [prior.rows(data.X[rows]) for rows in _slices(data.X.shape[0])]
-    if not all(piece.finite for piece in pieces):
-        return None
-    of_f = pieces[0]
-    if len(pieces) > 1:
-        of_f = PriorRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-    phi, mean, rest = data.predictors(of_f)
-    predictors = Predictors(mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
-    found = data.numbers.at(point, predictors)
-    if found is None:
-        return None
-    sites, log_constant = found
-    return _Part(of_f, RowBlock(phi, sites), sites), log_constant
-
-
-def _slices(n: int) -> list[slice]:
-    return [slice(i, i + _INPUTS_AT_ONCE) for i in range(0, n, _INPUTS_AT_ONCE)]
+    def _with_gradient(self, rows: RowsAt) -> tuple[float, list[FloatArray]] | None:
+        ep = self._fit(rows)
+        if ep is None:
+            return None
+        return ep.log_prob + rows.log_constant, rows.gradient(ep.gaussian)

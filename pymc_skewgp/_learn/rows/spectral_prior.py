@@ -90,7 +90,7 @@ class SpectralPriorAt:
         self, family: SpectralPrior, point: Point, box: SpectralFeatures, root: FloatArray
     ) -> None:
         self._family, self._point, self._box, self._root = family, point, box, root
-        self._in_root = np.zeros_like(root)
+        self.common = np.zeros_like(root)
 
     def rows(self, X: FloatArray) -> PriorRows:
         """See `PriorAt`."""
@@ -100,11 +100,11 @@ class SpectralPriorAt:
     def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
         """See `PriorAt`."""
         basis = self._family.basis(X, self._box)
-        self._in_root += np.einsum("ij,ij->j", basis, wrt.phi)
+        self.common += np.einsum("ij,ij->j", basis, wrt.phi)
         return self._family.pull_back_mean(self._point, X, wrt.mean)
 
-    def pull_back_common(self) -> list[FloatArray]:
+    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
         """See `PriorAt`; a density that is 0 in double precision stays so."""
         used = self._root > 0.0
-        wrt = np.where(used, 0.5 * self._in_root / np.where(used, self._root, 1.0), 0.0)
+        wrt = np.where(used, 0.5 * common / np.where(used, self._root, 1.0), 0.0)
         return self._family.pull_back_density(self._point, self._box, wrt)
