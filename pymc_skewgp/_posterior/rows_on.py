@@ -11,7 +11,8 @@ import numpy as np
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
+from pymc_skewgp._posterior.distributed.dask_groups import Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import cuts_into_rows, part_of
