@@ -65,11 +65,13 @@ class ChunkedData:
 
     def rows(self, index: IntArray) -> DataSet:
         """These rows, in this process."""
-        return as_data_set(self.likelihood, *self.arrays(index), index)
+        X, y = self.arrays(index)
+        return as_data_set(self.likelihood, X, y, index)
 
-    def arrays(self, index: IntArray) -> list[Any]:
+    def arrays(self, index: IntArray) -> tuple[Any, Any]:
         """X and y of these rows, not checked."""
-        return self._computed(self.X[index], self.y[index])
+        X, y = self._computed(self.X[index], self.y[index])
+        return X, y
 
     def _computed(self, *values: Any) -> list[Any]:
         # As `groups` has the chunks: optimised graphs would have other tasks of the same names.
