@@ -76,10 +76,18 @@ class RowsHere:
     blocks : sequence of DataBlock
     basis : object
         Of the process.
+    n_threads : int, optional
+        See `LocalBlocks`.
     """
 
-    def __init__(self, process: PriorFamily, blocks: Sequence[DataBlock], basis: Any) -> None:
-        self.blocks = blocks
+    def __init__(
+        self,
+        process: PriorFamily,
+        blocks: Sequence[DataBlock],
+        basis: Any,
+        n_threads: int | None = None,
+    ) -> None:
+        self.blocks, self.n_threads = blocks, n_threads
         self._process, self._basis = process, basis
         # Of each block, shape (2, n): EP begins where it has ended last.
         self._sites: dict[int, FloatArray] = {}
@@ -123,7 +131,7 @@ class RowsHereAt(LocalBlocks):
         parts: Sequence[_Part],
         log_constant: float,
     ) -> None:
-        super().__init__([part.block for part in parts])
+        super().__init__([part.block for part in parts], rows.n_threads)
         self._rows, self._point, self._prior, self._parts = rows, point, prior, parts
         self.log_constant = log_constant
 
@@ -134,7 +142,7 @@ class RowsHereAt(LocalBlocks):
     def gradient(self, gaussian: CoordinateGaussian) -> list[FloatArray]:
         """See `RowsAt`."""
         slopes, common = self.part_of_gradient(gaussian.mean, gaussian.spread)
-        return _sum(slopes, self._prior.pull_back_common(common))
+        return summed(slopes, self._prior.pull_back_common(common))
 
     def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> RowsGradient:
         """What these rows say of it, EP's Gaussian being N(mean, spread spread')."""
@@ -144,15 +152,15 @@ class RowsHereAt(LocalBlocks):
             found = part.block.gradient(mean, spread)
             own = data.numbers.pull_back(point, part.sites.slopes_of_numbers(found))
             if own is not None:
-                total = _sum(total, own)
+                total = summed(total, own)
             wrt = data.wrt_prior(found)
             for rows in _slices(data.X.shape[0]):
                 at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                total = _sum(total, self._prior.pull_back(data.X[rows], at, by))
+                total = summed(total, self._prior.pull_back(data.X[rows], at, by))
         return RowsGradient(total, self._prior.common)
 
 
-def _sum(total: list[FloatArray], part: Sequence[FloatArray]) -> list[FloatArray]:
+def summed(total: list[FloatArray], part: Sequence[FloatArray]) -> list[FloatArray]:
     """Entry by entry; an empty list is 0."""
     if not total:
         return [np.array(x, dtype=np.float64) for x in part]

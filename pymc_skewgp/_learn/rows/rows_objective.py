@@ -60,7 +60,11 @@ class RowsObjective:
 
     def on(self, blocks: Sequence[DataBlock], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
-        return replace(self, rows=RowsHere(self.process, blocks, basis), basis=basis)
+        return self.of(RowsHere(self.process, blocks, basis), basis)
+
+    def of(self, rows: Rows, basis: Any) -> "RowsObjective":
+        """The same of rows that have this basis, wherever they are."""
+        return replace(self, rows=rows, basis=basis)
 
     def for_differences(self) -> "RowsObjective":
         """The same by a finer EP, for differences of its gradients."""
