@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpotrf
 from pymc_skewgp._learn.compiled import pull_back_function
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.rows.prior_at import PriorRows
+from pymc_skewgp._learn.rows.prior_at import PriorRows, RowsGradient
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._posterior.approximations.inducing import NUGGET, whitened, with_nugget
 from pymc_skewgp._validation import FloatArray
@@ -80,7 +80,6 @@ class InducingPriorAt:
         self, family: InducingPrior, point: Point, points: FloatArray, factor: FloatArray
     ) -> None:
         self._family, self._point, self._points, self._factor = family, point, points, factor
-        self.common = np.zeros_like(factor)  # Phi' times derivatives in Phi
 
     def rows(self, X: FloatArray) -> PriorRows:
         """See `PriorAt`."""
@@ -89,14 +88,15 @@ class InducingPriorAt:
         rest = variance - np.einsum("ij,ij->i", phi, phi)
         return PriorRows(phi, mean, np.maximum(rest, 0.0))
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> RowsGradient:
         """See `PriorAt`; where nothing is left of a variance, round-off has cut it at 0."""
         in_phi, in_rest = wrt.phi, np.where(known.rest > 0.0, wrt.rest, 0.0)
         in_phi -= (2.0 * in_rest)[:, None] * known.phi
-        self.common += in_phi.T @ known.phi
+        common = in_phi.T @ known.phi
         cross = dtrsm(1.0, self._factor, in_phi.T, lower=1, trans_a=1, overwrite_b=1).T
         moments = PriorRows(cross, wrt.mean, in_rest)
-        return self._family.pull_back(self._point, X, self._points, moments)
+        slopes = self._family.pull_back(self._point, X, self._points, moments)
+        return RowsGradient(tuple(slopes), common)
 
     def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
         """See `PriorAt`."""

@@ -29,6 +29,21 @@ class PriorRows(NamedTuple):
         return all(bool(np.isfinite(x).all()) for x in self)
 
 
+class RowsGradient(NamedTuple):
+    """Part of a gradient, from some rows.
+
+    Attributes
+    ----------
+    slopes : tuple of ndarray
+        In the continuous variables.
+    common : ndarray
+        In what all rows have in common, r x r numbers at most; see `PriorAt.pull_back_common`.
+    """
+
+    slopes: tuple[FloatArray, ...]
+    common: FloatArray
+
+
 class PriorAt(Protocol):
     """The process at a point, and the derivatives carried back to it."""
 
@@ -36,20 +51,12 @@ class PriorAt(Protocol):
         """At a block of inputs."""
         ...
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
-        """Part of the gradient in the continuous variables from these rows.
-
-        That in what all rows have in common is added to `common`; `wrt` is overwritten.
-        """
-        ...
-
-    @property
-    def common(self) -> FloatArray:
-        """Of all rows that were pulled back, r x r numbers at most."""
+    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> RowsGradient:
+        """Part of the gradient from these rows; `wrt` is overwritten."""
         ...
 
     def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
-        """The rest of the gradient, from the sum of `common` over all rows."""
+        """The rest of the gradient, from the sum of `RowsGradient.common` over all rows."""
         ...
 
 

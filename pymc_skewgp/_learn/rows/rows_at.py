@@ -1,17 +1,18 @@
 """Many rows at a point of their hyperparameters: blocks for EP, and its gradient through them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pymc_skewgp._gaussian.blocks.blocks import Blocks, LocalBlocks
+from pymc_skewgp._gaussian.blocks.blocks import Blocks, LocalBlocks, side_by_side
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.data_blocks import DataBlock
 from pymc_skewgp._learn.rows.learnt_sites import LearntSites, Predictors
-from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
+from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows, RowsGradient
 from pymc_skewgp._validation import FloatArray
 
 # Inputs at which the kernel is evaluated at once: what they take stays in the cache.
@@ -31,7 +32,7 @@ class RowsAt(Blocks, Protocol):
         """EP at the next point is to begin with the sites as they are."""
         ...
 
-    def gradient(self, gaussian: CoordinateGaussian) -> list[FloatArray]:
+    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
         """Of EP's log evidence at its fixed point, in the continuous variables."""
         ...
 
@@ -44,27 +45,13 @@ class Rows(Protocol):
         ...
 
 
-class RowsGradient(NamedTuple):
-    """Part of a gradient, from some rows.
-
-    Attributes
-    ----------
-    slopes : list of ndarray
-        In the continuous variables.
-    common : ndarray
-        In what all rows have in common; see `PriorAt`.
-    """
-
-    slopes: list[FloatArray]
-    common: FloatArray
-
-
 class _Part(NamedTuple):
-    """A block of data at a point: f at its inputs, and its predictors with their sites."""
+    """A block of data at a point: f at its inputs, its predictors with their sites, a constant."""
 
     prior: PriorRows
     block: RowBlock
     sites: LearntSites
+    log_constant: float
 
 
 class RowsHere:
@@ -102,17 +89,14 @@ class RowsHere:
         prior = self._process.at(point, self._basis)
         if prior is None:
             return None
-        parts, constant = [], 0.0
-        for i, data in enumerate(self.blocks):
-            found = _part_at(data, prior, point)
-            if found is None:
+        parts: list[_Part] = []
+        for part in side_by_side(partial(_part_at, prior, point), self.blocks, self.n_threads):
+            if part is None:
                 return None
-            part, log_constant = found
-            constant += log_constant
-            if i in self._sites:
-                part.block.tau, part.block.nu = self._sites[i]
             parts.append(part)
-        return RowsHereAt(self, point, prior, parts, constant)
+        for i, (tau, nu) in self._sites.items():
+            parts[i].block.tau, parts[i].block.nu = tau, nu
+        return RowsHereAt(self, point, prior, parts)
 
     def begin_from(self, parts: Sequence[_Part]) -> None:
         """EP at the next point begins with the sites of these."""
@@ -129,46 +113,52 @@ class RowsHereAt(LocalBlocks):
         point: Point,
         prior: PriorAt,
         parts: Sequence[_Part],
-        log_constant: float,
     ) -> None:
         super().__init__([part.block for part in parts], rows.n_threads)
         self._rows, self._point, self._prior, self._parts = rows, point, prior, parts
-        self.log_constant = log_constant
+        self.log_constant = sum(part.log_constant for part in parts)
 
     def keep(self) -> None:
         """See `RowsAt`."""
         self._rows.begin_from(self._parts)
 
-    def gradient(self, gaussian: CoordinateGaussian) -> list[FloatArray]:
+    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
         """See `RowsAt`."""
         slopes, common = self.part_of_gradient(gaussian.mean, gaussian.spread)
-        return summed(slopes, self._prior.pull_back_common(common))
+        return _plus(slopes, self._prior.pull_back_common(common))
 
     def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> RowsGradient:
         """What these rows say of it, EP's Gaussian being N(mean, spread spread')."""
-        point = self._point
-        total: list[FloatArray] = []
-        for data, part in zip(self._rows.blocks, self._parts, strict=True):
-            found = part.block.gradient(mean, spread)
-            own = data.numbers.pull_back(point, part.sites.slopes_of_numbers(found))
-            if own is not None:
-                total = summed(total, own)
-            wrt = data.wrt_prior(found)
-            for rows in _slices(data.X.shape[0]):
-                at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                total = summed(total, self._prior.pull_back(data.X[rows], at, by))
-        return RowsGradient(total, self._prior.common)
+        call = partial(self._of_block, mean, spread)
+        pairs = list(zip(self._rows.blocks, self._parts, strict=True))
+        return added_gradients(side_by_side(call, pairs, self._rows.n_threads))
+
+    def _of_block(
+        self, mean: FloatArray, spread: FloatArray, pair: tuple[DataBlock, _Part]
+    ) -> RowsGradient:
+        data, part = pair
+        found = part.block.gradient(mean, spread)
+        own = data.numbers.pull_back(self._point, part.sites.slopes_of_numbers(found))
+        wrt = data.wrt_prior(found)
+        pieces = []
+        for rows in _slices(data.X.shape[0]):
+            at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
+            pieces.append(self._prior.pull_back(data.X[rows], at, by))
+        slopes, common = added_gradients(pieces)
+        return RowsGradient(slopes if own is None else _plus(slopes, own), common)
 
 
-def summed(total: list[FloatArray], part: Sequence[FloatArray]) -> list[FloatArray]:
-    """Entry by entry; an empty list is 0."""
-    if not total:
-        return [np.array(x, dtype=np.float64) for x in part]
-    return [x + y for x, y in zip(total, part, strict=True)]
+def added_gradients(parts: Iterable[RowsGradient]) -> RowsGradient:
+    """Their sum, of at least one."""
+    return reduce(lambda a, b: RowsGradient(_plus(a.slopes, b.slopes), a.common + b.common), parts)
 
 
-def _part_at(data: DataBlock, prior: PriorAt, point: Point) -> tuple[_Part, float] | None:
-    """A block at a point, and its constant; None where double precision ends."""
+def _plus(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+    return tuple(x + y for x, y in zip(one, other, strict=True))
+
+
+def _part_at(prior: PriorAt, point: Point, data: DataBlock) -> _Part | None:
+    """A block at a point; None where double precision ends."""
     pieces = [prior.rows(data.X[rows]) for rows in _slices(data.X.shape[0])]
     if not all(piece.finite for piece in pieces):
         return None
@@ -181,7 +171,7 @@ def _part_at(data: DataBlock, prior: PriorAt, point: Point) -> tuple[_Part, floa
     if found is None:
         return None
     sites, log_constant = found
-    return _Part(of_f, RowBlock(phi, sites), sites), log_constant
+    return _Part(of_f, RowBlock(phi, sites), sites, log_constant)
 
 
 def _slices(n: int) -> list[slice]:

@@ -142,7 +142,7 @@ class RowsObjective:
         ep = self._fit(rows)
         return None if ep is None else ep.log_prob + rows.log_constant
 
-    def _with_gradient(self, rows: RowsAt) -> tuple[float, list[FloatArray]] | None:
+    def _with_gradient(self, rows: RowsAt) -> tuple[float, tuple[FloatArray, ...]] | None:
         ep = self._fit(rows)
         if ep is None:
             return None

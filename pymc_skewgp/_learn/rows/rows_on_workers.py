@@ -17,7 +17,7 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussi
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.data_blocks import DataBlock
 from pymc_skewgp._learn.rows.prior_at import PriorFamily
-from pymc_skewgp._learn.rows.rows_at import RowsAt, RowsGradient, RowsHere, RowsHereAt, summed
+from pymc_skewgp._learn.rows.rows_at import RowsAt, RowsHere, RowsHereAt, added_gradients
 from pymc_skewgp._posterior.distributed.dask_groups import DaskGroups, Group
 from pymc_skewgp._posterior.distributed.kept_blocks import (
     Answer,
@@ -192,15 +192,13 @@ class _RowsOnWorkersAt:
         """See `RowsAt`."""
         self._groups.ask("call", "keep", ())
 
-    def gradient(self, gaussian: CoordinateGaussian) -> list[FloatArray]:
+    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
         """See `RowsAt`."""
         arguments = gaussian.mean, gaussian.spread
-        parts: list[RowsGradient] = self._groups.ask("call", "part_of_gradient", arguments)
-        common = self._rows.pull_back_common(self._point, added(part.common for part in parts))
-        total: list[FloatArray] = []
-        for slopes in (*(part.slopes for part in parts), common):
-            total = summed(total, slopes)
-        return total
+        parts = self._groups.ask("call", "part_of_gradient", arguments)
+        slopes, common = added_gradients(parts)
+        rest = self._rows.pull_back_common(self._point, common)
+        return tuple(x + y for x, y in zip(slopes, rest, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pymc_skewgp._learn.compiled import pull_back_function
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.rows.prior_at import PriorRows
+from pymc_skewgp._learn.rows.prior_at import PriorRows, RowsGradient
 from pymc_skewgp._model.gp.spectral_features import active_columns, spectral_basis, spectral_density
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._posterior.approximations.hsgp import SpectralFeatures
@@ -90,18 +90,17 @@ class SpectralPriorAt:
         self, family: SpectralPrior, point: Point, box: SpectralFeatures, root: FloatArray
     ) -> None:
         self._family, self._point, self._box, self._root = family, point, box, root
-        self.common = np.zeros_like(root)
 
     def rows(self, X: FloatArray) -> PriorRows:
         """See `PriorAt`."""
         phi = self._family.basis(X, self._box) * self._root
         return PriorRows(phi, self._family.mean(self._point, X), np.zeros(X.shape[0]))
 
-    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> list[FloatArray]:
+    def pull_back(self, X: FloatArray, known: PriorRows, wrt: PriorRows) -> RowsGradient:
         """See `PriorAt`."""
         basis = self._family.basis(X, self._box)
-        self.common += np.einsum("ij,ij->j", basis, wrt.phi)
-        return self._family.pull_back_mean(self._point, X, wrt.mean)
+        slopes = self._family.pull_back_mean(self._point, X, wrt.mean)
+        return RowsGradient(tuple(slopes), np.einsum("ij,ij->j", basis, wrt.phi))
 
     def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
         """See `PriorAt`; a density that is 0 in double precision stays so."""
