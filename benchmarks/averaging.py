@@ -34,6 +34,8 @@ import pymc_skewgp as sg
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("pymc", "pytensor", "numba", "arviz")
 SEED = 8927
+# The number of the last rung.
+CHAINS = 4
 # More hyperparameters are left to NUTS: minutes a set.
 MOST_FEATURES = 20
 
@@ -196,7 +198,7 @@ def forecasts(names, largest, data, out):
         "relative ESS of the hyperparameters' weights",
         ">= .2",
         f"smallest {min(ess):.2f}, median {np.median(ess):.2f}; "
-        f"NUTS for {rungs.count(3)} of {len(rungs)}",
+        f"NUTS for {rungs.count(CHAINS)} of {len(rungs)}",
     )
     ratio = [
         float(by["average"][name]["seconds"]) / float(by["maximum"][name]["seconds"])

@@ -12,7 +12,7 @@ Each experiment appends its rows to ``paper_NAME.csv`` in the folder ``--out``, 
 ``benchmarks/results``, as they are done, with versions, machine and seconds; what is in the file is
 not computed again, so a killed run goes on where it was, and another ``--out`` begins anew.
 
-pmlb    sets of two classes, five folds: information score and accuracy of each method
+pmlb    sets of two classes, five folds: information score, accuracy and CPU seconds of each method
 draws   the folds of "pmlb" on which the exact posterior and EP differ most, by other draws and more
 timing  a thousand draws of the posterior of f on a line, by three samplers
 images  Fashion-MNIST, MNIST 3 against 5, German traffic signs 30 against 50

@@ -74,7 +74,7 @@ class Forecast(NamedTuple):
 
     p: np.ndarray
     log_evidence: float
-    seconds: float
+    seconds: float  # of a core: others may work on the machine as well
     skewness: float = np.nan  # largest size over the test rows
     p_sd: np.ndarray | None = None  # of Phi(f)
     relative_ess: float = np.nan  # of the weights of hyperparameters that are averaged over
@@ -154,13 +154,13 @@ def _with_priors(X, y, new, start, seed) -> dict[str, Forecast]:
 
 def _averaged(X, y, new, kernel, ard, seed) -> dict[str, Forecast]:
     """Hyperparameters averaged over: the exact posteriors at some points of them, and EP's."""
-    began = time.perf_counter()
+    began = time.process_time()
     model = sg.SkewGPClassifier(kernel, ard=ard, hyperparameters="average", random_state=seed)
     model.fit(X, y)
-    learning = time.perf_counter() - began
+    learning = time.process_time() - began
     mixture = model.posterior_
     p = mixture.probability(new).value
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     reached = model.hyperparameters_["posterior"].attrs
     by_ep = [_ep_forecast(part.prior, X, y, new, 0.0) for part in mixture.posteriors]
     of_ep = sum(w * part.p for w, part in zip(mixture.weights, by_ep, strict=True))
@@ -175,14 +175,14 @@ def _averaged(X, y, new, kernel, ard, seed) -> dict[str, Forecast]:
 
 def _exact(model, X, y, new, seed, so_far=0.0) -> tuple[Any, Forecast, float]:
     """The exact posterior by enough draws, its forecast, and the seconds of learning alone."""
-    began = time.perf_counter()
+    began = time.process_time()
     model.fit(X, y)
-    learning = so_far + time.perf_counter() - began
+    learning = so_far + time.process_time() - began
     # Where the rows are few.
     posterior = model.posterior_ if len(y) > FEW else _drawn(model.posterior_.prior, X, y, seed)
     parts = [posterior.marginals(new[i : i + 1000]) for i in range(0, len(new), 1000)]
     p = np.concatenate([at.probability().value for at in parts])
-    seconds = so_far + time.perf_counter() - began
+    seconds = so_far + time.process_time() - began
     skewness = max(float(np.abs(at.moments.skewness).max()) for at in parts)
     p_sd = np.concatenate([at.probability_sd() for at in parts])
     evidence = model.log_marginal_likelihood_.value
@@ -247,19 +247,19 @@ def _gp(d: int, kernel: str, ard: bool) -> sg.SkewGP:
 
 def _ep(X, y, new, gp, start, seed, search) -> Forecast:
     """Hyperparameters by EP's evidence, forecast by EP's Gaussian."""
-    began = time.perf_counter()
+    began = time.process_time()
     # What `SkewGPClassifier` makes of its random_state: the restarts begin at the same points.
     rng = np.random.default_rng(int(check_random_state(seed).randint(2**31 - 1)))
     # As `find_hyperparameters`, without its standard errors.
     order = np.lexsort((y, *X.T))  # the classifier learns from rows in this order
     run = learn(TrainingData(gp, X[order], y[order]), search, rng, start=start)
     prior = gp.posterior(X, y, point=run.values).prior
-    return _ep_forecast(prior, X, y, new, time.perf_counter() - began)
+    return _ep_forecast(prior, X, y, new, time.process_time() - began)
 
 
 def _ep_forecast(prior, X, y, new, so_far) -> Forecast:
     """EP's Gaussian for f at each new point: no joint covariance of thousands of them."""
-    began = time.perf_counter()
+    began = time.process_time()
     nothing = np.zeros(0)
     rows = BernoulliProbit().observations(y.astype(int), len(y))
     given = process_given(prior.covariance("X", X), np.zeros(len(X)), nothing, nothing, rows)
@@ -272,26 +272,26 @@ def _ep_forecast(prior, X, y, new, so_far) -> Forecast:
         variance = prior.covariance("Xnew", new[part], diag=True)
         variance -= np.einsum("ij,ij->j", cross, precision @ cross)
         p[part] = ndtr(cross.T @ ep.weights / np.sqrt(1.0 + np.maximum(variance, 0.0)))
-    return Forecast(p, ep.log_prob, so_far + time.perf_counter() - began, 0.0)
+    return Forecast(p, ep.log_prob, so_far + time.process_time() - began, 0.0)
 
 
 def _gpy(X, y, new, kernel, start, seed) -> Forecast:
     """GPy's own search, restarts and forecast, from the same start."""
     if kernel != "rbf":
         raise ValueError("GPy is compared by its RBF kernel only.")
-    began = time.perf_counter()
+    began = time.process_time()
     fitted = fit_gpy(X, y, RESTARTS, seed, (start["eta"] ** 2, start["ls"]))
     # Its normal distribution function has 0 and 1 in its tails.
     p = np.clip(fitted.predict_proba(new), 1e-10, 1.0 - 1e-10)
     if not np.isfinite(p).all():
         raise ArithmeticError("GPy's forecasts are not finite.")
-    return Forecast(p, fitted.log_evidence, time.perf_counter() - began, 0.0)
+    return Forecast(p, fitted.log_evidence, time.process_time() - began, 0.0)
 
 
 def _laplace(X, y, new, kernel, start, seed, search) -> Forecast:
     """scikit-learn's classifier. Its links and evidences are logistic."""
     if kernel != "rbf":
         raise ValueError("scikit-learn has no arcsine kernel.")
-    began = time.perf_counter()
+    began = time.process_time()
     p, evidence = laplace_forecast(X, y, new, start, search, seed)
-    return Forecast(p, evidence, time.perf_counter() - began, 0.0)
+    return Forecast(p, evidence, time.process_time() - began, 0.0)

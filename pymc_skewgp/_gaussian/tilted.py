@@ -16,12 +16,13 @@ class Tilted(NamedTuple):
     """Moments of N(c_i, v_i) times factor i, each of shape (n,).
 
     `shift` and `spread` are mean less c_i and variance, in units of the Gaussian's deviation and
-    variance.
+    variance. `taken` is 1 - spread where it is known with more digits than that difference has.
     """
 
     log_mass: FloatArray
     shift: FloatArray
     spread: FloatArray
+    taken: FloatArray | None = None
 
 
 class Factors(Protocol):
@@ -73,7 +74,8 @@ class Joined:
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `Factors`."""
         found = [p.tilted(mean[i], sd[i]) for p, i in zip(self._parts, self._rows, strict=True)]
-        return Tilted(*(np.concatenate(moments) for moments in zip(*found, strict=True)))
+        known = (moments[:3] for moments in found)
+        return Tilted(*(np.concatenate(moments) for moments in zip(*known, strict=True)))
 
     def residual(self, mean_gap: FloatArray, variance_gap: FloatArray) -> float:
         """The largest over the kinds."""

@@ -44,6 +44,7 @@ def rows_on(client: Any) -> Iterator[None]:
     ApproximationError
         When the posterior is asked for something: for likelihoods that cannot be cut into rows,
         such as comparisons, or PyMC distributions given as a function.
+        From `find_hyperparameters`: for pseudo-points and constraints beside many rows.
 
     Examples
     --------

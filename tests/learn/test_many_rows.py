@@ -84,6 +84,30 @@ def test_gradient_is_that_of_the_value(case):
         assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.parametrize("case", ["probit", "trials"])
+def test_gradient_with_rows_far_from_all_points(case):
+    """Features say nothing of them: their predictors have no variance, and e has all of it."""
+    X, values = data()
+    X[:3] += [[8.0], [30.0], [500.0]]  # prior variances of predictors of 1e-9, 1e-60, 0
+    with pm.Model():
+        sd, ls = pm.HalfNormal("sd", 2.0, initval=1.5), pm.HalfNormal("ls", 1.0, initval=0.8)
+        kernel = sd**2 * pm.gp.cov.Matern52(2, ls=ls)
+        gp = sg.SkewGP(cov_func=kernel, approximation=Inducing(X[3:18]))
+    likelihood = sg.likelihoods.BinomialProbit(2) if case == "trials" else None
+    rng = np.random.default_rng(0)
+    y = labels(values)
+    found = process_objective(TrainingData(gp, X, y, likelihood), None, rng, None).rows
+    blocks = found.kinds[0].blocks(np.arange(N))
+    rows = replace(found.objective.on(blocks, X[3:18]), tolerance=1e-9)
+    x, step = np.log([1.5, 0.8]), 1e-4
+    slopes = [
+        rows.by_ep(Point(x + d)).total - rows.by_ep(Point(x - d)).total for d in step * np.eye(2)
+    ]
+    np.testing.assert_allclose(
+        rows.by_ep(Point(x)).gradient, np.array(slopes) / (2 * step), rtol=1e-5, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_with_all_rows_as_points_it_is_the_exact_objective(case):
     exact, rows, point = objectives(case, data()[0])

@@ -15,6 +15,7 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
 )
 from pymc_skewgp._gaussian.site_factors import SiteFactors, SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.tilted import Tilted
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 
@@ -72,9 +73,13 @@ class RowSites:
         """See `BlockSites`."""
         return self._rows.shape[1]
 
+    def some(self, rows: IntArray) -> "RowSites":
+        """Of some of the rows."""
+        return RowSites(*self._rows[:, rows])
+
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""
-        found = np.empty((3, mean.size))
+        found = np.empty((4, mean.size))
         row_moments(self._rows, mean, sd, found)
         return Tilted(*found)
 

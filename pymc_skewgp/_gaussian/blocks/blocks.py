@@ -35,6 +35,11 @@ class Blocks(Protocol):
         """Number r of coordinates."""
         ...
 
+    @property
+    def here(self) -> bool:
+        """Whether they are in this process, where many calls cost nothing but their work."""
+        ...
+
     def total(self, method: str, *arguments: Any) -> Any:
         """Call a method of `RowBlock` for every block; the sum, or sums, of what they return."""
         ...
@@ -57,6 +62,7 @@ class LocalBlocks:
         self._n_threads = n_threads
         self.n_rows = sum(block.n_rows for block in blocks)
         self.rank = blocks[0].rank
+        self.here = True
 
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
@@ -74,6 +80,7 @@ class JoinedBlocks:
         self._parts = tuple(parts)
         self.n_rows = sum(part.n_rows for part in parts)
         self.rank = parts[0].rank
+        self.here = all(part.here for part in parts)
 
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""

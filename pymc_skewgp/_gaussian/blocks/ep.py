@@ -18,6 +18,9 @@ from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_DAMPING = 0.1
+# Rise of the residual from which on an accelerated step is taken back: where labels are as good as
+# separated it may move the mean by a hundred deviations, from where nothing returns.
+_LARGEST_RISE = 2.0
 _ROUND_OFF = 1e-12  # of squares; see `AndersonMixing`
 
 
@@ -54,7 +57,7 @@ def fit_blocks(blocks: Blocks, *, tol: float = 1e-2, max_sweeps: int = 200) -> B
         When `max_sweeps` was not enough.
     """
     sums: SiteSums = blocks.total("sums")
-    damping, previous = 1.0, np.inf
+    damping, previous, mixed = 1.0, np.inf, False
     for sweep in range(1, max_sweeps + 1):
         gaussian = gaussian_of(sums)
         tilts: Tilts = blocks.total("tilt", gaussian.mean, gaussian.spread)
@@ -62,11 +65,16 @@ def fit_blocks(blocks: Blocks, *, tol: float = 1e-2, max_sweeps: int = 200) -> B
         residual = tilts.gap + float(step @ step)
         if residual < tol or sweep == max_sweeps:
             break
+        if mixed and not residual <= _LARGEST_RISE * previous:
+            sums, mixed = blocks.total("back", damping), False
+            continue
         shares = _shares(tilts.products)
         if not residual <= previous:
-            damping, shares = max(_LEAST_DAMPING, 0.7 * damping), None
+            if not mixed:
+                damping = max(_LEAST_DAMPING, 0.7 * damping)
+            shares = None
             blocks.total("forget")
-        previous = residual
+        previous, mixed = residual, shares is not None
         sums = blocks.total("move", shares, damping)
     blocks.total("finish")
     if not residual < tol:

@@ -1,13 +1,14 @@
 """Mirrored pairs of coordinates under the sites of many rows; see `proposals.pairs`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.blocks.blocks import Blocks
+from pymc_skewgp._gaussian.blocks.rough_rows import rough_blocks
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows, Pairs, picked
+from pymc_skewgp._gaussian.proposals.pairs import GivenRows, Pairs, Surrogate, picked
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._validation import FloatArray
 
@@ -72,6 +73,13 @@ class BlockPairs:
         """One member of each pair as columns, picked by its weight, and the pairs' log weights."""
         pairs = self.pairs(points)
         return picked(pairs, points[-1]), pairs.log_weights
+
+    def surrogate(self) -> Surrogate | None:
+        """With the rows alone whose sites matter."""
+        rough = rough_blocks(self.blocks)
+        if rough is None:
+            return None
+        return Surrogate(replace(self, blocks=rough), rough.log_left_out)
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the evidence from tails that so many draws hardly meet."""

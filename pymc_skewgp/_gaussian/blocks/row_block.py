@@ -5,12 +5,13 @@ Gaussian of c has the precision :math:`I + F^\top T F`; a block keeps its own ro
 and the last steps that these have taken, and returns sums of size r x r at most.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk, dtrmm
 
-from pymc_skewgp._gaussian.blocks.block_sites import BlockSites
+from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites
 from pymc_skewgp._gaussian.blocks.site_steps import SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._validation import FloatArray
@@ -18,6 +19,8 @@ from pymc_skewgp._validation import FloatArray
 # Rows at a time of products with F, and predictors at a time of weights: they stay in the cache.
 _ROWS, _PREDICTORS = 1024, 2**18
 _ROWS_OF_TAILS = 2048
+# Deviations that draws of a predictor reach, and a log probability that is as good as none.
+_REACH, _NOTHING = 3.0, 1e-4
 
 
 class FactorGradient(NamedTuple):
@@ -56,6 +59,7 @@ class RowBlock(SiteSteps):
         self.sites = sites
         super().__init__(sites.size)
         self._mean = np.zeros(0)
+        self._rough: RowBlock | None = None
 
     @property
     def n_rows(self) -> int:
@@ -69,13 +73,27 @@ class RowBlock(SiteSteps):
 
     def sums(self) -> SiteSums:
         """Of the sites as they are: n r^2 operations."""
-        r = self.rank
-        gram = np.zeros((r, r), order="F")
-        for rows in self._slices(_ROWS):
-            half = self.factor[rows] * np.sqrt(self.tau[rows])[:, None]
-            gram = dsyrk(1.0, half.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
-        lower = np.tril(gram)
-        return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ self.nu)
+        return self._sums_of(self.tau, self.nu)
+
+    def n_rough(self, level: float) -> int:
+        """See `SiteSteps`."""
+        if not isinstance(self.sites, RowSites):
+            return self.n_rows
+        return int(np.count_nonzero(self._taken() > level))
+
+    def set_apart(self, level: float) -> SiteSums:
+        """See `SiteSteps`."""
+        if not isinstance(self.sites, RowSites):
+            return super().set_apart(level)
+        rough = self._taken() > level
+        left_out = rough | self._silent()
+        rows = np.flatnonzero(rough)
+        self._rough = RowBlock(self.factor[rows], self.sites.some(rows))
+        return self._sums_of(np.where(left_out, 0.0, self.tau), np.where(left_out, 0.0, self.nu))
+
+    def of_rough(self, method: str, *arguments: Any) -> Any:
+        """See `SiteSteps`."""
+        return getattr(self if self._rough is None else self._rough, method)(*arguments)
 
     def tilt(self, mean: FloatArray, spread: FloatArray) -> Tilts:
         """Compare the marginals of N(mean, spread spread') with the tilted ones: n r^2 operations.
@@ -135,6 +153,25 @@ class RowBlock(SiteSteps):
         cavity_var = 1.0 / np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
         cavity_mean = cavity_var * (m / variance - self.nu)
         return FactorGradient(factor, offset, noise, cavity_mean, np.sqrt(cavity_var))
+
+    def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
+        r = self.rank
+        gram = np.zeros((r, r), order="F")
+        for rows in self._slices(_ROWS):
+            half = self.factor[rows] * np.sqrt(tau[rows])[:, None]
+            gram = dsyrk(1.0, half.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
+        lower = np.tril(gram)
+        return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ nu)
+
+    def _taken(self) -> FloatArray:
+        """Share of its variance that each site takes, by the last `tilt`."""
+        return np.asarray(self.tau * self._variance)
+
+    def _silent(self) -> NDArray[np.bool_]:
+        """Rows whose probability is 1 wherever draws are: a Gaussian site says less than that."""
+        reach = _REACH * np.sqrt(self._variance)
+        ends = np.stack([self._mean - reach, self._mean + reach])
+        return np.asarray((self.sites.log_prob(slice(None), ends) > -_NOTHING).all(axis=0))
 
     def _variances(self, spread: FloatArray) -> FloatArray:
         variance = np.empty(self.n_rows)

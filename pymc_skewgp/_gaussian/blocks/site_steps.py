@@ -1,7 +1,7 @@
 """Sites of a block of rows and the steps that expectation propagation takes with them."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -72,9 +72,35 @@ class SiteSteps(ABC):
         self._values: list[FloatArray] = []
         self._steps: list[FloatArray] = []
 
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Of the block."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number r of coordinates."""
+
     @abstractmethod
     def sums(self) -> SiteSums:
         """Of the sites as they are."""
+
+    def n_rough(self, level: float) -> int:
+        """Number of rows that `set_apart` would take: all, where they do not come apart."""
+        return self.n_rows
+
+    def set_apart(self, level: float) -> SiteSums:
+        """Take the rows whose sites take more than this share of their variance, after EP.
+
+        These answer to `of_rough`; the sums are of the sites of all others.
+        """
+        r = self.rank
+        return SiteSums(np.zeros((r, r)), np.zeros(r))
+
+    def of_rough(self, method: str, *arguments: Any) -> Any:
+        """What a method says of the rows that are set apart."""
+        return getattr(self, method)(*arguments)
 
     def step_towards(
         self, mean: FloatArray, variance: FloatArray, factors: TiltedMoments
@@ -85,9 +111,13 @@ class SiteSteps(ABC):
         cavity_var = 1.0 / precision
         cavity_mean = cavity_var * (mean / variance - self.nu)
         sd = np.sqrt(cavity_var)
-        log_mass, shift, tilted_spread = factors.tilted(cavity_mean, sd)
+        log_mass, shift, tilted_spread, known = factors.tilted(cavity_mean, sd)
         tilted_spread = np.maximum(tilted_spread, SHRINKAGE[0])
+        # Where features say almost nothing of a row its site takes a share of the variance that
+        # 1 - spread has no digit of: over this variance that would be any number.
         taken = np.clip(1.0 - tilted_spread, *SHRINKAGE)
+        if known is not None:
+            taken = np.clip(known, 0.0, SHRINKAGE[1])
         kept = cavity_var * np.where(tilted_spread < 0.5, tilted_spread, 1.0 - taken)
         self._new = np.stack([taken / kept, (cavity_mean * taken + sd * shift) / kept])
         gap = float(np.abs(np.log(cavity_var * tilted_spread / variance)).sum())
@@ -111,6 +141,13 @@ class SiteSteps(ABC):
             proper = mixed[0] >= _LEAST_KEPT * np.minimum(self.tau, self._new[0])
             damped = np.where(proper, mixed, damped)
         self.tau, self.nu = damped
+        return self.sums()
+
+    def back(self, damping: float) -> SiteSums:
+        """Take a damped step in place of the last one, and forget those before it."""
+        new, step = self._values[-2], self._steps[-2]
+        self.tau, self.nu = new - (1.0 - damping) * step
+        self._values, self._steps = [new], [step]
         return self.sums()
 
     def forget(self) -> None:

@@ -20,8 +20,8 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 def row_moments(rows, mean, sd, out):  # type: ignore[no-untyped-def]
     """Moments of N(mean_i, sd_i^2) times the site of row i.
 
-    `rows` are lower, upper, value and variance, shape (4, n). Filled in is `out`, shape (3, n): log
-    mass, and mean less mean_i and variance in units of the Gaussian's.
+    `rows` are lower, upper, value and variance, shape (4, n). Filled in is `out`, shape (4, n): log
+    mass, mean less mean_i and variance in units of the Gaussian's, and 1 less that variance.
     """
     for i in range(mean.size):
         noise, cavity = rows[3, i], sd[i] * sd[i]
@@ -32,15 +32,16 @@ def row_moments(rows, mean, sd, out):  # type: ignore[no-untyped-def]
             z = (value - mean[i]) / total
             out[0, i] = -0.5 * z * z - math.log(total) - _LOG_SQRT_2PI
             out[1, i] = share * z
-            out[2, i] = noise / (cavity + noise)
+            out[2, i], out[3, i] = noise / (cavity + noise), cavity / (cavity + noise)
         elif rows[0, i] == -np.inf and rows[1, i] == np.inf:
-            out[0, i], out[1, i], out[2, i] = 0.0, 0.0, 1.0
+            out[0, i], out[1, i], out[2, i], out[3, i] = 0.0, 0.0, 1.0, 0.0
         else:
             low, high = (rows[0, i] - mean[i]) / total, (rows[1, i] - mean[i]) / total
             log_mass, shift, spread = interval_moments(low, high)
             out[0, i] = log_mass
             out[1, i] = share * shift
-            out[2, i] = 1.0 - share * share * (1.0 - spread)
+            out[3, i] = share * share * (1.0 - spread)
+            out[2, i] = 1.0 - out[3, i]
 
 
 @jit_inner()

@@ -211,7 +211,7 @@ def _cavities(
     cavity_var = 1.0 / cavity_precision
     cavity_mean = cavity_var * (product.mean / variance - nu)
     cavity_sd = np.sqrt(cavity_var)
-    log_mass, shift, spread = factors.tilted(cavity_mean, cavity_sd)
+    log_mass, shift, spread, _ = factors.tilted(cavity_mean, cavity_sd)
     # A site never says more than this: stronger ones would leave no digits of the cavity.
     spread = np.maximum(spread, SHRINKAGE[0])
     return _Cavities(variance, cavity_mean, cavity_var, cavity_sd, log_mass, shift, spread)

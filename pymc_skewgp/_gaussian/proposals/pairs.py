@@ -8,6 +8,7 @@ Gaussian :math:`q = N(c_0, P^{-1})`. Under q the rectangle is drawn first, and c
 Gaussian lacks first is skewness, whose effect on log W is odd and cancels within a pair.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,6 +62,13 @@ class GivenRows:
         left = -(half.T @ half)
         left[np.diag_indices_from(left)] += 1.0
         return cls(proposal, gain, linalg.low_rank_factor(linalg.symmetric(left)), shift)
+
+
+class Surrogate(NamedTuple):
+    """A proposal whose weights take less time, and log of the true weights over these."""
+
+    proposal: Proposal
+    log_ratio: Callable[[FloatArray], FloatArray]
 
 
 class Pairs(NamedTuple):
@@ -172,6 +180,10 @@ class PairProposal:
         """One member of each pair as columns, picked by its weight, and the pairs' log weights."""
         pairs = self.pairs(points)
         return picked(pairs, points[-1]), pairs.log_weights
+
+    def surrogate(self) -> Surrogate | None:
+        """None: with few rows all of them are met."""
+        return None
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the evidence from tails that so many draws hardly meet."""

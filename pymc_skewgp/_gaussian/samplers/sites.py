@@ -1,22 +1,34 @@
 """Draws of coordinates under sites: EP, mirrored pairs, and tempering where these are too few."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.pairs import Pairs, picked
+from pymc_skewgp._gaussian.proposals.pairs import Pairs, Surrogate, picked
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
-from pymc_skewgp._gaussian.proposals.runs import MIN_DRAWS, N_REPLICATES, temper_in_batches
+from pymc_skewgp._gaussian.proposals.runs import (
+    MIN_DRAWS,
+    N_REPLICATES,
+    SamplingResult,
+    temper_in_batches,
+)
 from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._gaussian.rectangle import warn_of_few
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import replicate_estimate
+from pymc_skewgp._gaussian.weights import (
+    log_mean_exp,
+    relative_ess,
+    replicate_estimate,
+    spread_of_replicates,
+)
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
+# Relative ESS that the true weights of a surrogate's draws have to have.
+_LEAST_ALIKE = 0.8
 # Share of the evidence in tails that draws hardly meet, from which on they are tempered.
 _LARGEST_UNSEEN = 0.005
 
@@ -31,6 +43,10 @@ class ProposalOfPairs(Proposal, Protocol):
 
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair."""
+        ...
+
+    def surrogate(self) -> Surrogate | None:
+        """What tempering takes less time with; None where there is nothing."""
         ...
 
 
@@ -56,6 +72,19 @@ class SiteSampler:
         """One member of each of `n_draws` pairs, with the weight of the pair."""
         return self._draws(n_draws, rng, both=False)
 
+    def _tempered(self, n_pairs: int, rng: np.random.Generator) -> SamplingResult:
+        """Tempered draws; by a surrogate, where this leaves weights that are nearly equal."""
+        settings = self.settings
+        surrogate = self.proposal.surrogate()
+        if surrogate is not None:
+            found = temper_in_batches(
+                surrogate.proposal, n_pairs, rng, settings.largest_se, settings
+            )
+            log_ratio = surrogate.log_ratio(found.u)
+            if relative_ess(log_ratio) >= _LEAST_ALIKE:
+                return _reweighted(found, log_ratio)
+        return temper_in_batches(self.proposal, n_pairs, rng, settings.largest_se, settings)
+
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
         proposal, settings = self.proposal, self.settings
         n_sites = proposal.n_sites
@@ -76,7 +105,7 @@ class SiteSampler:
             # Weights of draws that all missed a tail are all alike.
             near = unseen <= _LARGEST_UNSEEN
             if not (near and settings.accepts_first(estimate, "draws", n_sites)):
-                result = temper_in_batches(proposal, n_pairs, rng, settings.largest_se, settings)
+                result = self._tempered(n_pairs, rng)
                 warn_of_few(result.log_prob, n_pairs, settings.largest_se)
                 return TruncatedDraws(
                     result.u.T,
@@ -97,3 +126,17 @@ class SiteSampler:
             "pairs",
             replicate=np.tile(replicate[:n_pairs], 2),
         )
+
+
+def _reweighted(found: SamplingResult, log_ratio: FloatArray) -> SamplingResult:
+    """The same draws for another target, given the log of its weights over theirs."""
+    log_weights = found.log_weights + log_ratio
+    gain = log_mean_exp(log_weights) - log_mean_exp(found.log_weights)
+    own = np.array(
+        [log_mean_exp(log_ratio[found.replicate == i]) for i in np.unique(found.replicate)]
+    )
+    before = found.log_prob
+    fraction = before.relative_ess * relative_ess(log_ratio)
+    error = float(np.hypot(before.std_error, spread_of_replicates(own, log_mean_exp(own))))
+    after = before._replace(value=before.value + gain, std_error=error, relative_ess=fraction)
+    return replace(found, log_weights=log_weights, log_prob=after)

@@ -77,7 +77,7 @@ def begun(
     if wanted.kept:
         most = max(_FEWEST_KEPT, _BYTES // (8 * n * rank))
         settings = replace(settings, n_evidences=min(settings.n_evidences, most))
-    n_points = 2 * settings.importance.points_of_round(problem.origins[0].x.size)
+    n_points = settings.evaluations(problem.origins[0].x.size)
     n_functions = objective.latent.functions.known.shape[0]
     announce_average(n * n_functions, rank, n_points, settings.n_evidences)
     data = data._replace(model=data.model.approximated_by(approximation))

@@ -108,9 +108,10 @@ class FunctionsOfF(SitesOfFunctions):
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""
         deviation = np.sqrt(sd**2 + self._predictors.rest)
-        log_mass, shift, spread = self._factors.tilted(mean, deviation)
+        log_mass, shift, spread, _ = self._factors.tilted(mean, deviation)
         share = sd / deviation
-        return Tilted(log_mass, share * shift, 1.0 - share**2 * (1.0 - spread))
+        taken = share**2 * (1.0 - spread)
+        return Tilted(log_mass, share * shift, 1.0 - taken, taken)
 
     def nodes(self, found: FactorGradient) -> tuple[FloatArray, FloatArray]:
         """Values of f, shape (k, n), and their weights under the cavities times the sites."""

@@ -29,7 +29,7 @@ from pymc_skewgp._validation import FloatArray
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
 _DIFFERENCE_TOLERANCE = 1e-4  # behind differences of gradients
-_MOST_SWEEPS, _LARGEST_RESIDUAL = 60, 1.0
+_MOST_SWEEPS, _LARGEST_RESIDUAL = 120, 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -182,6 +182,7 @@ class _RowsOnWorkersAt:
         self._rows, self._groups, self._point = rows, groups, point
         self.n_rows = sum(own.n_rows for own in placed)
         self.rank = placed[0].rank
+        self.here = False
         self.log_constant = sum(own.log_constant for own in placed)
 
     def total(self, method: str, *arguments: Any) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 # Methods of `RowBlock` after which it is another one.
-_CHANGING = frozenset({"tilt", "move", "forget", "finish"})
+_CHANGING = frozenset({"tilt", "move", "back", "forget", "finish"})
 
 
 class DaskBlocks(DaskGroups):
@@ -36,6 +36,7 @@ class DaskBlocks(DaskGroups):
     """
 
     def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
+        self.here = False
         self._calls: list[Call] = []
         super().__init__(client, groups, KeptBlocks)
         self.n_rows = sum(n for n, _, _ in self.built)
