@@ -232,6 +232,12 @@ def test_two_workers_learn_what_one_process_does(dask_cluster):
         here, point = objective(gp, kinds, None)
         with sg.rows_on(client):
             assert_same(objective(gp, kinds, None)[0], here, point)
+        # And with several functions.
+        classes = sg.likelihoods.MultinomialProbit()
+        kinds = [(X[:2500], labels[:2500], None), (X[:400], np.arange(400) % 3, classes)]
+        here, point = objective(gp, kinds, None, coregion=np.eye(3) + 0.2)
+        with sg.rows_on(client):
+            assert_same(objective(gp, kinds, None, coregion=np.eye(3) + 0.2)[0], here, point)
 
         gp, _ = process(Inducing(POINTS))
         options = {"n_restarts": 0, "random_seed": 0, "progressbar": False}
