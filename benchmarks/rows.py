@@ -22,6 +22,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from pymc_skewgp.approximations import Inducing
 
 VARIANCE, LENGTHSCALE = 2.0, 0.1
 SEED = 271
+FEW = 40_000  # rows of a first run, for which everything is compiled
 # n, points on a side of the grid; then what is asked for: seconds of EP and of draws, relative ESS,
 # and GB of memory.
 SIZES = {
@@ -234,6 +236,10 @@ class Answered:
     def __init__(self, future, counts):
         self._future, self._counts = future, counts
 
+    def done(self):
+        """Of the future."""
+        return self._future.done()
+
     def result(self, timeout=None):
         """See `Counting`."""
         found = self._future.result(timeout=timeout)
@@ -243,50 +249,89 @@ class Answered:
 
 def on_workers(n=1_000_000, side=12):
     """Four dask workers of one thread against one process of two: EP and 1024 pairs, 1e6 rows."""
-    command = [sys.executable, __file__, "--workers", str(n), str(side)]
+    found, r = in_two_threads("--workers", n, side), side**2
+    yield from compared(found)
+    yield moved("kB of a sweep, out and back", found, r**2 + r, r**2 + 2 * r)
+
+
+def learning_on_workers(n=250_000, side=12):
+    """The same of a step of learning: EP's evidence with its gradient, 2.5e5 rows."""
+    found, r = in_two_threads("--learning", n, side), side**2
+    yield from compared(found)
+    yield "largest difference of a slope, share", "round-off", f"{found['slope_gap']:.1e}"
+    s = found["sweeps"]
+    # Sweeps, then the Gaussian once more; back come also the first sums, and those of the gradient.
+    sums = (s + 1) * (r**2 + r), (s + 1) * r**2 + 2 * s * r
+    yield moved(f"kB of a step with {s} sweeps, out and back", found, *sums)
+
+
+def in_two_threads(option, n, side):
+    """What a measurement finds in a process of its own."""
+    command = [sys.executable, __file__, option, str(n), str(side)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    found, r = json.loads(out.stdout.splitlines()[-1]), side**2
+    return json.loads(out.stdout.splitlines()[-1])
+
+
+def compared(found):
+    """Four workers and one process."""
     one, four = found["one"], found["four"]
-    yield "one process, two threads: seconds", "", f"{one[0]:.1f} ({one[1]:.1f} by the clock)"
-    times = f"{four[0]:.1f} ({four[1]:.1f} by the clock)"
-    yield "four workers: seconds", "", times
+    for name, (cpu, clock) in (("one process, two threads", one), ("four workers", four)):
+        yield f"{name}: seconds", "", f"{cpu:.1f} ({clock:.1f} by the clock)"
     ratio = f"{four[0] / one[0]:.2f} ({four[1] / one[1]:.2f} by the clock)"
     yield "four workers over one process", "<= 1.3", ratio
     yield "difference of the log evidence, nat", "round-off", f"{found['gap']:.1e}"
-    sums = f"{32 * (r**2 + r) / 1e3:.0f}", f"{32 * (r**2 + 2 * r) / 1e3:.0f}"
-    moved = f"{found['sent'] / 1e3:.0f} and {found['got'] / 1e3:.0f}"
-    yield "kB of a sweep, out and back", " and ".join(sums), moved
+
+
+def moved(what, found, out, back):
+    """Bytes, of which so many numbers are asked for, for each of four workers."""
+    asked = f"{32 * out / 1e3:.0f} and {32 * back / 1e3:.0f}"
+    return what, asked, f"{found['sent'] / 1e3:.0f} and {found['got'] / 1e3:.0f}"
+
+
+@contextmanager
+def four_workers():
+    """A client of them, and a function that cuts data into chunks.
+
+    Dask lets its workers give memory back at once: arrays of a block then have new pages each time,
+    which is a third of all CPU seconds. Here they keep it.
+    """
+    import dask
+    import dask.array as da
+    import distributed
+
+    def chunked(*arrays):
+        size = len(arrays[0]) // 16
+        return [da.from_array(x, chunks=(size, *x.shape[1:])) for x in arrays]
+
+    options = {"n_workers": 4, "threads_per_worker": 1, "dashboard_address": ":0"}
+    names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    kept = {f"distributed.nanny.pre-spawn-environ.{name}": 2**25 for name in names}
+    with (
+        dask.config.set(kept),
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client, chunked
 
 
 def worked(n, side):
     """What `on_workers` measures, in this process."""
-    import dask.array as da
-    import distributed
-
     from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
 
     X, y = labels(n, side)
     options = {"cov_func": rbf, "approximation": Inducing(grid(side))}
-    few = 40_000  # functions that numba has compiled are loaded with them, in every process
-    _ = sg.SkewGPPosterior(X[:few], y[:few], **options).log_marginal_likelihood
+    # Functions that numba has compiled are loaded with these, in every process.
+    few = X[:FEW], y[:FEW]
+    _ = sg.SkewGPPosterior(*few, **options).log_marginal_likelihood
     posterior = sg.SkewGPPosterior(X, y, **options)
     _ = posterior._fit.data_blocks
     clock = TreeClock()
     value = posterior.log_marginal_likelihood.value
     one = clock()
-    cluster_options = {"n_workers": 4, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with (
-        distributed.LocalCluster(**cluster_options) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-
-        def chunked(rows):
-            size = rows // 16
-            return [da.from_array(x[:rows], chunks=(size, *x.shape[1:])) for x in (X, y)]
-
-        _ = DistributedPosterior(*chunked(few), **options).log_marginal_likelihood
-        posterior = DistributedPosterior(*client.persist(chunked(n)), **options)
+    with four_workers() as (client, chunked):
+        _ = DistributedPosterior(*chunked(*few), **options).log_marginal_likelihood
+        posterior = DistributedPosterior(*client.persist(chunked(X, y)), **options)
         blocks, counts = posterior._fit.data_blocks, {"sent": 0, "got": 0}
         actors, blocks._actors = blocks._actors, [Counting(x, counts) for x in blocks._actors]
         clock = TreeClock()
@@ -296,6 +341,54 @@ def worked(n, side):
         four = clock()
     counts = {name: size / sweeps for name, size in counts.items()}
     return {"one": one, "four": four, "gap": abs(other - value), **counts}
+
+
+def learnt(n, side):
+    """What `learning_on_workers` measures, in this process."""
+    import pymc as pm
+
+    from pymc_skewgp._learn.point import Point
+    from pymc_skewgp._learn.problem import TrainingData, process_objective
+
+    X, y = labels(n, side)
+    with pm.Model():
+        ls = pm.InverseGamma("ls", 3, 0.3, shape=2, initval=[LENGTHSCALE, 0.12])
+        eta = pm.HalfNormal("eta", 2.0, initval=1.5)
+        kernel = eta**2 * pm.gp.cov.ExpQuad(2, ls=ls)
+        gp = sg.SkewGP(cov_func=kernel, approximation=Inducing(grid(side)))
+
+    def objective(X, y):
+        rng = np.random.default_rng(0)
+        found = process_objective(TrainingData(gp, X, y), None, rng, None)
+        point = Point(found.origin)
+        return found.rows.on_all(point), point
+
+    def evaluated(X, y):
+        rows, point = objective(X, y)
+        clock = TreeClock()
+        return rows.by_ep(point), clock()
+
+    few = X[:FEW], y[:FEW]
+    _ = evaluated(*few)
+    value, one = evaluated(X, y)
+    with four_workers() as (client, chunked):
+        _ = evaluated(*chunked(*few))
+        rows, point = objective(*client.persist(chunked(X, y)))
+        groups, counts, sweeps = rows.rows._groups, {"sent": 0, "got": 0}, []
+        ask = groups.ask
+
+        def counting(method, *arguments):
+            sweeps.append(arguments[:1] == ("total",) and arguments[1][0] == "tilt")
+            return ask(method, *arguments)
+
+        groups.ask = counting
+        groups._actors = [Counting(x, counts) for x in groups._actors]
+        clock = TreeClock()
+        other = rows.by_ep(point)
+        four = clock()
+    gap = np.abs(other.gradient / value.gradient - 1.0).max()
+    found = {"one": one, "four": four, "gap": abs(other.total - value.total), **counts}
+    return {**found, "slope_gap": float(gap), "sweeps": sum(sweeps)}
 
 
 class TreeClock:
@@ -343,6 +436,7 @@ SECTIONS = {name: functools.partial(one_size, name) for name in SIZES} | {
     "agreement": agreement,
     "honest": honest,
     "on_workers": on_workers,
+    "learning_on_workers": learning_on_workers,
     "on_device": on_device,
 }
 
@@ -354,9 +448,13 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--measure", nargs=3, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--workers", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--learning", nargs=2, type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.workers:
         print(json.dumps(worked(*arguments.workers)))
+        return
+    if arguments.learning:
+        print(json.dumps(learnt(*arguments.learning)))
         return
     if arguments.measure:
         print(json.dumps(measured(*arguments.measure)))

@@ -13,7 +13,7 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
-from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.ops.known_functions import PlainFunction, plain_function
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
@@ -53,10 +53,7 @@ class CompiledTerms:
         self._inputs = inputs
         parameters = [x for part in sites for x in part.parameters]
         self._of_sites = plain_function(inputs, [x for part in sites for x in part.graphs])
-        outputs = [*graph, *parameters]
-        weights = [output.type() for output in outputs]
-        weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
+        self._pull = pull_back_function(inputs, [*graph, *parameters], coordinates)
 
     def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
         """The matrices."""
@@ -167,6 +164,15 @@ class CompiledValues:
         """Values by name."""
         results = self._function(*self._coordinates.arguments(point))
         return dict(zip(self._names, map(np.asarray, results), strict=True))
+
+
+def pull_back_function(
+    inputs: Sequence[Any], outputs: Sequence[Any], coordinates: Coordinates
+) -> PlainFunction:
+    """Gradient in the continuous variables, given values of the inputs and that in each output."""
+    weights = [output.type() for output in outputs]
+    weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
+    return plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
 
 def gradient_in(output: Any, coordinates: Coordinates) -> list[Any]:

@@ -78,7 +78,9 @@ def find_hyperparameters(
     X, y : array_like, shapes (n, d) and (n,)
         Inputs and data, for a SkewGP; data of several kinds as for `SkewGP.posterior`. Then only
         the priors, and potentials, of what the SkewGP depends on are counted. To count other
-        observations too, pass the model.
+        observations too, pass the model. Or dask arrays in chunks of rows, which stay on the
+        workers of the current ``dask.distributed.Client``: 20,000 random rows come here, for the
+        first stages of the search. In `rows_on` the rows of NumPy arrays are sent to the workers.
     likelihood : optional
         Of ``pymc_skewgp.likelihoods``, for a SkewGP; default ``BernoulliProbit()``. Its ``sigma``,
         ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper``, and those of likelihoods
@@ -131,9 +133,13 @@ def find_hyperparameters(
         A model without data of that kind, nothing to learn, unknown names in `start`, more than
         three binary entries, weights that are no whole numbers.
     ApproximationError
-        For an approximation that was asked for and that cannot be learnt with.
+        For an approximation that was asked for and that cannot be learnt with; for dask arrays with
+        weights, batches, the kernel as it is, or what has to be learnt from all rows together; for
+        pseudo-points and constraints with rows on workers.
     TooManyRowsError
         For more rows than there is memory for with the kernel as it is; it says why it is that.
+    ClusterLostError
+        Where the workers of a cluster are lost, and no others come.
 
     Warns
     -----

@@ -12,20 +12,21 @@ from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.phases import Places, pseudo_point_places
 from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.rows.chunked_rows import INSTEAD, ChunkedRows, refuse_chunks
 from pymc_skewgp._learn.rows.data_kinds import kind_of
 from pymc_skewgp._learn.rows.functions_at import Functions
 from pymc_skewgp._learn.rows.many_rows import ManyRows
 from pymc_skewgp._learn.rows.rows_graphs import approximation_of, rows_objective
 from pymc_skewgp._learn.search import Part
 from pymc_skewgp._learn.settings import SearchSettings
-from pymc_skewgp._model.gp.process import as_input_graph
+from pymc_skewgp._model.gp.exact_posterior import inputs_of
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.values import as_coregion_graph
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
-from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._posterior.data_sets import kinds_of
+from pymc_skewgp._posterior.distributed.chunked_data import is_dask
 from pymc_skewgp._validation import FloatArray, as_count
 
 Start = Mapping[str, Any] | None
@@ -150,6 +151,10 @@ def process_objective(
 
     `averaged` as for `compile_objective`.
     """
+    chunked = _chunked_rows(data, batch_size, averaged)
+    if chunked is not None:
+        X, y, likelihood = chunked.some()
+        data = data._replace(X=X, y=y, likelihood=likelihood)
     gp, coregion = data.model, data.coregion
     if gp.model is None and not averaged:
         raise ValueError(
@@ -160,7 +165,9 @@ def process_objective(
     model = pm.Model() if gp.model is None else gp.model.root
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation = None
-    if batch_size is None:
+    if chunked is not None:
+        approximation = chunked.approximation(gp, kinds[0])
+    elif batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
     coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
     arrays: Arrays = ()
@@ -188,10 +195,10 @@ def process_objective(
     X = np.concatenate([kind.X for kind in kinds])
     k, coordinates = max(kind.n_functions for kind in kinds), objective.coordinates
     functions = Functions(coregion, k, coordinates, model)
-    by_rows = rows_objective(model, gp, approximation, objective, functions, X.shape[1])
+    by_rows = rows_objective(model, gp, approximation, objective, functions, kinds)
     of_rows = [kind_of(kind, model, coordinates, functions.known) for kind in kinds]
     return ProcessObjective(
-        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows)
+        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
     )
 
 
@@ -206,10 +213,20 @@ def _known_kinds(data: TrainingData, model: pm.Model, caller: str) -> list[Any]:
         raise ValueError(
             "weights are for data of one kind: repeat the rows of X and y in those of several."
         )
-    return [
-        known_of(as_input_graph("X", as_inputs("X", X), gp.n_columns), y, known, model, weights)
-        for X, y, known in given.values()
-    ]
+    return [known_of(inputs_of(gp, X), y, known, model, weights) for X, y, known in given.values()]
+
+
+def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) -> ChunkedRows | None:
+    """Data that are dask arrays; None where they are none."""
+    if not (is_dask(data.X) or is_dask(data.y)):
+        return None
+    options = {"weights": data.weights, "coregion": data.coregion, "batch_size": batch_size}
+    for name, value in options.items():
+        if value is not None:
+            refuse_chunks(f"{name} is given", f"leave it out, or {INSTEAD}")
+    if averaged:
+        refuse_chunks("integrate does not take them", "call find_hyperparameters")
+    return ChunkedRows.of(data.X, data.y, data.likelihood)
 
 
 def _coarse_rows(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -301,7 +301,7 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
             `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        index = None if rows is None else as_rows(rows, self._sets)
+        index = None if rows is None else self._rows_to_draw(rows)
         keeps = index is None and self._fit.keeps_coordinates
         size = self._size if index is None else index.size
         refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
@@ -315,11 +315,19 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
         if f is None:
-            return coordinates_tree(self._sets, latent.draws[chosen], log_weight, attributes)
+            return self._kept(latent.draws[chosen], log_weight, attributes)
         if index is None:
             return sample_tree(self._sets, f, log_weight, rng, attributes)
         part = (part_of(self._sets[0], index),)
         return sample_tree(part, f, log_weight, rng, attributes, index)
+
+    def _rows_to_draw(self, rows: ArrayLike) -> IntArray:
+        return as_rows(rows, self._sets)
+
+    def _kept(
+        self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]
+    ) -> DataTree:
+        return coordinates_tree(self._sets, coordinates, log_weight, attributes)
 
     def update(
         self, Xnew: ArrayLike | None, ynew: ArrayLike, *, name: str | None = None

@@ -11,7 +11,8 @@ import numpy as np
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
+from pymc_skewgp._posterior.distributed.dask_groups import Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import cuts_into_rows, part_of
@@ -24,10 +25,14 @@ def rows_on(client: Any) -> Iterator[None]:
     """Keep the rows of data on the workers of a dask cluster.
 
     Posteriors under an approximated prior that are first asked for anything in this context have
-    their rows there, each thread of each worker an equal part of them. A sweep of expectation
-    propagation sends :math:`8 r^2` bytes to every worker and gets :math:`8 r^2` back, with r
-    features; N pairs send :math:`8 r N` bytes and get :math:`16 N` back. Results are those of one
-    process, to round-off. What a lost worker had is made again on the others.
+    their rows there, each worker an equal part of them. So has `find_hyperparameters`, called in
+    it, when it learns from more than 5000 rows. A sweep of expectation propagation sends
+    :math:`8 r^2` bytes to every worker and gets :math:`8 r^2` back, with r features; N pairs send
+    :math:`8 r N` bytes and get :math:`16 N` back. Results are those of one process, to round-off.
+    What a lost worker had is made again on the others.
+
+    For data that are in the memory of this process, of any kinds together. Data of one kind that
+    are not may be dask arrays, with no need of this context: their rows never come here.
 
     Parameters
     ----------
@@ -39,6 +44,7 @@ def rows_on(client: Any) -> Iterator[None]:
     ApproximationError
         When the posterior is asked for something: for likelihoods that cannot be cut into rows,
         such as comparisons, or PyMC distributions given as a function.
+        From `find_hyperparameters`: for pseudo-points and constraints beside many rows.
 
     Examples
     --------

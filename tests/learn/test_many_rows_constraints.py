@@ -64,7 +64,7 @@ def test_value_and_gradient(limits):
     found, there = rows.by_ep(point), exact.by_ep(point)
     assert found.total == pytest.approx(there.total, abs=2e-3)
     np.testing.assert_allclose(found.gradient, there.gradient, rtol=2e-2, atol=2e-2)
-    rows, step = rows.on(rows.blocks, POINTS[::4]), 1e-4  # features leave something
+    rows, step = rows.on(rows.rows.blocks, POINTS[::4]), 1e-4  # features leave something
     found = rows.by_ep(point)
     for i in range(point.x.size):
         ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))

@@ -115,7 +115,7 @@ def test_value_and_gradient(case):
     # EP of the exact objective stops at 1e-5 or so.
     assert here.total == pytest.approx(there.total, abs=1e-4)
     np.testing.assert_allclose(here.gradient, there.gradient, rtol=2e-3, atol=2e-3)
-    rows = rows.on(rows.blocks, X[:12])  # features leave something
+    rows = rows.on(rows.rows.blocks, X[:12])  # features leave something
     found, step = rows.by_ep(point), 1e-4
     for i in range(point.x.size):
         ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))

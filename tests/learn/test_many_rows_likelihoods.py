@@ -135,11 +135,11 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_value_and_gradient(case):
     exact, rows, point = objectives(training(case, Inducing(X[:12])))
-    assert (len(rows.blocks) == 1) == (case == "any of all rows")
+    assert (len(rows.rows.blocks) == 1) == (case == "any of all rows")
     # With few points much of f is left to the rows ...
     agrees_with_differences(rows, point)
     # ... and with all rows as points nothing.
-    rows = rows.on(rows.blocks, X)
+    rows = rows.on(rows.rows.blocks, X)
     if case == "trials":
         # All trials of a place are one site here, and one each in matrices: EP differs.
         same_estimates(rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0))
@@ -164,7 +164,7 @@ def test_weights_are_repeated_observations(case):
     index = np.repeat(np.arange(len(data.y)), weights)
     inputs = data.X if case == "duels" else data.X[index]
     _, repeated, _ = objectives(data._replace(X=inputs, y=data.y[index]))
-    repeated = repeated.on(repeated.blocks, X)
+    repeated = repeated.on(repeated.rows.blocks, X)
     same_estimates(weighted.estimate(point, 512, 0), repeated.estimate(point, 512, 0))
 
 
@@ -179,7 +179,7 @@ def test_several_kinds():
         }
     data = TrainingData(gp, kinds)
     _, rows, point = objectives(data)
-    assert len(rows.blocks) == 3
+    assert len(rows.rows.blocks) == 3
     agrees_with_differences(rows, point)
     same = copy(gp)
     same.approximation = None

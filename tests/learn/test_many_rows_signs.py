@@ -66,7 +66,7 @@ def test_value_and_gradient(case):
         # Five standard errors: a false alarm in a million runs.
         error = np.hypot(own.std_error, other.std_error)
         assert own.value == pytest.approx(other.value, abs=5 * error + 1e-5)
-    rows = rows.on(rows.blocks, X[:8])  # features leave something, at the places too
+    rows = rows.on(rows.rows.blocks, X[:8])  # features leave something, at the places too
     found, step = rows.by_ep(point), 1e-4
     for i in range(point.x.size):
         ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))

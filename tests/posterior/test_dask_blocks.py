@@ -15,7 +15,8 @@ from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
+from pymc_skewgp._posterior.distributed.dask_groups import Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks
 
 N, R, CHUNK = 2000, 5, 250

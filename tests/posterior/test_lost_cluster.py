@@ -5,8 +5,9 @@ from concurrent.futures import Future
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.distributed import dask_blocks
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed import dask_groups
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
+from pymc_skewgp._posterior.distributed.dask_groups import Group
 from pymc_skewgp._posterior.distributed.kept_blocks import Answer
 
 
@@ -51,8 +52,8 @@ class Client:
 
 
 def test_silence_of_a_lost_cluster_is_an_error(monkeypatch):
-    monkeypatch.setattr(dask_blocks, "_PATIENCE", 0.1)
-    monkeypatch.setattr(dask_blocks, "_LOOK", 0.02)
+    monkeypatch.setattr(dask_groups, "_PATIENCE", 0.1)
+    monkeypatch.setattr(dask_groups, "_LOOK", 0.02)
     client = Client()
     blocks = DaskBlocks(client, [Group([], None), Group([], None)])
     assert blocks.total("sums") == 2.0

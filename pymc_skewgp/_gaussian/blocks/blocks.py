@@ -1,6 +1,6 @@
 """Many blocks of rows: a method is called for all of them, and what they return is added up."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, Protocol
@@ -70,12 +70,7 @@ class LocalBlocks:
         def call(block: Block) -> Any:
             return getattr(block, method)(*arguments)
 
-        n_threads = min(self._n_threads or n_blas_threads(), len(self.blocks))
-        with few_blas_threads(0):
-            if n_threads == 1:
-                return added(map(call, self.blocks))
-            with ThreadPoolExecutor(n_threads) as pool:
-                return added(pool.map(call, self.blocks))
+        return added(side_by_side(call, self.blocks, self._n_threads))
 
 
 class JoinedBlocks:
@@ -90,6 +85,22 @@ class JoinedBlocks:
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
         return added(part.total(method, *arguments) for part in self._parts)
+
+
+def side_by_side[Item, Result](
+    call: Callable[[Item], Result], items: Sequence[Item], n_threads: int | None = None
+) -> Iterator[Result]:
+    """Results of a call for each item, in their order, as it is made in threads.
+
+    Each of them has one thread of BLAS: with more, matrices of some thousand rows take longer.
+    """
+    n_threads = min(n_threads or n_blas_threads(), len(items))
+    with few_blas_threads(0):
+        if n_threads <= 1:
+            yield from map(call, items)
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                yield from pool.map(call, items)
 
 
 def added(results: Iterable[Any]) -> Any:

@@ -77,8 +77,8 @@ def begun(
     if wanted.kept:
         most = max(_FEWEST_KEPT, _BYTES // (8 * n * rank))
         settings = replace(settings, n_evidences=min(settings.n_evidences, most))
-    n_points = 2 * settings.importance.points_of_round(problem.origins[0].x.size)
-    n_functions = objective.functions.known.shape[0]
+    n_points = settings.evaluations(problem.origins[0].x.size)
+    n_functions = objective.latent.functions.known.shape[0]
     announce_average(n * n_functions, rank, n_points, settings.n_evidences)
     data = data._replace(model=data.model.approximated_by(approximation))
     wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)
@@ -133,7 +133,7 @@ class _Counted:
 
 def _basis(asked: Approximation, objective: RowsObjective) -> tuple[Approximation, int]:
     """What has the objective's basis at all hyperparameters, and its rank."""
-    basis = objective.basis
+    basis = objective.latent.basis
     if isinstance(asked, HSGP):  # its box is that of the data
         return asked, int(basis.rank)
     return Inducing(basis), int(basis.shape[0])

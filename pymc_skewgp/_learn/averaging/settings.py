@@ -246,7 +246,15 @@ class IntegrationSettings:
             n_evidences=self.many_rows_evidences,
             most_rows_of_chains=0,
             importance=importance,
+            surrogate=replace(self.surrogate, good=0.15, most_points=192, portion=4),
         )
+
+    def evaluations(self, n_coordinates: int) -> int:
+        """Of EP, about as many as the importance sampling takes where all goes well."""
+        if n_coordinates <= self.most_coordinates:
+            return 2 * self.importance.points_of_round(n_coordinates)
+        learnt = self.surrogate.first_points(n_coordinates) + self.surrogate.most_points // 2
+        return learnt + 2 * max(self.importance.enough, self.n_evidences)
 
     def evidences(self, n_rows: int, side_by_side: bool) -> int:
         """How many, where nothing is asked for."""

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.rows.functions_at import FunctionsAt
+from pymc_skewgp._learn.rows.functions_at import FunctionsAt, FunctionsGradient
 from pymc_skewgp._learn.rows.prior_at import PriorRows, ValuesOf
 from pymc_skewgp._posterior.hard_rows import HardRows
 from pymc_skewgp._validation import FloatArray
@@ -21,10 +21,13 @@ class BlockGradient(NamedTuple):
         In the numbers of one function with the kernel as it is, at the inputs of the block.
     numbers : sequence of ndarray, or None
         In the continuous variables, through what the sites are made of; None for 0.
+    functions : FunctionsGradient
+        In how several functions are made of such ones.
     """
 
     prior: PriorRows
     numbers: Sequence[FloatArray] | None
+    functions: FunctionsGradient
 
 
 class BlockAt(Protocol):
@@ -45,7 +48,7 @@ class BlockAt(Protocol):
         ...
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> BlockGradient:
-        """At EP's fixed point; derivatives in the functions are added to these."""
+        """At EP's fixed point."""
         ...
 
 

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.traversal import graph_inputs
 
-from pymc_skewgp._learn.compiled import Batch, gradient_in
+from pymc_skewgp._learn.compiled import Batch, pull_back_function
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.data_rows import KnownData
@@ -48,11 +48,7 @@ class CompiledNumbers:
         known = [*coordinates.inputs, *inputs]
         self._forward = plain_function(known, graphs)
         moved = [x for x, varies in zip(graphs, self.varies, strict=True) if varies]
-        weights = [x.type() for x in moved]
-        weighted = sum((w * x).sum() for w, x in zip(weights, moved, strict=True))
-        self._pull = None
-        if moved:
-            self._pull = plain_function([*known, *weights], gradient_in(weighted, coordinates))
+        self._pull = pull_back_function(known, moved, coordinates) if moved else None
 
     def __call__(self, point: Point, batch: Batch) -> list[FloatArray]:
         """Their values."""

@@ -60,7 +60,7 @@ class DataBlock:
 
     of = None
 
-    def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "RowsAt | None":
+    def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "DataAt | None":
         """See `BlockOfData`."""
         phi, mean, rest = self.predictors(functions.first(prior))
         predictors = Predictors(mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
@@ -68,7 +68,7 @@ class DataBlock:
         if found is None:
             return None
         sites, log_constant = found
-        return RowsAt(self, point, prior, functions, RowBlock(phi, sites), sites, log_constant)
+        return DataAt(self, point, prior, functions, RowBlock(phi, sites), sites, log_constant)
 
     def predictors(self, prior: PriorRows) -> PriorRows:
         """The same numbers of the predictors as `prior` has of f."""
@@ -91,7 +91,7 @@ class DataBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsAt:
+class DataAt:
     """Some data at a point; see `BlockAt`.
 
     Attributes
@@ -120,8 +120,8 @@ class RowsAt:
         """See `BlockAt`."""
         found = self.block.gradient(mean, spread)
         own = self.data.numbers.pull_back(self.point, self.sites.slopes_of_numbers(found))
-        wrt = self.functions.wrt_first(self.prior, self.data.wrt_prior(found))
-        return BlockGradient(wrt, own)
+        wrt, functions = self.functions.wrt_first(self.prior, self.data.wrt_prior(found))
+        return BlockGradient(wrt, own, functions)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ With B = R R' their covariance, :math:`f_k = m + \sum_l R_{kl} \phi^\top c_l + e
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from scipy.linalg.lapack import dpotrf
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.compiled_numbers import CompiledNumbers
@@ -21,10 +22,25 @@ from pymc_skewgp._posterior.prior_factor import factor_between
 from pymc_skewgp._validation import FloatArray
 
 
-class FunctionsAt:
-    """Functions at a point, and the derivatives in their covariance, which blocks add up.
+class FunctionsGradient(NamedTuple):
+    """Derivatives in how functions are made, which blocks add up.
 
-    Parameters
+    Attributes
+    ----------
+    between : ndarray, shape (K, K)
+        In entries of B.
+    half : ndarray, shape (K, L)
+        In R.
+    """
+
+    between: FloatArray
+    half: FloatArray
+
+
+class FunctionsAt(NamedTuple):
+    """Functions at a point.
+
+    Attributes
     ----------
     between : ndarray, shape (K, K)
         B.
@@ -32,9 +48,8 @@ class FunctionsAt:
         R.
     """
 
-    def __init__(self, between: FloatArray, half: FloatArray) -> None:
-        self.between, self.half = between, half
-        self._in_between, self._in_half = np.zeros_like(between), np.zeros_like(half)
+    between: FloatArray
+    half: FloatArray
 
     @property
     def is_plain(self) -> bool:
@@ -48,29 +63,42 @@ class FunctionsAt:
         phi = (self.half[0][:, None] * prior.phi[:, None]).reshape(prior.phi.shape[0], -1)
         return PriorRows(phi, prior.mean, self.between[0, 0] * prior.rest)
 
-    def wrt_first(self, prior: PriorRows, wrt: PriorRows) -> PriorRows:
-        """Derivatives in the one with the kernel as it is from those in the first function."""
+    def wrt_first(self, prior: PriorRows, wrt: PriorRows) -> tuple[PriorRows, FunctionsGradient]:
+        """Derivatives in the one with the kernel as it is from those in the first function.
+
+        And those in how it is made of independent ones.
+        """
+        found = self.no_gradient()
         if self.is_plain:
-            return wrt
+            return wrt, found
         n, r = prior.phi.shape
         in_phi = wrt.phi.reshape(n, -1, r)
-        self._in_half[0] += np.einsum("ilr,ir->l", in_phi, prior.phi)
-        self._in_between[0, 0] += wrt.rest @ prior.rest
+        found.half[0] = np.einsum("ilr,ir->l", in_phi, prior.phi)
+        found.between[0, 0] = wrt.rest @ prior.rest
         phi = np.einsum("ilr,l->ir", in_phi, self.half[0])
-        return PriorRows(phi, wrt.mean, self.between[0, 0] * wrt.rest)
+        return PriorRows(phi, wrt.mean, self.between[0, 0] * wrt.rest), found
 
-    def add(self, function: Any, in_half: FloatArray) -> None:
-        """Derivatives in rows of R, shape (..., L), of these functions."""
-        np.add.at(self._in_half, function, in_half)
+    def no_gradient(self) -> FunctionsGradient:
+        """Zeros."""
+        return FunctionsGradient(np.zeros_like(self.between), np.zeros_like(self.half))
 
-    def add_between(self, pairs: tuple[Any, Any], in_between: FloatArray) -> None:
-        """Derivatives in entries of B."""
-        np.add.at(self._in_between, pairs, in_between)
+    def gradient(
+        self, function: IntArray, in_between: FloatArray, in_half: FloatArray
+    ) -> FunctionsGradient:
+        """From derivatives of groups of values, which are of these functions, shape (n, p).
 
-    def in_between(self) -> FloatArray:
+        In covariances of the values of a group, (n, p, p), and in their rows of R, (n, p, L).
+        """
+        found = self.no_gradient()
+        one, other = np.broadcast_arrays(function[:, :, None], function[:, None, :])
+        np.add.at(found.between, (one, other), in_between)
+        np.add.at(found.half, function, in_half)
+        return found
+
+    def wrt_between(self, found: FunctionsGradient) -> FloatArray:
         """Derivatives in B, of which R is the Cholesky factor."""
-        whole = self._in_between
-        return cholesky_adjoint(self.half, self._in_half) + 0.5 * (whole + whole.T)
+        whole = found.between
+        return cholesky_adjoint(self.half, found.half) + 0.5 * (whole + whole.T)
 
 
 class Functions:
@@ -112,8 +140,10 @@ class Functions:
         half, info = dpotrf(between, lower=1, clean=1)
         return None if info else FunctionsAt(between, np.asarray(half))
 
-    def pull_back(self, point: Point, functions: FunctionsAt) -> Sequence[FloatArray] | None:
-        """Part of the gradient from what blocks have added up; None for 0."""
+    def pull_back(
+        self, point: Point, functions: FunctionsAt, found: FunctionsGradient
+    ) -> Sequence[FloatArray] | None:
+        """Part of the gradient from the sum of what blocks have found; None for 0."""
         if self._compiled is None:
             return None
-        return self._compiled.pull_back(point, (), [functions.in_between()])
+        return self._compiled.pull_back(point, (), [functions.wrt_between(found)])

@@ -92,13 +92,14 @@ class GroupedBlock:
 
 
 class _InValues(NamedTuple):
-    """Derivatives in features and in the design of the values that rows are about.
+    """Derivatives in features, in the design and in the rows of R of the values rows are about.
 
     `phi` has the shape (n, p, r), or (n, 1, r) where a group is about one input.
     """
 
     phi: FloatArray
     design: FloatArray
+    half: FloatArray
 
 
 class GroupsAt:
@@ -181,12 +182,12 @@ class GroupsAt:
         change = before_points(self._groups, GroupChange(in_design, offset, noise))
         numbers = [*in_limits, np.zeros(shape), change.noise, np.zeros(())]
         own = data.compiled.pull_back(self._point, data.batch, numbers)
+        in_rest, in_between = self._wrt_rest(change.noise)
         wrt = PriorRows(
-            self._at_inputs(found.phi),
-            self._at_inputs(in_mean[:, :, None])[:, 0],
-            self._wrt_rest(change.noise),
+            self._at_inputs(found.phi), self._at_inputs(in_mean[:, :, None])[:, 0], in_rest
         )
-        return BlockGradient(wrt, own)
+        functions = self._functions.gradient(self._function, in_between, found.half)
+        return BlockGradient(wrt, own, functions)
 
     def _of_rows(self, wrt: FloatArray) -> _InValues:
         """From derivatives in rows as they are, shape (n, m, R)."""
@@ -195,10 +196,9 @@ class GroupsAt:
         in_values = design.swapaxes(1, 2) @ wrt
         in_values = in_values.reshape(n, p, n_latent, -1)
         in_half = np.einsum("iplr,ipr->ipl", in_values, phi)
-        self._functions.add(self._function, in_half)
         wrt = wrt.reshape(n, -1, n_latent, phi.shape[2])
         in_design = np.einsum("imlr,ipr,ipl->imp", wrt, phi, half, optimize=True)
-        return _InValues(np.einsum("iplr,ipl->ipr", in_values, half), in_design)
+        return _InValues(np.einsum("iplr,ipl->ipr", in_values, half), in_design, in_half)
 
     def _of_groups(
         self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
@@ -208,23 +208,26 @@ class GroupsAt:
             return self._of_rows(predictors.gradient(weight, precision, mean, spread))
         found = predictors.gradient(weight, precision, mean, spread)
         design = self._given.design
-        self._functions.add(self._function, design.swapaxes(1, 2) @ found.mixing)
-        return _InValues(found.phi[:, None], found.mixing @ half.swapaxes(1, 2))
+        in_half = design.swapaxes(1, 2) @ found.mixing
+        return _InValues(found.phi[:, None], found.mixing @ half.swapaxes(1, 2), in_half)
 
-    def _wrt_rest(self, in_noise: FloatArray) -> FloatArray:
-        """Derivatives in the variances of what features leave of f at the inputs."""
-        data, functions = self._data, self._functions
+    def _wrt_rest(self, in_noise: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Derivatives in the variances of what features leave of f at the inputs.
+
+        And in the covariances between functions of each group's values, (n, p, p).
+        """
+        data = self._data
         if not data.takes_rest:
-            return np.zeros(data.X.shape[0])
+            n, p = data.place.shape
+            return np.zeros(data.X.shape[0]), np.zeros((n, p, p))
         design = self._groups.design
         in_rest = design.swapaxes(1, 2) @ in_noise @ design
-        between = data.rest_between(functions)
+        between = data.rest_between(self._functions)
         rest = self._prior.rest[data.place][:, :, None]
-        function, inputs = self._function, data.groups.values // data.n_functions
+        inputs = data.groups.values // data.n_functions
         same = inputs[:, :, None] == inputs[:, None, :]
-        pairs = np.broadcast_arrays(function[:, :, None], function[:, None, :])
-        functions.add_between((pairs[0], pairs[1]), np.where(same, in_rest * rest, 0.0))
-        return self._at_inputs((in_rest * between).sum(axis=2)[:, :, None])[:, 0]
+        wrt = self._at_inputs((in_rest * between).sum(axis=2)[:, :, None])[:, 0]
+        return wrt, np.where(same, in_rest * rest, 0.0)
 
     def _at_inputs(self, of_values: FloatArray) -> FloatArray:
         """Sums over the values at each input, shape (k, r), of (n, p, r) or (n, 1, r)."""

@@ -113,7 +113,8 @@ class LimitsAt:
         in_variance = self._share * found.noise
         in_phi = found.factor + (2.0 * in_variance)[:, None] * self._own.phi
         wrt = PriorRows(in_phi, found.offset, found.noise + in_variance)
-        return BlockGradient(self._functions.wrt_first(self._prior, wrt), own)
+        wrt, functions = self._functions.wrt_first(self._prior, wrt)
+        return BlockGradient(wrt, own, functions)
 
 
 @dataclass(frozen=True, eq=False)

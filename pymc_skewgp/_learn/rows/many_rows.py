@@ -10,8 +10,10 @@ import numpy as np
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.optimizers import Optimum, maximize, negative_hessian
 from pymc_skewgp._learn.point import Bounds, Point
+from pymc_skewgp._learn.rows.chunked_rows import ChunkedRows
 from pymc_skewgp._learn.rows.data_kinds import DataOfKind, blocks_of, n_data, some_blocks
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
+from pymc_skewgp._learn.rows.rows_on_workers import sent_rows
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, distinct, promising
 from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
@@ -19,6 +21,7 @@ from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.rows_on import current_client
 from pymc_skewgp._validation import FloatArray
 
 
@@ -53,6 +56,8 @@ class ManyRows:
         Inputs of all data.
     objective : RowsObjective
         Without data.
+    chunked : ChunkedRows or None
+        All data, where they are on the workers of a cluster: `kinds` and `X` are some of them then.
     """
 
     gp: Any
@@ -60,6 +65,7 @@ class ManyRows:
     kinds: Sequence[DataOfKind]
     X: FloatArray
     objective: RowsObjective
+    chunked: ChunkedRows | None = None
 
     def part(self, point: Point, settings: SearchSettings, rng: np.random.Generator) -> Part:
         """Some of the data, to try starts on; all where they cannot be taken apart.
@@ -120,18 +126,24 @@ class ManyRows:
     def on_some(
         self, size: int, point: Point, rng: np.random.Generator
     ) -> tuple[RowsObjective, bool]:
-        """The objective of so many observations, and whether they are not all.
+        """The objective of so many observations, in this process, and whether they are not all.
 
         Its basis is placed by the kernel at a point.
         """
         blocks = some_blocks(self.kinds, size, rng)
-        if blocks is None:
-            return self.on_all(point), False
-        return self.objective.on(blocks, self.basis(point)), True
+        own = blocks_of(self.kinds) if blocks is None else blocks
+        return self.objective.on(own, self.basis(point)), blocks is not None
 
     def on_all(self, point: Point) -> RowsObjective:
         """The objective of all rows, its basis placed by the kernel at a point."""
-        return self.objective.on(blocks_of(self.kinds), self.basis(point))
+        basis, client = self.basis(point), current_client()
+        latent = replace(self.objective.latent, basis=basis)
+        if self.chunked is not None:
+            return self.objective.of(self.chunked.on_workers(latent, self.kinds[0]), latent)
+        blocks = blocks_of(self.kinds)
+        if client is not None:
+            return self.objective.of(sent_rows(client, latent, blocks), latent)
+        return self.objective.on(blocks, basis)
 
     def basis(self, point: Point) -> Any:
         """Inducing points, or the box of a spectral basis, for the kernel at a point."""

@@ -32,6 +32,21 @@ class PriorRows(NamedTuple):
         return all(bool(np.isfinite(x).all()) for x in self)
 
 
+class RowsGradient(NamedTuple):
+    """Part of a gradient, from some rows.
+
+    Attributes
+    ----------
+    slopes : tuple of ndarray
+        In the continuous variables.
+    common : ndarray
+        In what all rows have in common, r x r numbers at most; see `PriorAt.pull_back_common`.
+    """
+
+    slopes: tuple[FloatArray, ...]
+    common: FloatArray
+
+
 class PriorAt(Protocol):
     """The process at a point, and the derivatives carried back to it."""
 
@@ -49,15 +64,12 @@ class PriorAt(Protocol):
         known: PriorRows,
         wrt: PriorRows,
         of: ValuesOf = None,
-    ) -> list[FloatArray]:
-        """Part of the gradient in the continuous variables from these rows.
-
-        What all rows have in common is kept for `pull_back_common`; `wrt` is overwritten.
-        """
+    ) -> RowsGradient:
+        """Part of the gradient from these rows; `wrt` is overwritten."""
         ...
 
-    def pull_back_common(self) -> list[FloatArray]:
-        """The rest of the gradient, after all rows."""
+    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
+        """The rest of the gradient, from the sum of `RowsGradient.common` over all rows."""
         ...
 
 

@@ -11,7 +11,9 @@ from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.rows.functions_at import Functions
 from pymc_skewgp._learn.rows.group_kind import is_grouped, why_not_in_groups
 from pymc_skewgp._learn.rows.inducing_prior import InducingPrior
-from pymc_skewgp._learn.rows.prior_at import PriorFamily
+from pymc_skewgp._learn.rows.latent_at import Latent
+from pymc_skewgp._learn.rows.prior_at import PriorFamily, ValuesOf
+from pymc_skewgp._learn.rows.rows_at import RowsHere
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.rows.signs_block import SignsBlock
 from pymc_skewgp._learn.rows.spectral_prior import SpectralPrior
@@ -24,6 +26,7 @@ from pymc_skewgp._posterior.approximations.hsgp import HSGP
 from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
 from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
+from pymc_skewgp._posterior.rows_on import current_client
 
 _LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
@@ -43,6 +46,14 @@ def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str 
         return "HSGP has no derivatives for constraints: take Inducing"
     reasons = (_why_not_of(data) for data in known)
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def why_not_on_workers(gp: Any, known: Sequence[Any]) -> str | None:
+    """What, of all that is learnt by rows, is not on workers of a cluster; None where nothing."""
+    if gp.n_pseudo_points:
+        return "it has pseudo-points"
+    constraints = (data.likelihood for data in known if not data.likelihood.has_data)
+    return next((f"{likelihood!r} is a constraint" for likelihood in constraints), None)
 
 
 def _differentiates(known: Any) -> bool:
@@ -69,7 +80,8 @@ def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> App
     Raises
     ------
     ApproximationError
-        Where an approximation was asked for that they cannot be learnt with.
+        Where an approximation was asked for that they cannot be learnt with; or where the rows are
+        to be on workers, and some of what is known of f has no place there.
     TooManyRowsError
         Where there are too many rows for the kernel as it is.
     """
@@ -80,6 +92,7 @@ def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> App
         return None
     reason = why_not_by_rows(gp, known, coregion)
     if reason is None:
+        _refuse_on_workers(gp, known)
         return automatic(n, max(data.n_functions for data in known)) if asked == "auto" else asked
     if asked != "auto":
         raise ApproximationError(
@@ -88,6 +101,15 @@ def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> App
         )
     announce_rows(_n_dense(known), reason)
     return None
+
+
+def _refuse_on_workers(gp: Any, known: Sequence[Any]) -> None:
+    reason = None if current_client() is None else why_not_on_workers(gp, known)
+    if reason is not None:
+        raise ApproximationError(
+            "hyperparameters of this SkewGP are not learnt from rows on the workers of a cluster: "
+            f"{reason}. Leave out rows_on."
+        )
 
 
 def _n_dense(known: Sequence[Any]) -> int:
@@ -103,20 +125,23 @@ def rows_objective(
     approximation: Approximation,
     objective: Objective,
     functions: Functions,
-    n_columns: int,
+    known: Sequence[Any],
 ) -> RowsObjective:
     """That of a SkewGP of finite rank, given that of matrices of all rows, which is not evaluated.
 
-    Its data and its basis are still to come.
+    Its basis, and blocks of the data that are `known`, are still to come.
     """
-    coordinates = objective.coordinates
+    coordinates, n_columns = objective.coordinates, known[0].X.shape[1]
     process: PriorFamily
     if isinstance(approximation, HSGP):
         m = approximation.sizes(active_columns(gp.cov_func))
         process = SpectralPrior(coordinates, model, gp, n_columns, m)
     else:
-        process = InducingPrior(coordinates, model, gp, n_columns)
+        of: set[ValuesOf] = {data.likelihood.derivative for data in known}
+        if gp.n_pseudo_points:
+            of.add("pseudo-points")
+        process = InducingPrior(coordinates, model, gp, n_columns, of)
     signs = SignsBlock.of_process(gp, model, coordinates, n_columns)
-    return RowsObjective(
-        coordinates, process, functions, signs, objective.prior, objective.values, [], None
-    )
+    latent = Latent(process, functions, None)
+    nothing = RowsHere(latent, [])
+    return RowsObjective(coordinates, latent, signs, objective.prior, objective.values, nothing)

@@ -6,79 +6,30 @@ the model's variables.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import CompiledLogPrior, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Pattern, Point, Value
-from pymc_skewgp._learn.rows.block_at import BlockAt, BlockOfData
-from pymc_skewgp._learn.rows.functions_at import Functions, FunctionsAt
-from pymc_skewgp._learn.rows.prior_at import PriorAt, PriorFamily, PriorRows
-from pymc_skewgp._learn.rows.signs_block import SignsAt, SignsBlock
+from pymc_skewgp._learn.rows.block_at import BlockOfData
+from pymc_skewgp._learn.rows.latent_at import Latent
+from pymc_skewgp._learn.rows.rows_at import Rows, RowsAt, RowsHere
+from pymc_skewgp._learn.rows.signs_block import SignsBlock
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
-from pymc_skewgp._posterior.hard_rows import joined
 from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
 _DIFFERENCE_TOLERANCE = 1e-4  # behind differences of gradients
 _MOST_SWEEPS, _LARGEST_RESIDUAL = 120, 1.0
-# Inputs at which the kernel is evaluated at once: what they take stays in the cache.
-_INPUTS_AT_ONCE = 4096
-
-
-class _Part(NamedTuple):
-    """A block of data at a point: f at its inputs, and its predictors with their sites."""
-
-    prior: PriorRows
-    data: BlockAt
-
-
-class _Fit(NamedTuple):
-    """EP at a point.
-
-    Attributes
-    ----------
-    prior : PriorAt
-    functions : FunctionsAt
-    parts : list of _Part
-        That of the signs, where there are any, last.
-    log_constant : float
-    ep : BlockEP
-    """
-
-    prior: PriorAt
-    functions: FunctionsAt
-    parts: list[_Part]
-    log_constant: float
-    ep: BlockEP
-
-    @property
-    def proposal(self) -> BlockPairs:
-        """Of coordinates, rows with next to no noise first."""
-        found = [(part.data.block, part.data.hard()) for part in self.parts]
-        blocks = LocalBlocks([block for block, hard in found if hard is None])
-        # Signs come first.
-        rows = joined([hard for _, hard in reversed(found) if hard is not None])
-        if rows is None:
-            return BlockPairs(self.ep.gaussian, blocks)
-        gaussian = gaussian_of(blocks.total("sums"))
-        return BlockPairs(gaussian, blocks, rows.given(gaussian))
-
-    @property
-    def log_evidence(self) -> float:
-        """By EP."""
-        return self.ep.log_prob + self.log_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,34 +39,33 @@ class RowsObjective:
     Attributes
     ----------
     coordinates : Coordinates
-    process : PriorFamily
-    functions : Functions
+    latent : Latent
+        The same basis at every point of the search.
     signs : SignsBlock or None
     prior : CompiledLogPrior
     values : CompiledValues
-    blocks : sequence of BlockOfData
-    basis : object
-        Inducing points, or the box of a spectral basis: the same at every point of the search.
+    rows : Rows
+        The data.
     tolerance : float
         Of EP.
-    sites : dict
-        Of each block, shape (2, n): EP begins where it has ended last.
     """
 
     coordinates: Coordinates
-    process: PriorFamily
-    functions: Functions
+    latent: Latent
     signs: SignsBlock | None
     prior: CompiledLogPrior
     values: CompiledValues
-    blocks: Sequence[BlockOfData]
-    basis: Any
+    rows: Rows
     tolerance: float = _TOLERANCE
-    sites: dict[int, FloatArray] = field(default_factory=dict)
 
     def on(self, blocks: Sequence[BlockOfData], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
-        return replace(self, blocks=blocks, basis=basis, sites={})
+        latent = replace(self.latent, basis=basis)
+        return self.of(RowsHere(latent, blocks, self.signs), latent)
+
+    def of(self, rows: Rows, latent: Latent) -> "RowsObjective":
+        """The same of rows that are of this latent process, wherever they are."""
+        return replace(self, rows=rows, latent=latent)
 
     def for_differences(self) -> "RowsObjective":
         """The same by a finer EP, for differences of its gradients."""
@@ -141,25 +91,21 @@ class RowsObjective:
         """Value and gradient with the evidence of expectation propagation."""
         nowhere = Value(-np.inf, -np.inf, np.zeros_like(point.x))
         log_prior, slopes = self.prior(point)
-        known = self._fit(point) if np.isfinite(log_prior) else None
+        known = self.rows.evaluate(point, self._with_gradient) if np.isfinite(log_prior) else None
         if known is None:
             return nowhere
-        gradient = [np.array(slope, dtype=np.float64) for slope in slopes]
-        for part in self._parts_of_gradient(point, known):
-            for sum_, own in zip(gradient, part, strict=True):
-                sum_ += own
-        flat = np.concatenate([np.ravel(g) for g in gradient] or [np.zeros(0)])
+        log_evidence, gradient = known
+        total = [np.asarray(x) + y for x, y in zip(slopes, gradient, strict=True)]
+        flat = np.concatenate([np.ravel(x) for x in total] or [np.zeros(0)])
         if not np.isfinite(flat).all():
             return nowhere
-        return Value(known.log_evidence + log_prior, known.log_evidence, flat)
+        return Value(log_evidence + log_prior, log_evidence, flat)
 
     def total_by_ep(self, point: Point) -> tuple[float, float]:
         """See `Objective`."""
         log_prior = self.log_prior(point)
-        known = self._fit(point) if np.isfinite(log_prior) else None
-        if known is None:
-            return -np.inf, -np.inf
-        return known.log_evidence + log_prior, known.log_evidence
+        known = self.rows.evaluate(point, self._log_evidence) if np.isfinite(log_prior) else None
+        return (-np.inf, -np.inf) if known is None else (known + log_prior, known)
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, by mirrored pairs from EP's Gaussian.
@@ -169,77 +115,41 @@ class RowsObjective:
         DoublePrecisionError
             Where EP has none.
         """
-        known = self._fit(point)
-        if known is None:
+
+        def by_pairs(rows: RowsAt) -> Estimate | None:
+            ep = self._fit(rows)
+            if ep is None:
+                return None
+            draws = SiteSampler(rows.proposal(ep.gaussian)).members(
+                n_draws, np.random.default_rng(seed)
+            )
+            assert draws.log_prob is not None
+            return rows.of_data(draws.log_prob, n_draws)
+
+        found = self.rows.evaluate(point, by_pairs)
+        if found is None:
             raise DoublePrecisionError(
                 "the marginal likelihood has no value at this point in double precision: check the "
                 "priors and the scale of the inputs."
             )
-        proposal = known.proposal
-        draws = SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
-        assert draws.log_prob is not None
-        found = draws.log_prob._replace(value=draws.log_prob.value + known.log_constant)
-        own = known.parts[-1].data
-        return own.with_error(found, n_draws) if isinstance(own, SignsAt) else found
+        return found
 
-    def _fit(self, point: Point) -> _Fit | None:
-        """EP at a point; None where double precision ends."""
-        prior, functions = self.process.at(point, self.basis), self.functions.at(point)
-        if prior is None or functions is None:
-            return None
-        parts, constant = [], 0.0
-        for i, data in enumerate(self._all_blocks):
-            part = _part_at(data, prior, functions, point)
-            if part is None:
-                return None
-            constant += part.data.log_constant
-            if i in self.sites:
-                part.data.block.tau, part.data.block.nu = self.sites[i]
-            parts.append(part)
-        blocks = LocalBlocks([part.data.block for part in parts])
+    def _fit(self, rows: RowsAt) -> BlockEP | None:
+        """EP of the rows at a point; None where double precision ends."""
         with no_warnings():
-            ep = fit_blocks(blocks, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
+            ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
         # Where EP goes round in circles the labels are as good as separated, far from any optimum.
         if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
             return None
-        for i, part in enumerate(parts):
-            self.sites[i] = np.stack([part.data.block.tau, part.data.block.nu])
-        return _Fit(prior, functions, parts, constant, ep)
+        rows.keep()
+        return ep
 
-    @property
-    def _all_blocks(self) -> Sequence[BlockOfData]:
-        """Of data and signs."""
-        return self.blocks if self.signs is None else [*self.blocks, self.signs]
+    def _log_evidence(self, rows: RowsAt) -> float | None:
+        ep = self._fit(rows)
+        return None if ep is None else ep.log_prob + rows.log_constant
 
-    def _parts_of_gradient(self, point: Point, known: _Fit) -> Iterator[Sequence[FloatArray]]:
-        """Of each block, then of what all blocks have in common."""
-        gaussian = known.ep.gaussian
-        for data, part in zip(self._all_blocks, known.parts, strict=True):
-            wrt, own = part.data.gradient(gaussian.mean, gaussian.spread)
-            if own is not None:
-                yield own
-            for rows in _slices(data.X.shape[0]):
-                at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-                yield known.prior.pull_back(data.X[rows], at, by, data.of)
-        yield known.prior.pull_back_common()
-        of_functions = self.functions.pull_back(point, known.functions)
-        if of_functions is not None:
-            yield of_functions
-
-
-def _part_at(
-    data: BlockOfData, prior: PriorAt, functions: FunctionsAt, point: Point
-) -> _Part | None:
-    """A block at a point; None where double precision ends."""
-    pieces = [prior.rows(data.X[rows], data.of) for rows in _slices(data.X.shape[0])]
-    if not all(piece.finite for piece in pieces):
-        return None
-    of_f = pieces[0]
-    if len(pieces) > 1:
-        of_f = PriorRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-    found = data.at(point, of_f, functions)
-    return None if found is None else _Part(of_f, found)
-
-
-def _slices(n: int) -> list[slice]:
-    return [slice(i, i + _INPUTS_AT_ONCE) for i in range(0, n, _INPUTS_AT_ONCE)]
+    def _with_gradient(self, rows: RowsAt) -> tuple[float, tuple[FloatArray, ...]] | None:
+        ep = self._fit(rows)
+        if ep is None:
+            return None
+        return ep.log_prob + rows.log_constant, rows.gradient(ep.gaussian)

@@ -80,7 +80,7 @@ class SignsBlock:
         variance = np.einsum("ij,ij->i", prior.phi, prior.phi) + prior.rest
         if not ((variance > 0.0).all() and np.isfinite(truncation).all()):
             return None
-        found = SignsAt(self, point, prior, functions.between.shape[0], phase, truncation)
+        found = SignsAt(self, point, prior, functions, phase, truncation)
         return None if coincide(found.cov) or not np.isfinite(found.log_constant) else found
 
 
@@ -93,7 +93,7 @@ class SignsAt:
     point : Point
     prior : PriorRows
         Of one function.
-    n_functions : int
+    functions : FunctionsAt
     phase, truncation : ndarray, shape (s,)
     """
 
@@ -102,12 +102,13 @@ class SignsAt:
         data: SignsBlock,
         point: Point,
         prior: PriorRows,
-        n_functions: int,
+        functions: FunctionsAt,
         phase: FloatArray,
         truncation: FloatArray,
     ) -> None:
-        self._data, self._point, self._prior, self._k = data, point, prior, n_functions
-        self._phase = phase
+        self._data, self._point, self._prior = data, point, prior
+        self._functions, self._phase = functions, phase
+        self._k = n_functions = functions.between.shape[0]
         self._sd = np.sqrt(np.einsum("ij,ij->i", prior.phi, prior.phi) + prior.rest)
         self._factor = prior.phi / self._sd[:, None]
         self._noise = prior.rest / self._sd**2
@@ -169,4 +170,5 @@ class SignsAt:
         in_sd /= self._sd
         in_phi = in_factor / self._sd[:, None] + in_sd[:, None] * self._factor
         in_rest = in_noise / self._sd**2 + 0.5 * in_sd / self._sd
-        return BlockGradient(PriorRows(in_phi, np.zeros(s), in_rest), own)
+        wrt = PriorRows(in_phi, np.zeros(s), in_rest)
+        return BlockGradient(wrt, own, self._functions.no_gradient())

@@ -6,10 +6,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc_skewgp._learn.compiled import gradient_in
+from pymc_skewgp._learn.compiled import pull_back_function
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.rows.prior_at import PriorRows, ValuesOf
+from pymc_skewgp._learn.rows.prior_at import PriorRows, RowsGradient, ValuesOf
 from pymc_skewgp._model.gp.spectral_features import active_columns, spectral_basis, spectral_density
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._posterior.approximations.hsgp import SpectralFeatures
@@ -47,8 +47,11 @@ class SpectralPrior:
         density, mean = (pt.cast(x, "float64") for x in model.replace_rvs_by_values(graphs))
         inputs = coordinates.inputs
         self._basis = plain_function([centred, width], spectral_basis(centred, width, m))
-        self._density, self._pull_density = _with_gradient(coordinates, [*inputs, width], density)
-        self._mean, self._pull_mean = _with_gradient(coordinates, [*inputs, X], mean)
+        of_density, of_mean = [*inputs, width], [*inputs, X]
+        self._density = plain_function(of_density, density)
+        self._mean = plain_function(of_mean, mean)
+        self._pull_density = pull_back_function(of_density, [density], coordinates)
+        self._pull_mean = pull_back_function(of_mean, [mean], coordinates)
 
     def at(self, point: Point, basis: SpectralFeatures) -> "SpectralPriorAt | None":
         """See `PriorFamily`: of the basis the box alone counts."""
@@ -87,7 +90,6 @@ class SpectralPriorAt:
         self, family: SpectralPrior, point: Point, box: SpectralFeatures, root: FloatArray
     ) -> None:
         self._family, self._point, self._box, self._root = family, point, box, root
-        self._in_root = np.zeros_like(root)
 
     def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
         """See `PriorAt`; others than f are refused before."""
@@ -100,21 +102,14 @@ class SpectralPriorAt:
         known: PriorRows,
         wrt: PriorRows,
         of: ValuesOf = None,
-    ) -> list[FloatArray]:
+    ) -> RowsGradient:
         """See `PriorAt`."""
         basis = self._family.basis(X, self._box)
-        self._in_root += np.einsum("ij,ij->j", basis, wrt.phi)
-        return self._family.pull_back_mean(self._point, X, wrt.mean)
+        slopes = self._family.pull_back_mean(self._point, X, wrt.mean)
+        return RowsGradient(tuple(slopes), np.einsum("ij,ij->j", basis, wrt.phi))
 
-    def pull_back_common(self) -> list[FloatArray]:
+    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
         """See `PriorAt`; a density that is 0 in double precision stays so."""
         used = self._root > 0.0
-        wrt = np.where(used, 0.5 * self._in_root / np.where(used, self._root, 1.0), 0.0)
+        wrt = np.where(used, 0.5 * common / np.where(used, self._root, 1.0), 0.0)
         return self._family.pull_back_density(self._point, self._box, wrt)
-
-
-def _with_gradient(coordinates: Coordinates, inputs: list[Any], graph: Any) -> tuple[Any, Any]:
-    """A vector as a function, and its gradient from derivatives in its entries."""
-    weight = graph.type()
-    slopes = gradient_in((weight * graph).sum(), coordinates)
-    return plain_function(inputs, graph), plain_function([*inputs, weight], slopes)

@@ -41,7 +41,7 @@ def posterior_of(
     if is_dask(X) or is_dask(y):
         return _distributed(gp, X, y, likelihood, point, coregion=coregion, **options)
     kinds = {
-        name: (_inputs(gp, X), y, likelihood_at(likelihood, point))
+        name: (inputs_of(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
     }
     cov_func, mean_func = (
@@ -84,7 +84,7 @@ def _distributed(
     )
 
 
-def _inputs(gp: Any, X: Any) -> Any:
+def inputs_of(gp: Any, X: Any) -> Any:
     """Inputs with as many columns as the kernel was built for."""
     if is_dask(X):
         raise ApproximationError(

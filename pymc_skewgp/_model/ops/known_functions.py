@@ -25,10 +25,20 @@ _kept = threading.local()
 
 
 class PlainFunction:
-    """A function of arrays. It has memory of its own, so that other threads wait for their turn."""
+    """A function of arrays. It has memory of its own, so that other threads wait for their turn.
 
-    def __init__(self, function: Any) -> None:
+    It is pickled as its graph: a compiled one may hold functions that cannot be.
+
+    Parameters
+    ----------
+    function : pytensor.compile.executor.Function
+    inputs : list of variables
+    outputs : variable or list of variables
+    """
+
+    def __init__(self, function: Any, inputs: list[Any], outputs: Any) -> None:
         self._function, self._turn = function, threading.Lock()
+        self._graph = inputs, outputs
 
     def __call__(self, *arrays: Any) -> Any:
         """The graph at these values of its inputs."""
@@ -36,7 +46,10 @@ class PlainFunction:
             return self._function(*arrays)
 
     def __reduce__(self) -> Any:
-        return PlainFunction, (self._function,)
+        inputs, outputs = self._graph
+        for node in apply_ancestors(outputs if isinstance(outputs, list) else [outputs]):
+            vars(node.op).pop("_ufunc", None)  # kept by reductions once made, and not picklable
+        return plain_function, (inputs, outputs)
 
 
 class _Known(NamedTuple):
@@ -75,9 +88,8 @@ def plain_function(
             functions.move_to_end(key)
             return old.function
     found = graphs[0] if single else graphs
-    function = PlainFunction(
-        pytensor.function(list(inputs), found, mode=PLAIN, on_unused_input="ignore")
-    )
+    compiled = pytensor.function(list(inputs), found, mode=PLAIN, on_unused_input="ignore")
+    function = PlainFunction(compiled, list(inputs), found)
     if _n_constants(graphs) <= _LARGEST:
         functions.setdefault(key, []).append(_Known(list(inputs), graphs, function))
         functions.move_to_end(key)

@@ -50,27 +50,41 @@ class ChunkedData:
         return tuple(size for size in self.X.chunks[0] if size)
 
     @cached_property
-    def some(self) -> DataSet:
+    def some_rows(self) -> IntArray:
         """A random part of the rows, with those at which a column is least or largest."""
         X, n = self.X, self.n_rows
         rng = np.random.default_rng(_SEED)
         chosen = rng.choice(n, min(n, _SOME_ROWS), replace=False)
         extremes = self._computed(X.argmin(axis=0), X.argmax(axis=0))
-        return self.rows(np.unique(np.concatenate([chosen, *extremes])))
+        return np.unique(np.concatenate([chosen, *extremes]))
+
+    @cached_property
+    def some(self) -> DataSet:
+        """Data of `some_rows`."""
+        return self.rows(self.some_rows)
 
     def rows(self, index: IntArray) -> DataSet:
         """These rows, in this process."""
-        X, y = self._computed(self.X[index], self.y[index])
+        X, y = self.arrays(index)
         return as_data_set(self.likelihood, X, y, index)
+
+    def arrays(self, index: IntArray) -> tuple[Any, Any]:
+        """X and y of these rows, not checked."""
+        X, y = self._computed(self.X[index], self.y[index])
+        return X, y
 
     def _computed(self, *values: Any) -> list[Any]:
         # As `groups` has the chunks: optimised graphs would have other tasks of the same names.
         return list(self.client.gather(self.client.compute(values, optimize_graph=False)))
 
-    def groups(self, n_groups: int) -> list[list[Any]]:
-        """Chunks as Delayed (first row, X, y), in contiguous groups of about as many rows."""
+    def groups(self) -> list[list[Any]]:
+        """Chunks as Delayed (first row, X, y), in contiguous groups of about as many rows.
+
+        One for each worker.
+        """
         import dask
 
+        n_groups = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         X, y = (x.to_delayed(optimize_graph=False).ravel() for x in (self.X, self.y))
         sizes = np.array(self.X.chunks[0])
         starts = np.cumsum(sizes) - sizes

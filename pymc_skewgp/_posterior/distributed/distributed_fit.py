@@ -16,7 +16,8 @@ from pymc_skewgp._posterior.approximations.features import Features
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.distributed.chunked_data import ChunkedData, as_data_set
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks, Group
+from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
+from pymc_skewgp._posterior.distributed.dask_groups import Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Prior
@@ -65,9 +66,7 @@ class DistributedFit(FiniteRankFit):
     def _rows(self) -> tuple[Blocks, float]:
         data = self._data
         build = BlocksOfChunks(data.likelihood, self._features, self._prior)
-        n_workers = len(data.client.scheduler_info(n_workers=-1)["workers"])
-        chunks = data.groups(max(n_workers, 1))
-        blocks = DaskBlocks(data.client, [Group(some, build) for some in chunks])
+        blocks = DaskBlocks(data.client, [Group(chunks, build) for chunks in data.groups()])
         return blocks, blocks.log_constant
 
     def given_coordinates(

@@ -16,11 +16,10 @@ from pymc_skewgp._posterior.data_sets import DataSet, as_likelihood
 from pymc_skewgp._posterior.distributed.chunked_data import as_chunked_data
 from pymc_skewgp._posterior.distributed.distributed_fit import DistributedFit
 from pymc_skewgp._posterior.finite_rank import finite_rank_prior
-from pymc_skewgp._posterior.latent import Method
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.row_predictors import as_row_numbers
 from pymc_skewgp._sun.sun import SUN
-from pymc_skewgp._validation import Seed
+from pymc_skewgp._validation import FloatArray, Seed
 
 _log = logging.getLogger("pymc.pymc_skewgp")
 
@@ -47,9 +46,10 @@ class DistributedPosterior(SkewGPPosterior):
     sweeps is repeated there: all goes on as if nothing had happened, and gives the same numbers to
     the bit. The chunks must be such that dask can compute them again.
 
-    What there is: `log_marginal_likelihood`, `latent`, `sample`, which keeps coordinates, `at_rows`
-    for f, new data and log likelihoods at chosen rows, `predict`, `probability`, `marginals` at new
-    points. `sun`, `update`, `prior_report`, marginals at the data and weights are refused.
+    What there is: `log_marginal_likelihood`, `latent`, `sample`, which keeps coordinates and has no
+    groups of the data, `at_rows` for f, new data and log likelihoods at chosen rows, `predict`,
+    `probability`, `marginals` at new points. `sun`, `update`, `prior_report`, `sample(rows=)`,
+    marginals at the data and weights are refused.
 
     Parameters
     ----------
@@ -120,37 +120,15 @@ class DistributedPosterior(SkewGPPosterior):
         """Refused: it has a dimension for each row."""
         return _refuse("sun", "it has a latent dimension for each row; use sample or predict")
 
-    def sample(
-        self,
-        draws: int = 1000,
-        chains: int = 4,
-        method: Method = "twisted",
-        random_seed: Seed = None,
-        *,
-        thin: int = 1,
-        rows: ArrayLike | None = None,
+    def _rows_to_draw(self, rows: ArrayLike) -> NoReturn:
+        _refuse("sample(rows=)", "call at_rows with what sample() returns")
+
+    def _kept(
+        self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]
     ) -> DataTree:
-        """Draw coordinates of the latent function; `at_rows` makes f of them.
-
-        Parameters
-        ----------
-        draws, chains, method, random_seed, thin
-            As of `SkewGPPosterior.sample`; "twisted" is the only method.
-        rows : None
-            Refused: draw first, then ask `at_rows`.
-
-        Returns
-        -------
-        DataTree
-            Groups ``posterior`` (``coordinates``: chain, draw, coordinate) and ``sample_stats``.
-            The data, which are on the workers, are in no group.
-        """
-        if rows is not None:
-            _refuse("sample(rows=)", "call at_rows with what sample() returns")
-        tree = super().sample(draws, chains, method, random_seed, thin=thin)
-        return DataTree.from_dict(
-            {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}
-        )
+        tree = super()._kept(coordinates, log_weight, attributes)
+        kept = ("posterior", "sample_stats")  # the data are on the workers
+        return DataTree.from_dict({name: tree[name].to_dataset() for name in kept})
 
     def _chosen(self, rows: ArrayLike) -> tuple[IntArray, DataSet]:
         index = as_row_numbers(rows, self._data.n_rows)

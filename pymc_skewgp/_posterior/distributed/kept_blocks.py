@@ -1,13 +1,15 @@
 """Row blocks that one dask worker keeps, and the answers that it gives of them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pymc_skewgp._gaussian.blocks.blocks import Block, LocalBlocks
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import predictor_rows
+
+_Kept = TypeVar("_Kept")
 
 
 class Answer(NamedTuple):
@@ -27,6 +29,14 @@ class Answer(NamedTuple):
         return self.value
 
 
+def answered(function: Callable[..., Any], *arguments: Any) -> Answer:
+    """What a function returns, or the error that it raises."""
+    try:
+        return Answer(function(*arguments))
+    except Exception as error:
+        return Answer(None, error)
+
+
 class BuiltBlocks(NamedTuple):
     """Blocks of some rows, and the constant of their log probability."""
 
@@ -34,8 +44,8 @@ class BuiltBlocks(NamedTuple):
     log_constant: float
 
 
-# From chunks of the data to blocks; the same for the same chunks.
-Build = Callable[[Sequence[Any]], BuiltBlocks]
+# From chunks of the data to what is kept of them; the same for the same chunks.
+Build = Callable[[Sequence[Any]], _Kept]
 # A method of `RowBlock` and its arguments.
 Call = tuple[str, tuple[Any, ...]]
 
@@ -54,23 +64,20 @@ class KeptBlocks:
         self._blocks: LocalBlocks | None = None
         self._log_constant = 0.0
 
-    def build(self, build: Build) -> Answer:
+    def build(self, build: Build[BuiltBlocks]) -> Answer:
         """Build the blocks, once; numbers of rows and of coordinates, and the constant."""
-        try:
-            if self._blocks is None:
-                blocks, self._log_constant = build(self._chunks)
-                self._blocks, self._chunks = LocalBlocks(blocks, n_threads_of_worker()), ()
-        except Exception as error:
-            return Answer(None, error)
-        return Answer((self._blocks.n_rows, self._blocks.rank, self._log_constant))
+        return answered(self._built, build)
+
+    def _built(self, build: Build[BuiltBlocks]) -> tuple[int, int, float]:
+        if self._blocks is None:
+            blocks, self._log_constant = build(self._chunks)
+            self._blocks, self._chunks = LocalBlocks(blocks, n_threads_of_worker()), ()
+        return self._blocks.n_rows, self._blocks.rank, self._log_constant
 
     def total(self, method: str, arguments: tuple[Any, ...]) -> Answer:
         """The sum over the blocks of what a method returns."""
         assert self._blocks is not None
-        try:
-            return Answer(self._blocks.total(method, *arguments))
-        except Exception as error:
-            return Answer(None, error)
+        return answered(self._blocks.total, method, *arguments)
 
     def repeat(self, method: str, arguments: tuple[Any, ...]) -> Answer:
         """The same without the sum, which is known."""

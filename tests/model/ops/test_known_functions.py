@@ -110,6 +110,15 @@ def test_pickled():
     np.testing.assert_allclose(cloudpickle.loads(cloudpickle.dumps(scaled()))(np.zeros(1)), [2.0])
 
 
+def test_pickled_after_a_reduction_was_called():
+    x, y = pt.matrix("x"), pt.vector("y")
+    function = plain_function([x, y], pt.grad(pt.prod(x * y, axis=1).sum(), x))
+    arrays = np.array([[2.0, 3.0], [4.0, 0.0]]), np.array([1.0, 2.0])
+    wanted = [[6.0, 4.0], [0.0, 8.0]]
+    np.testing.assert_allclose(function(*arrays), wanted)
+    np.testing.assert_allclose(cloudpickle.loads(cloudpickle.dumps(function))(*arrays), wanted)
+
+
 def test_a_second_fit_compiles_nothing(monkeypatch):
     """Another class, fold or data set with the same kernel."""
     rng = np.random.default_rng(0)
