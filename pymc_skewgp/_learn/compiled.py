@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 
@@ -114,7 +115,20 @@ class CompiledLogPrior:
         return plain_function(self._coordinates.inputs, self._log_prior)
 
     def at_rows(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
-        """Values at the rows of `x`, (N, D), and gradients, (N, D), all at once."""
+        """Values at the rows of `x`, (N, D), and gradients, (N, D), all at once.
+
+        Minus infinity where a parameter of a prior is impossible to double precision.
+        """
+        try:
+            return self._together(x, pattern)
+        except ParameterValueError:
+            if len(x) == 1:
+                return np.full(1, -np.inf), np.zeros_like(x)
+            halves = [self.at_rows(half, pattern) for half in np.array_split(x, 2)]
+            value, gradient = (np.concatenate(parts) for parts in zip(*halves, strict=True))
+            return value, gradient
+
+    def _together(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
         first = self._coordinates.arguments(Point(x[0], pattern))
         binary = first[len(self._coordinates.continuous) :]
         value, *slopes = self._of_rows(*self._coordinates.split_rows(x), *binary)

@@ -1,6 +1,7 @@
 """The surrogate of the log evidence, draws from it, and their weights."""
 
 import numpy as np
+import pymc as pm
 import pytest
 from scipy import stats
 from scipy.special import expit, log_expit
@@ -12,6 +13,8 @@ from pymc_skewgp._learn.averaging.settings import SurrogateSettings
 from pymc_skewgp._learn.averaging.student_mixture import StudentMixture
 from pymc_skewgp._learn.averaging.surrogate import Kernel, KernelChoice, Known, Surrogate, Warp
 from pymc_skewgp._learn.averaging.surrogate_sampling import SmoothTarget, points_by_surrogate
+from pymc_skewgp._learn.compiled import CompiledLogPrior
+from pymc_skewgp._learn.coordinates import coordinates_of
 from pymc_skewgp._learn.point import Point, Value
 
 RNG = np.random.default_rng(3)
@@ -224,3 +227,23 @@ def test_slopes_that_are_not_finite_are_left_out():
     assert estimate.relative_ess > 0.5
     # Four standard errors with 15 degrees of freedom: a false alarm in 1000, the seed is fixed.
     assert abs(estimate.value - cut.log_integral) < 4.0 * estimate.std_error < 0.5
+
+
+def test_log_prior_of_rows_where_a_parameter_is_impossible():
+    """A scale that is 0 in double precision at one row: the others keep their values."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        pm.Normal("x", 0.0, scale, shape=2)
+    log_prior = model.logp(sum=True)
+    coordinates, _ = coordinates_of(model, [log_prior])
+    prior = CompiledLogPrior(coordinates, log_prior)
+    x = np.array([[0.3, 0.1, -0.4], [-900.0, 0.2, 0.1], [-0.5, 1.0, 0.0]])
+    value, gradient = prior.at_rows(x, ())
+    assert value[1] == -np.inf
+    s, f = np.exp(x[[0, 2], 0]), x[[0, 2], 1:]
+    of_f = stats.norm(0, s[:, None]).logpdf(f).sum(axis=1)
+    expected = stats.halfnorm.logpdf(s) + np.log(s) + of_f
+    np.testing.assert_allclose(value[[0, 2]], expected, rtol=1e-10)
+    in_f = -f / s[:, None] ** 2
+    in_log_s = 1.0 - s**2 - 2.0 + (f**2).sum(axis=1) / s**2
+    np.testing.assert_allclose(gradient[[0, 2]], np.column_stack([in_log_s, in_f]), rtol=1e-10)

@@ -38,7 +38,7 @@ _QUARTILE = 0.75
 # Quantile of the values that is the level.
 _LOW = 0.1
 # Points of which length and bend are judged.
-_JUDGED = 48
+_JUDGED, _FEWEST_JUDGED = 48, 8
 # Size of the matrix of their values and slopes, at most.
 _LARGEST = 800
 _LEAST_UNIT, _LARGEST_UNIT = 0.1, 10.0
@@ -147,9 +147,9 @@ class KernelChoice:
         """Judge by further points."""
         if known.value.size > 1:
             level = float(np.quantile(known.value, _LOW))
-            self._totals += [
-                _fit_of(kernel, known.first(_JUDGED), level) for kernel in self._kernels
-            ]
+            size = known.x.shape[1] + 1
+            judged = known.first(max(min(_JUDGED, _LARGEST // size), _FEWEST_JUDGED))
+            self._totals += [_fit_of(kernel, judged, level) for kernel in self._kernels]
 
     @property
     def best(self) -> Kernel:
