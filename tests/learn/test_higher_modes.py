@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_skewgp._learn.averaging.integration import _by_importance, _from_every_mode
+from pymc_skewgp._learn.averaging.integration import Run, _by_importance, _from_every_mode
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import ImportanceSettings, IntegrationSettings
@@ -40,9 +40,8 @@ def test_the_mode_with_the_mass():
     minor = Mode(Point(MINOR), np.eye(3), 0.0, stats.multivariate_normal(np.zeros(3)).logpdf(MINOR))
     settings = IntegrationSettings(importance=ImportanceSettings(n_points=96, enough=64))
     rng = np.random.default_rng(0)
-    found, modes = _from_every_mode(
-        _by_importance, problem, TwoModes(), [minor], settings, rng, Stages(progressbar=False)
-    )
+    run = Run(problem, TwoModes(), settings, rng, Stages(progressbar=False))
+    found, modes = _from_every_mode(_by_importance, run, [minor])
     assert found.accepted
     # The ascent stops within a hundredth of a nat of the mode.
     np.testing.assert_allclose(modes[0].point.x, MAJOR, atol=0.2)

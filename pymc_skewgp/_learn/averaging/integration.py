@@ -84,6 +84,31 @@ class Evaluations:
         return found[:, 0], found[:, 1]
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What every rung needs.
+
+    Attributes
+    ----------
+    problem : Integrand
+    evaluate : Evaluations
+        Of its objective.
+    settings : IntegrationSettings
+    rng : numpy.random.Generator
+    stages : Stages
+    """
+
+    problem: Integrand
+    evaluate: Evaluations
+    settings: IntegrationSettings
+    rng: np.random.Generator
+    stages: Stages
+
+
+# What it found, and a point above all modes where there is one.
+Rung = Callable[[Run, list[Mode]], tuple[Integral, Point | None]]
+
+
 def integral_by_ep(
     problem: Integrand,
     settings: IntegrationSettings,
@@ -103,14 +128,15 @@ def integral_by_ep(
         problem.objective, evaluate, problem.origins, settings.modes, rng
     )
     seconds = {"modes": time.perf_counter() - began}
+    run = Run(problem, evaluate, settings, rng, stages)
     found: list[Integral] = []
     for rung in _rungs(problem, settings):
         began = time.perf_counter()
         if rung == CHAINS:
-            new = _by_chains(problem, evaluate, modes, settings, rng, stages)
+            new = _by_chains(run, modes)
         else:
             one = _by_importance if rung == IMPORTANCE else _by_surrogate
-            new, modes = _from_every_mode(one, problem, evaluate, modes, settings, rng, stages)
+            new, modes = _from_every_mode(one, run, modes)
         seconds[RUNGS[rung]] = time.perf_counter() - began
         found.append(new)
         if new.accepted:
@@ -135,61 +161,41 @@ def _rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:
     return [rung for rung, wanted in tried.items() if wanted] or [IMPORTANCE]
 
 
-def _by_surrogate(
-    problem: Integrand,
-    evaluate: Evaluations,
-    modes: list[Mode],
-    settings: IntegrationSettings,
-    rng: np.random.Generator,
-    stages: Stages,
-) -> tuple[Integral, Point | None]:
+def _by_surrogate(run: Run, modes: list[Mode]) -> tuple[Integral, Point | None]:
     """Draws from a surrogate of the log evidence, with weights."""
 
     def report(count: int, ess: float) -> None:
-        stages.begin(f"Surrogate of the log evidence: {count} points, relative ESS {ess:.2f}")
+        run.stages.begin(f"Surrogate of the log evidence: {count} points, relative ESS {ess:.2f}")
 
-    objective = problem.objective
+    objective, evaluate, settings = run.problem.objective, run.evaluate, run.settings
     target = SmoothTarget(
         evaluate, evaluate.values, objective.log_prior_at, objective.coordinates.groups
     )
     enough = max(settings.importance.enough, settings.n_evidences)
-    found = points_by_surrogate(target, modes, enough, settings.surrogate, rng, report)
+    found = points_by_surrogate(target, modes, enough, settings.surrogate, run.rng, report)
     estimate = found.points.estimate()
     accepted = settings.importance.accepts(estimate)
     higher = found.highest if _is_above(found.log_density, modes, settings) else None
     return Integral(found.points, estimate, SURROGATE, accepted, evaluate.count), higher
 
 
-def _by_chains(
-    problem: Integrand,
-    evaluate: Evaluations,
-    modes: list[Mode],
-    settings: IntegrationSettings,
-    rng: np.random.Generator,
-    stages: Stages,
-) -> Integral:
+def _by_chains(run: Run, modes: list[Mode]) -> Integral:
     """NUTS."""
-    stages.begin("NUTS on the posterior of the hyperparameters")
-    log_prior = problem.objective.log_prior
-    drawn = points_by_chains(evaluate, log_prior, modes, settings.chains, rng)
-    return Integral(drawn.points, drawn.log_integral, CHAINS, drawn.converged, evaluate.count)
+    run.stages.begin("NUTS on the posterior of the hyperparameters")
+    log_prior, chains = run.problem.objective.log_prior, run.settings.chains
+    drawn = points_by_chains(run.evaluate, log_prior, modes, chains, run.rng)
+    count = run.evaluate.count
+    return Integral(drawn.points, drawn.log_integral, CHAINS, drawn.converged, count)
 
 
-def _from_every_mode(
-    one: Callable[..., tuple[Integral, Point | None]],
-    problem: Integrand,
-    evaluate: Evaluations,
-    modes: list[Mode],
-    settings: IntegrationSettings,
-    rng: np.random.Generator,
-    stages: Stages,
-) -> tuple[Integral, list[Mode]]:
+def _from_every_mode(one: Rung, run: Run, modes: list[Mode]) -> tuple[Integral, list[Mode]]:
     """Importance sampling, begun anew while it finds a point above the modes; and the modes."""
     for _ in range(_MOST_BEGINNINGS):
-        found, higher = one(problem, evaluate, modes, settings, rng, stages)
+        found, higher = one(run, modes)
         if higher is None:
             break
-        modes = with_mode_from(modes, higher, problem.objective, evaluate, settings.modes)
+        objective, settings = run.problem.objective, run.settings.modes
+        modes = with_mode_from(modes, higher, objective, run.evaluate, settings)
     return found, modes
 
 
@@ -199,20 +205,14 @@ def _is_above(log_density: float, modes: list[Mode], settings: IntegrationSettin
     return log_density > highest + settings.modes.above
 
 
-def _by_importance(
-    _: Integrand,
-    evaluate: Evaluations,
-    modes: list[Mode],
-    settings: IntegrationSettings,
-    rng: np.random.Generator,
-    stages: Stages,
-) -> tuple[Integral, Point | None]:
+def _by_importance(run: Run, modes: list[Mode]) -> tuple[Integral, Point | None]:
     """Rounds until there are enough effective points, and more where the weights are poor.
 
     And until there is a point above the modes, which is returned.
     """
+    evaluate, settings = run.evaluate, run.settings
     sampling = settings.importance
-    importance = AdaptiveImportance(evaluate.values, modes, sampling, rng)
+    importance = AdaptiveImportance(evaluate.values, modes, sampling, run.rng)
     enough = max(sampling.enough, settings.n_evidences)
     wanted = None
     while True:
@@ -222,7 +222,7 @@ def _by_importance(
         if _is_above(points.log_target[best], modes, settings):
             found = Integral(points, estimate, MORE_ROUNDS, False, evaluate.count)
             return found, points.point(best)
-        stages.begin(
+        run.stages.begin(
             f"Importance sampling: round {importance.n_rounds}, "
             f"relative ESS {estimate.relative_ess:.2f}"
         )
