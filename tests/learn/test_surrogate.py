@@ -247,3 +247,17 @@ def test_log_prior_of_rows_where_a_parameter_is_impossible():
     in_f = -f / s[:, None] ** 2
     in_log_s = 1.0 - s**2 - 2.0 + (f**2).sum(axis=1) / s**2
     np.testing.assert_allclose(gradient[[0, 2]], np.column_stack([in_log_s, in_f]), rtol=1e-10)
+
+
+def test_evidence_that_is_constant():
+    """Nothing is learnt: the integral is that of the prior."""
+    cut = CutOff(6, np.random.default_rng(4))
+    cut.log_evidence = lambda x: (np.full(len(x), -3.0), np.zeros_like(x))
+    prior = Mode(Point(np.zeros(6)), PRIOR_SD**2 * np.eye(6), -3.0)
+    rng = np.random.default_rng(5)
+    found = points_by_surrogate(
+        cut.target(), [prior], 64, SurrogateSettings(), rng, lambda *_: None
+    ).points.estimate()
+    # Four standard errors with 15 degrees of freedom: a false alarm in 1000.
+    assert abs(found.value + 3.0) < 4.0 * found.std_error < 0.2
+    assert found.relative_ess > 0.9

@@ -42,6 +42,8 @@ _JUDGED, _FEWEST_JUDGED = 48, 8
 # Size of the matrix of their values and slopes, at most.
 _LARGEST = 800
 _LEAST_UNIT, _LARGEST_UNIT = 0.1, 10.0
+# Squared, in nats.
+_LEAST_SCALE = 1e-20
 _MOST_STEPS, _TOLERANCE = 400, 1e-4
 
 
@@ -268,4 +270,5 @@ def _fit_of(kernel: Kernel, known: Known, level: float) -> float:
         return -np.inf
     squared = float(data @ cho_solve(factor, data, check_finite=False))
     log_det = 2.0 * float(np.log(np.diagonal(factor[0])).sum())
-    return -0.5 * (data.size * np.log(squared / data.size) + log_det)
+    # Where the evidence is constant the scale is 0: any kernel does.
+    return -0.5 * (data.size * np.log(max(squared / data.size, _LEAST_SCALE)) + log_det)
