@@ -20,6 +20,7 @@ from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.distinct_rows import DistinctRows, distinct_rows
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
@@ -111,6 +112,10 @@ def predictor_rows(
     if data.likelihood.y_dim != "obs_id":
         yield from (_grouped if grouped else _of_items)(data, features, prior)
         return
+    distinct = None if grouped else _distinct(data)
+    if distinct is not None:
+        yield from _of_distinct(data, distinct, features, prior)
+        return
     n = data.X.shape[0]
     size = n if is_whole(data.likelihood) else ROWS_AT_ONCE
     for start in range(0, n, size):
@@ -119,6 +124,33 @@ def predictor_rows(
             yield from _grouped(_part(data, index), features, prior)
         else:
             yield rows_of_part(data, index, features, prior)
+
+
+def _distinct(data: DataSet) -> DistinctRows | None:
+    """Kinds of equal rows, where there are few of them."""
+    known = data.likelihood
+    if isinstance(known, SiteLikelihood) or data.weights is not None:
+        return None
+    if distinct_rows([data.X]) is None:
+        return None
+    rows = data.rows()
+    if rows.A is not None:
+        return None
+    return distinct_rows([data.X, rows.a, rows.S, rows.lower, rows.upper, rows.value])
+
+
+def _of_distinct(
+    data: DataSet, distinct: DistinctRows, features: Features, prior: Prior
+) -> Iterator[PredictorRows]:
+    """Of one row of each kind, which counts as often as there are equal ones."""
+    constant = data.rows().log_constant
+    for start in range(0, distinct.first.size, ROWS_AT_ONCE):
+        some = slice(start, start + ROWS_AT_ONCE)
+        part = _part(data, distinct.first[some])
+        phi, rest = features.at(part.X)
+        mean = prior.mean("X", part.X)
+        block = _block(part.rows(), None, phi, mean, rest, distinct.counts[some])
+        yield PredictorRows(block, constant if start == 0 else 0.0)
 
 
 def _grouped(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iterator[PredictorRows]:
@@ -260,21 +292,23 @@ def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[Predi
 
 def _block(
     rows: Observations,
-    design: sparse.csr_array,
+    design: sparse.csr_array | None,
     phi: FloatArray,
     mean: FloatArray,
     rest: FloatArray,
+    counts: FloatArray | None = None,
 ) -> RowBlock:
     """Rows that are points and intervals, each with noise of its own."""
-    known = rows.A is None
-    offset = (mean[: rows.n_rows] if known else design @ mean) + rows.a
-    noise = rows.S + (rest[: rows.n_rows] if known else design.power(2) @ rest)
+    if rows.A is None or design is None:
+        phi, mean, rest = (x[: rows.n_rows] for x in (phi, mean, rest))
+    else:
+        phi, mean, rest = np.asarray(design @ phi), design @ mean, design.power(2) @ rest
+    offset, noise = mean + rows.a, rows.S + rest
     if not (noise > 0.0).all():
         i = int(np.argmin(noise))
         raise ApproximationError(
             f"row {i} of the data has no noise, which an approximated prior of many rows does not "
             "take: give the likelihood a sigma, or the kernel a WhiteNoise."
         )
-    factor = phi[: rows.n_rows] if known else np.asarray(design @ phi)
-    sites = RowSites(rows.lower - offset, rows.upper - offset, rows.value - offset, noise)
-    return RowBlock(factor, sites)
+    lower, upper, value = (x - offset for x in (rows.lower, rows.upper, rows.value))
+    return RowBlock(phi, RowSites(lower, upper, value, noise, counts))

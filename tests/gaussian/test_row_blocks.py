@@ -47,7 +47,7 @@ def blocks_of(factor, lower, upper, noise, value=None, size=17):
 def test_log_ndtr_by_table():
     x = np.concatenate([np.linspace(-12.0, 10.0, 4001), [-60.0, 40.0]])
     one = np.ones((1, 1))
-    rows = np.stack([0.0 * one[0], OPEN * one[0], np.nan * one[0], one[0]])
+    rows = np.stack([0.0 * one[0], OPEN * one[0], np.nan * one[0], one[0], one[0]])
     found = row_log_probs(rows, x[:, None], log_ndtr_table())[:, 0]
     np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-14)
 
@@ -249,3 +249,63 @@ def test_gradient_of_the_evidence():
         for part, i in zip(found, range(0, 40, 17), strict=True)
     )
     assert total == pytest.approx(wanted, rel=1e-6)
+
+
+def counted(rows, counts, size=17):
+    """Blocks of rows that count more than once."""
+    factor, lower, upper, noise = rows
+    value = np.full(lower.size, np.nan)
+    parts = [slice(i, i + size) for i in range(0, lower.size, size)]
+    columns = lower, upper, value, noise, counts
+    return LocalBlocks([RowBlock(factor[i], RowSites(*(x[i] for x in columns))) for i in parts])
+
+
+def test_rows_that_count_more_than_once():
+    rows = problem(40, 3)
+    counts = np.arange(40.0) % 3 + 1.0
+    repeated = [np.repeat(x, counts.astype(int), axis=0) for x in rows]
+    wanted = fit_ep(LowRankCovariance(repeated[3], repeated[0]), *repeated[1:3], tol=1e-10)
+    blocks = counted(rows, counts)
+    found = fit_blocks(blocks, tol=1e-10)
+    # As for one piece: one fixed point, residuals of 1e-10.
+    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-8)
+    each = blocks_of(*repeated)
+    same = fit_blocks(each, tol=1e-10)
+    assert same.n_sweeps == found.n_sweeps
+    assert blocks.total("missing", 100) == pytest.approx(each.total("missing", 100), rel=1e-6)
+
+
+def test_log_probs_of_rows_that_count_more_than_once():
+    factor, lower, upper, noise = rows = problem(40, 3)
+    counts = np.arange(40.0) % 3 + 1.0
+    blocks = counted(rows, counts)
+    centre, off = np.full(3, 0.1), np.random.default_rng(1).standard_normal((3, 5))
+    sd = np.sqrt(noise)[:, None]
+    limits = [x[:, None] for x in (lower, upper)]
+    wanted = [
+        counts @ np.log(norm.cdf((limits[1] - eta) / sd) - norm.cdf((limits[0] - eta) / sd))
+        for eta in (factor @ (centre[:, None] + x) for x in (off, -off))
+    ]
+    # The oracle's differences of probabilities lose four digits.
+    np.testing.assert_allclose(blocks.total("pair_log_probs", centre, off), wanted, rtol=1e-10)
+    found = blocks.total("log_prob", centre[:, None] + off)
+    np.testing.assert_allclose(found, wanted[0], rtol=1e-10)
+
+
+def test_gradient_of_rows_that_count_more_than_once():
+    factor, lower, upper, noise = problem(40, 3)
+    counts = np.arange(40.0) % 3 + 1.0
+    rng = np.random.default_rng(5)
+    step, tilt, spread = rng.standard_normal((40, 3)), rng.standard_normal(40), rng.uniform(size=40)
+
+    def at(h):
+        rows = factor + h * step, lower - h * tilt, upper - h * tilt, noise + h * spread
+        blocks = counted(rows, counts, 40)
+        return blocks.blocks[0], fit_blocks(blocks, tol=1e-10)
+
+    h = 1e-4
+    wanted = (at(h)[1].log_prob - at(-h)[1].log_prob) / (2 * h)
+    block, ep = at(0.0)
+    found = block.gradient(ep.gaussian.mean, ep.gaussian.spread)
+    total = (found.factor * step).sum() + found.offset @ tilt + found.noise @ spread
+    assert total == pytest.approx(wanted, rel=1e-6)  # differences of order h^2

@@ -10,6 +10,7 @@ import pymc_skewgp as sg
 from pymc_skewgp._learn.learning_run import learn
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
+from pymc_skewgp._learn.rows import data_kinds
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp.approximations import Inducing
 
@@ -82,6 +83,31 @@ def test_gradient_is_that_of_the_value(case):
         slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
         # Third derivatives times the squared step, some 1e-7, and round-off of 1e-10 / step.
         assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equal_rows_count_as_one(case, monkeypatch):
+    X, values = data()
+    rows = np.arange(N) % 30
+    X, values = X[rows], values[rows]
+    y = {"probit": labels(values), "censored": np.maximum(values, -0.5)}.get(case, values)
+
+    def evaluated():
+        gp, likelihood = process(Inducing(X[:15]), likelihood=CASES[case])
+        found = process_objective(
+            TrainingData(gp, X, y, likelihood), None, np.random.default_rng(0), None
+        )
+        blocks = found.rows.kinds[0].blocks(np.arange(N))
+        rows = replace(found.rows.objective.on(blocks, X[:15]), tolerance=1e-9)
+        return blocks[0].X.shape[0], rows.by_ep(Point(found.origin))
+
+    n, merged = evaluated()
+    monkeypatch.setattr(data_kinds, "distinct_rows", lambda columns: None)
+    n_rows, each = evaluated()
+    assert (n, n_rows) == (30, N)
+    # Both EP to 1e-9.
+    assert merged.total == pytest.approx(each.total, abs=1e-7)
+    np.testing.assert_allclose(merged.gradient, each.gradient, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("case", ["probit", "trials"])

@@ -31,14 +31,14 @@ QUADRATURE = {
 }
 
 
-def by_quadrature(likelihood, y):
+def by_quadrature(likelihood, y, X=FEW):
     """Log evidence, and mean of f at the data, for one coordinate and e of each row."""
     features = GridFeatures(np.array([[0.5]]), False)
-    phi, rest = features.at(FEW)
+    phi, rest = features.at(X)
     c, step = np.linspace(-8.0, 8.0, 801), np.linspace(-8.0, 8.0, 401)
     log_c = stats.norm.logpdf(c) + np.log(c[1] - c[0])
     log_e = stats.norm.logpdf(step) + np.log(step[1] - step[0])
-    g = slope(FEW) + c[:, None] * phi[:, 0]
+    g = slope(X) + c[:, None] * phi[:, 0]
     f = g[:, None] + step[:, None] * np.sqrt(rest)  # c, e, row
     joint = likelihood.log_likelihood(y, f) + log_e[:, None]
     given_c = logsumexp(joint, axis=1)
@@ -60,6 +60,29 @@ def test_few_rows_by_quadrature(name):
     f = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"].values[0]
     error = f.std(axis=0) / np.sqrt(4000 * min(found.relative_ess, 1.0))
     # False alarms: 1 in 2000; tables of e are exact to a thousandth of its deviation.
+    assert (np.abs(f.mean(axis=0) - mean) < 4.5 * error + 2e-3).all()
+
+
+EQUAL = {
+    "probit": (lk.BernoulliProbit(), np.array([0, 0, 0, 1, 1, 1, 1, 1])),
+    "tobit": (lk.CensoredGaussian(0.4, lower=0.0), np.array([0.0, 0, 0, 0.7, 0.7, 0.7, 0, 0])),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_rows_by_quadrature(name):
+    """Rows that are equal count as one, each with what features leave of f as its own."""
+    likelihood, y = EQUAL[name]
+    X = FEW[[0, 0, 0, 2, 2, 2, 4, 4]]
+    wanted, mean = by_quadrature(likelihood, y, X)
+    posterior = in_blocks(X, y, likelihood, Grid([0.5]), 4096)
+    assert posterior._fit.data_blocks.n_rows == 3
+    found = posterior.log_marginal_likelihood
+    # As for few rows.
+    assert abs(found.value - wanted) < 4.0 * found.std_error + 2e-5
+    assert found.std_error < 0.03
+    f = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"].values[0]
+    error = f.std(axis=0) / np.sqrt(4000 * min(found.relative_ess, 1.0))
     assert (np.abs(f.mean(axis=0) - mean) < 4.5 * error + 2e-3).all()
 
 

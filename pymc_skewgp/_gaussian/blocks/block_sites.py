@@ -28,6 +28,11 @@ class BlockSites(Protocol):
         ...
 
     @property
+    def counts(self) -> FloatArray | float:
+        """How many equal rows each row stands for, each with noise of its own."""
+        ...
+
+    @property
     def divisible(self) -> bool:
         """Whether some of the rows may be asked for without the others."""
         ...
@@ -37,11 +42,14 @@ class BlockSites(Protocol):
         ...
 
     def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
-        """Log p of each of some rows, for predictors of shape (k, rows)."""
+        """Log p of each of some rows, once, for predictors of shape (k, rows)."""
         ...
 
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
-        """Add the sum over some rows of log p to `total` (N,), for predictors (rows, N)."""
+        """Add the sum over some rows of log p, as often as they count, to `total` (N,).
+
+        Predictors have the shape (rows, N).
+        """
         ...
 
     def add_pair_log_probs(
@@ -59,14 +67,23 @@ class RowSites:
     lower, upper, value, variance : ndarray, shape (n,)
         Limits, or the value where it is known, else NaN, all less the predictor's offset; variance
         of the noise, positive unless no weights are asked for.
+    counts : ndarray, shape (n,), optional
+        See `BlockSites`; by default 1.
     """
 
     divisible = True
 
     def __init__(
-        self, lower: FloatArray, upper: FloatArray, value: FloatArray, variance: FloatArray
+        self,
+        lower: FloatArray,
+        upper: FloatArray,
+        value: FloatArray,
+        variance: FloatArray,
+        counts: FloatArray | None = None,
     ) -> None:
-        self._rows = np.stack([lower, upper, value, variance])
+        repeats = np.ones(lower.size) if counts is None else counts
+        self._rows = np.stack([lower, upper, value, variance, repeats])
+        self.counts: FloatArray | float = 1.0 if counts is None else counts
 
     @property
     def size(self) -> int:
@@ -116,6 +133,8 @@ class FunctionsOfSome(Protocol):
 
 class SitesOfFunctions(ABC):
     """Sites whose log probabilities of mirrored predictors have nothing in common."""
+
+    counts: FloatArray | float = 1.0
 
     @abstractmethod
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:

@@ -31,7 +31,8 @@ class FactorGradient(NamedTuple):
     factor : ndarray, shape (n, r)
         In F.
     offset, noise : ndarray, shape (n,)
-        In the predictors' offsets, and in the variance of noise added to the predictors.
+        In the predictors' offsets, and in the variance of noise added to the predictors. All
+        three are of as many equal rows as a row stands for.
     cavity_mean, cavity_sd : ndarray, shape (n,)
         Of the predictors less their offsets, without the row's own site: what derivatives in
         other numbers of the sites are taken under.
@@ -57,7 +58,7 @@ class RowBlock(SiteSteps):
     def __init__(self, factor: FloatArray, sites: BlockSites) -> None:
         self.factor = np.ascontiguousarray(factor)
         self.sites = sites
-        super().__init__(sites.size)
+        super().__init__(sites.size, sites.counts)
         self._mean = np.zeros(0)
         self._rough: RowBlock | None = None
 
@@ -103,7 +104,7 @@ class RowBlock(SiteSteps):
         self._mean = m = self.factor @ mean
         variance = self._variances(spread)
         step = self.step_towards(m, variance, self.sites)
-        pull = self._new[1] - self.nu - (self._new[0] - self.tau) * m
+        pull = self._counts * (self._new[1] - self.nu - (self._new[0] - self.tau) * m)
         return Tilts(step.gap, self.factor.T @ pull, step.log_scales, self.remember())
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
@@ -133,7 +134,7 @@ class RowBlock(SiteSteps):
                 log_ratio = self.sites.log_prob(rows, eta)
             log_ratio -= (self.nu[rows] - 0.5 * self.tau[rows] * eta) * eta
             missing = missing_of_functions(log_ratio.T, n_draws)
-            total += float(missing @ missing)
+            total += float(np.sum(self._some_counts(rows) * missing**2))
         return total
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> FactorGradient:
@@ -146,16 +147,18 @@ class RowBlock(SiteSteps):
         factor = self.factor @ spread
         variance = np.maximum(np.einsum("ij,ij->i", factor, factor), 1e-300)
         factor = factor @ spread.T
-        factor *= -self.tau[:, None]
-        factor += offset[:, None] * mean
+        factor *= -(self._counts * self.tau)[:, None]
+        factor += (self._counts * offset)[:, None] * mean
         # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
         noise = 0.5 * (offset**2 - self.tau * (1.0 - self.tau * variance))
         cavity_var = 1.0 / np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
         cavity_mean = cavity_var * (m / variance - self.nu)
+        offset, noise = self._counts * offset, self._counts * noise
         return FactorGradient(factor, offset, noise, cavity_mean, np.sqrt(cavity_var))
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         r = self.rank
+        tau, nu = self._counts * tau, self._counts * nu
         gram = np.zeros((r, r), order="F")
         for rows in self._slices(_ROWS):
             half = self.factor[rows] * np.sqrt(tau[rows])[:, None]
@@ -179,6 +182,9 @@ class RowBlock(SiteSteps):
             white = dtrmm(1.0, spread, self.factor[rows].T, lower=0, trans_a=1)
             variance[rows] = np.einsum("ij,ij->j", white, white)
         return np.maximum(variance, 1e-300)
+
+    def _some_counts(self, rows: slice) -> FloatArray | float:
+        return self._counts[rows] if isinstance(self._counts, np.ndarray) else self._counts
 
     def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
         """Rows and draws at a time."""

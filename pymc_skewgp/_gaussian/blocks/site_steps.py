@@ -63,9 +63,12 @@ class SiteSteps(ABC):
     ----------
     size : int
         Number n.
+    counts : ndarray, shape (n,), or 1.0
+        How many equal values each stands for, each with a site of its own: these are equal too.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, counts: FloatArray | float = 1.0) -> None:
+        self._counts = counts
         self.tau, self.nu = np.zeros(size), np.zeros(size)
         self._variance = np.zeros(0)
         self._new = np.zeros((2, 0))
@@ -120,12 +123,13 @@ class SiteSteps(ABC):
             taken = np.clip(known, 0.0, SHRINKAGE[1])
         kept = cavity_var * np.where(tilted_spread < 0.5, tilted_spread, 1.0 - taken)
         self._new = np.stack([taken / kept, (cavity_mean * taken + sd * shift) / kept])
-        gap = float(np.abs(np.log(cavity_var * tilted_spread / variance)).sum())
+        gaps = np.abs(np.log(cavity_var * tilted_spread / variance))
         ratio = 1.0 + self.tau * cavity_var
         quadratic = cavity_mean**2 * self.tau - 2.0 * cavity_mean * self.nu
         quadratic -= cavity_var * self.nu**2
         log_scales = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic / ratio
-        return NextSites(gap, float(log_scales.sum()))
+        sums = (self._counts * gaps).sum(), (self._counts * log_scales).sum()
+        return NextSites(*(float(x) for x in sums))
 
     def move(self, shares: FloatArray | None, damping: float) -> SiteSums:
         """Take a step, where `shares` of the last changes say or else damped; see `AndersonMixing`.
@@ -163,7 +167,7 @@ class SiteSteps(ABC):
         step = self._new - np.stack([self.tau, self.nu])
         self._values = [*self._values[-_HISTORY:], self._new]
         self._steps = [*self._steps[-_HISTORY:], step]
-        scale = np.stack([self._variance, np.sqrt(self._variance)])
+        scale = np.stack([self._variance, np.sqrt(self._variance)]) * np.sqrt(self._counts)
         pairs = zip(self._steps, self._steps[1:], strict=False)
         changes = [((after - before) * scale).ravel() for before, after in pairs]
         last = (step * scale).ravel()

@@ -1,8 +1,9 @@
 """Rows with noise of their own as sites of their predictors: EP's new sites, and log weights.
 
 A row v = eta + e, e ~ N(0, s^2), is a point, where v is known, or an interval that v lies in. So
-that one loop serves both, a row is four numbers: lower, upper and value, each less the predictor's
-offset, and the variance of the noise; `value` is NaN where the row is an interval.
+that one loop serves both, a row is five numbers: lower, upper and value, each less the predictor's
+offset, the variance of the noise, and how many equal rows it stands for; `value` is NaN where the
+row is an interval.
 """
 
 import math
@@ -20,7 +21,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 def row_moments(rows, mean, sd, out):  # type: ignore[no-untyped-def]
     """Moments of N(mean_i, sd_i^2) times the site of row i.
 
-    `rows` are lower, upper, value and variance, shape (4, n). Filled in is `out`, shape (4, n): log
+    `rows` are those of the module, shape (5, n). Filled in is `out`, shape (4, n): log
     mass, mean less mean_i and variance in units of the Gaussian's, and 1 less that variance.
     """
     for i in range(mean.size):
@@ -61,7 +62,7 @@ def _log_site(lower, upper, value, deviation, eta, table):  # type: ignore[no-un
 
 @jit()
 def row_log_probs(rows, eta, table):  # type: ignore[no-untyped-def]
-    """Log p of each row given predictors eta, shape (k, n)."""
+    """Log p of each row, once, given predictors eta, shape (k, n)."""
     found = np.empty(eta.shape)
     for i in range(eta.shape[1]):
         deviation = math.sqrt(rows[3, i])
@@ -87,19 +88,22 @@ def row_slopes(rows, eta, first, second):  # type: ignore[no-untyped-def]
 
 @jit()
 def add_log_probs(rows, eta, table, total):  # type: ignore[no-untyped-def]
-    """Add to `total`, shape (N,), log p of all rows given predictors eta, shape (n, N)."""
+    """Add to `total`, shape (N,), log p of all rows given predictors eta, shape (n, N).
+
+    Each counts as often as it says; so in `add_pair_log_probs`.
+    """
     for i in range(eta.shape[0]):
-        lower, upper, value = rows[0, i], rows[1, i], rows[2, i]
+        lower, upper, value, count = rows[0, i], rows[1, i], rows[2, i], rows[4, i]
         deviation = math.sqrt(rows[3, i])
         side = one_sided(lower, upper, value)
         if side == 0.0:
             for j in range(total.size):
-                total[j] += _log_site(lower, upper, value, deviation, eta[i, j], table)
+                total[j] += count * _log_site(lower, upper, value, deviation, eta[i, j], table)
             continue
         slope = side / deviation
         base = -slope * (lower if side > 0.0 else upper)
         for j in range(total.size):
-            total[j] += tabulated_log_ndtr(base + slope * eta[i, j], table)
+            total[j] += count * tabulated_log_ndtr(base + slope * eta[i, j], table)
 
 
 @jit()
@@ -107,20 +111,20 @@ def add_pair_log_probs(rows, centre, off, table, plus, minus):  # type: ignore[n
     """The same for predictors centre_i + off_ij, added to `plus`, and centre_i - off_ij."""
     for i in range(off.shape[0]):
         lower, upper, value, mid = rows[0, i], rows[1, i], rows[2, i], centre[i]
-        deviation = math.sqrt(rows[3, i])
+        deviation, count = math.sqrt(rows[3, i]), rows[4, i]
         side = one_sided(lower, upper, value)
         if side == 0.0:
             for j in range(plus.size):
                 x = off[i, j]
-                plus[j] += _log_site(lower, upper, value, deviation, mid + x, table)
-                minus[j] += _log_site(lower, upper, value, deviation, mid - x, table)
+                plus[j] += count * _log_site(lower, upper, value, deviation, mid + x, table)
+                minus[j] += count * _log_site(lower, upper, value, deviation, mid - x, table)
             continue
         slope = side / deviation
         base = slope * (mid - (lower if side > 0.0 else upper))
         for j in range(plus.size):
             step = slope * off[i, j]
-            plus[j] += tabulated_log_ndtr(base + step, table)
-            minus[j] += tabulated_log_ndtr(base - step, table)
+            plus[j] += count * tabulated_log_ndtr(base + step, table)
+            minus[j] += count * tabulated_log_ndtr(base - step, table)
 
 
 @jit_inner()

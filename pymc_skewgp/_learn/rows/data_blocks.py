@@ -135,9 +135,10 @@ class NumbersOfRows:
     batch : tuple of ndarray
         Their data.
     counts : ndarray, shape (m,), or None
-        How often each row was seen; None where each is of a predictor of its own, seen once.
+        How often each row was seen; None for once.
     unit : ndarray of int, shape (m,), or None
-        Then the predictor of each row.
+        The predictor of each row, whose value of f all that it counts share; None where each is of
+        a predictor of its own, and what features leave of f is not shared.
     """
 
     compiled: CompiledNumbers
@@ -151,10 +152,10 @@ class NumbersOfRows:
         lower, upper, value, noise = columns
         if not (np.isfinite(log_constant) and np.isfinite(noise).all()):
             return None
-        if self.counts is not None:
+        if self.counts is not None and self.unit is not None:
             repeats = LearntRepeats(tuple(columns), self.counts, self.unit, predictors)
             return repeats, float(log_constant)
-        rows = LearntRows(lower, upper, value, noise, predictors)
+        rows = LearntRows(lower, upper, value, noise, predictors, self.counts)
         return rows, float(log_constant)
 
     def pull_back(self, point: Point, wrt: Sequence[FloatArray]) -> list[FloatArray] | None:

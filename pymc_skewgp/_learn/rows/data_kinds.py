@@ -19,6 +19,7 @@ from pymc_skewgp._learn.rows.group_kind import GroupsOfKind, is_grouped
 from pymc_skewgp._learn.rows.limits_block import LimitsOfKind
 from pymc_skewgp._model.graph.data_rows import KnownData, RowTable
 from pymc_skewgp._model.graph.data_sites import KnownSites
+from pymc_skewgp._observations.distinct_rows import MOST_DISTINCT, DistinctRows, distinct_rows
 from pymc_skewgp._posterior.residual_draws import rows_are_apart
 from pymc_skewgp._validation import FloatArray
 
@@ -92,10 +93,30 @@ class RowsOfKind:
 
     def blocks(self, chosen: IntArray) -> list[DataBlock]:
         """See `DataOfKind`."""
+        merged = self._merged(chosen)
+        if merged is not None:
+            kept, counts = merged
+            parts = [slice(i, i + ROWS_IN_BLOCK) for i in range(0, kept.size, ROWS_IN_BLOCK)]
+            return [
+                DataBlock(self.known.X[kept[x]], self._numbers(kept[x], i == 0, counts[x]))
+                for i, x in enumerate(parts)
+            ]
         starts = range(0, chosen.size, ROWS_IN_BLOCK)
-        parts = [chosen[start : start + ROWS_IN_BLOCK] for start in starts]
         of_part = self._of_items if self._picked is None else self._of_values
-        return [of_part(part, with_constant=i == 0) for i, part in enumerate(parts)]
+        return [
+            of_part(chosen[start : start + ROWS_IN_BLOCK], with_constant=start == 0)
+            for start in starts
+        ]
+
+    def _merged(self, chosen: IntArray) -> tuple[IntArray, FloatArray] | None:
+        """Different rows among these and how often each is there, where these are few."""
+        known = self._distinct
+        if known is None:
+            return None
+        kinds, counts = np.unique(known.kind[chosen], return_counts=True)
+        if kinds.size > MOST_DISTINCT * chosen.size:
+            return None
+        return known.first[kinds], counts.astype(np.float64)
 
     def _of_values(self, chosen: IntArray, with_constant: bool) -> DataBlock:
         """Of some rows of X, each of which data are about by itself."""
@@ -162,6 +183,14 @@ class RowsOfKind:
         assert self._picked is not None
         whole = np.array_equal(self._picked.unit, np.arange(self.known.X.shape[0]))
         return bool(whole and (self._counts == 1.0).all())
+
+    @cached_property
+    def _distinct(self) -> DistinctRows | None:
+        """Kinds of equal rows, where these are few and each is one value of f."""
+        if self._picked is None or not self._once or distinct_rows([self.known.X]) is None:
+            return None
+        table = self.table
+        return distinct_rows([self.known.X, *table.columns, *table.slopes])
 
     @cached_property
     def _apart(self) -> bool:

@@ -58,6 +58,8 @@ class LearntRows(RowSites):
     ----------
     lower, upper, value, noise : ndarray, shape (n,)
     predictors : Predictors
+    counts : ndarray, shape (n,), optional
+        How many equal rows, with noise and rests of their own, each stands for.
     """
 
     def __init__(
@@ -67,15 +69,17 @@ class LearntRows(RowSites):
         value: FloatArray,
         noise: FloatArray,
         predictors: Predictors,
+        counts: FloatArray | None = None,
     ) -> None:
-        mean = predictors.mean
-        super().__init__(lower - mean, upper - mean, value - mean, noise + predictors.rest)
+        mean, variance = predictors.mean, noise + predictors.rest
+        super().__init__(lower - mean, upper - mean, value - mean, variance, counts)
 
     def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
         """In lower, upper, value and noise."""
-        lower, upper, value, noise = self._rows
+        lower, upper, value, noise, counts = self._rows
         deviation = np.sqrt(found.cavity_sd**2 + noise)
         in_limits = slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
+        in_limits = tuple(counts * x for x in in_limits)
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
