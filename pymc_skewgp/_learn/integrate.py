@@ -18,6 +18,7 @@ from pymc_skewgp._learn.averaging.exact_points import (
     more_draws,
 )
 from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.posterior_functions import Wanted
 from pymc_skewgp._learn.averaging.problem import (
     IntegrationProblem,
     ManyRowsProblem,
@@ -25,7 +26,6 @@ from pymc_skewgp._learn.averaging.problem import (
 )
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
-from pymc_skewgp._learn.averaging.rows_functions import Wanted
 from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method
 from pymc_skewgp._learn.problem import TrainingData

@@ -11,10 +11,10 @@ from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.averaging.exact_points import ExactPoints, exact_points
 from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
 from pymc_skewgp._learn.averaging.named_values import dataset_of
+from pymc_skewgp._learn.averaging.posterior_functions import PosteriorFunctions, Wanted
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
-from pymc_skewgp._learn.averaging.rows_functions import Wanted
 from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import (
     ChainSettings,
@@ -22,8 +22,6 @@ from pymc_skewgp._learn.averaging.settings import (
     IntegrationSettings,
 )
 from pymc_skewgp._learn.problem import TrainingData
-from pymc_skewgp._model.gp.exact_posterior import posterior_of
-from pymc_skewgp._model.gp.functions import SharedFunctions
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
 # Forecasts are means: few points give them to a hundredth, and each has a posterior of its own. So
@@ -31,7 +29,6 @@ from pymc_skewgp._posterior.posterior import SkewGPPosterior
 SETTINGS = IntegrationSettings(
     n_evidences=32,
     many_rows_evidences=16,
-    n_candidates=128,
     most_rows_of_chains=300,
     importance=ImportanceSettings(
         n_points=96, points_per_coordinate=24, enough=64, more_rounds=8, least_ess=0.03
@@ -72,28 +69,15 @@ def averaged_process(
         return _of_many_rows(problem, settings.for_many_rows(), rng)
     integral = integral_by_ep(problem, settings, rng, Stages(False))
     count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
-    exact = exact_points(
-        problem.latent, integral.points, count, 0.0, settings.n_candidates, rng, lambda: None
+    # Each evidence is by the draws that forecasts are made of afterwards.
+    latent = PosteriorFunctions(
+        data, problem.objective, Wanted(n_draws=_DRAWS), int(rng.integers(2**31))
     )
-    shared = SharedFunctions()
-    posteriors = [
-        posterior_of(
-            data.model,
-            data.X,
-            data.y,
-            data.likelihood,
-            problem.objective.named(point),
-            coregion=data.coregion,
-            shared=shared,
-            n_draws=_DRAWS,
-            random_seed=int(rng.integers(2**31)),
-        )
-        for point in exact.points
-    ]
+    exact = exact_points(latent, integral.points, count, 0.0, 0, rng, lambda: None)
     index = systematic_resample(exact.log_weights, _HYPERPARAMETER_DRAWS, rng)
     drawn = dataset_of(problem.objective, exact.points, np.sort(index)[None])
     warn_of(integral, exact, stacklevel=5)
-    return _averaged(posteriors, drawn, integral, exact)
+    return _averaged(latent.posteriors(exact), drawn, integral, exact)
 
 
 def _of_many_rows(

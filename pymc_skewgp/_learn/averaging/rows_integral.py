@@ -8,9 +8,9 @@ from xarray import Dataset
 from pymc_skewgp._learn.averaging.exact_points import ExactPoints, exact_points
 from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
 from pymc_skewgp._learn.averaging.named_values import dataset_of
+from pymc_skewgp._learn.averaging.posterior_functions import PosteriorFunctions, Wanted
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem
 from pymc_skewgp._learn.averaging.progress import Stages
-from pymc_skewgp._learn.averaging.rows_functions import RowsFunctions, Wanted
 from pymc_skewgp._learn.averaging.rows_start import begun
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.searched import Searched
@@ -25,14 +25,14 @@ class RowsIntegral:
     objective : Searched
     integral : Integral
     exact : ExactPoints
-    latent : RowsFunctions
+    latent : PosteriorFunctions
         What was drawn, or kept, at the points of `exact`.
     """
 
     objective: Searched
     integral: Integral
     exact: ExactPoints
-    latent: RowsFunctions
+    latent: PosteriorFunctions
 
     def hyperparameters(self, count: int, rng: np.random.Generator) -> Dataset:
         """Draws with equal weights under EP's evidence, in one chain.

@@ -7,8 +7,8 @@ import numpy as np
 
 from pymc_skewgp._cost import announce_average
 from pymc_skewgp._learn.averaging.modes import Mode, modes_of
+from pymc_skewgp._learn.averaging.posterior_functions import PosteriorFunctions, Wanted
 from pymc_skewgp._learn.averaging.problem import Integrand, ManyRowsProblem
-from pymc_skewgp._learn.averaging.rows_functions import RowsFunctions, Wanted
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.optimizers import maximize
@@ -33,7 +33,7 @@ class Begun(NamedTuple):
     ----------
     integrand : Integrand
         With one basis for all hyperparameters.
-    latent : RowsFunctions
+    latent : PosteriorFunctions
         With the same basis.
     settings : IntegrationSettings
         With no more posteriors than there is memory for, where these are kept.
@@ -43,7 +43,7 @@ class Begun(NamedTuple):
     """
 
     integrand: Integrand
-    latent: RowsFunctions
+    latent: PosteriorFunctions
     settings: IntegrationSettings
     modes: list[Mode]
     n_evaluations: int
@@ -82,7 +82,7 @@ def begun(
     announce_average(n * n_functions, rank, n_points, settings.n_evidences)
     data = data._replace(model=data.model.approximated_by(approximation))
     wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)
-    latent = RowsFunctions(data, objective, wanted, int(rng.integers(2**31)))
+    latent = PosteriorFunctions(data, objective, wanted, int(rng.integers(2**31)))
     integrand = Integrand(objective, problem.origins)
     return Begun(integrand, latent, settings, modes, n_evaluations)
 

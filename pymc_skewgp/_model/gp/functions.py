@@ -1,6 +1,6 @@
 """From ``pm.gp`` covariance and mean objects to functions of arrays."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -16,6 +16,8 @@ from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
 Point = Mapping[str, Any]
+# Makes inputs and an output: to build the graph of a kernel takes longer than to evaluate it.
+Graph = Callable[[], tuple[list[Any], Any]]
 
 
 def as_point(point: Any) -> dict[str, Any]:
@@ -28,14 +30,19 @@ def as_point(point: Any) -> dict[str, Any]:
 
 
 class SharedFunctions:
-    """Functions compiled once for many points of the hyperparameters, which are inputs of them."""
+    """Functions compiled once for many points of the hyperparameters, which are inputs of them.
+
+    Of one kernel and one mean.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[Any, list[Any]]] = {}
+        self.checked: set[type] = set()
 
-    def at(self, key: Any, inputs: list[Any], output: Any, point: Point) -> Any:
+    def at(self, key: Any, graph: Graph, point: Point) -> Any:
         """`compile_at`, unless the same `key` was compiled before, for another point."""
         if key not in self._known:
+            inputs, output = graph()
             nodes = hyperparameters([output], point, inputs, "point")
             values = [node.type() for node in nodes]
             given = dict(zip(nodes, values, strict=True))
@@ -67,8 +74,7 @@ class ArrayCovariance:
         self._cov_func, self._shared = cov_func, shared
         self._point = as_point(point)
         self._compiled: dict[tuple[Any, ...], Any] = {}
-        left = pt.matrix("X")
-        values_at([left], cov_func(left), self._point)  # what is missing in `point` raises now
+        _refuse_missing(self, cov_func)
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled again when needed, in a tenth of a second.
@@ -96,9 +102,12 @@ class ArrayCovariance:
         """
         key = (X.shape[1], left, right)
         if key not in self._compiled:
-            inputs = [_inputs(name, X.shape[1]) for name in ("X", "Xs")]
-            output = derivative_covariance(self._cov_func, inputs[0], inputs[1], left, right)
-            self._compiled[key] = _compiled(self, key, inputs, output)
+
+            def graph() -> tuple[list[Any], Any]:
+                a, b = (_inputs(name, X.shape[1]) for name in ("X", "Xs"))
+                return [a, b], derivative_covariance(self._cov_func, a, b, left, right)
+
+            self._compiled[key] = _compiled(self, key, graph)
         return np.asarray(self._compiled[key](X, Xs))
 
     @property
@@ -124,19 +133,25 @@ class ArrayCovariance:
         """
         key = ("spectral", X.shape[1], m, derivative)
         if key not in self._compiled:
-            left, width = _inputs("X", X.shape[1]), pt.vector("half_width", shape=(X.shape[1],))
-            output = spectral_features(self._cov_func, left, width, m, derivative)
-            self._compiled[key] = _compiled(self, key, [left, width], output)
+
+            def graph() -> tuple[list[Any], Any]:
+                left, width = _inputs("X", X.shape[1]), pt.vector("half_width", shape=(X.shape[1],))
+                output = spectral_features(self._cov_func, left, width, m, derivative)
+                return [left, width], output
+
+            self._compiled[key] = _compiled(self, key, graph)
         return np.asarray(self._compiled[key](X, half_width))
 
     def _function(self, diag: bool, *columns: int) -> Any:
         """For inputs with so many columns: a kernel may broadcast along a single one."""
         key = (diag, *columns)
         if key not in self._compiled:
-            names = ("X", "Xs")
-            inputs = [_inputs(name, d) for name, d in zip(names, columns, strict=False)]
-            output = self._cov_func(*inputs, diag=diag)
-            self._compiled[key] = _compiled(self, key, inputs, output)
+
+            def graph() -> tuple[list[Any], Any]:
+                inputs = [_inputs(name, d) for name, d in zip(("X", "Xs"), columns, strict=False)]
+                return inputs, self._cov_func(*inputs, diag=diag)
+
+            self._compiled[key] = _compiled(self, key, graph)
         return self._compiled[key]
 
 
@@ -149,8 +164,7 @@ class ArrayMean:
         self._mean_func, self._shared = mean_func, shared
         self._point = as_point(point)
         self._compiled: dict[tuple[int, Derivative | None], Any] = {}
-        left = pt.matrix("X")
-        values_at([left], mean_func(left), self._point)
+        _refuse_missing(self, mean_func)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"point": self._point, "mean_func": cloudpickle.dumps(self._mean_func)}
@@ -169,19 +183,35 @@ class ArrayMean:
     def _evaluate(self, X: FloatArray, derivative: Derivative | None) -> FloatArray:
         key = (X.shape[1], derivative)
         if key not in self._compiled:
-            left, mean = _inputs("X", X.shape[1]), self._mean_func
-            output = mean(left) if derivative is None else derivative_mean(mean, left, derivative)
-            self._compiled[key] = _compiled(self, key, [left], output)
+
+            def graph() -> tuple[list[Any], Any]:
+                left, mean = _inputs("X", X.shape[1]), self._mean_func
+                if derivative is None:
+                    return [left], mean(left)
+                return [left], derivative_mean(mean, left, derivative)
+
+            self._compiled[key] = _compiled(self, key, graph)
         value = np.asarray(self._compiled[key](X), dtype=np.float64)
         # Linear with one coefficient gives a column; constants give one number.
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
 
 
-def _compiled(owner: Any, key: Any, inputs: list[Any], output: Any) -> Any:
+def _refuse_missing(owner: Any, function: Any) -> None:
+    """Raise now for what `point` lacks; of shared functions once, at their first point."""
+    shared = owner._shared
+    if shared is not None and type(owner) in shared.checked:
+        return
+    left = pt.matrix("X")
+    values_at([left], function(left), owner._point)
+    if shared is not None:
+        shared.checked.add(type(owner))
+
+
+def _compiled(owner: Any, key: Any, graph: Graph) -> Any:
     """Of a covariance or a mean, at its point."""
     if owner._shared is None:
-        return compile_at(inputs, output, owner._point)
-    return owner._shared.at((type(owner), key), inputs, output, owner._point)
+        return compile_at(*graph(), owner._point)
+    return owner._shared.at((type(owner), key), graph, owner._point)
 
 
 def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:

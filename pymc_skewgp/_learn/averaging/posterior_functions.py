@@ -1,4 +1,7 @@
-"""The latent function of many rows, hyperparameter by hyperparameter: a posterior at each."""
+"""The latent function as a posterior at each value of the hyperparameters.
+
+Where posteriors are what is wanted, or rows are many: see `LatentFunctions` for draws alone.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -61,13 +64,13 @@ class PosteriorTask:
         return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, drawn)
 
 
-class RowsFunctions:
-    """See `LatentFunctions`: under one basis.
+class PosteriorFunctions:
+    """See `LatentFunctions`: a posterior at each point.
 
     Parameters
     ----------
     data : TrainingData
-        Of a SkewGP with the approximation that is that basis.
+        Of a SkewGP; of many rows with an approximation that is one basis.
     objective : Searched
     wanted : Wanted
     seed : int
