@@ -27,7 +27,7 @@ def spread_starts(
         return starts
     count = settings.candidates * n_restarts
     points = candidates(objective.coordinates, origin.x, count, settings, rng)
-    values = [objective.by_ep(origin.at(x)).total for x in points]
+    values = [objective.total_by_ep(origin.at(x))[0] for x in points]
     for i in np.argsort(values)[::-1]:
         distance = min(float(np.abs(points[i] - x).max()) for x in starts)
         far = distance > settings.min_distance

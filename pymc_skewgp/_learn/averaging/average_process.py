@@ -31,7 +31,7 @@ SETTINGS = IntegrationSettings(
     many_rows_evidences=16,
     most_rows_of_chains=300,
     importance=ImportanceSettings(
-        n_points=96, points_per_coordinate=24, enough=64, more_rounds=8, least_ess=0.03
+        n_points=64, points_per_coordinate=24, enough=64, more_rounds=8, least_ess=0.03
     ),
     chains=ChainSettings(chains=2, tune=150, draws=150, least_ess=50),
 )

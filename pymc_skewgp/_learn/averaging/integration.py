@@ -124,9 +124,7 @@ def integral_by_ep(
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
     began = time.perf_counter()
-    modes = list(modes) or find_modes(
-        problem.objective, evaluate, problem.origins, settings.modes, rng
-    )
+    modes = list(modes) or find_modes(problem, evaluate, settings.modes, rng)
     seconds = {"modes": time.perf_counter() - began}
     run = Run(problem, evaluate, settings, rng, stages)
     found: list[Integral] = []

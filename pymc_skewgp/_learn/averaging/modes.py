@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.settings import ModeSettings
 from pymc_skewgp._learn.optimizers import (
     Optimum,
@@ -38,9 +39,8 @@ class Mode(NamedTuple):
 
 
 def find_modes(
-    objective: Searched,
+    problem: Integrand,
     function: Function,
-    origins: list[Point],
     settings: ModeSettings,
     rng: np.random.Generator,
 ) -> list[Mode]:
@@ -48,12 +48,9 @@ def find_modes(
 
     Parameters
     ----------
-    objective : Searched
-        With Jacobians.
+    problem : Integrand
     function : callable
-        Its value at a point, as it is to be counted.
-    origins : list of Point
-        One for each pattern of binary values.
+        Value of its objective at a point, as it is to be counted.
     settings : ModeSettings
     rng : numpy.random.Generator
 
@@ -62,10 +59,11 @@ def find_modes(
     ValueError
         Where the posterior has no density at any start.
     """
+    objective, origins = problem.objective, problem.origins
     first = origins[0]
     bounds = objective.coordinates.bounds(first.x, settings.start.half_width)
     restarts = settings.restarts(first.x.size)
-    vectors = spread_starts(objective, first, restarts, settings.start, rng)
+    vectors = spread_starts(problem.coarse or objective, first, restarts, settings.start, rng)
     optima = [
         maximize(function, origin.at(x), bounds, settings.optimizer)
         for origin in origins

@@ -13,8 +13,15 @@ from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.process_functions import ProcessFunctions
 from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.problem import ProcessObjective, Start, TrainingData, process_objective
+from pymc_skewgp._learn.problem import (
+    ProcessObjective,
+    Start,
+    TrainingData,
+    coarse_part,
+    process_objective,
+)
 from pymc_skewgp._learn.searched import Searched
+from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.marginal_variable import data_of_model
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -35,10 +42,13 @@ class Integrand:
         Log evidence by EP, and log prior, on the unconstrained scale.
     origins : list of Point
         Where to start, one for each pattern of binary values.
+    coarse : Searched or None
+        With some of the data, to try starts on; None where all are few enough.
     """
 
     objective: Searched
     origins: list[Point]
+    coarse: Searched | None
 
     @property
     def n_rows(self) -> int:
@@ -117,6 +127,7 @@ def integration_problem(
     latent: ModelFunctions | ProcessFunctions
     many: ProcessObjective | None = None
     new: FloatArray | None = None
+    coarse: Searched | None = None
     if isinstance(model, pm.Model):
         if any(x is not None for x in data[1:]) or Xnew is not None:
             raise ValueError(
@@ -129,7 +140,7 @@ def integration_problem(
         objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
         latent = ModelFunctions(root, collapsed, objective)
     elif isinstance(model, SkewGP):
-        rng = np.random.default_rng(0)  # of batches, which there are none of
+        rng = np.random.default_rng(0)  # of the part that starts are tried on
         found = process_objective(data, None, rng, start, averaged=True)
         objective, origin = found.objective, found.origin
         new = (
@@ -142,13 +153,15 @@ def integration_problem(
         else:
             given = data_of_model(model, data.X, data.y, data.likelihood, data.coregion)
             latent = ProcessFunctions(model, given, new, objective)
+            part = coarse_part(found, SearchSettings(), rng)
+            coarse = None if part is None else part.objective
     else:
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     _refuse_flat_priors(objective)
     origins = [Point(origin, p) for p in objective.coordinates.patterns(most_binary)]
     if many is not None:
         return ManyRowsProblem(data, many, origins, new)
-    return IntegrationProblem(objective, origins, latent)
+    return IntegrationProblem(objective, origins, coarse, latent)
 
 
 def _refuse_flat_priors(objective: Searched) -> None:

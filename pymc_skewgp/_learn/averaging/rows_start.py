@@ -83,7 +83,7 @@ def begun(
     data = data._replace(model=data.model.approximated_by(approximation))
     wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)
     latent = PosteriorFunctions(data, objective, wanted, int(rng.integers(2**31)))
-    integrand = Integrand(objective, problem.origins)
+    integrand = Integrand(objective, problem.origins, None)
     return Begun(integrand, latent, settings, modes, n_evaluations)
 
 
