@@ -43,6 +43,8 @@ def distinct_rows(columns: Sequence[FloatArray]) -> DistinctRows | None:
 
     None where more than half of the rows are kinds of their own.
     """
+    if not len(columns[0]):
+        return None
     key = np.zeros(len(columns[0]), dtype=np.uint64)
     for i, column in enumerate(columns):
         key = _mixed(key, column.reshape(len(key), -1), i)

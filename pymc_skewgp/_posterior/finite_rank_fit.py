@@ -29,6 +29,7 @@ from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
 from pymc_skewgp._posterior.row_predictors import (
+    distinct_data,
     is_grouped,
     part_of,
     predictor_rows,
@@ -92,9 +93,15 @@ class FiniteRankFit(FunctionFit):
         if client is not None:
             remote = blocks_on(client, sets, features, prior)
             return remote, remote.log_constant
+        distinct = [distinct_data(data) for data in sets]
         size = sum(part.size for part in self._parts)
+        size -= sum(x.kind.size - x.first.size for x in distinct if x is not None)
         announce_blocks(size, features.single.rank, _DRAWS)
-        found = [part for data in sets for part in predictor_rows(data, features, prior)]
+        found = [
+            part
+            for data, kinds in zip(sets, distinct, strict=True)
+            for part in predictor_rows(data, features, prior, kinds)
+        ]
         blocks = LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)
 

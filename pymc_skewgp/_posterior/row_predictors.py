@@ -105,14 +105,16 @@ def _few(data: DataSet) -> DataSet:
 
 
 def predictor_rows(
-    data: DataSet, features: FunctionFeatures, prior: Prior
+    data: DataSet,
+    features: FunctionFeatures,
+    prior: Prior,
+    distinct: DistinctRows | None = None,
 ) -> Iterator[PredictorRows]:
-    """Of all the data, in blocks."""
+    """Of all the data, in blocks; of equal rows one, where `distinct_data` are known."""
     grouped = is_grouped(data)
     if data.likelihood.y_dim != "obs_id":
         yield from (_grouped if grouped else _of_items)(data, features, prior)
         return
-    distinct = None if grouped else _distinct(data)
     if distinct is not None:
         yield from _of_distinct(data, distinct, features, prior)
         return
@@ -126,10 +128,12 @@ def predictor_rows(
             yield rows_of_part(data, index, features, prior)
 
 
-def _distinct(data: DataSet) -> DistinctRows | None:
-    """Kinds of equal rows, where there are few of them."""
+def distinct_data(data: DataSet) -> DistinctRows | None:
+    """Kinds of equal rows, where there are few of them and each row is a site of its own."""
     known = data.likelihood
-    if isinstance(known, SiteLikelihood) or data.weights is not None:
+    if isinstance(known, SiteLikelihood) or known.y_dim != "obs_id" or data.weights is not None:
+        return None
+    if is_grouped(data):
         return None
     if distinct_rows([data.X]) is None:
         return None

@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
 import pymc_skewgp as sg
+from pymc_skewgp import _cost
 from pymc_skewgp import likelihoods as lk
 from pymc_skewgp._posterior.data_sets import as_data_sets
 from pymc_skewgp._posterior.finite_rank import finite_rank_prior
@@ -84,6 +85,16 @@ def test_equal_rows_by_quadrature(name):
     f = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"].values[0]
     error = f.std(axis=0) / np.sqrt(4000 * min(found.relative_ess, 1.0))
     assert (np.abs(f.mean(axis=0) - mean) < 4.5 * error + 2e-3).all()
+
+
+def test_equal_rows_take_the_memory_of_different_ones(monkeypatch):
+    monkeypatch.setattr(_cost, "available_bytes", lambda: 200 * 2**20)
+    places = np.linspace(-1.0, 1.0, 480)[:, None]
+    X = np.tile(places, (250, 1))
+    grid = Grid(np.linspace(-1.0, 1.0, 300))
+    posterior = in_blocks(X, (X[:, 0] > 0.0).astype(int), lk.BernoulliProbit(), grid, 64)
+    # Features of all of them would be .27 GiB, and be refused.
+    assert posterior._fit.data_blocks.n_rows == 480
 
 
 N = 150

@@ -14,6 +14,7 @@ from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.optimizers import maximize
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._learn.problem import coarse_part
+from pymc_skewgp._learn.rows.data_kinds import n_computed
 from pymc_skewgp._learn.rows.many_rows import ManyRows
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.settings import SearchSettings
@@ -73,7 +74,7 @@ def begun(
     else:
         objective = rows.on_all(problem.origins[0])
     approximation, rank = _basis(rows.approximation, objective)
-    n = sum(kind.n_observations for kind in rows.kinds)
+    n = n_computed(rows.kinds)
     if wanted.kept:
         most = max(_FEWEST_KEPT, _BYTES // (8 * n * rank))
         settings = replace(settings, n_evidences=min(settings.n_evidences, most))

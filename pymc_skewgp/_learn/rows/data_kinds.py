@@ -87,6 +87,11 @@ class RowsOfKind:
         return self.n_rows if self._picked is None else self.known.X.shape[0]
 
     @property
+    def n_different(self) -> int:
+        """Rows of X that are computed, of equal ones one."""
+        return self.n_observations if self._distinct is None else self._distinct.first.size
+
+    @property
     def n_rows(self) -> int:
         """Of the table."""
         return int(self.table.columns[0].size)
@@ -189,6 +194,8 @@ class RowsOfKind:
         """Kinds of equal rows, where these are few and each is one value of f."""
         if self._picked is None or not self._once or distinct_rows([self.known.X]) is None:
             return None
+        if not np.array_equal(self._picked.order, self._picked.unit):  # in another order than X
+            return None
         table = self.table
         return distinct_rows([self.known.X, *table.columns, *table.slopes])
 
@@ -265,6 +272,13 @@ def blocks_of(kinds: Sequence[DataOfKind]) -> list[BlockOfData]:
 def n_data(kinds: Sequence[DataOfKind]) -> int:
     """Observations of all kinds."""
     return sum(kind.n_observations for kind in kinds if kind.is_data)
+
+
+def n_computed(kinds: Sequence[DataOfKind]) -> int:
+    """Rows of all kinds whose features are computed."""
+    return sum(
+        kind.n_different if isinstance(kind, RowsOfKind) else kind.n_observations for kind in kinds
+    )
 
 
 def some_blocks(

@@ -7,7 +7,7 @@ from pymc_skewgp._gaussian.blocks.blocks import Block, LocalBlocks
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.row_predictors import predictor_rows
+from pymc_skewgp._posterior.row_predictors import distinct_data, predictor_rows
 
 _Kept = TypeVar("_Kept")
 
@@ -87,7 +87,9 @@ class KeptBlocks:
 
 def built_blocks(sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior) -> BuiltBlocks:
     """Of data, in blocks of rows."""
-    found = [part for data in sets for part in predictor_rows(data, features, prior)]
+    found = [
+        part for data in sets for part in predictor_rows(data, features, prior, distinct_data(data))
+    ]
     constant = float(sum(part.log_constant for part in found))
     return BuiltBlocks([part.block for part in found], constant)
 
