@@ -31,8 +31,9 @@ def points():
 def chunked(value):
     import dask.array as da
 
-    # Columns apart, too: they are put together on the worker.
-    return da.from_array(value, chunks=(2500, 1) if value.ndim == 2 else 4000)
+    # Columns apart, too: they are put together on the worker. A chunk has no rows.
+    rows = *((2500,) * (N // 2500)), 0, N % 2500
+    return da.from_array(value, chunks=(rows, 1) if value.ndim == 2 else 4000)
 
 
 def assert_alike(found, wanted):

@@ -47,7 +47,7 @@ class ChunkedData:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Rows of each chunk."""
-        return tuple(size for size in self.X.chunks[0] if size)
+        return tuple(self.X.chunks[0])
 
     @cached_property
     def some_rows(self) -> IntArray:
@@ -91,7 +91,7 @@ class ChunkedData:
         # By the middle of each chunk.
         place = (starts + 0.5 * sizes) * n_groups / sizes.sum()
         groups: list[list[Any]] = [[] for _ in range(n_groups)]
-        for i in np.flatnonzero(sizes):
+        for i in range(sizes.size):
             groups[int(place[i])].append(dask.delayed((int(starts[i]), X[i], y[i])))
         return [group for group in groups if group]
 
@@ -128,7 +128,8 @@ def as_chunked_data(X: Any, y: Any, likelihood: Likelihood) -> ChunkedData:
             f"{likelihood!r} cannot be cut into rows, which workers of a cluster would keep: take "
             "a likelihood of pymc_skewgp.likelihoods whose observations are of one row each."
         )
-    X = X.rechunk({1: -1})
+    # Without chunks that have no rows, as filters leave them.
+    X = X.rechunk({0: tuple(size for size in X.chunks[0] if size), 1: -1})
     return ChunkedData(X, y.rechunk((X.chunks[0],)), likelihood, _client())
 
 
