@@ -49,11 +49,8 @@ def by_quadrature(likelihood, y, X=FEW):
     return evidence, np.exp(total - evidence) @ (inner * f).sum(axis=1)
 
 
-@pytest.mark.parametrize("name", QUADRATURE)
-def test_few_rows_by_quadrature(name):
-    likelihood, y = QUADRATURE[name]
-    wanted, mean = by_quadrature(likelihood, y)
-    posterior = in_blocks(FEW, y, likelihood, Grid([0.5]), 4096)
+def is_that_of_quadrature(posterior, wanted, mean):
+    """Evidence, and mean of f at the data."""
     found = posterior.log_marginal_likelihood
     # False alarms: 1 in 10,000 each; quadrature over e errs by some 1e-6 where it is wide.
     assert abs(found.value - wanted) < 4.0 * found.std_error + 2e-5
@@ -62,6 +59,13 @@ def test_few_rows_by_quadrature(name):
     error = f.std(axis=0) / np.sqrt(4000 * min(found.relative_ess, 1.0))
     # False alarms: 1 in 2000; tables of e are exact to a thousandth of its deviation.
     assert (np.abs(f.mean(axis=0) - mean) < 4.5 * error + 2e-3).all()
+
+
+@pytest.mark.parametrize("name", QUADRATURE)
+def test_few_rows_by_quadrature(name):
+    likelihood, y = QUADRATURE[name]
+    posterior = in_blocks(FEW, y, likelihood, Grid([0.5]), 4096)
+    is_that_of_quadrature(posterior, *by_quadrature(likelihood, y))
 
 
 EQUAL = {
@@ -75,16 +79,9 @@ def test_equal_rows_by_quadrature(name):
     """Rows that are equal count as one, each with what features leave of f as its own."""
     likelihood, y = EQUAL[name]
     X = FEW[[0, 0, 0, 2, 2, 2, 4, 4]]
-    wanted, mean = by_quadrature(likelihood, y, X)
     posterior = in_blocks(X, y, likelihood, Grid([0.5]), 4096)
     assert posterior._fit.data_blocks.n_rows == 3
-    found = posterior.log_marginal_likelihood
-    # As for few rows.
-    assert abs(found.value - wanted) < 4.0 * found.std_error + 2e-5
-    assert found.std_error < 0.03
-    f = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"].values[0]
-    error = f.std(axis=0) / np.sqrt(4000 * min(found.relative_ess, 1.0))
-    assert (np.abs(f.mean(axis=0) - mean) < 4.5 * error + 2e-3).all()
+    is_that_of_quadrature(posterior, *by_quadrature(likelihood, y, X))
 
 
 def test_equal_rows_take_the_memory_of_different_ones(monkeypatch):
