@@ -126,7 +126,7 @@ def draws_by(
         result.log_weights,
         estimate,
         result.method,
-        replicate=result.replicate if result.method == "tempered" else None,
+        replicate=result.replicate,
     )
 
 

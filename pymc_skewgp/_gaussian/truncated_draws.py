@@ -37,8 +37,9 @@ class TruncatedDraws:
     n_chains : int
         Markov chains behind the draws; 1 where they are independent.
     replicate : ndarray of int, shape (n_draws,), or None
-        For "tempered", the independent run that each draw comes from: draws of one run share
-        ancestors. None where draws are independent, or of Markov chains.
+        Equal numbers for draws that depend on each other: for "tempered" those of one run, which
+        share ancestors, otherwise the two of a mirrored pair. None where draws are independent, or
+        of Markov chains.
     """
 
     draws: FloatArray

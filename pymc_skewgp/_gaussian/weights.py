@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import logsumexp
 
 from pymc_skewgp._deprecation import warn_renamed
@@ -171,16 +172,20 @@ def weighted_error(
     """Standard error of sum_j w_j influence_j, one for each row of `influence` (n, n_draws).
 
     Draws are independent of each other, or, with `replicate` given, only from one replicate to
-    another: then it comes from the spread of the replicates' sums.
+    another: then it comes from the spread of the replicates' sums. Of mirrored pairs, whose errors
+    add up where a function is even and cancel where it is odd, it is no less than that of
+    independent draws: even spacing makes up for what is odd, and not for all of what is even.
     """
+    independent = np.sqrt(influence**2 @ weights**2)
     if replicate is None:
-        return np.sqrt(influence**2 @ weights**2)
+        return independent
     names, index = np.unique(replicate, return_inverse=True)
-    member = np.zeros((index.size, names.size))
-    member[np.arange(index.size), index] = weights
-    sums = influence @ member
+    member = sparse.csr_array((weights, (index, np.arange(index.size))))
+    sums = (member @ influence.T).T
     correction = names.size / max(names.size - 1, 1)
-    return np.sqrt(correction * (sums**2).sum(axis=1))
+    found = np.sqrt(correction * (sums**2).sum(axis=1))
+    in_pairs = np.bincount(index).max(initial=0) <= 2
+    return np.maximum(found, independent) if in_pairs else found
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:

@@ -83,10 +83,13 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior, or list of them
         With more than two classes one for each against the rest, or of all functions together.
-    hyperparameters_ : HyperparameterFit or None, or list of them
-        Hyperparameters and their standard errors; None where the kernel has nothing to learn.
+    hyperparameters_ : HyperparameterFit, DataTree or None, or list of them
+        Hyperparameters and their standard errors; None where the kernel has nothing to learn. With
+        ``hyperparameters="average"`` draws of them, in which those of one posterior stand side by
+        side, and what is known of their weights as attributes of the group ``posterior``.
     log_marginal_likelihood_ : Estimate, or list of them
-        Log evidence of all training labels in nats, with its standard error.
+        Log evidence of all training labels in nats, with its standard error: at the hyperparameters
+        that were found, or, with "average", of the model, the hyperparameters integrated out.
 
     Raises
     ------

@@ -56,9 +56,9 @@ class SkewGPPreference(OneProcessEstimator):
         One for each feature, when the data points have names of columns.
     posterior_ : SkewGPPosterior
         Exact posterior.
-    hyperparameters_ : HyperparameterFit or None
+    hyperparameters_ : HyperparameterFit, DataTree or None
         Hyperparameters, their standard errors, and whether the search converged; None where the
-        kernel has nothing to learn.
+        kernel has nothing to learn. With ``hyperparameters="average"`` draws of them.
     log_marginal_likelihood_ : Estimate
         Log evidence of all comparisons in nats, with its standard error.
 

@@ -61,7 +61,8 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         One for each feature, when `X` has names of columns.
     posterior_ : SkewGPPosterior
         Exact posterior.
-    hyperparameters_ : HyperparameterFit
+    hyperparameters_ : HyperparameterFit or DataTree
+        With ``hyperparameters="average"`` draws of the hyperparameters; otherwise
         ``point`` has ``sigma``, the level b as ``level``, and for named kernels ``eta``, the
         standard deviation of f, and ``ls``; ``std_error`` their standard errors; ``converged``
         whether the search ended at an optimum.

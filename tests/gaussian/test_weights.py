@@ -17,6 +17,7 @@ from pymc_skewgp._gaussian.weights import (
     replicate_estimate,
     spread_of_replicates,
     systematic_resample,
+    weighted_error,
 )
 
 
@@ -179,3 +180,14 @@ def test_the_tail_is_named_where_the_error_depends_on_it(ess, k, heavy, said):
     estimate = Estimate(-1.0, 0.1, ess, k)
     assert estimate.heavy_tailed == heavy
     assert said in str(estimate)
+
+
+def test_error_of_mirrored_pairs():
+    """Twice the same number adds up; a number and its opposite count as independent ones."""
+    x = np.random.default_rng(6).standard_normal(50)
+    weights, pair = np.full(100, 0.01), np.tile(np.arange(50), 2)
+    even, odd = np.concatenate([x, x]), np.concatenate([x, -x])
+    found = weighted_error(np.stack([even, odd]), weights, pair)
+    independent = np.sqrt(np.square(x).sum() * 2.0) / 100.0
+    # 50 / 49 as of any spread of 50.
+    np.testing.assert_allclose(found, [np.sqrt(2.0 * 50 / 49) * independent, independent])

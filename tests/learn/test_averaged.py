@@ -1,5 +1,6 @@
 """Estimators that average over hyperparameters: closed forms, quadrature, and the interface."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -48,7 +49,10 @@ def test_binary_classes():
     assert (np.abs(found.value - p) < 4 * found.std_error).all()
     assert (found.std_error < 0.05).all()
     np.testing.assert_array_equal(model.predict_proba(NEW)[:, 1], found.value)
-    assert model.hyperparameters_["posterior"]["ls"].shape == (1, 1000)
+    drawn = model.hyperparameters_["posterior"]["ls"]
+    assert drawn.shape == (1, 1000)
+    # As many effective draws as points, 32, and no more: an estimate with an error of a third.
+    assert 8.0 < float(az.ess(drawn)) < 80.0
     summary = model.posterior_.predict(NEW, draws=0)["predictions_summary"]
     np.testing.assert_allclose(summary["p_mean"], found.value, rtol=1e-10)
     np.testing.assert_allclose(summary["p_mean_se"], found.std_error, rtol=1e-6)

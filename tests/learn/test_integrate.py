@@ -129,7 +129,8 @@ class TestGaussian:
         with pm.Model(coords={"row": range(5)}) as model:
             kernel, sigma = self.priors()
             gp = sg.SkewGP(cov_func=kernel)
-            f = gp.prior("f", X5[:, None], dims="row")
+            x = pm.Data("x", X5, dims="row")
+            f = gp.prior("f", x[:, None], dims="row")
             pm.Deterministic("precision", sigma**-2)
             pm.Deterministic("largest", f.max())
             pm.Normal("y", f, sigma, observed=Y5, dims="row")
@@ -137,6 +138,9 @@ class TestGaussian:
         self.check(dt, regression)
         posterior = dt["posterior"]
         assert posterior["f"].dims == ("chain", "draw", "row")
+        np.testing.assert_array_equal(dt["observed_data"]["y"], Y5)
+        assert dt["observed_data"]["y"].dims == ("row",)
+        np.testing.assert_array_equal(dt["constant_data"]["x"], X5)
         np.testing.assert_allclose(posterior["precision"], posterior["sigma"] ** -2.0)
         np.testing.assert_allclose(posterior["largest"], posterior["f"].max("row"))
         # The log likelihood is that of the draw's own f and noise.

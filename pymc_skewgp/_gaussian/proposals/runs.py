@@ -50,15 +50,16 @@ class SamplingResult:
         Log probability of the rectangle.
     method : str
         "twisted", "twisted (relaxed)" or "tempered".
-    replicate : ndarray of int, shape (n_draws,)
-        The independent randomisation that each draw comes from, in ascending order.
+    replicate : ndarray of int, shape (n_draws,), or None
+        Equal numbers for draws that may depend on each other: those of one tempered run, or a point
+        and its mirror. None where draws are as good as independent.
     """
 
     u: FloatArray
     log_weights: FloatArray
     log_prob: Estimate
     method: str
-    replicate: IntArray
+    replicate: IntArray | None
 
 
 def _points(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
@@ -80,6 +81,7 @@ class Run(NamedTuple):
     u: FloatArray
     log_weights: FloatArray
     log_prob: Estimate
+    mirrored: bool
 
 
 def n_points(n_draws: int, n_rows: int) -> int:
@@ -104,7 +106,7 @@ def run_once(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> Run:
     if not estimate.value <= 1.0 + 10.0 * estimate.std_error:
         found = f"the log probability came out as {estimate.value:.3g}, above 0"
         raise DoublePrecisionError(_TOO_FAR.format(found))
-    return Run(u, log_weights, estimate)
+    return Run(u, log_weights, estimate, mirrored=proposal.first is None)
 
 
 def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
@@ -116,10 +118,12 @@ def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) ->
 
 def kept(run: Run, n_draws: int, log_prob: Estimate, method: str) -> SamplingResult:
     """The first draws of a run, with a log probability that may come from more than these."""
-    replicate = np.repeat(np.arange(N_REPLICATES), run.log_weights.size // N_REPLICATES)
-    return SamplingResult(
-        run.u[:, :n_draws], run.log_weights[:n_draws], log_prob, method, replicate[:n_draws]
-    )
+    pair = None
+    if run.mirrored:
+        # Of a function that is even about the centre both say the same: half as many draws.
+        of_pairs = np.arange(run.log_weights.size // 2).reshape(N_REPLICATES, -1)
+        pair = np.concatenate([of_pairs, of_pairs], axis=1).ravel()[:n_draws]
+    return SamplingResult(run.u[:, :n_draws], run.log_weights[:n_draws], log_prob, method, pair)
 
 
 def more_batches(

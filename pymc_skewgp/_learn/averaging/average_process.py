@@ -36,7 +36,7 @@ SETTINGS = IntegrationSettings(
     chains=ChainSettings(chains=2, tune=150, draws=150, least_ess=50),
 )
 _DRAWS = 256  # of u, at each point
-_HYPERPARAMETER_DRAWS = 1000
+_DRAWN = 1000  # of the hyperparameters
 
 
 class AveragedProcess(NamedTuple):
@@ -74,8 +74,10 @@ def averaged_process(
         data, problem.objective, Wanted(n_draws=_DRAWS), int(rng.integers(2**31))
     )
     exact = exact_points(latent, integral.points, count, 0.0, 0, rng, lambda: None)
-    index = systematic_resample(exact.log_weights, _HYPERPARAMETER_DRAWS, rng)
-    drawn = dataset_of(problem.objective, exact.points, np.sort(index)[None])
+    # Equal ones side by side, where an effective sample size sees them, in no order otherwise.
+    order = rng.permutation(len(exact.points))
+    index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]
+    drawn = dataset_of(problem.objective, exact.points, index[None])
     warn_of(integral, exact, stacklevel=5)
     return _averaged(latent.posteriors(exact), drawn, integral, exact)
 
@@ -87,7 +89,7 @@ def _of_many_rows(
     found = integral_with_many_rows(
         problem, settings, Wanted(n_draws=_DRAWS), 0.0, rng, Stages(False)
     )
-    drawn = found.hyperparameters(_HYPERPARAMETER_DRAWS, rng)
+    drawn = found.hyperparameters(_DRAWN, rng)
     warn_of(found.integral, found.exact, stacklevel=6)
     return _averaged(found.latent.posteriors(found.exact), drawn, found.integral, found.exact)
 

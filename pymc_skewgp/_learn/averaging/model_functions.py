@@ -12,7 +12,7 @@ from xarray import DataTree
 
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
 from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
-from pymc_skewgp._learn.averaging.named_values import as_dataset, dataset_of
+from pymc_skewgp._learn.averaging.named_values import as_dataset, data_of, dataset_of
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
@@ -75,8 +75,9 @@ class ModelFunctions:
             if part is not None:
                 values |= part.named(draws.f[..., start : start + part.size])
                 start += part.size
+        data = data_of(model)
         if not values:
-            return DataTree.from_dict({"posterior": trace})
+            return DataTree.from_dict({"posterior": trace, **data})
         trace = trace.merge(as_dataset(model, values))
         later = [x.name for x in model.deterministics if x.name not in trace]
         options: dict[str, Any] = {"model": model, "progressbar": False}
@@ -86,7 +87,7 @@ class ModelFunctions:
                 trace.copy(), var_names=later, extend_dataset=True, **options
             )
         return DataTree.from_dict(
-            {"posterior": trace, "log_likelihood": log_likelihoods(model, trace)}
+            {"posterior": trace, "log_likelihood": log_likelihoods(model, trace), **data}
         )
 
     def _task(self, point: Point, i: int) -> Task:

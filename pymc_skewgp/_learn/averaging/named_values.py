@@ -27,11 +27,30 @@ def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) ->
 
 def as_dataset(model: pm.Model, values: Mapping[str, NDArray[Any]]) -> Dataset:
     """Arrays (chain, draw, ...) of variables of a model, with its dimensions and coordinates."""
+    return _groups(model, {"posterior": values}).get("posterior", Dataset())
+
+
+def data_of(model: pm.Model) -> dict[str, Dataset]:
+    """Groups of what was observed and of constants, as ``pm.sample`` has them."""
+    from pymc.backends.arviz import find_constants, find_observations  # heavy to import
+
+    return _groups(
+        model,
+        {"observed_data": find_observations(model), "constant_data": find_constants(model)},
+    )
+
+
+def _groups(
+    model: pm.Model, groups: Mapping[str, Mapping[str, NDArray[Any]]]
+) -> dict[str, Dataset]:
+    """With the model's dimensions and coordinates; those that are not empty."""
     from arviz_base import from_dict  # heavy to import
 
-    if not values:
-        return Dataset()
-    known = {name: dims for name, dims in model.named_vars_to_dims.items() if name in values}
+    named = {group: dict(values) for group, values in groups.items() if values}
+    if not named:
+        return {}
+    every = {name for values in named.values() for name in values}
+    known = {name: dims for name, dims in model.named_vars_to_dims.items() if name in every}
     dims = {name: [str(dim) for dim in dims] for name, dims in known.items()}
     used = {dim for names in dims.values() for dim in names}
     coords = {
@@ -39,6 +58,5 @@ def as_dataset(model: pm.Model, values: Mapping[str, NDArray[Any]]) -> Dataset:
         for dim, labels in model.coords.items()
         if labels is not None and dim in used
     }
-    tree = from_dict({"posterior": dict(values)}, dims=dims, coords=coords, check_conventions=False)
-    found: Dataset = tree["posterior"].to_dataset()
-    return found
+    tree = from_dict(named, dims=dims, coords=coords, check_conventions=False)
+    return {group: tree[group].to_dataset() for group in named}
