@@ -145,8 +145,11 @@ def parts(marginals: Marginals) -> Iterator[Marginals]:
 
 
 def _blocks(marginals: LatentMarginals) -> list[IntArray]:
+    """Of draws, those of one replicate together; pairs make up as many blocks as single draws."""
+    n = marginals.weights.size
+    names, index = np.arange(n), np.arange(n)
     if marginals.replicate is not None:
-        return [
-            np.flatnonzero(marginals.replicate == name) for name in np.unique(marginals.replicate)
-        ]
-    return np.array_split(np.arange(marginals.weights.size), _BLOCKS)
+        names, index = np.unique(marginals.replicate, return_inverse=True)
+    if marginals.replicate is None or marginals.replicate[0] < 0:
+        index = index * _BLOCKS // names.size
+    return [np.flatnonzero(index == i) for i in range(index.max() + 1)]

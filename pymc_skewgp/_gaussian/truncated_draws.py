@@ -38,8 +38,8 @@ class TruncatedDraws:
         Markov chains behind the draws; 1 where they are independent.
     replicate : ndarray of int, shape (n_draws,), or None
         Equal numbers for draws that depend on each other: for "tempered" those of one run, which
-        share ancestors, otherwise the two of a mirrored pair. None where draws are independent, or
-        of Markov chains.
+        share ancestors, otherwise the two of a mirrored pair, whose numbers are negative. None where
+        draws are independent, or of Markov chains.
     """
 
     draws: FloatArray

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import logsumexp
 
 from pymc_skewgp._deprecation import warn_renamed
@@ -172,20 +171,19 @@ def weighted_error(
     """Standard error of sum_j w_j influence_j, one for each row of `influence` (n, n_draws).
 
     Draws are independent of each other, or, with `replicate` given, only from one replicate to
-    another: then it comes from the spread of the replicates' sums. Of mirrored pairs, whose errors
-    add up where a function is even and cancel where it is odd, it is no less than that of
-    independent draws: even spacing makes up for what is odd, and not for all of what is even.
+    another: then it comes from the spread of the replicates' sums. Negative numbers are those of
+    mirrored pairs, whose errors add up where a function is even and cancel where it is odd: then
+    it is no less than that of independent draws.
     """
     independent = np.sqrt(influence**2 @ weights**2)
     if replicate is None:
         return independent
-    names, index = np.unique(replicate, return_inverse=True)
-    member = sparse.csr_array((weights, (index, np.arange(index.size))))
-    sums = (member @ influence.T).T
-    correction = names.size / max(names.size - 1, 1)
-    found = np.sqrt(correction * (sums**2).sum(axis=1))
-    in_pairs = np.bincount(index).max(initial=0) <= 2
-    return np.maximum(found, independent) if in_pairs else found
+    order = np.argsort(replicate, kind="stable")
+    starts = np.flatnonzero(np.diff(replicate[order], prepend=replicate[order[0]] - 1))
+    sums = np.add.reduceat((influence * weights)[..., order], starts, axis=-1)
+    correction = starts.size / max(starts.size - 1, 1)
+    found = np.sqrt(correction * (sums**2).sum(axis=-1))
+    return np.maximum(found, independent) if replicate[0] < 0 else found
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:

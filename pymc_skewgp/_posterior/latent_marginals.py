@@ -47,7 +47,8 @@ class LatentMarginals:
     weights : ndarray, shape (S,)
         Weights of the draws; their sum is 1.
     replicate : ndarray of int, shape (S,), or None
-        The independent randomisation that each draw comes from; None where draws are independent.
+        Equal numbers for draws that depend on each other, see `TruncatedDraws`; None where all are
+        independent.
     exact : bool
         Whether nothing was drawn: a Gaussian, whose Monte Carlo errors are 0.
     covariance : ndarray, shape (t / k, k, k), or None

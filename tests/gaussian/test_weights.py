@@ -185,7 +185,7 @@ def test_the_tail_is_named_where_the_error_depends_on_it(ess, k, heavy, said):
 def test_error_of_mirrored_pairs():
     """Twice the same number adds up; a number and its opposite count as independent ones."""
     x = np.random.default_rng(6).standard_normal(50)
-    weights, pair = np.full(100, 0.01), np.tile(np.arange(50), 2)
+    weights, pair = np.full(100, 0.01), np.tile(-1 - np.arange(50), 2)
     even, odd = np.concatenate([x, x]), np.concatenate([x, -x])
     found = weighted_error(np.stack([even, odd]), weights, pair)
     independent = np.sqrt(np.square(x).sum() * 2.0) / 100.0

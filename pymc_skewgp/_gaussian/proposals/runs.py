@@ -51,8 +51,8 @@ class SamplingResult:
     method : str
         "twisted", "twisted (relaxed)" or "tempered".
     replicate : ndarray of int, shape (n_draws,), or None
-        Equal numbers for draws that may depend on each other: those of one tempered run, or a point
-        and its mirror. None where draws are as good as independent.
+        Equal numbers for draws that may depend on each other: those of one tempered run, from 0 on,
+        or a point and its mirror, negative. None where draws are as good as independent.
     """
 
     u: FloatArray
@@ -121,7 +121,7 @@ def kept(run: Run, n_draws: int, log_prob: Estimate, method: str) -> SamplingRes
     pair = None
     if run.mirrored:
         # Of a function that is even about the centre both say the same: half as many draws.
-        of_pairs = np.arange(run.log_weights.size // 2).reshape(N_REPLICATES, -1)
+        of_pairs = -1 - np.arange(run.log_weights.size // 2).reshape(N_REPLICATES, -1)
         pair = np.concatenate([of_pairs, of_pairs], axis=1).ravel()[:n_draws]
     return SamplingResult(run.u[:, :n_draws], run.log_weights[:n_draws], log_prob, method, pair)
 
