@@ -317,6 +317,7 @@ class TestWithoutNewPoints:
 
 
 class TestHyperparameters:
+    @pytest.mark.slow(ci=True)
     def test_at_a_point(self):
         with pm.Model():
             eta, level = pm.HalfNormal("eta"), pm.Normal("level")

@@ -364,6 +364,7 @@ def test_counts_in_a_model():
         assert agrees(drawn.mean(), truth, drawn.std() / np.sqrt(60))
 
 
+@pytest.mark.slow(ci=True)
 def test_gaussian_random_effects_are_drawn_with_the_function():
     """A block of two members: the evidence over one standard deviation, the effects' mean."""
     X, group = np.array([-1.0, 0.0, 1.0, 2.0]), np.array([0, 1, 0, 1])

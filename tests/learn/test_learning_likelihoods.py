@@ -267,6 +267,7 @@ def test_the_same_in_a_model(which):
 class TestBlocks:
     POINT = np.log([1.3, 0.8])
 
+    @pytest.mark.slow(ci=True)
     def test_a_sum_of_functions_and_random_effects(self):
         """The sum is one Gaussian process, whose kernel is the sum."""
         group = np.array([0, 1, 0])

@@ -370,6 +370,7 @@ def test_draws_with_invalid_parameters_say_which():
 # Models
 
 
+@pytest.mark.slow(ci=True)
 def test_in_a_model():
     coords = {"row": range(2), "axis": ["a", "b"]}
     with pm.Model(coords=coords) as model:

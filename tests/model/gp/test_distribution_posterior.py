@@ -101,7 +101,13 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow(ci=True) if name == "zero inflated" else ())
+        for name in ALONE
+    ],
+)
 def test_two_points_by_quadrature(name):
     distribution, y, log_density = ALONE[name]
     x = np.array([[0.0], [0.7]])

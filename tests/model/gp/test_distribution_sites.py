@@ -184,6 +184,7 @@ def test_draws_have_the_mean_of_the_distribution(name):
     assert np.unique(drawn[:, 0]).size > 1  # and not one draw for all
 
 
+@pytest.mark.slow(ci=True)
 def test_draws_by_rejection_need_no_memory_for_each_step():
     """PyMC draws truncated counts in a loop of up to 10,000 steps."""
 

@@ -106,6 +106,7 @@ def exact(gp):
     return mean, np.sqrt(weights @ (grid - mean) ** 2)
 
 
+@pytest.mark.slow(ci=True)
 class TestSampling:
     def check(self, trace, exact):
         mean, sd = exact

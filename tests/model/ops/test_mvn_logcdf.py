@@ -198,6 +198,7 @@ class TestOp:
         assert again(np.zeros(3)) == f(np.zeros(3))
 
     @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "CVM"])
+    @pytest.mark.slow(ci=True)
     def test_every_backend_agrees(self, mode):
         x, cov = pt.dmatrix("x"), pt.dmatrix("cov")
         value = pt_mvn_logcdf(x, cov).sum()

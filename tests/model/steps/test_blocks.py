@@ -363,6 +363,7 @@ def shared_scale():
     return model
 
 
+@pytest.mark.slow(ci=True)
 def test_blocks_that_share_a_hyperparameter():
     """Its posterior against a grid: the evidence is a product, each factor in closed form."""
     model = shared_scale()

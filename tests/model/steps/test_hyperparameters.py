@@ -149,6 +149,7 @@ def test_the_step_alone_moves_them_to_their_posterior():
     check(np.array(path[100:])[None])
 
 
+@pytest.mark.slow(ci=True)
 def test_with_nuts_in_one_run():
     """Draws of both kinds, one after the other, from what `pm.sample` makes of it by itself."""
     with small_model():
