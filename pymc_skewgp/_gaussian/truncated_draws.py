@@ -38,7 +38,7 @@ class TruncatedDraws:
         Markov chains behind the draws; 1 where they are independent.
     replicate : ndarray of int, shape (n_draws,), or None
         Equal numbers for draws that depend on each other: for "tempered" those of one run, which
-        share ancestors, otherwise the two of a mirrored pair, whose numbers are negative. None where
+        share ancestors, otherwise the two of a mirrored pair, with negative numbers. None where
         draws are independent, or of Markov chains.
     """
 
