@@ -175,15 +175,16 @@ def weighted_error(
     mirrored pairs, whose errors add up where a function is even and cancel where it is odd: then
     it is no less than that of independent draws.
     """
-    independent = np.sqrt(influence**2 @ weights**2)
     if replicate is None:
-        return independent
+        return np.sqrt(influence**2 @ weights**2)
     order = np.argsort(replicate, kind="stable")
     starts = np.flatnonzero(np.diff(replicate[order], prepend=replicate[order[0]] - 1))
     sums = np.add.reduceat((influence * weights)[..., order], starts, axis=-1)
     correction = starts.size / max(starts.size - 1, 1)
     found = np.sqrt(correction * (sums**2).sum(axis=-1))
-    return np.maximum(found, independent) if replicate[0] < 0 else found
+    if replicate[0] >= 0:
+        return found
+    return np.maximum(found, weighted_error(influence, weights, None))
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:

@@ -147,13 +147,13 @@ def _of_distinct(
     data: DataSet, distinct: DistinctRows, features: Features, prior: Prior
 ) -> Iterator[PredictorRows]:
     """Of one row of each kind, which counts as often as there are equal ones."""
-    constant = data.rows().log_constant
+    constant, counts = data.rows().log_constant, distinct.counts
     for start in range(0, distinct.first.size, ROWS_AT_ONCE):
         some = slice(start, start + ROWS_AT_ONCE)
         part = _part(data, distinct.first[some])
         phi, rest = features.at(part.X)
         mean = prior.mean("X", part.X)
-        block = _block(part.rows(), None, phi, mean, rest, distinct.counts[some])
+        block = _block(part.rows(), None, phi, mean, rest, counts[some])
         yield PredictorRows(block, constant if start == 0 else 0.0)
 
 

@@ -192,7 +192,7 @@ class RowsOfKind:
     @cached_property
     def _distinct(self) -> DistinctRows | None:
         """Kinds of equal rows, where these are few and each is one value of f."""
-        if self._picked is None or not self._once or distinct_rows([self.known.X]) is None:
+        if self._picked is None or not self._once:
             return None
         if not np.array_equal(self._picked.order, self._picked.unit):  # in another order than X
             return None
