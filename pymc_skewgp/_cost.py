@@ -21,6 +21,10 @@ _SMOOTH, _ROUGH = 2, 40
 _SMALL_FEATURES, _SWEEPS, _ROW_BYTES = 2**28, 12, 400
 # Sweeps of EP that begins near its end; seconds from which on an average is spoken of.
 _WARM_SWEEPS, _LONG = 4, 5.0
+# Rows from which on an average by exact algebra is spoken of, Cholesky factorisations that an
+# evaluation of EP takes, and matrices and bytes of the posteriors that are kept.
+_ROWS_OF_AVERAGE, _EVALUATION, _KEPT_MATRICES, _KEPT_BYTES = 1000, 10, 6, 2**32
+_FEWEST_KEPT = 4
 # Numbers of rows whose cost was said: a route may make thousands of posteriors of the same rows.
 _announced: set[int] = set()
 
@@ -95,6 +99,44 @@ def announce_average(n: int, r: int, n_points: int, n_evidences: int) -> None:
         f"{n} rows of {r} features, averaged over hyperparameters: {n_points} evaluations of "
         f"expectation propagation or more, and {n_evidences} posteriors; some {gigabytes(kept)} "
         f"of memory and {_duration(duration)}."
+    )
+
+
+def posteriors_kept(n: int, n_evidences: int) -> int:
+    """How many of an average's posteriors of `n` rows are kept, for memory's sake.
+
+    Raises
+    ------
+    TooManyRowsError
+        Where the fewest do not fit into memory.
+    """
+    one = 8 * _KEPT_MATRICES * n * n
+    kept = min(n_evidences, max(_FEWEST_KEPT, _KEPT_BYTES // one))
+    needed, available = kept * one, available_bytes()
+    if available is not None and needed > available and n > _ROWS_OF_AVERAGE:
+        raise TooManyRowsError(
+            f"an average over hyperparameters of {n} rows keeps {kept} posteriors, which need "
+            f"{gigabytes(needed)} of memory, of which {gigabytes(available)} are available: "
+            'maximise instead (hyperparameters="maximize"), approximate the prior '
+            "(SkewGP(approximation=...)), take a random part of the rows, or use integrate(), "
+            "which keeps draws alone."
+        )
+    return kept
+
+
+def announce_exact_average(n: int, n_points: int, n_evidences: int) -> None:
+    """Say what an average over hyperparameters takes with the kernel itself, where that is much.
+
+    Parameters as for `announce_average`.
+    """
+    if n <= _ROWS_OF_AVERAGE:
+        return
+    factorisations = _EVALUATION * n_points + (_EVALUATION + _SMOOTH) * n_evidences
+    duration = factorisations * n**3 / 3 / _operations_per_second()
+    _log.info(
+        f"{n} rows, averaged over hyperparameters: {n_points} evaluations of expectation "
+        f"propagation or more, and {n_evidences} posteriors, each with {n} x {n} matrices; some "
+        f"{_duration(duration)}."
     )
 
 

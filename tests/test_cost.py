@@ -105,3 +105,25 @@ def test_blocks_say_what_they_cost(monkeypatch, caplog):
     assert not caplog.text
     with pytest.raises(sg.TooManyRowsError, match=r"7.45 GiB .* 2 GiB .* take 268 features"):
         cost.announce_blocks(10**6, 1000, 1024)
+
+
+def test_an_average_says_what_it_costs(monkeypatch, caplog):
+    """At 1e9 operations a second a factorisation of 2000 rows takes 2.7 s: 500 * 10 + 22 * 12."""
+    monkeypatch.setattr(cost, "_operations_per_second", lambda: 1e9)
+    with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):
+        cost.announce_exact_average(1000, 500, 32)
+        cost.announce_exact_average(2000, 500, 22)
+    (said,) = caplog.messages
+    assert "500 evaluations" in said
+    assert "22 posteriors" in said
+    assert "3.9 h" in said
+
+
+def test_an_average_keeps_what_fits(monkeypatch):
+    """Six matrices each, of 8 n^2 bytes, in four gigabytes together."""
+    monkeypatch.setattr(cost, "available_bytes", lambda: 5 * GB)
+    assert cost.posteriors_kept(600, 32) == 32
+    assert cost.posteriors_kept(2000, 32) == 22
+    assert cost.posteriors_kept(4000, 32) == 5
+    with pytest.raises(sg.TooManyRowsError, match=r"12000 rows keeps 4 .* 25.7 GiB .* maximise"):
+        cost.posteriors_kept(12000, 32)

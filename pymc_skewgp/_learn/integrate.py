@@ -10,6 +10,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
+from pymc_skewgp._cost import announce_exact_average
 from pymc_skewgp._learn.averaging.exact_points import (
     EqualDraws,
     ExactPoints,
@@ -204,6 +205,9 @@ def integrate(
     elif isinstance(problem, IntegrationProblem):
         n_evidences = settings.evidences(problem.n_rows, problem.latent.side_by_side)
         settings = replace(settings, n_evidences=n_evidences)
+    if isinstance(problem, IntegrationProblem):
+        n_points = settings.evaluations(problem.origins[0].x.size)
+        announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
     compiled = time.perf_counter()
     with Stages(progressbar) as stages:
         n_draws = settings.spare * draws * chains

@@ -1,11 +1,13 @@
 """The posterior of a process with its hyperparameters averaged over, for estimators."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._cost import announce_exact_average, posteriors_kept
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights, systematic_resample
 from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.averaging.exact_points import ExactPoints, exact_points
@@ -67,6 +69,10 @@ def averaged_process(
     problem = integration_problem(data, None, start, settings.most_binary)
     if isinstance(problem, ManyRowsProblem):
         return _of_many_rows(problem, settings.for_many_rows(), rng)
+    n = problem.n_distinct
+    settings = replace(settings, n_evidences=posteriors_kept(n, settings.n_evidences))
+    n_points = settings.evaluations(problem.origins[0].x.size)
+    announce_exact_average(n, n_points, settings.n_evidences)
     integral = integral_by_ep(problem, settings, rng, Stages(False))
     count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
     # Each evidence is by the draws that forecasts are made of afterwards.

@@ -58,6 +58,11 @@ class Integrand:
             return sys.maxsize  # many: in blocks
         return max(int(np.broadcast_to(terms.counts, terms.value.shape).sum()) for terms in every)
 
+    @property
+    def n_distinct(self) -> int:
+        """The same with equal ones once: the matrices that are factorised have as many."""
+        return max(terms.value.size for terms in self.objective.terms_at(self.origins[0]))
+
 
 @dataclass(frozen=True, eq=False)
 class IntegrationProblem(Integrand):
