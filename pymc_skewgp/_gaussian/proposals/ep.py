@@ -6,14 +6,17 @@ Hennig & Lacoste-Julien 2011, arXiv:1111.6832); or p(y_i | u_i) of any likelihoo
 the twist of the sequential sampler; its evidence is an approximation with a gradient.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian.anderson import AndersonMixing
 from pymc_skewgp._gaussian.operators.covariance import SiteProduct, WithSites
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
+from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.proposals.ep_sequential import sequential_sites
 from pymc_skewgp._gaussian.tilted import Factors, Intervals
 from pymc_skewgp._validation import FloatArray
 
@@ -22,6 +25,23 @@ SHRINKAGE = (1e-12, 1.0 - 1e-12)
 _LEAST_DAMPING = 0.1
 # Share of its precision, old or new, below which mixing never takes a site: it must stay proper.
 _LEAST_KEPT = 0.1
+# Sweeps after which all sites at once have to be near the fixed point, and the residual there. Else
+# they move one by one for a while, for which all of G has to be in memory.
+_PATIENCE, _NEAR, _MOST_ONE_BY_ONE = 25, 0.3, 2000
+
+
+class HasSites(Protocol):
+    """What EP can begin with."""
+
+    @property
+    def tau(self) -> FloatArray:
+        """Precisions."""
+        ...
+
+    @property
+    def nu(self) -> FloatArray:
+        """Precisions times means."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +59,7 @@ class EPResult:
     log_prob : float
         EP's approximation of log P(lower < u < upper), or of the log expected product of factors.
     n_sweeps : int
-        Sweeps over all sites.
+        Sweeps over all sites at once.
     residual : float
         Disagreement between the sites' tilted moments and the Gaussian's, in standard deviations of
         the mean plus log variance: for intervals the largest one.
@@ -77,10 +97,12 @@ def fit_ep(
     *,
     tol: float = 1e-3,
     max_sweeps: int = 200,
-    start: EPResult | None = None,
+    start: HasSites | None = None,
     count: FloatArray | None = None,
 ) -> EPResult:
     r"""`fit_factors` for a rectangle, lower < u < upper, infinities allowed.
+
+    Where all sites at once come no nearer, they move one by one first: see `sequential_sites`.
 
     Examples
     --------
@@ -93,6 +115,19 @@ def fit_ep(
     -1.390 (exact -1.386)
     """
     factors = Intervals(lower, upper)
+    if (
+        isinstance(cov, DenseCovariance | LowRankCovariance)
+        and cov.size <= _MOST_ONE_BY_ONE
+        and max_sweeps > _PATIENCE
+    ):
+        found = _iterated(cov, factors, tol, _PATIENCE, start, count)
+        if found.residual < tol:
+            return found
+        near = found.residual < _NEAR
+        start = found if near else sequential_sites(cov, lower, upper, _NEAR) or start
+        left = max_sweeps - _PATIENCE
+        after = fit_factors(cov, factors, tol=tol, max_sweeps=left, start=start, count=count)
+        return replace(after, n_sweeps=_PATIENCE + after.n_sweeps)
     return fit_factors(cov, factors, tol=tol, max_sweeps=max_sweeps, start=start, count=count)
 
 
@@ -102,7 +137,7 @@ def fit_factors(
     *,
     tol: float = 1e-3,
     max_sweeps: int = 200,
-    start: EPResult | None = None,
+    start: HasSites | None = None,
     count: FloatArray | None = None,
 ) -> EPResult:
     r"""Parallel EP, damped and accelerated.
@@ -151,6 +186,27 @@ def fit_factors(
        expectation propagation, arXiv:1111.6832.
     .. [3] D. G. Anderson (1965), doi:10.1145/321296.321305.
     """
+    found = _iterated(cov, factors, tol, max_sweeps, start, count)
+    if not found.residual < tol:
+        warn(
+            f"EP stopped after {max_sweeps} sweeps with residual {found.residual:.2g}, above "
+            f"{tol:.2g}: its evidence is rough. Draws stay exact, with a smaller effective sample "
+            "size.",
+            EPConvergenceWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def _iterated(
+    cov: WithSites,
+    factors: Factors,
+    tol: float,
+    max_sweeps: int,
+    start: HasSites | None,
+    count: FloatArray | None,
+) -> EPResult:
+    """See `fit_factors`."""
     prior, active = cov.diagonal(), factors.active
     tau, nu = (np.zeros(cov.size), np.zeros(cov.size)) if start is None else (start.tau, start.nu)
     damping, previous, mixing = 1.0, np.inf, AndersonMixing()
@@ -182,13 +238,6 @@ def fit_factors(
             mixed = (1.0 - damping) * sites + damping * new
         tau, nu = np.split(mixed, 2)
         product = cov.site_product(tau, nu, work)
-    if residual >= tol:
-        warn(
-            f"EP stopped after {max_sweeps} sweeps with residual {residual:.2g}, above {tol:.2g}: "
-            "its evidence is rough. Draws stay exact, with a smaller effective sample size.",
-            EPConvergenceWarning,
-            stacklevel=2,
-        )
     log_scales = _log_scales(cavities, tau, nu)
     if count is not None:
         log_scales = count * log_scales
