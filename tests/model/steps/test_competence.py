@@ -58,6 +58,8 @@ def test_the_reason_is_given(case, caplog):
         assign_step_methods(model_of(build))  # another model is another matter
 
 
+# On some machines the two steps of this chain, which is not tuned, end beyond double precision.
+@pytest.mark.filterwarnings("ignore:overflow encountered in dot:RuntimeWarning")
 def test_pm_sample_says_so_unless_it_is_quiet(caplog):
     model = model_of(OTHERS["coupled"][0])
     run = {"draws": 2, "tune": 2, "chains": 1, "progressbar": False, "random_seed": 1}
