@@ -145,11 +145,12 @@ def parts(marginals: Marginals) -> Iterator[Marginals]:
 
 
 def _blocks(marginals: LatentMarginals) -> list[IntArray]:
-    """Of draws, those of one replicate together; pairs make up as many blocks as single draws."""
-    n = marginals.weights.size
-    names, index = np.arange(n), np.arange(n)
-    if marginals.replicate is not None:
-        names, index = np.unique(marginals.replicate, return_inverse=True)
-    if marginals.replicate is None or marginals.replicate[0] < 0:
-        index = index * _BLOCKS // names.size
-    return [np.flatnonzero(index == i) for i in range(index.max() + 1)]
+    """Of draws, those of one replicate together; of independent ones eight blocks."""
+    if marginals.replicate is None:
+        n = marginals.weights.size
+        index = np.arange(n) * _BLOCKS // n
+    else:
+        index = np.unique(marginals.replicate, return_inverse=True)[1]
+    blocks = [np.flatnonzero(index == i) for i in range(index.max() + 1)]
+    # The last may have been cut off: few draws are far from everything.
+    return [block for block in blocks if 2 * block.size >= blocks[0].size]

@@ -16,6 +16,7 @@ IntArray = NDArray[np.intp]
 # 2024), and relative ESS from which a heavy tail holds too few draws to matter.
 UNRELIABLE_K, NEARLY_EQUAL = 0.7, 0.5
 _LEAST_SHARE = 0.2  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
+_ENOUGH_REPLICATES = 8
 _ROUND_OFF = 2e-14  # relative, of a log probability summed from well-conditioned steps
 _LARGE_ERROR = 0.5
 
@@ -171,20 +172,21 @@ def weighted_error(
     """Standard error of sum_j w_j influence_j, one for each row of `influence` (n, n_draws).
 
     Draws are independent of each other, or, with `replicate` given, only from one replicate to
-    another: then it comes from the spread of the replicates' sums. Negative numbers are those of
-    mirrored pairs, whose errors add up where a function is even and cancel where it is odd: then
-    it is no less than that of independent draws.
+    another: then it comes from the spread of the replicates' sums. As in `replicate_estimate` it is
+    then no less than a fifth of independent draws' error; of fewer than eight replicates, whose
+    spread says little, no less than that error.
     """
+    independent = np.sqrt(influence**2 @ weights**2)
     if replicate is None:
-        return np.sqrt(influence**2 @ weights**2)
-    order = np.argsort(replicate, kind="stable")
-    starts = np.flatnonzero(np.diff(replicate[order], prepend=replicate[order[0]] - 1))
-    sums = np.add.reduceat((influence * weights)[..., order], starts, axis=-1)
-    correction = starts.size / max(starts.size - 1, 1)
-    found = np.sqrt(correction * (sums**2).sum(axis=-1))
-    if replicate[0] >= 0:
-        return found
-    return np.maximum(found, weighted_error(influence, weights, None))
+        return independent
+    names, own = np.unique(replicate, return_inverse=True)
+    of_replicate = np.zeros((weights.size, names.size))
+    of_replicate[np.arange(weights.size), own] = weights
+    sums = influence @ of_replicate
+    spread = np.sqrt((sums**2).sum(axis=-1) * (names.size / max(names.size - 1, 1)))
+    share = _LEAST_SHARE if names.size >= _ENOUGH_REPLICATES else 1.0
+    found: FloatArray = np.maximum(spread, share * independent)
+    return found
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:

@@ -182,12 +182,23 @@ def test_the_tail_is_named_where_the_error_depends_on_it(ess, k, heavy, said):
     assert said in str(estimate)
 
 
-def test_error_of_mirrored_pairs():
-    """Twice the same number adds up; a number and its opposite count as independent ones."""
-    x = np.random.default_rng(6).standard_normal(50)
-    weights, pair = np.full(100, 0.01), np.tile(-1 - np.arange(50), 2)
-    even, odd = np.concatenate([x, x]), np.concatenate([x, -x])
-    found = weighted_error(np.stack([even, odd]), weights, pair)
-    independent = np.sqrt(np.square(x).sum() * 2.0) / 100.0
-    # 50 / 49 as of any spread of 50.
-    np.testing.assert_allclose(found, [np.sqrt(2.0 * 50 / 49) * independent, independent])
+@pytest.mark.parametrize("size", [1, 4])
+def test_error_of_draws_that_depend_on_each_other(size):
+    """Equal numbers add up; numbers that cancel leave a fifth of independent draws' error."""
+    x = np.random.default_rng(6).standard_normal((20, size))
+    x -= x.mean()
+    replicate = np.tile(np.repeat(np.arange(20), size), 2)  # in no order of its own
+    weights = np.full(replicate.size, 1.0 / replicate.size)
+    same, opposite = np.tile(x.ravel(), 2), np.concatenate([x.ravel(), -x.ravel()])
+    found = weighted_error(np.stack([same, opposite]), weights, replicate)
+    independent = np.sqrt(2.0 * np.square(x).sum()) / replicate.size
+    # The standard error of a mean of 20 numbers, by its textbook formula.
+    of_means = x.mean(axis=1).std(ddof=1) / np.sqrt(20)
+    np.testing.assert_allclose(found, [of_means, 0.2 * independent])
+
+
+def test_few_replicates_are_not_believed():
+    x = np.array([1.0, -1.0, 1.0, -1.0])  # two that agree, by chance
+    weights = np.full(4, 0.25)
+    found = weighted_error(x, weights, np.array([0, 0, 1, 1]))
+    np.testing.assert_allclose(found, weighted_error(x, weights, None))

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
@@ -28,10 +29,11 @@ from pymc_skewgp._gaussian.proposals.policy import (
     pilot_score,
 )
 from pymc_skewgp._gaussian.proposals.runs import (
+    TOO_FAR,
     SamplingResult,
     kept,
     more_batches,
-    n_points,
+    point_sets,
     run_once,
     temper_in_batches,
 )
@@ -39,6 +41,10 @@ from pymc_skewgp._gaussian.proposals.tempering import Proposal
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
+
+# Residual of EP, in standard deviations and log variances, that only round-off brings about: steps
+# that overshoot are off by some ten.
+_NO_FIXED_POINT = 1e4
 
 
 class RectangleSampler:
@@ -79,8 +85,19 @@ class RectangleSampler:
 
     @cached_property
     def ep(self) -> EPResult:
-        """EP's fixed point."""
-        return fit_ep(self.cov, self.lower, self.upper, tol=self.settings.ep_tolerance)
+        """EP's fixed point.
+
+        Raises
+        ------
+        DoublePrecisionError
+            Where round-off has left nothing of it: then weights mean nothing either, equal or not.
+        """
+        ep = fit_ep(self.cov, self.lower, self.upper, tol=self.settings.ep_tolerance)
+        if not ep.residual < _NO_FIXED_POINT:
+            raise DoublePrecisionError(
+                TOO_FAR.format(f"expectation propagation's moments are off by {ep.residual:.2g}")
+            )
+        return ep
 
     @cached_property
     def first(self) -> Proposal:
@@ -127,7 +144,7 @@ class RectangleSampler:
         self, n_draws: int, rng: np.random.Generator, goal: Goal, wanted: float
     ) -> SamplingResult:
         settings, proposal, method = self.settings, self.first, "twisted"
-        run = run_once(proposal, n_points(n_draws, self.size), rng)
+        run = run_once(proposal, point_sets(proposal, n_draws, self.size), rng)
         if not settings.accepts_first(run.log_prob, goal, self.size):
             if goal == "draws" and self.size > settings.large:
                 return temper_in_batches(proposal, n_draws, rng, wanted, settings)
@@ -135,7 +152,7 @@ class RectangleSampler:
             if settings.tempers(pilot, goal):
                 return temper_in_batches(proposal, n_draws, rng, wanted, settings)
             method = "twisted (relaxed)"
-            run = run_once(proposal, n_points(n_draws, self.size), rng)
+            run = run_once(proposal, point_sets(proposal, n_draws, self.size), rng)
         log_prob = more_batches(run, proposal, rng, wanted, settings.max_doubled)
         return kept(run, n_draws, log_prob, method)
 
@@ -160,7 +177,9 @@ class RectangleSampler:
 
             def pilot(rung: Rung) -> tuple[tuple[Proposal, Estimate], float]:
                 proposal = self._twist(rung)
-                estimate = run_once(proposal, settings.pilot_draws, rng).log_prob
+                estimate = run_once(
+                    proposal, point_sets(proposal, settings.pilot_draws), rng
+                ).log_prob
                 return (proposal, estimate), pilot_score(estimate, goal)
 
             rungs = settings.wider if self.size <= settings.large else settings.wider_large

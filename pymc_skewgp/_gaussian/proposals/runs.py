@@ -27,10 +27,11 @@ from pymc_skewgp._validation import FloatArray
 # 6 % beyond two and .1 % beyond four, where 7 degrees have 9 % and .5 %.
 N_REPLICATES = 16
 MIN_DRAWS = 8 * N_REPLICATES  # fewer would leave nothing to estimate an error from
-# From a thousand draws on each replicate has as many points as even spacing asks for, where rows
-# are few enough that drawing is a small part of the time.
-_EVEN_DRAWS, _FROM_DRAWS, _FEW_ROWS = 128 * N_REPLICATES, 1000, 512
-_TOO_FAR = (
+# Where rows are few enough that drawing is a small part of the time, a thousand draws come with as
+# many again for the probability.
+_EVEN_DRAWS, _FROM_DRAWS, _FEW_ROWS = 2048, 1000, 512
+# What was found, and what to do about it.
+TOO_FAR = (
     "{}: limits and covariance are too far apart for double precision. Check their units, and drop "
     "limits that are out of all reach."
 )
@@ -50,29 +51,34 @@ class SamplingResult:
         Log probability of the rectangle.
     method : str
         "twisted", "twisted (relaxed)" or "tempered".
-    replicate : ndarray of int, shape (n_draws,), or None
-        Equal numbers for draws that may depend on each other: those of one tempered run, from 0 on,
-        or a point and its mirror, negative. None where draws are as good as independent.
+    replicate : ndarray of int, shape (n_draws,)
+        Equal numbers for draws that depend on each other: those of one point set, or of one
+        tempered run.
     """
 
     u: FloatArray
     log_weights: FloatArray
     log_prob: Estimate
     method: str
-    replicate: IntArray | None
+    replicate: IntArray
 
 
-def _points(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
-    """Points for `n_draws` draws or a few more, in replicates of equal, even size.
+class PointSets(NamedTuple):
+    """Replicates, each of `size` points."""
 
-    Without a leading direction half of each replicate mirrors the other half: what EP's Gaussian
-    lacks first is skewness, whose effect on the weights is odd and cancels within a pair. With a
-    leading direction evenly spaced points do better alone.
-    """
-    half = -(-max(n_draws, MIN_DRAWS) // (2 * N_REPLICATES))
-    if proposal.first is None:
-        return mirrored_points(proposal.n_dims, half, N_REPLICATES, rng)
-    return uniform_points(proposal.n_dims, 2 * half, N_REPLICATES, rng)
+    n_replicates: int
+    size: int
+
+    def points(self, proposal: Proposal, rng: np.random.Generator) -> FloatArray:
+        """Points as columns, one replicate after another.
+
+        Without a leading direction half of each replicate mirrors the other half: what EP's
+        Gaussian lacks first is skewness, whose effect on the weights is odd and cancels within a
+        pair. With a leading direction evenly spaced points do better alone.
+        """
+        if proposal.first is None:
+            return mirrored_points(proposal.n_dims, self.size // 2, self.n_replicates, rng)
+        return uniform_points(proposal.n_dims, self.size, self.n_replicates, rng)
 
 
 class Run(NamedTuple):
@@ -81,32 +87,43 @@ class Run(NamedTuple):
     u: FloatArray
     log_weights: FloatArray
     log_prob: Estimate
-    mirrored: bool
+    sets: PointSets
 
 
-def n_points(n_draws: int, n_rows: int) -> int:
-    """Points of a run of which `n_draws` are kept."""
-    even = n_draws >= _FROM_DRAWS and n_rows <= _FEW_ROWS
-    return max(n_draws, _EVEN_DRAWS) if even else n_draws
+def point_sets(proposal: Proposal, n_draws: int, n_rows: int | None = None) -> PointSets:
+    """Replicates of even size for a run of which `n_draws` are kept; with `n_rows`, for both goals.
+
+    What is kept are whole replicates, so that their spread is the error of all that is summed over
+    them: a part of an evenly spaced set is hardly more even than independent draws. Of mirrored
+    points the further draws are more replicates; those with a leading direction gain more from
+    larger ones.
+    """
+    half = -(-max(n_draws, MIN_DRAWS) // (2 * N_REPLICATES))
+    further = n_rows is not None and n_draws >= _FROM_DRAWS and n_rows <= _FEW_ROWS
+    if not further or n_draws >= _EVEN_DRAWS:
+        return PointSets(N_REPLICATES, 2 * half)
+    if proposal.first is None:
+        return PointSets(-(-_EVEN_DRAWS // (2 * half)), 2 * half)
+    return PointSets(N_REPLICATES, _EVEN_DRAWS // N_REPLICATES)
 
 
-def run_once(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> Run:
-    """A run of `n_draws`, or a few more, in 16 replicates.
+def run_once(proposal: Proposal, sets: PointSets, rng: np.random.Generator) -> Run:
+    """A run at the points of `sets`.
 
     Raises
     ------
     DoublePrecisionError
         Where the weights are not finite, or their mean is no probability.
     """
-    u, log_weights = proposal.draw(_points(proposal, n_draws, rng), overwrite_points=True)
+    u, log_weights = proposal.draw(sets.points(proposal, rng), overwrite_points=True)
     if not np.isfinite(log_weights).all():
-        raise DoublePrecisionError(_TOO_FAR.format("the importance weights are not finite"))
-    estimate = _estimate(proposal, log_weights, N_REPLICATES)
+        raise DoublePrecisionError(TOO_FAR.format("the importance weights are not finite"))
+    estimate = _estimate(proposal, log_weights, sets.n_replicates)
     # A mean weight is a probability: above 1 beyond its error it is round-off.
     if not estimate.value <= 1.0 + 10.0 * estimate.std_error:
         found = f"the log probability came out as {estimate.value:.3g}, above 0"
-        raise DoublePrecisionError(_TOO_FAR.format(found))
-    return Run(u, log_weights, estimate, mirrored=proposal.first is None)
+        raise DoublePrecisionError(TOO_FAR.format(found))
+    return Run(u, log_weights, estimate, sets)
 
 
 def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
@@ -118,12 +135,10 @@ def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) ->
 
 def kept(run: Run, n_draws: int, log_prob: Estimate, method: str) -> SamplingResult:
     """The first draws of a run, with a log probability that may come from more than these."""
-    pair = None
-    if run.mirrored:
-        # Of a function that is even about the centre both say the same: half as many draws.
-        of_pairs = -1 - np.arange(run.log_weights.size // 2).reshape(N_REPLICATES, -1)
-        pair = np.concatenate([of_pairs, of_pairs], axis=1).ravel()[:n_draws]
-    return SamplingResult(run.u[:, :n_draws], run.log_weights[:n_draws], log_prob, method, pair)
+    replicate = np.arange(n_draws) // run.sets.size
+    return SamplingResult(
+        run.u[:, :n_draws], run.log_weights[:n_draws], log_prob, method, replicate
+    )
 
 
 def more_batches(
@@ -134,13 +149,13 @@ def more_batches(
     max_doubled: int,
 ) -> Estimate:
     """Double the draws behind the probability until its standard error is at most `wanted`."""
-    estimate, size = run.log_prob, run.log_weights.size
+    estimate, sets = run.log_prob, run.sets
     batches = [run.log_weights]
     while not estimate.std_error <= wanted and len(batches) < max_doubled:
         batches += [
-            proposal.draw(_points(proposal, size, rng), overwrite_points=True)[1] for _ in batches
+            proposal.draw(sets.points(proposal, rng), overwrite_points=True)[1] for _ in batches
         ]
-        estimate = _estimate(proposal, np.concatenate(batches), N_REPLICATES * len(batches))
+        estimate = _estimate(proposal, np.concatenate(batches), sets.n_replicates * len(batches))
     return estimate
 
 

@@ -12,7 +12,7 @@ from pymc_skewgp._gaussian.proposals.coordinates import CoordinateProposal, RowK
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Goal, Rung, SamplerSettings
-from pymc_skewgp._gaussian.proposals.runs import SamplingResult, run_once
+from pymc_skewgp._gaussian.proposals.runs import SamplingResult, point_sets, run_once
 from pymc_skewgp._gaussian.univariate import draw_truncated, survival
 from pymc_skewgp._validation import FloatArray
 
@@ -54,7 +54,7 @@ class RepeatedRowsSampler(RectangleSampler):
         """Whether the first proposal needs no wider one for draws, by a pilot run of its own."""
         settings = self.settings
         rng = np.random.default_rng(settings.pilot_seed)
-        pilot = run_once(self.first, settings.pilot_draws, rng).log_prob
+        pilot = run_once(self.first, point_sets(self.first, settings.pilot_draws), rng).log_prob
         return settings.accepts_first(pilot, "draws", self.size)
 
     def sample(
