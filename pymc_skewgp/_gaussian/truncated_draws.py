@@ -37,9 +37,9 @@ class TruncatedDraws:
     n_chains : int
         Markov chains behind the draws; 1 where they are independent.
     replicate : ndarray of int, shape (n_draws,), or None
-        Equal numbers for draws that depend on each other: those of one evenly spaced set of points;
+        Equal numbers for draws that depend on each other: those of one set of mirrored points;
         for "tempered" those of one run, which share ancestors. The spread of their sums gives the
-        error of a mean. None where draws are independent, or of Markov chains.
+        error of a mean. None where draws are as good as independent, or of Markov chains.
     """
 
     draws: FloatArray

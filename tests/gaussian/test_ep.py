@@ -10,6 +10,7 @@ from pymc_skewgp._errors import EPConvergenceWarning
 from pymc_skewgp._gaussian.anderson import AndersonMixing
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.operators.repeated import RepeatedCovariance
 from pymc_skewgp._gaussian.proposals.ep import fit_ep, fit_factors
 from pymc_skewgp._gaussian.proposals.ep_sequential import sequential_sites
 from pymc_skewgp._gaussian.tilted import Intervals
@@ -294,3 +295,31 @@ def test_sites_of_a_similar_problem_shorten_the_way():
     assert warm.log_prob == pytest.approx(cold.log_prob, abs=1e-10)
     same = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-7, start=cold)
     assert same.n_sweeps == 1
+
+
+def test_one_by_one_gives_up_where_round_off_leaves_nothing():
+    """Slabs that alternate, of a smooth function: a factorisation fails, or moments overflow."""
+    x = 0.1 * np.arange(4)
+    cov = DenseCovariance(np.exp(-0.5 * ((x - x[:, None]) / 3.0) ** 2) + 1e-8 * np.eye(4))
+    lower = np.where(np.arange(4) % 2, -0.1, 0.1)
+    assert sequential_sites(cov, lower, lower + 1e-3, 0.1) is None
+    with (
+        np.errstate(all="ignore"),
+        pytest.warns(EPConvergenceWarning, match="after 200 sweeps"),
+    ):
+        fit_ep(cov, lower, lower + 1e-3)
+
+
+def test_rows_that_repeat_move_together():
+    """One by one they would be the fixed point of another problem, with a row of each kind."""
+    rng = np.random.default_rng(10192)
+    noise, factor = np.ones(12), 1e3 * rng.normal(size=(12, 4))
+    cov = RepeatedCovariance(noise, factor, rng.integers(10, 10**5, 12).astype(float))
+    lower, upper = np.where(rng.random(12) < 0.5, 0.0, -np.inf), np.full(12, np.inf)
+    upper[lower < 0] = 0.0
+    options = {"tol": 1e-6, "max_sweeps": 1000, "count": cov.count}
+    result = fit_ep(cov, lower, upper, **options)
+    assert result.residual < 1e-6
+    assert result.log_prob == pytest.approx(
+        fit_factors(cov, Intervals(lower, upper), **options).log_prob, abs=1e-9
+    )

@@ -346,7 +346,8 @@ class TestWarmStart:
 
     def test_every_class_from_its_own(self, iris):
         data, names, _ = iris
-        model = QuickClassifier(n_restarts=0, warm_start=True, random_state=0).fit(data, names)
+        # Two seeds in ten warn of few effective draws: the first class is separable.
+        model = QuickClassifier(n_restarts=0, warm_start=True, random_state=2).fit(data, names)
         points = [fit.point for fit in model.hyperparameters_]
         model.fit(data, names)
         for point, fit in zip(points, model.hyperparameters_, strict=True):

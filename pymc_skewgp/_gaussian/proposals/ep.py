@@ -102,7 +102,8 @@ def fit_ep(
 ) -> EPResult:
     r"""`fit_factors` for a rectangle, lower < u < upper, infinities allowed.
 
-    Where all sites at once come no nearer, they move one by one first: see `sequential_sites`.
+    Where all sites at once come no nearer, they move one by one for up to 30 sweeps and then
+    together again: see `sequential_sites`. `max_sweeps` counts sweeps of all sites at once.
 
     Examples
     --------
@@ -116,19 +117,21 @@ def fit_ep(
     """
     factors = Intervals(lower, upper)
     if (
-        isinstance(cov, DenseCovariance | LowRankCovariance)
+        count is None
+        and isinstance(cov, DenseCovariance | LowRankCovariance)
         and cov.size <= _MOST_ONE_BY_ONE
         and max_sweeps > _PATIENCE
     ):
-        found = _iterated(cov, factors, tol, _PATIENCE, start, count)
-        if found.residual < tol:
-            return found
-        near = found.residual < _NEAR
-        start = found if near else sequential_sites(cov, lower, upper, _NEAR) or start
-        left = max_sweeps - _PATIENCE
-        after = fit_factors(cov, factors, tol=tol, max_sweeps=left, start=start, count=count)
-        return replace(after, n_sweeps=_PATIENCE + after.n_sweeps)
-    return fit_factors(cov, factors, tol=tol, max_sweeps=max_sweeps, start=start, count=count)
+        found = _iterated(cov, factors, tol, _PATIENCE, start, None)
+        if not found.residual < tol:
+            near = found.residual < _NEAR
+            again = found if near else sequential_sites(cov, lower, upper, _NEAR) or found
+            found = _iterated(cov, factors, tol, max_sweeps - _PATIENCE, again, None)
+            found = replace(found, n_sweeps=_PATIENCE + found.n_sweeps)
+    else:
+        found = _iterated(cov, factors, tol, max_sweeps, start, count)
+    _warn_of_residual(found, tol)
+    return found
 
 
 def fit_factors(
@@ -187,15 +190,19 @@ def fit_factors(
     .. [3] D. G. Anderson (1965), doi:10.1145/321296.321305.
     """
     found = _iterated(cov, factors, tol, max_sweeps, start, count)
+    _warn_of_residual(found, tol)
+    return found
+
+
+def _warn_of_residual(found: EPResult, tol: float) -> None:
     if not found.residual < tol:
         warn(
-            f"EP stopped after {max_sweeps} sweeps with residual {found.residual:.2g}, above "
+            f"EP stopped after {found.n_sweeps} sweeps with residual {found.residual:.2g}, above "
             f"{tol:.2g}: its evidence is rough. Draws stay exact, with a smaller effective sample "
             "size.",
             EPConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return found
 
 
 def _iterated(

@@ -55,6 +55,15 @@ def sequential_sites(
     near : float
         The residual as in `EPResult`.
     """
+    with np.errstate(all="ignore"):
+        try:
+            return _sweeps(cov, lower, upper, near)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # beyond round-off
+            return None
+
+
+def _sweeps(cov: Covariance, lower: FloatArray, upper: FloatArray, near: float) -> Sites | None:
+    """See `sequential_sites`."""
     prior = cov.diagonal()
     moments, mean = cov.dense().copy(), np.zeros(cov.size)
     tau, nu = np.zeros(cov.size), np.zeros(cov.size)
@@ -64,13 +73,10 @@ def sequential_sites(
             rows = slice(start, start + _BLOCK)
             before = tau[rows].copy(), nu[rows].copy()
             block = _Block(moments[rows, rows].copy(), mean[rows].copy(), tau[rows], nu[rows])
-            found = _move(block, lower[rows], upper[rows], prior[rows])
-            residual = found if not found <= residual else residual  # or not a number
+            residual = max(residual, _move(block, lower[rows], upper[rows], prior[rows]))
             _follow(moments, mean, rows, tau[rows] - before[0], nu[rows] - before[1])
         if residual < near:
             return Sites(tau, nu, residual)
-        if not math.isfinite(residual):
-            return None
         # Anew, for round-off adds up where sites become strong.
         moments = cov.site_covariance(tau)
         mean = moments @ nu
@@ -87,7 +93,13 @@ class _Block(NamedTuple):
 
 
 def _move(block: _Block, lower: FloatArray, upper: FloatArray, prior: FloatArray) -> float:
-    """Move the sites of a block one by one, and its moments with them; the largest residual."""
+    """Move the sites of a block one by one, and its moments with them; the largest residual.
+
+    Raises
+    ------
+    FloatingPointError
+        Where it is not finite.
+    """
     moments, mean, tau, nu = block
     residual = 0.0
     for i in range(mean.size):
@@ -102,7 +114,9 @@ def _move(block: _Block, lower: FloatArray, upper: FloatArray, prior: FloatArray
         spread = max(spread, _SHRINKAGE)
         gap = abs(cavity_mean + sd * shift - mean[i]) / math.sqrt(variance)
         gap += abs(math.log(cavity_var * spread / variance))
-        residual = gap if not gap <= residual else residual
+        if not math.isfinite(gap):
+            raise FloatingPointError("the moments of a row are not finite.")
+        residual = max(residual, gap)
         taken = min(max(1.0 - spread, _SHRINKAGE), 1.0 - _SHRINKAGE)
         kept = cavity_var * (spread if spread < 0.5 else 1.0 - taken)
         new_tau, new_nu = taken / kept, (cavity_mean * taken + sd * shift) / kept

@@ -18,6 +18,7 @@ import numpy as np
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.limits import row_limits
 from pymc_skewgp._gaussian.operators.covariance import Covariance
+from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
 from pymc_skewgp._gaussian.proposals.policy import (
@@ -42,8 +43,8 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
-# Residual of EP, in standard deviations and log variances, that only round-off brings about: steps
-# that overshoot are off by some ten.
+# Residual of EP, in standard deviations and log variances, that round-off in a matrix brings about:
+# steps that overshoot are off by some ten. Log probabilities are then below -1e7 or meaningless.
 _NO_FIXED_POINT = 1e4
 
 
@@ -90,10 +91,10 @@ class RectangleSampler:
         Raises
         ------
         DoublePrecisionError
-            Where round-off has left nothing of it: then weights mean nothing either, equal or not.
+            Where round-off in a dense matrix has left nothing of it: equal weights mean nothing.
         """
         ep = fit_ep(self.cov, self.lower, self.upper, tol=self.settings.ep_tolerance)
-        if not ep.residual < _NO_FIXED_POINT:
+        if isinstance(self.cov, DenseCovariance) and not ep.residual < _NO_FIXED_POINT:
             raise DoublePrecisionError(
                 TOO_FAR.format(f"expectation propagation's moments are off by {ep.residual:.2g}")
             )

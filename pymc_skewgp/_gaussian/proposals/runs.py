@@ -51,34 +51,30 @@ class SamplingResult:
         Log probability of the rectangle.
     method : str
         "twisted", "twisted (relaxed)" or "tempered".
-    replicate : ndarray of int, shape (n_draws,)
-        Equal numbers for draws that depend on each other: those of one point set, or of one
-        tempered run.
+    replicate : ndarray of int, shape (n_draws,), or None
+        Equal numbers for draws that depend on each other: those of one set of mirrored points, or
+        of one tempered run. None where draws are as good as independent.
     """
 
     u: FloatArray
     log_weights: FloatArray
     log_prob: Estimate
     method: str
-    replicate: IntArray
+    replicate: IntArray | None
 
 
 class PointSets(NamedTuple):
-    """Replicates, each of `size` points."""
+    """Replicates, each of `size` points, of which half may mirror the other half."""
 
     n_replicates: int
     size: int
+    mirrored: bool
 
-    def points(self, proposal: Proposal, rng: np.random.Generator) -> FloatArray:
-        """Points as columns, one replicate after another.
-
-        Without a leading direction half of each replicate mirrors the other half: what EP's
-        Gaussian lacks first is skewness, whose effect on the weights is odd and cancels within a
-        pair. With a leading direction evenly spaced points do better alone.
-        """
-        if proposal.first is None:
-            return mirrored_points(proposal.n_dims, self.size // 2, self.n_replicates, rng)
-        return uniform_points(proposal.n_dims, self.size, self.n_replicates, rng)
+    def points(self, n_dims: int, rng: np.random.Generator) -> FloatArray:
+        """Points as columns, one replicate after another."""
+        if self.mirrored:
+            return mirrored_points(n_dims, self.size // 2, self.n_replicates, rng)
+        return uniform_points(n_dims, self.size, self.n_replicates, rng)
 
 
 class Run(NamedTuple):
@@ -93,18 +89,19 @@ class Run(NamedTuple):
 def point_sets(proposal: Proposal, n_draws: int, n_rows: int | None = None) -> PointSets:
     """Replicates of even size for a run of which `n_draws` are kept; with `n_rows`, for both goals.
 
-    What is kept are whole replicates, so that their spread is the error of all that is summed over
-    them: a part of an evenly spaced set is hardly more even than independent draws. Of mirrored
-    points the further draws are more replicates; those with a leading direction gain more from
-    larger ones.
+    Without a leading direction half of each replicate mirrors the other half: what EP's Gaussian
+    lacks first is skewness, whose effect on the weights is odd and cancels within a pair. What is
+    kept are whole replicates, so that their spread is the error of all that is summed over them: a
+    part of an evenly spaced set is hardly more even than independent draws. The further draws are
+    more replicates. With a leading direction evenly spaced points do better alone, in larger sets.
     """
-    half = -(-max(n_draws, MIN_DRAWS) // (2 * N_REPLICATES))
+    half, mirrored = -(-max(n_draws, MIN_DRAWS) // (2 * N_REPLICATES)), proposal.first is None
     further = n_rows is not None and n_draws >= _FROM_DRAWS and n_rows <= _FEW_ROWS
     if not further or n_draws >= _EVEN_DRAWS:
-        return PointSets(N_REPLICATES, 2 * half)
-    if proposal.first is None:
-        return PointSets(-(-_EVEN_DRAWS // (2 * half)), 2 * half)
-    return PointSets(N_REPLICATES, _EVEN_DRAWS // N_REPLICATES)
+        return PointSets(N_REPLICATES, 2 * half, mirrored)
+    if mirrored:
+        return PointSets(-(-_EVEN_DRAWS // (2 * half)), 2 * half, mirrored)
+    return PointSets(N_REPLICATES, _EVEN_DRAWS // N_REPLICATES, mirrored)
 
 
 def run_once(proposal: Proposal, sets: PointSets, rng: np.random.Generator) -> Run:
@@ -115,7 +112,7 @@ def run_once(proposal: Proposal, sets: PointSets, rng: np.random.Generator) -> R
     DoublePrecisionError
         Where the weights are not finite, or their mean is no probability.
     """
-    u, log_weights = proposal.draw(sets.points(proposal, rng), overwrite_points=True)
+    u, log_weights = proposal.draw(sets.points(proposal.n_dims, rng), overwrite_points=True)
     if not np.isfinite(log_weights).all():
         raise DoublePrecisionError(TOO_FAR.format("the importance weights are not finite"))
     estimate = _estimate(proposal, log_weights, sets.n_replicates)
@@ -135,7 +132,8 @@ def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) ->
 
 def kept(run: Run, n_draws: int, log_prob: Estimate, method: str) -> SamplingResult:
     """The first draws of a run, with a log probability that may come from more than these."""
-    replicate = np.arange(n_draws) // run.sets.size
+    # With a leading direction tails decide: replicates that all lack them agree too well.
+    replicate = np.arange(n_draws) // run.sets.size if run.sets.mirrored else None
     return SamplingResult(
         run.u[:, :n_draws], run.log_weights[:n_draws], log_prob, method, replicate
     )
@@ -153,7 +151,8 @@ def more_batches(
     batches = [run.log_weights]
     while not estimate.std_error <= wanted and len(batches) < max_doubled:
         batches += [
-            proposal.draw(sets.points(proposal, rng), overwrite_points=True)[1] for _ in batches
+            proposal.draw(sets.points(proposal.n_dims, rng), overwrite_points=True)[1]
+            for _ in batches
         ]
         estimate = _estimate(proposal, np.concatenate(batches), sets.n_replicates * len(batches))
     return estimate

@@ -132,6 +132,7 @@ def _reweighted(found: SamplingResult, log_ratio: FloatArray) -> SamplingResult:
     """The same draws for another target, given the log of its weights over theirs."""
     log_weights = found.log_weights + log_ratio
     gain = log_mean_exp(log_weights) - log_mean_exp(found.log_weights)
+    assert found.replicate is not None  # of tempered runs
     own = np.array(
         [log_mean_exp(log_weights[found.replicate == i]) for i in np.unique(found.replicate)]
     )
