@@ -171,7 +171,7 @@ def quickstart(arguments):
 def test(arguments):
     """Run pytest in the root of the project: paths in the arguments start there."""
     prepare(EXTRAS["test"])
-    return run([venv_python(), "-m", "pytest", "-n", "2", "--dist", "worksteal"] + arguments, cwd=ROOT)
+    return run([venv_python(), "-m", "pytest", "-n", "2"] + arguments, cwd=ROOT)
 
 
 def lint(arguments):
