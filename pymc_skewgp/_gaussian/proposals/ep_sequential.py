@@ -19,15 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._gaussian.compiled.interval import interval_moments
-from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, LEAST_VARIANCE
+from pymc_skewgp._gaussian.compiled import rows as r
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._validation import FloatArray
 
 _BLOCK = 32
 _MAX_SWEEPS = 30
-# Share of a row's variance that a site may take, as in `fit_factors`.
-_SHRINKAGE = 1e-12
 # Of a variance: the least that a change of one site is taken to leave of it.
 _LEAST_LEFT = 1e-3
 
@@ -64,7 +61,7 @@ def sequential_sites(
 
 def _sweeps(cov: Covariance, lower: FloatArray, upper: FloatArray, near: float) -> Sites | None:
     """See `sequential_sites`."""
-    prior = cov.diagonal()
+    prior, limits = cov.diagonal(), np.stack([lower, upper])
     moments, mean = cov.dense().copy(), np.zeros(cov.size)
     tau, nu = np.zeros(cov.size), np.zeros(cov.size)
     for _ in range(_MAX_SWEEPS):
@@ -73,7 +70,7 @@ def _sweeps(cov: Covariance, lower: FloatArray, upper: FloatArray, near: float) 
             rows = slice(start, start + _BLOCK)
             before = tau[rows].copy(), nu[rows].copy()
             block = _Block(moments[rows, rows].copy(), mean[rows].copy(), tau[rows], nu[rows])
-            residual = max(residual, _move(block, lower[rows], upper[rows], prior[rows]))
+            residual = max(residual, _move(block, limits[:, rows], prior[rows]))
             _follow(moments, mean, rows, tau[rows] - before[0], nu[rows] - before[1])
         if residual < near:
             return Sites(tau, nu, residual)
@@ -92,7 +89,7 @@ class _Block(NamedTuple):
     nu: FloatArray
 
 
-def _move(block: _Block, lower: FloatArray, upper: FloatArray, prior: FloatArray) -> float:
+def _move(block: _Block, limits: FloatArray, prior: FloatArray) -> float:
     """Move the sites of a block one by one, and its moments with them; the largest residual.
 
     Raises
@@ -101,25 +98,16 @@ def _move(block: _Block, lower: FloatArray, upper: FloatArray, prior: FloatArray
         Where it is not finite.
     """
     moments, mean, tau, nu = block
-    residual = 0.0
+    least = r.LEAST_CAVITY / prior
+    residual, row = 0.0, np.zeros((r.N_ROWS, 1))
     for i in range(mean.size):
-        if lower[i] == -math.inf and upper[i] == math.inf:
-            continue
-        variance = min(max(moments[i, i], LEAST_VARIANCE * prior[i]), prior[i])
-        cavity_var = 1.0 / max(1.0 / variance - tau[i], LEAST_CAVITY / prior[i])
-        cavity_mean = cavity_var * (mean[i] / variance - nu[i])
-        sd = math.sqrt(cavity_var)
-        low, high = (lower[i] - cavity_mean) / sd, (upper[i] - cavity_mean) / sd
-        _, shift, spread = interval_moments(low, high)
-        spread = max(spread, _SHRINKAGE)
-        gap = abs(cavity_mean + sd * shift - mean[i]) / math.sqrt(variance)
-        gap += abs(math.log(cavity_var * spread / variance))
+        variance = min(max(moments[i, i], r.LEAST_VARIANCE * prior[i]), prior[i])
+        row[[r.TAU, r.NU, r.MEAN, r.VARIANCE], 0] = tau[i], nu[i], mean[i], variance
+        gap = r.tilt(row, limits[:, i : i + 1].copy(), least[i : i + 1])
         if not math.isfinite(gap):
             raise FloatingPointError("the moments of a row are not finite.")
         residual = max(residual, gap)
-        taken = min(max(1.0 - spread, _SHRINKAGE), 1.0 - _SHRINKAGE)
-        kept = cavity_var * (spread if spread < 0.5 else 1.0 - taken)
-        new_tau, new_nu = taken / kept, (cavity_mean * taken + sd * shift) / kept
+        new_tau, new_nu = row[r.NEW_TAU, 0], row[r.NEW_NU, 0]
         by_tau, by_nu = new_tau - tau[i], new_nu - nu[i]
         share = 1.0 / max(1.0 + by_tau * variance, _LEAST_LEFT)
         own = moments[:, i].copy()
