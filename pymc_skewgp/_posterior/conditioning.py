@@ -9,6 +9,8 @@ N(0, G)` with :math:`l < u < h`, and given u the vector is Gaussian:
 with m and K the moments given the points.
 """
 
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,8 +24,10 @@ from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.interval_factors import interval_factors
 from pymc_skewgp._observations.noise import add_noise, block_noise, noise_factor
 from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.points import given_points, row_matrix
 from pymc_skewgp._validation import FloatArray
 
@@ -207,6 +211,44 @@ class Conditioning:
         factor = solve_triangular(chol, self.factor.T, lower=True, check_finite=False).T
         cov = FactoredCovariance(factor, units=self._prior_cov.units)
         return Conditioning(self.mean + self.factor @ mean, cov, self._intervals)
+
+    def with_factors(
+        self, counts: FloatArray, kept: BoolArray, skip: int
+    ) -> "tuple[Conditioning, SitesOfParts] | None":
+        """Intervals that repeat as factors of the predictors, the others that are `kept` as rows.
+
+        Parameters
+        ----------
+        counts : ndarray, shape (m,)
+            Rows that each interval stands for.
+        kept : ndarray of bool, shape (m,)
+            Those without noise of their own, or that are constraints.
+        skip : int
+            First values of z that no factor is of.
+
+        Returns
+        -------
+        tuple of Conditioning and SitesOfParts, or None
+            None where intervals do not repeat: see `interval_factors`.
+        """
+        rows = self._intervals
+        moved = ~kept
+        if rows.S.ndim == 2 or not moved.any():
+            return None
+        own = rows.rows(moved)
+        own = replace(own, A=own.A[:, skip:])
+        sites = interval_factors(own, counts[moved], self.row_factor[moved], self.centre[moved])
+        if sites is None:
+            return None
+        rest, other = rows.rows(~moved), copy(self)
+        for name in ("_chol", "_factor_qr", "_noise_factor", "_coordinate_solvers"):
+            vars(other).pop(name, None)
+        other._intervals, other.row_factor = rest, self.row_factor[~moved]
+        other.centre = self.centre[~moved]
+        other.lower, other.upper = self.lower[~moved], self.upper[~moved]
+        cov = FactoredCovariance(self.factor, units=self._prior_cov.units)
+        other.cov = _row_covariance(cov, rest, other.row_factor)
+        return other, SitesOfParts([sites], [self.mean.size - skip])
 
     def coordinates_given_rows(self) -> tuple[FloatArray, FloatArray]:
         """Gain (r, m) and spread (r, d): c given u is gain u + spread x, x standard normal."""

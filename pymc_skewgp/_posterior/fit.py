@@ -32,4 +32,5 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
     parts, sites = [data.values for data in sets], sites_of(sets)
     if sites is None:
         return ProcessFit(prior, parts, *rows_of(sets, prior))
-    return SiteFit(prior, parts, *rows_of(sets, prior), sites)
+    rows, constrained = rows_of(sets, prior)
+    return SiteFit(prior, parts, rows, sites, constrained[~rows.is_point])

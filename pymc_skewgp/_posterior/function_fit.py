@@ -119,6 +119,10 @@ class FunctionFit(ABC):
         """Draws of f at some rows of data of one part, given rows of kept coordinates."""
         raise ValueError("the draws are not of this posterior, which keeps no coordinates.")
 
+    def by_factors(self) -> "FunctionFit":
+        """The same with intervals that repeat as factors of their predictors, where some do."""
+        return self
+
     @property
     def of_single_rows(self) -> "FunctionFit":
         """The same with a latent value for each interval, also where intervals repeat."""

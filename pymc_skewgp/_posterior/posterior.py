@@ -202,11 +202,15 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         self._sets, self._size = sets, n
         if self._prior.approximation is None:
             refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
-            _ = self._fit  # refuses data that are none at once
+            _ = self._fit_of_rows  # refuses data that are none at once
+
+    @cached_property
+    def _fit_of_rows(self) -> FunctionFit:
+        return fit_of(self._prior, self._sets)
 
     @cached_property
     def _fit(self) -> FunctionFit:  # type: ignore[override]
-        return fit_of(self._prior, self._sets)
+        return self._fit_of_rows.by_factors()
 
     def __repr__(self) -> str:
         n = [data.X.shape[0] for data in self._sets]
@@ -370,7 +374,7 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
     def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "SkewGPPosterior":
         """The same of another prior, or of other data."""
         other = copy(self)
-        for computed in ("_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
+        for computed in ("_fit_of_rows", "_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
             vars(other).pop(computed, None)
         other._prior = prior
         other._observe(sets)

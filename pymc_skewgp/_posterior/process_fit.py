@@ -1,25 +1,24 @@
 """A process conditioned on data, its sampler fitted once: what every answer is computed from."""
 
 from collections.abc import Sequence
-from copy import copy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.proposals.coordinates import RowKinds
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.samplers.repeated import RepeatedRowsSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.repeats import RepeatedRows, repeated_rows
+from pymc_skewgp._observations.repeats import equal_rows
 from pymc_skewgp._observations.values import Values
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent import draw_latent, equal_draws
 from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.site_fit import SiteFit
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -49,20 +48,15 @@ class ProcessFit(FunctionFit):
         super().__init__(prior, parts)
         self._constrained = constrained[~observations.is_point]
         self._observations = observations
-        self._merges = not self._constrained.any()
 
     @cached_property
     def conditioning(self) -> Conditioning:
-        """See `FunctionFit`; u has means of rows that repeat."""
-        if self._merged is not None:
-            return self._merged[0]
+        """See `FunctionFit`."""
         return self._given(self._observations)
 
     @cached_property
     def sampler(self) -> RectangleSampler:
         """EP and proposals, which the evidence and all draws share."""
-        if self._merged is not None:
-            return self._merged[1]
         given = self.conditioning
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
         if self._constrained.any():
@@ -70,28 +64,30 @@ class ProcessFit(FunctionFit):
             refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])
         return sampler
 
-    @cached_property
-    def _merged(self) -> tuple[Conditioning, RepeatedRowsSampler] | None:
-        """With rows that repeat as their means; None where that would not save time."""
-        repeated = repeated_rows(self._observations) if self._merges else None
-        if repeated is None:
-            return None
-        given = self._given(repeated.rows)
-        sampler = RepeatedRowsSampler(given.cov, _kinds(given, self.n_latent, repeated))
-        # Where all trials of many places fail, say, rows one by one do better, if they are few.
-        many = self._constrained.size > sampler.settings.large
-        return (given, sampler) if many or sampler.near_target else None
-
-    @cached_property
-    def of_single_rows(self) -> "ProcessFit":
-        """The same with a row of u for each interval, also where intervals repeat."""
-        if self._merged is None:
+    def by_factors(self) -> FunctionFit:
+        """See `FunctionFit`: rows drawn one by one would share a tail of f that all draws miss."""
+        rows = self._observations
+        equal = equal_rows(rows)
+        given, few = None, rows
+        if equal.first.size < rows.n_rows:
+            chosen = np.zeros(rows.n_rows, dtype=bool)
+            chosen[equal.first] = True
+            few = replace(rows.rows(chosen), log_constant=rows.log_constant)
+            given = self._given(few)
+        elif rows.is_point.all():
             return self
-        single = copy(self)
-        for name in ("conditioning", "sampler", "_merged"):
-            single.__dict__.pop(name, None)
-        single._merges = False
-        return single
+        given = given or self.conditioning
+        own = ~few.is_point
+        every = np.zeros(rows.n_rows, dtype=bool)
+        every[~rows.is_point] = self._constrained
+        constrained = every[equal.first][own]
+        left = constrained | (few.variances[own] <= 0.0)
+        kept = np.concatenate([np.ones(self.n_latent, dtype=bool), left])
+        counts = np.concatenate([np.ones(self.n_latent), equal.counts[own]])
+        found = given.with_factors(counts, kept, self.n_latent)
+        if found is None:
+            return self
+        return SiteFit(self._prior, self._parts, *found, constrained[left], self)
 
     @property
     def fitted(self) -> bool:
@@ -141,7 +137,7 @@ class ProcessFit(FunctionFit):
         ValueError
             For observations with two finite limits.
         """
-        given, s = self.of_single_rows.conditioning, self.n_latent
+        given, s = self.conditioning, self.n_latent
         above = np.isposinf(given.upper)
         if not (above | np.isneginf(given.lower)).all():
             raise ValueError(
@@ -158,16 +154,3 @@ class ProcessFit(FunctionFit):
             side[:, None] * given.cov.dense() * side,
         )
 
-
-def _kinds(given: Conditioning, n_latent: int, repeated: RepeatedRows) -> RowKinds:
-    """Rows behind u: signs at pseudo-points, then the kinds of repeated rows."""
-    first, group = np.arange(n_latent), n_latent + repeated.group
-    row, centre = np.concatenate([first, group]), given.centre[group]
-    return RowKinds(
-        given.row_factor[row],
-        np.concatenate([np.zeros(n_latent), repeated.noise]),
-        np.concatenate([given.lower[:n_latent], repeated.lower - centre]),
-        np.concatenate([given.upper[:n_latent], repeated.upper - centre]),
-        np.concatenate([np.ones(n_latent), repeated.counts]),
-        row,
-    )

@@ -37,29 +37,37 @@ class SiteFit(FunctionFit):
         Of each function.
     parts : sequence of Values
         What the data are about.
-    observations : Observations
-        Rows of these values; none of them where all data are sites.
-    constrained : ndarray of bool, shape (m,)
-        Which of the rows are constraints.
+    given : Observations or Conditioning
+        Rows of these values, none of them where all data are sites; or f given these.
     sites : SitesOfParts
+    constrained : ndarray of bool, shape (m,)
+        Which of the rows that are intervals are constraints.
+    single_rows : FunctionFit, optional
+        The same with a row for each interval, where sites are made of them.
     """
 
     def __init__(
         self,
         prior: Prior,
         parts: Sequence[Values],
-        observations: Observations,
-        constrained: NDArray[np.bool_],
+        given: Observations | Conditioning,
         sites: SitesOfParts,
+        constrained: NDArray[np.bool_],
+        single_rows: FunctionFit | None = None,
     ) -> None:
         super().__init__(prior, parts)
-        self._constrained = constrained[~observations.is_point]
-        self._observations, self._sites = observations, sites
+        self._rows, self._sites, self._constrained = given, sites, constrained
+        self._single_rows = single_rows
 
     @cached_property
     def conditioning(self) -> Conditioning:
         """See `FunctionFit`: u are the signs at pseudo-points, and the intervals of the data."""
-        return self._given(self._observations)
+        return self._rows if isinstance(self._rows, Conditioning) else self._given(self._rows)
+
+    @property
+    def of_single_rows(self) -> FunctionFit:
+        """See `FunctionFit`."""
+        return self._single_rows or self
 
     @cached_property
     def _draws(self) -> SiteDraws:
@@ -121,7 +129,9 @@ class SiteFit(FunctionFit):
         return f.reshape(*chosen.shape, -1)
 
     def sun(self) -> SunParameters:
-        """ValueError: it is none."""
+        """ValueError where it is none."""
+        if self._single_rows is not None:
+            return self._single_rows.sun()
         raise ValueError(
             "under a likelihood that is not made of intervals the posterior of f is no SUN: use "
             "sample, predict or marginals."

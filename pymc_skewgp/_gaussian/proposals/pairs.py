@@ -23,6 +23,7 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     SiteLogDensity,
     SiteMarginals,
 )
+from pymc_skewgp._gaussian.proposals.grouped_sites import with_grouped_sites
 from pymc_skewgp._gaussian.proposals.site_tails import SiteTails, site_tails
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.proposals.tempering import Proposal
@@ -209,5 +210,8 @@ def pair_proposal(
     rows: GivenRows | None,
 ) -> PairProposal:
     """With tails of single sites drawn apart, where they need it and there are no rows."""
-    tails = None if rows else site_tails(gaussian, sites, marginals, _APART, _DRAWS)
-    return PairProposal(gaussian, sites, marginals, rows, tails)
+    if rows is not None:
+        return PairProposal(gaussian, sites, marginals, rows)
+    gaussian, marginals = with_grouped_sites(gaussian, sites, marginals)
+    tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS)
+    return PairProposal(gaussian, sites, marginals, tails=tails)

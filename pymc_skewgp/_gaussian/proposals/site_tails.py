@@ -27,21 +27,26 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     SiteMarginals,
     coordinate_gaussian,
 )
+from pymc_skewgp._gaussian.proposals.grouped_sites import (
+    ALIKE,
+    MOST,
+    directions_apart,
+    nodes_along,
+)
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
-from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 # Share of all draws that are of tails, in terms of what is missing; how many of these are of the
 # wide Gaussian, and the power of its sites.
 _PER_MISSING, _LEAST_SHARE, _MOST_SHARE = 80.0, 0.1, 0.4
 _WIDE, _POWER = 0.25, 0.4
-# Directions at most, and evaluations of a site to look along them; alike from this cosine on.
-_MOST, _MOST_EVALUATIONS, _ALIKE = 16, 2**16, 0.9
+# Evaluations of a site to look along directions, at most.
+_MOST_EVALUATIONS = 2**16
 # Third moment in tails that draws hardly meet, in deviations, from which on they are drawn apart
 # where there are as few sites as directions: quasi-random draws err less than that.
 _LEAST_THIRD = 0.002
-_NODES, _TAIL, _CUT = 161, 8.7, 120.0
+_CUT = 120.0  # nats
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
@@ -155,8 +160,8 @@ def site_tails(
     own = marginals.missing(sites, n_draws)
     along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
     along /= np.linalg.norm(along, axis=0)
-    most = min(_MOST, max(1, _MOST_EVALUATIONS // (HERMITE_NODES.size * own.size)))
-    chosen = _apart(along, np.argsort(-np.abs(own)), most)
+    most = min(MOST, max(1, _MOST_EVALUATIONS // (HERMITE_NODES.size * own.size)))
+    chosen = directions_apart(along, np.argsort(-np.abs(own)), most)
     directions = along[:, chosen].T
     missing = np.abs(
         missing_of_functions(_along(gaussian, sites, directions, HERMITE_NODES), n_draws)
@@ -164,13 +169,10 @@ def site_tails(
     lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
     if lacking <= least:
         third = marginals.missing(sites, n_draws, power=3)
-        if own.size > _MOST or third.max() <= _LEAST_THIRD:
+        if own.size > MOST or third.max() <= _LEAST_THIRD:
             return None
     # In units of q: the prior's deviation along each direction, as far as it reaches.
-    step = solve_triangular(gaussian.chol, directions.T, lower=True, trans="T")
-    length = np.linalg.norm(step, axis=0)
-    reach = (_TAIL + np.abs(gaussian.mean @ step) / length) / length
-    nodes = np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None])
+    nodes = nodes_along(gaussian, directions)
     logs = _along(gaussian, sites, directions, nodes) - 0.5 * nodes**2
     tilted = _tilted(sites, marginals, chosen, nodes)
     logs = np.maximum(_below_peak(logs), _below_peak(tilted)) + np.log1p(np.abs(nodes) ** 3)
@@ -179,7 +181,7 @@ def site_tails(
     shares = missing + 1e-3 * lacking
     shares *= (1.0 - _WIDE) * share / shares.sum()
     finite = [bool(np.isfinite(table.log_density).all()) for table in tables]
-    covered = (np.abs(directions[finite] @ along) > _ALIKE).any(axis=0)
+    covered = (np.abs(directions[finite] @ along) > ALIKE).any(axis=0)
     wide = WideGaussian.of(gaussian, sites, marginals)
     return SiteTails(directions, tables, shares, covered, wide, _WIDE * share)
 
@@ -202,17 +204,6 @@ def _tilted(
         logs = sites.log_prob(eta)[:, chosen]
     logs -= 0.5 * precision * (off - cavity) ** 2
     return np.asarray(logs.T)
-
-
-def _apart(along: FloatArray, order: IntArray, most: int) -> list[int]:
-    """The first columns in `order` that are not nearly parallel, at most so many."""
-    chosen: list[int] = []
-    for i in order:
-        if not chosen or (np.abs(along[:, i] @ along[:, chosen]) < _ALIKE).all():
-            chosen.append(int(i))
-        if len(chosen) == most:
-            break
-    return chosen
 
 
 def _along(

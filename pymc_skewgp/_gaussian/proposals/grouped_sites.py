@@ -1,0 +1,141 @@
+r"""Sites of factors that share a direction, as wide as their product asks for.
+
+EP matches the moments of one factor at a time. Where hundreds of factors are functions of nearly
+one predictor, each of them says little, and what EP makes of all is narrower than their product
+with its long tail. Here the factors of one direction g are one: with EP's Gaussian q in white
+coordinates w, its sites t_i, and predictors :math:`\eta_i` as they move with :math:`z = g^\top w`,
+
+.. math:: R(z) = \prod_{i \in g} \frac{p(y_i \mid \eta_i(z))}{t_i(\eta_i(z))}
+
+is a factor of z whose moments are known by quadrature, and EP over the few directions gives each a
+Gaussian site, which is shared out among its factors. (Minka 2001, Expectation propagation for
+approximate Bayesian inference, arXiv:1301.2294, with groups of factors as factors.)
+"""
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
+    CoordinateGaussian,
+    SiteLogDensity,
+    SiteMarginals,
+    coordinate_gaussian,
+)
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+# Directions at most; alike from this cosine on.
+MOST, ALIKE = 16, 0.9
+TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
+_NODES = 161
+_SWEEPS, _DAMPING, _TOLERANCE = 50, 0.7, 1e-3
+_LEAST_LEFT = 0.05  # of a site's precision
+
+
+def with_grouped_sites(
+    gaussian: CoordinateGaussian, sites: SiteLogDensity, marginals: SiteMarginals
+) -> tuple[CoordinateGaussian, SiteMarginals]:
+    """Both with sites of groups; as they are where no two factors share a direction.
+
+    161 evaluations of each factor.
+    """
+    along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
+    length = np.linalg.norm(along, axis=0)
+    known = np.maximum(marginals.tau, 0.0) * length**2
+    unit = along / np.maximum(length, 1e-300)
+    directions = unit[:, directions_apart(unit, np.argsort(-known), MOST)]
+    cosine = directions.T @ unit
+    group = np.abs(cosine).argmax(axis=0)
+    rows = np.arange(group.size)
+    member = (np.abs(cosine[group, rows]) >= ALIKE) & (known > 0.0)
+    several = np.bincount(group[member], minlength=directions.shape[1]) > 1
+    member &= several[group]
+    if not member.any():
+        return gaussian, marginals
+    directions, group = directions[:, several], (np.cumsum(several) - 1)[group]
+    nodes = nodes_along(gaussian, directions.T)
+    mean, slope = sites.factor @ gaussian.mean, length * cosine[several][group, rows]
+    log_ratio = _log_ratio(sites, marginals, mean, slope, nodes, group, member)
+    tau, nu = _sites_of(directions.T @ directions, nodes, log_ratio)
+    # Each site of a group to the same power: its share of the precision stays as it was.
+    total = np.bincount(group[member], (marginals.tau * slope**2)[member], minlength=tau.size)
+    power = np.maximum(1.0 + tau / total, _LEAST_LEFT)[group]
+    share = np.where(member, (marginals.tau * slope**2) / total[group], 0.0)
+    precision = np.where(member, marginals.tau * power, marginals.tau)
+    more = precision - marginals.tau
+    pull = marginals.nu + more * mean
+    pull += np.where(member, share * nu[group] / np.where(member, slope, 1.0), 0.0)
+    moved = coordinate_gaussian(sites.factor, precision, pull)
+    half = solve_triangular(moved.chol, sites.factor.T, lower=True)
+    variance = np.einsum("ij,ij->j", half, half)
+    return moved, SiteMarginals(sites.factor @ moved.mean, variance, precision, pull)
+
+
+def directions_apart(along: FloatArray, order: IntArray, most: int) -> list[int]:
+    """The first columns in `order` that are not nearly parallel, at most so many."""
+    chosen: list[int] = []
+    left = np.ones(order.size, dtype=bool)
+    while left.any() and len(chosen) < most:
+        chosen.append(int(order[left.argmax()]))
+        left &= np.abs(along[:, order].T @ along[:, chosen[-1]]) < ALIKE
+    return chosen
+
+
+def nodes_along(gaussian: CoordinateGaussian, directions: FloatArray) -> FloatArray:
+    """Places along each direction in deviations of q, as far as the prior reaches, (k, nodes)."""
+    step = solve_triangular(gaussian.chol, directions.T, lower=True, trans="T")
+    length = np.linalg.norm(step, axis=0)
+    reach = (TAIL + np.abs(gaussian.mean @ step) / length) / length
+    found: FloatArray = np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None])
+    return found
+
+
+def _log_ratio(
+    sites: SiteLogDensity,
+    marginals: SiteMarginals,
+    mean: FloatArray,
+    slope: FloatArray,
+    nodes: FloatArray,
+    group: IntArray,
+    member: FloatArray,
+) -> FloatArray:
+    """Log of the product of each group's factors over their sites, shape (k, nodes)."""
+    off = mean + slope * nodes[group].T
+    off[:, ~member] = mean[~member]
+    with np.errstate(over="ignore"):
+        logs = sites.log_prob(sites.offset + off)
+    logs -= (marginals.nu - 0.5 * marginals.tau * off) * off
+    found = np.zeros(nodes.shape)
+    np.add.at(found, group[member], logs.T[member])
+    return found
+
+
+def _sites_of(
+    cov: FloatArray, nodes: FloatArray, log_ratio: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """EP's sites exp(nu z - tau z^2 / 2) of factors of z ~ N(0, cov), known at nodes."""
+    k = len(cov)
+    tau, nu = np.zeros(k), np.zeros(k)
+    with np.errstate(divide="ignore"):
+        log_step = np.log(np.gradient(nodes, axis=1))
+    for _ in range(_SWEEPS):
+        joint = np.linalg.solve(np.eye(k) + cov * tau, cov)
+        variance, mean = joint.diagonal(), joint @ nu
+        precision = 1.0 / variance - tau
+        pull = mean / variance - nu
+        well = (precision > 0.0) & (variance > 0.0)
+        left = np.where(well, precision, 1.0)[:, None]
+        logs = log_ratio + log_step - 0.5 * left * nodes**2 + pull[:, None] * nodes
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        new_mean = (weights * nodes).sum(axis=1)
+        new_variance = (weights * (nodes - new_mean[:, None]) ** 2).sum(axis=1)
+        well &= new_variance > 0.0
+        new_variance = np.where(well, new_variance, variance)
+        gap = np.abs(np.where(well, new_mean - mean, 0.0)) / np.sqrt(variance)
+        gap = max(float(gap.max()), float(np.abs(np.log(new_variance / variance)).max()))
+        tau += _DAMPING * np.where(well, 1.0 / new_variance - precision - tau, 0.0)
+        nu += _DAMPING * np.where(well, new_mean / new_variance - pull - nu, 0.0)
+        if gap < _TOLERANCE:
+            break
+    return tau, nu
