@@ -117,7 +117,7 @@ def draws_by(
     result = sampler.sample(n_draws, rng, goal="draws", rtol=rtol)
     warn_of_few(result.log_prob, result.log_weights.size, sampler.settings.largest_se)
     estimate, exact = result.log_prob, None
-    if sampler.is_rectangle and sampler.size <= 2:
+    if sampler.size <= 2:
         exact = exact_log_prob(sampler.cov.dense(), sampler.lower, sampler.upper)
     if exact is not None:
         estimate = estimate._replace(value=exact, std_error=0.0)

@@ -20,19 +20,17 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
     LogProbMethod,
     log_prob_and_gradient,
 )
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
 from pymc_skewgp._gaussian.operators.repeated import RepeatedCovariance
-from pymc_skewgp._gaussian.proposals.coordinates import RowKinds
+from pymc_skewgp._gaussian.proposals.coordinates import CoordinateProposal, RowKinds
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.ep_gradient import cavities
 from pymc_skewgp._gaussian.proposals.runs import SamplingResult
+from pymc_skewgp._gaussian.row_factors import equal_predictors
 from pymc_skewgp._gaussian.samplers.repeated import RepeatedRowsSampler
 from pymc_skewgp._gaussian.weights import IntArray, normalized_weights
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray, as_generator
 
-# Fewer rows are drawn one by one; and repeats save little where there are few of each.
-LEAST_ROWS, LEAST_REPEATS = 200, 4
 _EP_TOLERANCE = 1e-8
 
 
@@ -73,11 +71,6 @@ class RepeatedRectangle:
         """F."""
         return linalg.low_rank_factor(self.predictor_cov)
 
-    @property
-    def merges(self) -> bool:
-        """Whether draws of the coordinates save time; otherwise rows one by one are as good."""
-        return self.n_rows >= LEAST_ROWS and self.n_rows >= LEAST_REPEATS * self.count.size
-
     def single(self) -> tuple["RepeatedRectangle", IntArray]:
         """The same with a kind for each row, and which kind each was of."""
         kind = np.repeat(np.arange(self.count.size), self.count.astype(np.intp))
@@ -89,14 +82,10 @@ class RepeatedRectangle:
 
     def sampler(self) -> RepeatedRowsSampler:
         """Draws of the coordinates."""
-        # Kinds one after the other that are of the same entry of z are one group.
-        new = np.any(self.predictor_cov[1:] != self.predictor_cov[:-1], axis=1)
-        group = np.concatenate([[0], np.cumsum(new)])
-        first = np.flatnonzero(np.concatenate([[True], new]))
-        total = np.bincount(group, weights=self.count)
-        kinds = RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
-        means = LowRankCovariance(self.noise[first] / total, self.factor[first])
-        return RepeatedRowsSampler(means, kinds)
+        group, _ = equal_predictors(self.factor)
+        return RepeatedRowsSampler(
+            RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
+        )
 
 
 def log_prob_by_ep(
@@ -175,13 +164,23 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
     rng = as_generator(random_seed)
     result = sampler.coordinates(n_draws, rng, goal="probability")
     c, weights = result.u, normalized_weights(result.log_weights)
-    base, lower, upper = _gaussian_with_cuts(rows, sampler.ep)
-    # What the moments of c have beyond those of the base; tempered draws have no base.
     tempered = result.method == "tempered"
+    lower, upper = np.zeros(rows.count.size), np.zeros(rows.count.size)
+    eye = np.eye(len(c))
+    base = _Means(np.zeros(rows.count.size), np.zeros_like(rows.cov))
+    # What the moments of c have beyond those of a Gaussian that is known; tempered draws have none.
     if tempered:
-        more, spread = c @ weights, (c * weights) @ c.T - np.eye(len(c))
-        base = _Means(np.zeros_like(base.mean), np.zeros_like(base.cov))
+        more, spread = c @ weights, (c * weights) @ c.T - eye
+    elif (rows.noise > 0.0).all():
+        pairs = sampler.pairs
+        q = pairs.gaussian
+        white = q.chol.T @ (c - q.mean[:, None])
+        log_target = q.log_ratio(c, white) + pairs.sites(c)
+        change = weights - normalized_weights(result.log_weights - log_target)
+        more = q.mean + c @ change
+        spread = q.spread @ q.spread.T + np.outer(q.mean, q.mean) - eye + (c * change) @ c.T
     else:
+        base, lower, upper = _gaussian_with_cuts(rows, sampler.ep)
         change = weights - normalized_weights(_base_log_weights(rows, sampler, result))
         more, spread = c @ change, (c * change) @ c.T
     back = pinv(rows.factor)
@@ -242,7 +241,8 @@ def _base_log_weights(
     value, ep = rows.factor[noisy] @ result.u, sampler.ep
     shrink = (rows.count / (1.0 + ep.tau * rows.noise))[noisy]
     sites = (shrink * ep.nu[noisy]) @ value - 0.5 * (shrink * ep.tau[noisy]) @ value**2
-    limits = rows.count[noisy] @ sampler.log_masses(value)
+    assert isinstance(sampler.first, CoordinateProposal)
+    limits = rows.count[noisy] @ sampler.first.log_masses(value)
     return result.log_weights - limits + sites
 
 

@@ -24,12 +24,9 @@ from scipy.linalg.lapack import dpotrf
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.coordinates import RowKinds
-from pymc_skewgp._gaussian.samplers.repeated import sum_between
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.noise import RowNoise, draw_one
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.repeats import RepeatedRows
 from pymc_skewgp._posterior.points import with_own_noise
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -180,60 +177,11 @@ class Augmentation:
         predictor = self._intervals.of(f) + self._intervals.a
         lower, upper = (x[s:] - predictor for x in self.limits)
         noise, exact_noise = self._noise.within(lower, upper, rng)
-        if self.model.repeated is not None:
-            self._put_means(noise, predictor, self.model.repeated, rng)
         latent, exact = self._latent_draw(f, rng)
         u = np.concatenate([latent, predictor + noise]) - self.mean
         # Round-off may leave a row at its limit.
         u = np.maximum(u, np.nextafter(self.lower, np.inf))
         return np.minimum(u, np.nextafter(self.upper, -np.inf)), exact and exact_noise
-
-    def _put_means(
-        self,
-        noise: FloatArray,
-        predictor: FloatArray,
-        repeated: RepeatedRows,
-        rng: np.random.Generator,
-    ) -> None:
-        """In place of the noise of means of rows: sums over their rows given f."""
-        noise[repeated.group] = 0.0
-        total = np.bincount(repeated.group, repeated.counts, minlength=noise.size)
-        for group, low, high, variance, count in zip(*repeated[1:], strict=True):
-            sd, centre = np.sqrt(variance), predictor[group]
-            low, high = (np.array([(x - centre) / sd]) for x in (low, high))
-            noise[group] += sd * sum_between(low, high, int(count), rng)[0] / total[group]
-
-    @cached_property
-    def kinds(self) -> RowKinds:
-        """Rows behind u in coordinates, where some are means: u is of the groups of these."""
-        repeated, s = self.model.repeated, self._n_latent
-        assert repeated is not None
-        noise = np.concatenate([np.zeros(s), self._intervals.S])
-        factor = linalg.low_rank_factor(self.cov.matrix - np.diag(noise))
-        group, limits = s + repeated.group, (repeated.lower, repeated.upper)
-        single = np.setdiff1d(np.arange(self.n_rows), group)
-        row = np.concatenate([single, group])
-        lower, upper = (
-            np.concatenate([own[single], x - self.mean[group]])
-            for own, x in zip((self.lower, self.upper), limits, strict=True)
-        )
-        return RowKinds(
-            factor[row],
-            np.concatenate([noise[single], repeated.noise]),
-            lower,
-            upper,
-            np.concatenate([np.ones(single.size), repeated.counts]),
-            row,
-        )
-
-    def coordinates_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """A draw of the coordinates of `kinds` given u."""
-        _, first = np.unique(self.kinds.group, return_index=True)
-        factor = self.kinds.factor[first]
-        c = rng.standard_normal(factor.shape[1])
-        gap = u - factor @ c
-        gap[self._n_latent :] -= self._noise.free(1, rng)[:, 0]
-        return c + factor.T @ cho_solve((self.cov.chol, True), gap, check_finite=False)
 
     def function_given(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw f given u and the points: a prior draw of all, corrected by what they say otherwise.

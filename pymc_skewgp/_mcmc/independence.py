@@ -6,8 +6,6 @@ from typing import Protocol
 import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning
-from pymc_skewgp._gaussian.operators.repeated import RepeatedCovariance
-from pymc_skewgp._gaussian.proposals.coordinates import CoordinateProposal
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.policy import (
     DEFAULT,
@@ -17,7 +15,6 @@ from pymc_skewgp._gaussian.proposals.policy import (
     pilot_log_weights,
 )
 from pymc_skewgp._gaussian.proposals.tempering import Proposal
-from pymc_skewgp._gaussian.samplers.repeated import means_given
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.moves import Walk
@@ -66,14 +63,6 @@ class IndependenceMove:
             warnings.simplefilter("ignore", EPConvergenceWarning)
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _state(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """What the proposal draws, at u."""
-        return u
-
-    def _rows(self, states: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Those of u at such states, columns."""
-        return states
-
     def _twisted(self, ep: EPResult, rung: Rung) -> WeighedProposal:
         return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
 
@@ -99,10 +88,9 @@ class IndependenceMove:
         """See `Move`."""
         if self._proposal is None:
             self._proposal = self._twisted(self._fit(_EP_TOLERANCE), self._settings.move_rungs[0])
-        start = self._state(u, rng)
         proposed, log_weights = _propose(self._proposal, n * thin, rng)
         log_uniforms = np.log(rng.random(n * thin)).tolist()
-        current = float(_finite(self._proposal.log_weights_of(start[:, None]))[0])
+        current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])
         chosen, taken, path = -1, [], []
         for i, log_weight in enumerate(log_weights.tolist()):
             accepted = log_uniforms[i] < log_weight - current
@@ -111,45 +99,15 @@ class IndependenceMove:
             taken.append(accepted)
             path.append((chosen, current))
         index, weight = (np.array(x) for x in zip(*path[thin - 1 :: thin], strict=True))
-        states = np.where(index >= 0, proposed[:, index], start[:, None])
+        states = np.where(index >= 0, proposed[:, index], u[:, None])
         return Walk(
-            np.ascontiguousarray(self._rows(states, rng).T),
+            np.ascontiguousarray(states.T),
             {
                 "accept": np.reshape(taken, (n, thin)).mean(axis=1),
                 "log_weight": weight - log_mean_exp(log_weights),
                 "relative_ess": np.full(n, relative_ess(log_weights)),
             },
         )
-
-
-class CoordinateMove(IndependenceMove):
-    """The same in the coordinates behind rows that repeat; means of these are drawn given them.
-
-    Given u the coordinates are Gaussian: the means say of them all that their rows do.
-    """
-
-    def _fit(self, tol: float) -> EPResult:
-        kinds = self._target.kinds
-        cov = RepeatedCovariance(kinds.noise, kinds.factor, kinds.count)
-        low, high, count = kinds.lower, kinds.upper, kinds.count
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", EPConvergenceWarning)
-            return fit_ep(cov, low, high, tol=tol, max_sweeps=_EP_SWEEPS, count=count)
-
-    def _twisted(self, ep: EPResult, rung: Rung) -> WeighedProposal:
-        return CoordinateProposal(self._target.kinds, ep, rung.relax, _EP_TOLERANCE)
-
-    def _state(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return self._target.coordinates_given(u, rng)
-
-    def _rows(self, states: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return means_given(self._target.kinds, self._target.n_rows, states, rng)
-
-
-def independence_move(target: Augmentation, n_proposals: int) -> IndependenceMove:
-    """The move for the rows that there are."""
-    kind = IndependenceMove if target.model.repeated is None else CoordinateMove
-    return kind(target, n_proposals)
 
 
 def _propose(

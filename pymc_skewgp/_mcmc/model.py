@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.repeats import RepeatedRows
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -81,9 +80,6 @@ class ConjugateModel(NamedTuple):
     observations : Observations
     mixtures : tuple of Placed
         Which of the observations are mixtures of rows.
-    repeated : RepeatedRows or None
-        Which of the observations are means of rows that repeat; its rows are the observations.
-        Limits and noise of these rows must be the same under all hyperparameters.
     sites : Sites or None
         Observations beside the rows that are functions of one predictor each.
     """
@@ -91,7 +87,6 @@ class ConjugateModel(NamedTuple):
     prior: SunParameters
     observations: Observations
     mixtures: tuple[Placed, ...] = ()
-    repeated: RepeatedRows | None = None
     sites: Sites | None = None
 
     def equals(self, other: "ConjugateModel") -> bool:
@@ -99,10 +94,6 @@ class ConjugateModel(NamedTuple):
         own, others = self.observations, other.observations
         pairs = [*zip(self.prior, other.prior, strict=True)]
         pairs += [(getattr(own, x.name), getattr(others, x.name)) for x in fields(own)]
-        if (self.repeated is None) != (other.repeated is None):
-            return False
-        if self.repeated is not None and other.repeated is not None:
-            pairs += [*zip(self.repeated[1:], other.repeated[1:], strict=True)]
         return all(
             np.array_equal(x, y, equal_nan=True)
             if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)

@@ -22,6 +22,9 @@ from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
 
+_ELLIPSES = 8
+
+
 class SiteChain:
     """Steps on f, as those of `ConjugateSampler`, for models with sites.
 
@@ -63,7 +66,9 @@ class SiteChain:
             u, also_exact = target.rows_given(f, rng)
             given = self._given(u, target)
             # Far from EP's Gaussian a state has a weight that no pair has: it would stay for long.
-            c = elliptical_slice(given.coordinates(f), given.density, rng)
+            c = given.coordinates(f)
+            for _ in range(_ELLIPSES):
+                c = elliptical_slice(c, given.density, rng)
             if hyperparameters is not None and state.theta is not None:
                 state, stats = self._with_theta(state, c, u, target, rng, hyperparameters)
             elif target.n_rows:

@@ -65,11 +65,21 @@ class Case(NamedTuple):
     log_prob_of_signs: float
     sites: SitesOfParts | None = None
 
+    def by_factors(self) -> "Case":
+        """The same with intervals that repeat as factors of their predictors, where some do."""
+        given = self.given
+        if self.sites is not None or not given.n_rows:
+            return self
+        kept = (np.arange(given.n_rows) < self.n_pseudo_points) | (given.noise_variances <= 0.0)
+        found = given.with_factors(np.ones(given.n_rows), kept, self.n_pseudo_points)
+        return self if found is None else self._replace(given=found[0], sites=found[1])
+
 
 def draws_with_evidence(
     case: Case, count: int, n_candidates: int, rng: np.random.Generator
 ) -> DrawsWithEvidence:
     """`count` draws from `n_candidates` of u; under sites from as many mirrored pairs."""
+    case = case.by_factors()
     given, skip = case.given, case.n_pseudo_points
     if case.sites is None:
         sampler = RectangleSampler(given.cov, given.lower, given.upper)

@@ -12,9 +12,10 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.repeated_log_prob import RepeatedRectangle, folded, repeated_log_prob
+from pymc_skewgp._gaussian.row_factors import are_alike
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._posterior.evidence_terms import Intervals
-from pymc_skewgp._validation import Seed, as_generator
+from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
 # Share of its variance below which the noise of a single row is left in the covariance of z.
 _NUGGET = 1e-4
@@ -24,6 +25,34 @@ def repeated_rows_of(rows: Intervals) -> RepeatedRectangle | None:
     """The kinds of rows, where some of them stand for several."""
     if (rows.counts == 1).all() or not np.isfinite(rows.cov).all():
         return None
+    return _kinds(rows)
+
+
+def alike_rows_of(rows: Intervals) -> RepeatedRectangle | None:
+    """The kinds of rows, where many rows with noise of their own are of nearly one predictor.
+
+    Rows drawn one by one would share a tail that all draws miss.
+    """
+    if not (rows.noise > 0.0).any() or not np.isfinite(rows.cov).all():
+        return None
+    found = _kinds(rows)
+    own = np.flatnonzero(found.noise > 0.0)
+    if not own.size:
+        return None
+    noise = found.noise[own]
+    cov = rows.cov if own.size == rows.noise.size else rows.cov[np.ix_(own, own)]
+
+    def squared(some: slice) -> FloatArray:
+        values = cov.diagonal() - noise
+        gap: FloatArray = values[some, None] + values - 2.0 * cov[some]
+        place = np.arange(own.size)[some]
+        gap[np.arange(place.size), place] = 0.0
+        return gap
+
+    return found if are_alike(rows.counts[own], noise, squared) else None
+
+
+def _kinds(rows: Intervals) -> RepeatedRectangle:
     # A nugget is not what draws of z can be weighed by.
     nugget = (rows.counts == 1) & (rows.noise < _NUGGET * rows.cov.diagonal())
     noise = np.where(nugget, 0.0, rows.noise)
@@ -47,10 +76,11 @@ def interval_log_prob(
     compiled: bool = False,
 ) -> LogProbGradient:
     """Log probability with its gradient; options as of `log_prob_and_gradient`."""
-    repeated = repeated_rows_of(rows)
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
-    if repeated is not None and (method == "ep" or _by_kinds(repeated)):
-        return repeated_log_prob(repeated, **options)
+    repeated = repeated_rows_of(rows)
+    alike = repeated if method == "ep" else alike_rows_of(rows)
+    if alike is not None:
+        return repeated_log_prob(alike, **options)
     options["compiled"] = compiled
     if repeated is None:
         return log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
@@ -61,20 +91,11 @@ def interval_log_prob(
 
 def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
     """Log probability with its standard error, no gradient."""
-    repeated = repeated_rows_of(rows)
-    if repeated is None:
-        return log_prob_rectangle(rows.cov, rows.lower, rows.upper, n_draws, None, random_seed)
-    if _by_kinds(repeated):
+    alike = alike_rows_of(rows)
+    if alike is not None:
         rng = as_generator(random_seed)
-        found = repeated.sampler().coordinates(n_draws, rng, goal="probability").log_prob
+        found = alike.sampler().coordinates(n_draws, rng, goal="probability").log_prob
         warn_of_error(found, DEFAULT.largest_se)
         return found
-    single, _ = repeated.single()
+    single, _ = single_rows(rows)
     return log_prob_rectangle(single.cov, single.lower, single.upper, n_draws, None, random_seed)
-
-
-def _by_kinds(repeated: RepeatedRectangle) -> bool:
-    """Where all trials of many places fail, say, rows one by one do better, if they are few."""
-    if not repeated.merges:
-        return False
-    return repeated.n_rows > DEFAULT.large or repeated.sampler().near_target

@@ -146,7 +146,7 @@ def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
     n = group[0][0].given.n_rows
     for i, (case, _, _) in enumerate(group):
         given = case.given
-        if given.n_rows != n or given.cov.jitter:
+        if given.n_rows != n or given.cov.jitter or case.by_factors() is not case:
             continue
         own = twist_dense(
             given.cov.dense(),

@@ -1,4 +1,4 @@
-r"""Many rows of few coordinates: draws of the coordinates, weighed by all rows at once.
+r"""Rows that repeat beside rows without noise: draws of few coordinates, weighed by all rows.
 
 Rows u = F c + e, e ~ N(0, S), are independent given the r coordinates c ~ N(0, I), so the log
 probability of their limits is a sum over rows. Under EP's sites c is N(m, P); with rows that have
@@ -28,7 +28,7 @@ from pymc_skewgp._validation import FloatArray
 
 @dataclass(frozen=True)
 class RowKinds:
-    """Rows u = F c + e between limits, so many of each kind, and the groups whose means count.
+    """Rows u = F c + e between limits, so many of each kind.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class RowKinds:
     count : ndarray, shape (d,)
         Rows of each kind; 1 where there is no noise.
     group : ndarray of int, shape (d,)
-        Which mean of rows each kind is part of, from 0 on.
+        Which predictor each kind is of.
     """
 
     factor: FloatArray
@@ -111,15 +111,6 @@ class CoordinateProposal:
             c += self._cut.gain @ rows
         c += self._mean[:, None]
         return c, log_weights + self._log_ratio(c)
-
-    def log_weights_of(self, c: FloatArray) -> FloatArray:
-        """Log weights of coordinates that something else drew, columns within the limits."""
-        log_weights = self._log_ratio(c)
-        if self._cut is not None:
-            log_weights += self._cut.twisted.log_weights_of(
-                self._cut.rows @ (c - self._mean[:, None])
-            )
-        return log_weights
 
     def _log_ratio(self, c: FloatArray) -> FloatArray:
         """Log weights, but for rows without noise."""

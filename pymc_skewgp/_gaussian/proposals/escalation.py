@@ -61,8 +61,6 @@ class RectangleSampler:
         Thresholds of the escalation policy.
     """
 
-    is_rectangle = True  # one interval a row
-
     def __init__(
         self,
         cov: Covariance,

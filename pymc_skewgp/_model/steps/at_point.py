@@ -14,20 +14,25 @@ from pytensor.graph.traversal import graph_inputs
 from scipy.linalg import block_diag
 from scipy.sparse import csr_array, vstack
 
-from pymc_skewgp._gaussian.repeated_log_prob import LEAST_REPEATS, LEAST_ROWS
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.row_factors import are_alike, equal_predictors, squared_gaps
 from pymc_skewgp._mcmc.model import ConjugateModel, Placed
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._observations.interval_factors import factors_of
 from pymc_skewgp._observations.learnt_sites import SiteFamily, joined_sites
 from pymc_skewgp._observations.observations import Observations, as_matrix, intervals
-from pymc_skewgp._observations.repeats import each_row, rows_of_means
+from pymc_skewgp._observations.repeats import each_row
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 # Sparse products beat dense ones below this share of entries, in matrices that are not small.
 _SPARSE_SHARE, _LEAST_SPARSE = 0.1, 10_000
+
+# Rows of one observed variable, and how many each interval stands for.
+_Block = tuple[Observations, FloatArray | None]
 
 
 class LatentAtPoint:
@@ -40,8 +45,9 @@ class LatentAtPoint:
         The variables that make the vector.
     compile_kwargs : dict, optional
         Of ``pymc.pytensorf.compile``.
-    merges : bool, default False
-        Whether rows that repeat are to be means, where that saves time.
+    by_factors : bool, default False
+        Whether intervals that repeat are to be factors of their predictors, as sites are: found
+        where it is evaluated first, and kept until `forget`.
 
     Attributes
     ----------
@@ -55,9 +61,9 @@ class LatentAtPoint:
         latent: BlockGraph,
         compile_kwargs: Mapping[str, Any] | None = None,
         *,
-        merges: bool = False,
+        by_factors: bool = False,
     ) -> None:
-        self._merges = merges
+        self._by_factors = by_factors
         self._checks = [(y.name, y.likelihood.check) for y in latent.observed]
         self._has = [
             (y.A is not None, y.value is not None, y.counts is not None) for y in latent.observed
@@ -92,6 +98,7 @@ class LatentAtPoint:
         self._data: list[FloatArray] | None = None
         self._values: list[NDArray[Any]] | None = None
         self._last: ConjugateModel | None = None
+        self._repeats: bool | None = None if self._by_factors else False
 
     def inputs(self, point: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """What of a point the parameters depend on."""
@@ -136,21 +143,17 @@ class LatentAtPoint:
         )
         prior = SunParameters(*(next(results) for _ in SunParameters._fields))
         size = prior.mu.size
-        blocks: list[tuple[Observations, FloatArray | None]] = []
+        blocks: list[_Block] = []
         mixtures: list[Any] = []
         each = zip(self._checks, self._has, self._mixtures, strict=True)
         for (name, check), has, (kind, n_parameters) in each:
             blocks.append(self._block(results, size, name, check, has))
             parameters = [next(results) for _ in range(n_parameters)]
             mixtures.append(None if kind is None else kind(*parameters))
-        if self._merges and _repeats_save_time(blocks) and not any(mixtures):
-            observed = _joined([rows for rows, _ in blocks], size)
-            counts = np.concatenate([_counts(*x) for x in blocks])
-            repeats = [np.full(rows.n_rows, times is not None) for rows, times in blocks]
-            repeated = rows_of_means(observed, counts, np.concatenate(repeats))
-            repeated = repeated._replace(rows=_with_design(repeated.rows, size))
-            sites = self._joined_sites(results, size)
-            return ConjugateModel(prior, repeated.rows, repeated=repeated, sites=sites)
+        if self._repeats is None:
+            self._repeats = not any(mixtures) and _repeat(prior, blocks)
+        if self._repeats:
+            return self._with_factors(prior, blocks, results)
         single = [
             rows if times is None else _with_design(each_row(rows, times), size)
             for rows, times in blocks
@@ -164,9 +167,25 @@ class LatentAtPoint:
         sites = self._joined_sites(results, size)
         return ConjugateModel(prior, _joined(single, size), tuple(placed), sites=sites)
 
-    def _joined_sites(self, results: Iterator[FloatArray], size: int) -> Sites | None:
-        """All that are no rows, one observed variable after the other."""
-        designs, offsets, given = [], [], []
+    def _with_factors(
+        self, prior: SunParameters, blocks: Sequence[_Block], results: Iterator[FloatArray]
+    ) -> ConjugateModel:
+        """Intervals with noise of their own as factors beside the sites, points as they are."""
+        size = prior.mu.size
+        observed, counts, moved = _every_row(blocks, size)
+        rows = observed.rows(moved)
+        design = csr_array(as_matrix(rows.A, rows.n_rows)).toarray()
+        unit, first = equal_predictors(np.column_stack([design, rows.a]))
+        sites = factors_of(rows, counts[moved], unit, first)
+        sites = replace(sites, A=design[first])
+        points = observed.rows(observed.is_point)
+        return ConjugateModel(prior, points, sites=self._joined_sites(results, size, sites))
+
+    def _joined_sites(
+        self, results: Iterator[FloatArray], size: int, rows: Sites | None = None
+    ) -> Sites | None:
+        """All that are no rows, one observed variable after the other, and those made of rows."""
+        designs, offsets, given = ([], [], []) if rows is None else ([rows.A], [rows.a], [rows])
         for family, dtypes in self._sites:
             designs.append(next(results))
             offsets.append(next(results))
@@ -185,7 +204,7 @@ class LatentAtPoint:
         name: str,
         check: Any,
         has: tuple[bool, bool, bool],
-    ) -> tuple[Observations, FloatArray | None]:
+    ) -> _Block:
         """One observed variable, and how many rows each interval stands for."""
         has_design, has_value, has_counts = has
         data = next(results)
@@ -202,17 +221,24 @@ class LatentAtPoint:
         return Observations(A, a, noise, lower, upper, value), counts
 
 
-def _counts(rows: Observations, counts: FloatArray | None) -> FloatArray:
-    return np.ones(rows.n_rows) if counts is None else counts
+def _every_row(
+    blocks: Sequence[_Block], size: int
+) -> tuple[Observations, FloatArray, NDArray[np.bool_]]:
+    """All rows, how many each interval stands for, and which are intervals of at least one."""
+    observed = _joined([rows for rows, _ in blocks], size)
+    each = [np.ones(rows.n_rows) if times is None else times for rows, times in blocks]
+    counts = np.concatenate([np.zeros(0), *each])
+    return observed, counts, ~observed.is_point & (counts > 0)
 
 
-def _repeats_save_time(blocks: Sequence[tuple[Observations, FloatArray | None]]) -> bool:
-    """Whether there are many rows of few kinds, with noise of their own."""
-    if all(counts is None for _, counts in blocks) or any(x.S.ndim == 2 for x, _ in blocks):
+def _repeat(prior: SunParameters, blocks: Sequence[_Block]) -> bool:
+    """Whether many intervals, with noise of their own, are of nearly one predictor."""
+    observed, counts, moved = _every_row(blocks, prior.mu.size)
+    if observed.S.ndim == 2 or not moved.any() or not (observed.S[moved] > 0).all():
         return False
-    every = np.concatenate([_counts(*block)[~block[0].is_point] for block in blocks])
-    n_rows, n_kinds = every.sum(), np.count_nonzero(every)
-    return bool(n_rows >= LEAST_ROWS and n_rows >= LEAST_REPEATS * n_kinds)
+    rows = observed.rows(moved)
+    factor = rows.of(linalg.low_rank_factor(linalg.symmetric(prior.scale)))
+    return are_alike(counts[moved], rows.S, squared_gaps(factor))
 
 
 def _design(A: FloatArray | None, size: int) -> Any:

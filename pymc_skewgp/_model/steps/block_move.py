@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pymc_skewgp._mcmc import conjugate
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateSampler, ConjugateState
+from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.moves import Move
 from pymc_skewgp._mcmc.site_chain import SiteChain
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -32,17 +33,15 @@ class Kernel:
         As of `ConjugateSampler`.
     collapse : bool, default False
         Whether the step moves hyperparameters too, the variables integrated out.
-    merges : bool, default False
-        Whether rows that repeat may be means.
     under_sites : bool, default False
-        Whether observations may be sites; then `n_steps` is the number of pairs there.
+        Whether observations may be sites, and intervals that repeat factors, which are the same;
+        then `n_steps` is the number of pairs there.
     """
 
     make_move: Callable[[Augmentation], Move]
     n_steps: int
     n_sweeps: int = 1
     collapse: bool = False
-    merges: bool = False
     under_sites: bool = False
 
 
@@ -75,18 +74,15 @@ class BlockMove:
     ) -> None:
         self.name = ", ".join(block.names)
         self._values = [value.name for value in block.values]
-        merges = kernel.merges and not block.sites
-        self._latent = LatentAtPoint(model, block, compile_kwargs, merges=merges)
+        self._kernel = kernel
+        by_factors = kernel.under_sites
+        self._latent = LatentAtPoint(model, block, compile_kwargs, by_factors=by_factors)
         self._hyperparameters = Hyperparameters(model, block, self._latent, compile_kwargs)
         self._parameters = LikelihoodParameters(model, block, compile_kwargs)
         self.moved = [model.values_to_rvs[value].name for value in block.moved]
         mixed = any(y.mixture is not None for y in block.observed)
-        fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
-        self._sampler: ConjugateSampler | SiteChain = (
-            SiteChain(kernel.n_steps)
-            if block.sites
-            else ConjugateSampler(kernel.make_move, kernel.n_steps, kernel.n_sweeps, fixed=fixed)
-        )
+        self._fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
+        self._sampler: ConjugateSampler | SiteChain | None = None
         self._state: ConjugateState | None = None
         self._seen: list[NDArray[Any]] = []
 
@@ -97,7 +93,8 @@ class BlockMove:
     def forget(self) -> None:
         """Begin a chain: nothing of the one before is left, and data are read anew."""
         self._latent.forget()
-        self._sampler.forget()
+        if self._sampler is not None:
+            self._sampler.forget()
         self._parameters.forget()
         self._state = None
 
@@ -135,7 +132,7 @@ class BlockMove:
             model = state.model
         else:
             model = self._latent.model(point)
-        state, info = self._sampler.step(
+        state, info = self._sampler_of(model).step(
             state, model, rng, most=most, hyperparameters=hyperparameters
         )
         self._state = state
@@ -145,6 +142,18 @@ class BlockMove:
         # Copies: the caller may write the next point where this one is.
         self._seen = [np.array(x) for x in inputs]
         return with_values(self._values, state.f, point), info
+
+    def _sampler_of(self, model: ConjugateModel) -> ConjugateSampler | SiteChain:
+        """That of the last step, where the data have not changed to another kind."""
+        kind = ConjugateSampler if model.sites is None else SiteChain
+        if not isinstance(self._sampler, kind):
+            known = self._kernel
+            self._sampler = (
+                ConjugateSampler(known.make_move, known.n_steps, known.n_sweeps, fixed=self._fixed)
+                if model.sites is None
+                else SiteChain(known.n_steps)
+            )
+        return self._sampler
 
     def _vector(self, point: Point) -> FloatArray:
         """Values of the members, one after the other."""

@@ -9,7 +9,7 @@ import pymc as pm
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 
-from pymc_skewgp._mcmc.independence import independence_move
+from pymc_skewgp._mcmc.independence import IndependenceMove
 from pymc_skewgp._model.steps.block_move import Kernel
 from pymc_skewgp._model.steps.competence import can_be_sampled_exactly
 from pymc_skewgp._model.steps.sun_step import SUNStep
@@ -196,14 +196,13 @@ class ConjugateStep(SUNStep):
         blocked: bool = True,
     ) -> None:
         self.n_proposals, self.collapse = as_count("n_proposals", n_proposals), bool(collapse)
-        make_move = partial(independence_move, n_proposals=self.n_proposals)
+        make_move = partial(IndependenceMove, n_proposals=self.n_proposals)
         super().__init__(
             vars,
             Kernel(
                 make_move,
                 self.n_proposals,
                 collapse=self.collapse,
-                merges=True,
                 under_sites=True,
             ),
             model=model,

@@ -1,0 +1,115 @@
+"""Intervals of one predictor, each with noise of its own, as one factor of that predictor.
+
+Given eta the rows v_j = eta + e_j are independent, so that a thousand labels at one place are the
+factor :math:`\\prod_j P(l_j < v_j < h_j \\mid \\eta)`, log Phi to a power. Its long tail on the side
+that no limit restricts is one function of eta, which quadrature sees. Rows drawn one by one share
+that tail, and may all miss it.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from pymc_skewgp._gaussian.blocks.block_sites import RowSites
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+# A row has so many others within this many deviations of its noise: their predictors are as good
+# as one.
+_LEAST_ALIKE, _ALIKE = 8.0, 0.2
+_SAME = 1e-9  # of the largest deviation: predictors that differ by round-off alone
+_AT_ONCE = 2**22  # pairs of rows
+
+
+class RowFactors:
+    """Rows of some predictors as one factor of each: log probabilities are added up.
+
+    Parameters
+    ----------
+    unit : ndarray of int, shape (d,)
+        Which predictor each kind of rows is of, ascending.
+    rows : RowSites
+        One of each kind, of `scale` times the predictor.
+    counts, scale : ndarray, shape (d,)
+        How many rows there are of the kind.
+    size : int
+        Number of predictors.
+    """
+
+    def __init__(
+        self, unit: IntArray, rows: RowSites, counts: FloatArray, scale: FloatArray, size: int
+    ) -> None:
+        self._unit, self._rows, self._counts, self._scale = unit, rows, counts, scale
+        shape = (size, unit.size)
+        self._sums = sparse.csr_array((counts, (unit, np.arange(unit.size))), shape=shape)
+
+    def part(self, units: slice) -> "RowFactors":
+        """Those of some predictors in a row."""
+        first, last, _ = units.indices(self._sums.shape[0])
+        own = np.arange(*np.searchsorted(self._unit, [first, last]))
+        columns = (self._counts[own], self._scale[own])
+        return RowFactors(self._unit[own] - first, self._rows.some(own), *columns, last - first)
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """Log of the factors, predictors of shape (..., size)."""
+        return self._added(self._rows.log_prob(slice(None), self._spread(eta)), eta)
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of it."""
+        first, second = self._rows.slopes(slice(None), self._spread(eta))
+        return self._added(self._scale * first, eta), self._added(self._scale**2 * second, eta)
+
+    def _added(self, values: FloatArray, eta: FloatArray) -> FloatArray:
+        return np.asarray((self._sums @ values.T).T).reshape(eta.shape)
+
+    def _spread(self, eta: FloatArray) -> FloatArray:
+        """What each kind is of, one set of predictors a row."""
+        wide = self._scale * eta[..., self._unit]
+        return np.ascontiguousarray(wide.reshape(-1, self._unit.size))
+
+
+def equal_predictors(numbers: FloatArray) -> tuple[IntArray, IntArray]:
+    """Which of the different rows of numbers each row is, and where each of these is first.
+
+    By random projections: what differs by round-off alone is equal.
+    """
+    seen = numbers @ np.random.default_rng(0).standard_normal((numbers.shape[1], 3))
+    step = _SAME * max(float(np.abs(seen).max(initial=0.0)), 1e-300)
+    whole = np.round(seen / step)
+    _, first, unit = np.unique(whole, axis=0, return_index=True, return_inverse=True)
+    return unit.ravel(), first
+
+
+def are_alike(
+    counts: FloatArray, noise: FloatArray, squared: Callable[[slice], FloatArray]
+) -> bool:
+    """Whether many rows are of nearly one predictor: decided by structure, never by draws.
+
+    Parameters
+    ----------
+    counts, noise : ndarray, shape (m,)
+        Rows that each stands for, and the variances of their noise.
+    squared : callable
+        Variances of the differences between some predictors and all, shape (rows, m).
+    """
+    if counts.max(initial=0.0) >= _LEAST_ALIKE or counts.sum() < _LEAST_ALIKE:
+        return bool(counts.max(initial=0.0) >= _LEAST_ALIKE)
+    size = max(1, _AT_ONCE // counts.size)
+    for start in range(0, counts.size, size):
+        rows = slice(start, start + size)
+        near = squared(rows) <= _ALIKE**2 * np.minimum(noise[rows, None], noise)
+        if (near @ counts >= _LEAST_ALIKE).any():
+            return True
+    return False
+
+
+def squared_gaps(factor: FloatArray) -> Callable[[slice], FloatArray]:
+    """Variances of differences between predictors factor c, c ~ N(0, I)."""
+    squares = np.einsum("ij,ij->i", factor, factor)
+
+    def gaps(rows: slice) -> FloatArray:
+        found: FloatArray = squares[rows, None] + squares - 2.0 * (factor[rows] @ factor.T)
+        return found
+
+    return gaps
