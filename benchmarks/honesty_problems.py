@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import gammaln, log_ndtr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import oracles
 import rectangle_oracles as exact
 
-INF = np.inf
+import pymc_skewgp as sg
+
+INF, LOG_SQRT_2PI = np.inf, 0.5 * np.log(2.0 * np.pi)
 
 
 class Problem(NamedTuple):
@@ -231,6 +233,16 @@ class OUKernel:
         return self.variance * np.exp(-gap / self.lengthscale)
 
 
+class RBFKernel(OUKernel):
+    """The squared exponential one."""
+
+    def __call__(self, X, Xs=None, diag=False):
+        if diag:
+            return np.full(len(X), self.variance)
+        gap = (X - (X if Xs is None else Xs).T) / self.lengthscale
+        return self.variance * np.exp(-0.5 * gap**2)
+
+
 def skewgp(rng):
     """Labels and signs at pseudo-points along a line, all of one OU process."""
     n, s = _size(rng, 6, 60), int(rng.integers(1, 6))
@@ -271,6 +283,40 @@ def skewgp(rng):
     return Problem(np.zeros(0), np.zeros(0), np.zeros((0, 0)), answer, prior)
 
 
+def pooled(rng):
+    """Trials or single labels at one or two places, of one kind or mixed: by a fine grid."""
+    d, sd, lengthscale = int(rng.integers(1, 3)), np.exp(rng.uniform(-0.7, 3.0)), 1.0
+    x = np.array([0.0, rng.uniform(0.5, 3.0)])[:d]
+    kernel = RBFKernel(lengthscale, sd**2)
+    single = rng.random() < 0.4
+    n = np.exp(rng.uniform(0.0, np.log(500 if single else 5000), d)).astype(int)
+    share = rng.choice([0.0, 1.0, rng.uniform()], d)
+    y = np.round(share * n).astype(int)
+
+    def answer():
+        root = np.linalg.cholesky(kernel(x[:, None]))
+        # Thousands of trials of both kinds make a factor as narrow as .02.
+        step = 0.02 / max(sd, 1.0)
+        z = np.arange(-9.0, 9.0, step)
+        log_p = np.full(z.size, -INF)
+        for i, first in enumerate(z):
+            f = root @ np.stack([np.full(z.size, first), z])[:d] if d == 2 else root * first
+            log_l = y @ log_ndtr(f) + (n - y) @ log_ndtr(-f)
+            rest = log_l + np.log(step) - 0.5 * z**2 - LOG_SQRT_2PI if d == 2 else log_l
+            log_p[i] = np.logaddexp.reduce(rest) - 0.5 * first**2 - LOG_SQRT_2PI
+        return float(np.logaddexp.reduce(log_p) + np.log(step))
+
+    if single:
+        labels = np.repeat(np.tile([1, 0], d), np.stack([y, n - y], axis=1).ravel())
+        prior = {"X": np.repeat(x, n), "y": labels, "cov_func": kernel}
+        return Problem(np.zeros(0), np.zeros(0), np.zeros((0, 0)), answer, prior)
+    known = sg.likelihoods.BinomialProbit(n)
+    orders = (gammaln(n + 1.0) - gammaln(y + 1.0) - gammaln(n - y + 1.0)).sum()
+    prior = {"X": x, "y": y, "cov_func": kernel, "likelihood": known}
+    nothing = np.zeros(0)
+    return Problem(nothing, nothing, np.zeros((0, 0)), lambda: answer() + orders, prior)
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     **{
         f"{name} factor{'s' * (r > 1)}, {kind}": (lambda rng, r=r, kind=kind: factors(rng, r, kind))
@@ -287,6 +333,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     "narrow boxes": narrow_boxes,
     "negative correlation": negative,
     "SkewGP": skewgp,
+    "pooled": pooled,
 }
 
 

@@ -249,9 +249,15 @@ def _base_log_weights(
 def _shift_together(
     rows: RepeatedRectangle, lower: FloatArray, upper: FloatArray, mean: FloatArray
 ) -> None:
-    """Make derivatives in limits add up to that in the mean, which draws say more exactly."""
+    """Make derivatives in limits add up to that in the mean, which draws say more exactly.
+
+    That of a predictor, which is shared out among its kinds of rows, where all have noise.
+    """
     low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
-    sides = np.maximum(low.astype(float) + high, 1.0)
-    missing = (-mean - lower - upper) / sides
+    unit = np.arange(mean.size)
+    if (rows.noise > 0.0).all():
+        unit, _ = equal_predictors(rows.factor)
+    sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
+    missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
     lower += np.where(low, missing, 0.0)
     upper += np.where(high, missing, 0.0)

@@ -1,9 +1,9 @@
-"""Intervals of one predictor, each with noise of its own, as one factor of that predictor.
+r"""Intervals of one predictor, each with noise of its own, as one factor of that predictor.
 
-Given eta the rows v_j = eta + e_j are independent, so that a thousand labels at one place are the
-factor :math:`\\prod_j P(l_j < v_j < h_j \\mid \\eta)`, log Phi to a power. Its long tail on the side
-that no limit restricts is one function of eta, which quadrature sees. Rows drawn one by one share
-that tail, and may all miss it.
+Given eta the rows :math:`v_j = \eta + e_j` are independent: a thousand labels at one place are
+:math:`\prod_j P(l_j < v_j < h_j \mid \eta)`, log Phi to a power. Its long tail on the side that no
+limit restricts is one function of eta, which quadrature sees. Rows drawn one by one share that
+tail, and may all miss it.
 """
 
 from collections.abc import Callable

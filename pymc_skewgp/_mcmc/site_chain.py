@@ -21,7 +21,6 @@ from pymc_skewgp._mcmc.site_target import SiteTarget
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
-
 _ELLIPSES = 8
 
 

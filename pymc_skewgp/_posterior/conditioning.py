@@ -215,21 +215,10 @@ class Conditioning:
     def with_factors(
         self, counts: FloatArray, kept: BoolArray, skip: int
     ) -> "tuple[Conditioning, SitesOfParts] | None":
-        """Intervals that repeat as factors of the predictors, the others that are `kept` as rows.
+        """Intervals that repeat as factors of values of z after the first `skip`.
 
-        Parameters
-        ----------
-        counts : ndarray, shape (m,)
-            Rows that each interval stands for.
-        kept : ndarray of bool, shape (m,)
-            Those without noise of their own, or that are constraints.
-        skip : int
-            First values of z that no factor is of.
-
-        Returns
-        -------
-        tuple of Conditioning and SitesOfParts, or None
-            None where intervals do not repeat: see `interval_factors`.
+        None where none do: see `interval_factors`. Those that are `kept` stay rows; `counts` are
+        the rows that each stands for.
         """
         rows = self._intervals
         moved = ~kept

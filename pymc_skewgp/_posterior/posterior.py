@@ -48,6 +48,7 @@ from pymc_skewgp._validation import (
     as_vector,
 )
 
+_COMPUTED = ("_fit_of_rows", "_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob")
 # X, y, likelihood
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
@@ -241,8 +242,8 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
     def latent(self) -> TruncatedDraws:
         """Weighted draws of u, columns: pseudo-points first, then the intervals of the data.
 
-        Under sites: of standard normal coordinates of f at the data, in `n_draws` mirrored pairs.
-        Hundreds of intervals of one value of f, such as trials, are one column: their mean.
+        Under sites, and where many intervals are of nearly one value of f, such as trials: of
+        standard normal coordinates of f at the data, in `n_draws` mirrored pairs.
         """
         return self._fit.latent(self._n_draws, self._random_seed)
 
@@ -372,9 +373,16 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         return self._given(self._prior, updated_sets(self._sets, Xnew, ynew, name))
 
     def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "SkewGPPosterior":
-        """The same of another prior, or of other data."""
+        """Of another prior, or of other data."""
         other = copy(self)
-        for computed in ("_fit_of_rows", "_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob"):
+        for computed in (
+            "_fit_of_rows",
+            "_fit",
+            "latent",
+            "log_marginal_likelihood",
+            "sun",
+            "_prior_log_prob",
+        ):
             vars(other).pop(computed, None)
         other._prior = prior
         other._observe(sets)

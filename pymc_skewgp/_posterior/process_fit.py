@@ -153,4 +153,3 @@ class ProcessFit(FunctionFit):
             np.where(above, -given.lower, given.upper),
             side[:, None] * given.cov.dense() * side,
         )
-

@@ -4,8 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
-from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.row_factors import RowFactors
+from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._posterior.averaged_sites import NoiseRule
 from pymc_skewgp._validation import FloatArray

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 
 import pymc_skewgp as sg
-from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
-from pymc_skewgp._observations.repeats import repeated_rows
+from pymc_skewgp._observations.interval_factors import interval_factors
+from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp.likelihoods import BinomialProbit, Gaussian
 
 INF = np.inf
@@ -23,37 +24,51 @@ def kernel(X, Xs=None, diag=False):
     return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
 
 
-def test_groups_and_kinds():
-    found = repeated_rows(stacked([trials(), points(np.array([0.3]), np.array([0.5]))], [2, 1]))
-    np.testing.assert_allclose(found.rows.S, [0.5, 1 / 120, 1 / 180])
-    np.testing.assert_allclose(found.rows.A.toarray(), [[0, 0, 1], [1, 0, 0], [0, 1, 0]])
-    assert found.rows.value[0] == 0.3
-    assert np.isneginf(found.rows.lower[1:]).all()
-    assert found.rows.log_constant == trials().log_constant
-    whole = sorted(zip(found.group, found.lower, found.upper, found.counts, strict=True))
-    assert whole == [(0, -INF, 0, 80), (0, 0, INF, 40), (1, -INF, 0, 80), (1, 0, INF, 100)]
-    np.testing.assert_allclose(found.noise, 1.0)
+def factors(rows):
+    root = np.asarray(rows.A @ np.linalg.cholesky(kernel(X)))
+    return interval_factors(rows, np.ones(rows.n_rows), root, np.zeros(rows.n_rows))
+
+
+def log_likelihood(f, y=(40, 100), n=(120, 180)):
+    return y * log_ndtr(f) + (np.array(n) - y) * log_ndtr(-f)
+
+
+def test_trials_of_a_place_are_one_factor():
+    found = factors(trials())
+    f = np.array([[0.3, -0.8], [-1.2, 0.4]])
+    eta = np.asarray(found.A @ f.T).T + found.a
+    # Of numba's table of log Phi: 1e-10 of each of 300 trials.
+    order = np.asarray(found.A @ np.arange(2)).astype(int)
+    want = log_likelihood(f)[:, order]
+    np.testing.assert_allclose(found.log_prob(eta), want, atol=1e-6)
+    first, second = found.slopes(eta)
+    h = 1e-4
+    up, down = found.log_prob(eta + h), found.log_prob(eta - h)
+    np.testing.assert_allclose(first, (up - down) / (2 * h), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        second, (up - 2 * found.log_prob(eta) + down) / h**2, rtol=0.01, atol=0.5
+    )
 
 
 def test_what_is_not_merged():
-    few = trials(y=(4, 10), n=(12, 18))
-    apart = intervals(np.zeros(300), np.full(300, INF), np.ones(300))
-    A = np.zeros((300, 2))
-    A[:, 0], A[:, 1] = 1.0, -1.0
-    duels = Observations(A, *(getattr(apart, x) for x in ("a", "S", "lower", "upper", "value")))
-    rows = trials()
-    joint = Observations(rows.A, rows.a, np.eye(300), rows.lower, rows.upper, rows.value)
-    for observations in (few, apart, duels, joint):
-        assert repeated_rows(observations) is None
+    """Few trials, and labels at inputs that differ."""
+    assert factors(trials(y=(2, 1), n=(4, 3))) is None
+    x = np.linspace(0.0, 30.0, 40)[:, None]
+    apart = intervals(np.zeros(40), np.full(40, INF), np.ones(40))
+    root = np.linalg.cholesky(kernel(x) + 1e-9 * np.eye(40))
+    assert interval_factors(apart, np.ones(40), root, np.zeros(40)) is None
 
 
 def test_labels_with_offsets_stay_apart():
-    """Two values of a at one place are two groups."""
+    """Two values of a at one place are two predictors."""
     rows = trials()
     a = np.zeros(300)
     a[:20] = 0.5
-    found = repeated_rows(Observations(rows.A, a, rows.S, rows.lower, rows.upper, rows.value))
-    assert sorted(np.bincount(found.group, found.counts)) == [20, 100, 180]
+    known = Observations(rows.A, a, rows.S, rows.lower, rows.upper, rows.value)
+    root = np.asarray(known.A @ np.linalg.cholesky(kernel(X)))
+    found = interval_factors(known, np.ones(300), root, a)
+    assert found.size == 3
+    assert sorted(found.a) == [0.0, 0.0, 0.5]
 
 
 def test_single_rows_are_still_there():
@@ -70,18 +85,18 @@ def test_single_rows_are_still_there():
     assert np.all(np.abs(chains["posterior"]["f"].values - at.mean) < 6 * at.sd)
 
 
-def test_where_all_trials_fail_rows_are_drawn_one_by_one():
+def test_where_all_trials_fail():
     """30 places of 20 trials, no success: far from Gaussian in many directions."""
     x = np.linspace(0.0, 30.0, 30)[:, None]
     posterior = sg.SkewGPPosterior(
         x, np.zeros(30, dtype=int), cov_func=kernel, likelihood=BinomialProbit(20)
     )
-    assert posterior.latent.draws.shape[1] == 600
+    assert posterior.latent.draws.shape[1] == 30
     assert posterior.latent.relative_ess > 0.3
 
 
 def test_beside_other_data():
-    """Merged or not: 180 trials are too few to merge, 260 are not."""
+    """Trials as factors, or rows drawn one by one."""
     new = np.array([[0.4]])
 
     def both(n):
@@ -93,7 +108,7 @@ def test_beside_other_data():
 
     merged, single = both(130), both(130)
     single._fit = single._fit.of_single_rows
-    assert merged.latent.draws.shape[1] == 2
+    assert merged.latent.draws.shape[1] == 4
     assert single.latent.draws.shape[1] == 260
     a, b = merged.log_marginal_likelihood, single.log_marginal_likelihood
     assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)

@@ -56,7 +56,14 @@ def test_rows(name):
     y, likelihood, repeated = CASES[name]
     found = posterior_of(X, y, likelihood, weights=W)
     y = np.array(y)[REPEATED]
-    assert_equal(found, posterior_of(X[REPEATED], y, repeated or likelihood))
+    again = posterior_of(X[REPEATED], y, repeated or likelihood)
+    if name == "trials":  # drawn in coordinates of f, of which only one has a row that counts 0
+        a, b = found.log_marginal_likelihood, again.log_marginal_likelihood
+        # Four standard errors of two runs.
+        assert abs(a.value - b.value) < 4 * np.hypot(a.std_error, b.std_error)
+        assert a.std_error < 0.01
+    else:
+        assert_equal(found, again)
     # f is at each row once, whatever its weight.
     assert found.marginals().means.shape[0] == (12 if name == "classes" else 4)
 
@@ -99,7 +106,7 @@ def test_many_repeats_take_the_algebra_of_their_places():
     """Labels of 150 and 250 trials at two places, as counts have them."""
     inputs, y = np.array([[0.0], [0.0], [0.8], [0.8]]), [1, 0, 1, 0]
     found = posterior_of(inputs, y, None, weights=[50, 100, 170, 80])
-    assert found.latent.draws.shape[1] == 4
+    assert found.latent.draws.shape[1] == 2
     counts = posterior_of(inputs[[0, 2]], [50, 170], of.BinomialProbit([150, 250]))
     a, b = found.log_marginal_likelihood, counts.log_marginal_likelihood
     n, k = np.array([150, 250]), np.array([50, 170])

@@ -13,6 +13,7 @@ approximate Bayesian inference, arXiv:1301.2294, with groups of factors as facto
 """
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
@@ -97,7 +98,7 @@ def _log_ratio(
     slope: FloatArray,
     nodes: FloatArray,
     group: IntArray,
-    member: FloatArray,
+    member: NDArray[np.bool_],
 ) -> FloatArray:
     """Log of the product of each group's factors over their sites, shape (k, nodes)."""
     off = mean + slope * nodes[group].T
@@ -132,8 +133,8 @@ def _sites_of(
         new_variance = (weights * (nodes - new_mean[:, None]) ** 2).sum(axis=1)
         well &= new_variance > 0.0
         new_variance = np.where(well, new_variance, variance)
-        gap = np.abs(np.where(well, new_mean - mean, 0.0)) / np.sqrt(variance)
-        gap = max(float(gap.max()), float(np.abs(np.log(new_variance / variance)).max()))
+        gaps = np.abs(np.where(well, new_mean - mean, 0.0)) / np.sqrt(variance)
+        gap = max(float(gaps.max()), float(np.abs(np.log(new_variance / variance)).max()))
         tau += _DAMPING * np.where(well, 1.0 / new_variance - precision - tau, 0.0)
         nu += _DAMPING * np.where(well, new_mean / new_variance - pull - nu, 0.0)
         if gap < _TOLERANCE:

@@ -208,10 +208,15 @@ def pair_proposal(
     sites: SiteLogDensity,
     marginals: SiteMarginals,
     rows: GivenRows | None,
+    *,
+    moments: bool = True,
 ) -> PairProposal:
-    """With tails of single sites drawn apart, where they need it and there are no rows."""
+    """With tails of single sites drawn apart, where they need it and there are no rows.
+
+    Where few sites have them also for the sake of third `moments`.
+    """
     if rows is not None:
         return PairProposal(gaussian, sites, marginals, rows)
     gaussian, marginals = with_grouped_sites(gaussian, sites, marginals)
-    tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS)
+    tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS, moments=moments)
     return PairProposal(gaussian, sites, marginals, tails=tails)

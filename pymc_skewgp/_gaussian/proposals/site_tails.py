@@ -150,10 +150,12 @@ def site_tails(
     marginals: SiteMarginals,
     least: float,
     n_draws: int,
+    *,
+    moments: bool = True,
 ) -> SiteTails | None:
     """The mixture, where tails that `n_draws` draws hardly meet hold more than the share `least`.
 
-    Few sites have it for the sake of third moments as well.
+    Few sites have it for the sake of third `moments` as well.
 
     Looked at are the sites that lack most by themselves, and the target along their directions.
     """
@@ -169,7 +171,7 @@ def site_tails(
     lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
     if lacking <= least:
         third = marginals.missing(sites, n_draws, power=3)
-        if own.size > MOST or third.max() <= _LEAST_THIRD:
+        if not moments or own.size > MOST or third.max() <= _LEAST_THIRD:
             return None
     # In units of q: the prior's deviation along each direction, as far as it reaches.
     nodes = nodes_along(gaussian, directions)

@@ -59,8 +59,8 @@ class RepeatedRowsSampler(RectangleSampler):
         kinds = self._kinds
         unit, first = equal_predictors(kinds.factor)
         order = np.argsort(unit, kind="stable")
-        limits = (x[order] for x in (kinds.lower, kinds.upper))
-        rows = RowSites(*limits, np.full(order.size, np.nan), kinds.noise[order])
+        low, high, noise = (x[order] for x in (kinds.lower, kinds.upper, kinds.noise))
+        rows = RowSites(low, high, np.full(order.size, np.nan), noise)
         ones = np.ones(order.size)
         known = RowFactors(unit[order], rows, kinds.count[order], ones, first.size)
         sites = SiteLogDensity(known.log_prob, np.zeros(first.size), kinds.factor[first])
@@ -68,7 +68,7 @@ class RepeatedRowsSampler(RectangleSampler):
         ep = fit_factors(predictor_covariance(sites.factor), factors, tol=_EP_TOLERANCE)
         gaussian = coordinate_gaussian(sites.factor, ep.tau, ep.nu)
         marginals = SiteMarginals(ep.mean, ep.variance, ep.tau, ep.nu)
-        return pair_proposal(gaussian, sites, marginals, None)
+        return pair_proposal(gaussian, sites, marginals, None, moments=False)
 
     def coordinates(
         self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None

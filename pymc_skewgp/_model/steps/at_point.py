@@ -185,7 +185,8 @@ class LatentAtPoint:
         self, results: Iterator[FloatArray], size: int, rows: Sites | None = None
     ) -> Sites | None:
         """All that are no rows, one observed variable after the other, and those made of rows."""
-        designs, offsets, given = ([], [], []) if rows is None else ([rows.A], [rows.a], [rows])
+        designs, offsets = ([], []) if rows is None else ([rows.A], [rows.a])
+        given: list[Any] = [] if rows is None else [rows]
         for family, dtypes in self._sites:
             designs.append(next(results))
             offsets.append(next(results))

@@ -4,19 +4,17 @@ The first place has a label besides the trials, the second a value; x0, of a pse
 positive.
 """
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
 from pymc_skewgp._mcmc import conjugate
-from pymc_skewgp._mcmc.conjugate import ConjugateSampler
-from pymc_skewgp._mcmc.independence import independence_move
 from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.site_chain import SiteChain
+from pymc_skewgp._observations.interval_factors import factors_of
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.repeats import each_row, rows_of_means
+from pymc_skewgp._observations.repeats import each_row
 from pymc_skewgp._sun.parameters import SunParameters
 
 INF = np.inf
@@ -30,7 +28,6 @@ UPPER = np.array([INF, 0, INF, 0, 0.3, 0])
 VALUE = np.array([np.nan] * 5 + [0.4])
 NOISE = np.array([1, 1, 1, 1, 1, 0.36])
 COUNTS = np.array([150.0, 90.0, 0.0, 40.0, 1.0, 1.0])
-REPEATS = np.arange(6) < 4
 
 
 def observations(kinds):
@@ -46,9 +43,13 @@ def prior(mixed):
 
 
 def model_of(mixed):
-    kinds = np.arange(6 if mixed else 4)
-    repeated = rows_of_means(observations(kinds), COUNTS[kinds], REPEATS[kinds])
-    return ConjugateModel(prior(mixed), repeated.rows, repeated=repeated)
+    """Trials and label as factors of f at their place, the value as it is."""
+    kinds = np.array([0, 1, 3, 4] if mixed else [0, 1, 3])
+    unit = np.where(A[kinds, 0] > 0, 0, 1)
+    first = np.array([0, 2])
+    sites = factors_of(observations(kinds), COUNTS[kinds], unit, first)
+    value = observations(np.array([5] if mixed else [], dtype=int))
+    return ConjugateModel(prior(mixed), value, sites=sites)
 
 
 def exact(mixed):
@@ -70,7 +71,7 @@ def exact(mixed):
 def draws(mixed, refreshed, n=6000):
     """A chain: parameters that are fixed, or new ones, equal to the old, at every step."""
     rng = np.random.default_rng(5)
-    sampler = ConjugateSampler(partial(independence_move, n_proposals=8), 8, fixed=not refreshed)
+    sampler = SiteChain(8)
     model, state = model_of(mixed), conjugate.init(np.zeros(2))
     found, accepted = [], []
     for _ in range(n):
@@ -105,22 +106,3 @@ def test_each_row():
         rows.of(np.array([5.0, 7.0]))[[0, 239, 240, 279, 280, 281]], [5, 5, 7, 7, 5, 7]
     )
     assert np.isneginf(rows.lower).sum() == 90 + 40 + 1
-
-
-def test_means():
-    """Of the trials of a place one row, and no others are changed."""
-    repeated = rows_of_means(observations(np.arange(6)), COUNTS, REPEATS)
-    rows = repeated.rows
-    np.testing.assert_allclose(rows.S, [1 / 240, 1 / 40, 1.0, 0.36])
-    np.testing.assert_array_equal(rows.lower[:3], [-INF, -INF, -INF])
-    np.testing.assert_array_equal(rows.upper[:3], [INF, INF, 0.3])
-    np.testing.assert_array_equal(repeated.group, [0, 0, 1])
-    np.testing.assert_array_equal(repeated.counts, [150, 90, 40])
-
-
-def test_single_rows_keep_their_limits():
-    """Two of one value that are no trials: limits may depend on hyperparameters."""
-    twice = observations(np.array([0, 1, 4, 4]))
-    repeated = rows_of_means(twice, np.array([9.0, 2, 1, 1]), np.array([True, True, False, False]))
-    np.testing.assert_array_equal(repeated.rows.upper, [INF, 0.3, 0.3])
-    np.testing.assert_array_equal(repeated.group, [0, 0])

@@ -1,0 +1,112 @@
+"""Hundreds of labels of one kind at one place, whatever way they are given: against quadrature.
+
+f has a long tail on the side that no label restricts. Rows drawn one by one share it and all miss
+it: the evidence came out .1 too low, the deviation of f by a fifth, and the weights were equal.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import log_ndtr, logsumexp
+
+import pymc_skewgp as sg
+
+PLACES = np.array([[0.0], [3.0]])
+GP = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+
+
+def exact(n, phase=None):
+    """Log evidence of n failures at 0 and n successes at 3 in their order, and sd of f there.
+
+    With a pseudo-point at 0, on a side, that the prior is conditioned on.
+    """
+    k = 4.0 * np.array([[1.0, np.exp(-4.5)], [np.exp(-4.5), 1.0]])
+    step = np.arange(-11.99, 12.0, 0.02)  # midpoints: 0 is between two of them
+    z = np.stack(np.meshgrid(step, step, indexing="ij"), -1).reshape(-1, 2) / 2
+    f = z @ np.linalg.cholesky(k).T
+    log_p = -0.5 * (z**2).sum(1) - np.log(2 * np.pi) + 2 * np.log(0.5 * (step[1] - step[0]))
+    log_p += n * (log_ndtr(-f[:, 0]) + log_ndtr(f[:, 1]))
+    if phase is not None:
+        log_p += np.where(f[:, 0] * phase > 0, np.log(2.0), -np.inf)
+    p = np.exp(log_p - logsumexp(log_p))
+    return logsumexp(log_p), np.sqrt(p @ f**2 - (p @ f) ** 2)
+
+
+def posterior_of(form, n, seed, **prior):
+    gp = GP if not prior else sg.SkewGP(cov_func=GP.cov_func, **prior)
+    if form == "trials":
+        kind = sg.likelihoods.BinomialProbit(n)
+        return gp.posterior(PLACES, [0, n], likelihood=kind, random_seed=seed)
+    if form == "weights":
+        return gp.posterior(PLACES, [0, 1], weights=[n, n], random_seed=seed)
+    X, y = np.repeat(PLACES, n, axis=0), np.repeat([0, 1], n)
+    if form == "near labels":  # .002 lengthscales apart: the evidence moves by some 1e-4
+        X = X + 0.002 * np.random.default_rng(0).standard_normal(X.shape)
+    return gp.posterior(X, y, random_seed=seed)
+
+
+def summary(posterior):
+    found = posterior.predict(PLACES)["predictions_summary"].dataset
+    return found["f_sd"].values, found["f_sd_se"].values
+
+
+@pytest.mark.parametrize("form", ["trials", "weights", "labels", "near labels"])
+def test_evidence_and_deviation(form):
+    """Six seeds: means of three numbers within 4.5 errors, a false alarm once in 50,000."""
+    log_evidence, sd = exact(200)
+    found = [posterior_of(form, 200, seed) for seed in range(6)]
+    values = np.array([(p.log_marginal_likelihood.value, *summary(p)[0]) for p in found])
+    errors = np.array([(p.log_marginal_likelihood.std_error, *summary(p)[1]) for p in found])
+    z = (values - [log_evidence, *sd]) / errors
+    assert (np.abs(z.mean(axis=0)) * np.sqrt(6) < 4.5).all()
+    assert errors.max() < 0.03
+    assert min(p.log_marginal_likelihood.relative_ess for p in found) > 0.5
+
+
+def test_thousands_of_trials():
+    log_evidence, sd = exact(5000)
+    posterior = posterior_of("trials", 5000, 1)
+    found = posterior.log_marginal_likelihood
+    assert found.value == pytest.approx(log_evidence, abs=4.5 * found.std_error)
+    assert found.value == pytest.approx(-6.7828, abs=0.03)
+    assert summary(posterior)[0] == pytest.approx(sd, abs=0.03)
+
+
+@pytest.mark.parametrize("phase", [-1, 1])
+def test_beside_a_pseudo_point(phase):
+    """Rows without noise stay rows, and the labels are factors all the same."""
+    log_evidence, sd = exact(12, phase)
+    prior = {"pseudo_points": PLACES[:1], "phase": [phase]}
+    posterior = posterior_of("trials", 12, 2, **prior)
+    found = posterior.log_marginal_likelihood
+    assert found.value == pytest.approx(log_evidence, abs=4.5 * found.std_error)
+    value, error = summary(posterior)
+    assert (np.abs(value - sd) < 4.5 * error).all()
+
+
+@pytest.mark.parametrize("form", ["trials", "labels"])
+def test_hyperparameters_integrated_out(form):
+    """The evidence of a model of one hyperparameter, by a rule over it."""
+    n = 100
+    log_eta = np.linspace(-1.6, 1.6, 17)
+    step = np.linspace(-8.0, 8.0, 641)
+    z = np.stack(np.meshgrid(step, step, indexing="ij"), -1).reshape(-1, 2)
+    root = np.linalg.cholesky(np.array([[1.0, np.exp(-4.5)], [np.exp(-4.5), 1.0]]))
+    base = -0.5 * (z**2).sum(1) - np.log(2 * np.pi) + 2 * np.log(step[1] - step[0])
+    values = []
+    for t in log_eta:
+        f = np.exp(t) * z @ root.T
+        values.append(logsumexp(base + n * (log_ndtr(-f[:, 0]) + log_ndtr(f[:, 1]))))
+    log_prior = -0.5 * (log_eta / 0.4) ** 2 - np.log(0.4 * np.sqrt(2 * np.pi))
+    want = logsumexp(np.array(values) + log_prior) + np.log(log_eta[1] - log_eta[0])
+    with pm.Model():
+        eta = pm.LogNormal("eta", 0.0, 0.4)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    X, y, kind = PLACES, np.array([0, n]), sg.likelihoods.BinomialProbit(n)
+    if form == "labels":
+        X, y, kind = np.repeat(PLACES, n, axis=0), np.repeat([0, 1], n), None
+    dt = sg.integrate(gp, X, y, likelihood=kind, random_seed=1, progressbar=False)
+    about = dt["posterior"].attrs
+    # 4.5 standard errors: a false alarm once in 100,000.
+    assert about["log_evidence"] == pytest.approx(want, abs=4.5 * about["log_evidence_se"])
+    assert about["log_evidence_se"] < 0.03
