@@ -12,6 +12,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
 from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
+from pymc_skewgp._model.ops.double_precision import in_double
 
 _CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
 _REPARAMETERIZE = "Make {} with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
@@ -172,6 +173,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     for likelihood in LIKELIHOODS:
         rows = likelihood.rows(other, values)
         if rows is not None:
+            rows = rows.replaced(dict(zip(rows.graphs, in_double(rows.graphs), strict=True)))
             return Observed(other.name, likelihood, rows, values)
     return None
 
