@@ -1,5 +1,6 @@
 """Observations of a SkewGP variable, and what in a model is in the way of an exact step."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pymc as pm
@@ -152,11 +153,29 @@ def _not_observed(rv: Any, other: Any) -> NotConjugateError:
 
 
 def is_prediction(model: pm.Model, rv: Any) -> bool:
-    """Whether a variable is free and nothing depends on it: masked data, or a prediction.
+    """Whether a variable is free and nothing observed depends on it: masked data, or a prediction.
 
     It says nothing of what it depends on, and is drawn from its distribution given that.
     """
-    return rv in model.free_RVs and not children(model, rv)
+    below = children(model, rv) if rv in model.free_RVs else [rv]
+    return all(x is not rv and is_prediction(model, x) for x in below)
+
+
+def predictions_of(model: pm.Model, members: Sequence[Any]) -> list[Any]:
+    """Predictions that depend on `members`, at any depth, and variables of them alone."""
+    found: list[Any] = []
+    below = [x for rv in members for x in children(model, rv)]
+    while below:
+        rv = below.pop()
+        if rv not in found and rv not in members and is_prediction(model, rv):
+            found.append(rv)
+            below += children(model, rv)
+    grows = bool(found)
+    while grows:
+        others = [x for x in model.free_RVs if x not in found and x not in members]
+        own = [x for x in others if (kids := children(model, x)) and set(kids) <= set(found)]
+        found, grows = found + own, bool(own)
+    return [x for x in model.free_RVs if x in found]
 
 
 def children(model: pm.Model, rv: Any) -> list[Any]:
