@@ -157,7 +157,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         inputs, labels = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(labels)
         rows = self._repeated(len(labels), sample_weight)
-        inputs, labels = inputs[rows].astype(np.float64), labels[rows]
+        inputs, labels = self._features(inputs[rows]), labels[rows]
         settings = self._settings(inputs.shape[0])
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)

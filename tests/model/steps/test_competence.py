@@ -1,6 +1,7 @@
 """What a user reads when a SkewGP variable has no exact step, and only then."""
 
 import logging
+import warnings
 
 import numpy as np
 import pymc as pm
@@ -124,9 +125,15 @@ class TestOtherMethods:
         with pytest.raises(NotConjugateError, match=match):
             pm.sample(nuts_sampler=sampler, model=self.probit(), progressbar=False, quiet=True)
 
+    @staticmethod
+    def mode():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pymc")  # of one iteration
+            pm.find_MAP(maxiter=1, progressbar=False, jitter=False, return_inferencedata=True)
+
     def test_find_map(self):
         with self.probit(), pytest.warns(NotConjugateWarning, match=r"use find_hyperparameters\("):
-            pm.find_MAP(maxiter=1, progressbar=False)
+            self.mode()
 
     def test_fit(self):
         with (
@@ -137,7 +144,7 @@ class TestOtherMethods:
 
     def test_no_word_of_a_function_of_white_noise(self):
         with self.probit(reparameterize=True):
-            pm.find_MAP(maxiter=1, progressbar=False)
+            self.mode()
 
     @pytest.mark.parametrize("n", [8, 9])
     def test_many_hyperparameters(self, n, caplog):
