@@ -191,7 +191,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         inputs, labels = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(labels)
         rows = self._repeated(len(labels), sample_weight)
-        inputs, labels = inputs[rows].astype(np.float64), labels[rows]
+        inputs, labels = self._features(inputs[rows]), labels[rows]
         self._together = self.multi_class == "exact" and np.unique(labels).size > 2
         search = self._settings(inputs.shape[0])
         average = self._averages
@@ -223,6 +223,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         self.classes_, self._process = classes, process
         self._posteriors = [found.posterior for found in fits]
         reports = [found.fit for found in fits]
+        self._warn_of_bounds(reports)
         evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
         single = n_classes == 2
         self.posterior_ = self._posteriors[0] if single else self._posteriors

@@ -17,7 +17,7 @@ from pymc_skewgp._gaussian.weights import (
     systematic_resample,
 )
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
-from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
+from pymc_skewgp._model.gp.trace import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.graph.collapsed import evidences_of_variables
 from pymc_skewgp._model.graph.data_sites import sites_at
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -97,26 +97,9 @@ def correct(
     model = pm.modelcontext(model)
     rng = as_generator(random_seed)
     trace = posterior_draws(idata)
-    known = evidences_of_variables(model)
-    if not known:
-        raise ValueError(
-            "the model has no marginal_likelihood whose evidence could be corrected. Draws of f by "
-            "ConjugateStep, and those of integrate, are exact already."
-        )
     kept = _kept(trace, as_count("n_evidences", n_evidences))
-    thinned = trace.isel(draw=kept)
-    approximate = _approximate(model, thinned, list(known))
-    exact = np.zeros_like(approximate)
-    for terms, parts in known.values():
-        function = DrawFunction(thinned, [*terms, *(x for part in parts for x in part.graphs)])
-        for index, found in function.each("Exact evidences", progressbar):
-            arrays = EvidenceTerms(*(np.asarray(x, dtype=np.float64) for x in found[: len(terms)]))
-            sites = sites_at(parts, found[len(terms) :])
-            with no_warnings():
-                exact[index] += evidence_estimate(
-                    arrays, _DEFAULT.n_candidates, int(rng.integers(2**31)), sites=sites
-                ).value
-    log_ratio = exact - approximate
+    with data_as_sampled(idata, model.data_vars):
+        log_ratio = _log_ratio(model, trace.isel(draw=kept), rng, progressbar)
     quality = _quality(log_ratio)
     if quality.heavy_tailed or quality.relative_ess < _DEFAULT.importance.least_ess:
         warn(
@@ -138,6 +121,30 @@ def correct(
         "log_evidence_ratio_se": quality.std_error,
     }
     return tree
+
+
+def _log_ratio(
+    model: pm.Model, trace: Dataset, rng: np.random.Generator, progressbar: bool
+) -> FloatArray:
+    """Exact log evidences of draws less those that the model has."""
+    known = evidences_of_variables(model)
+    if not known:
+        raise ValueError(
+            "the model has no marginal_likelihood whose evidence could be corrected. Draws of f by "
+            "ConjugateStep, and those of integrate, are exact already."
+        )
+    approximate = _approximate(model, trace, list(known))
+    exact = np.zeros_like(approximate)
+    for terms, parts in known.values():
+        function = DrawFunction(trace, [*terms, *(x for part in parts for x in part.graphs)])
+        for index, found in function.each("Exact evidences", progressbar):
+            arrays = EvidenceTerms(*(np.asarray(x, dtype=np.float64) for x in found[: len(terms)]))
+            sites = sites_at(parts, found[len(terms) :])
+            with no_warnings():
+                exact[index] += evidence_estimate(
+                    arrays, _DEFAULT.n_candidates, int(rng.integers(2**31)), sites=sites
+                ).value
+    return exact - approximate
 
 
 def _kept(trace: Dataset, n_evidences: int) -> IntArray:

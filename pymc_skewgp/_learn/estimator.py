@@ -1,5 +1,6 @@
 """What the estimators have in common: checked arguments, settings of the search, draws."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pymc_skewgp._errors import BoundaryOptimumWarning, warn
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
 from pymc_skewgp._learn.fit_report import HyperparameterFit
@@ -23,6 +25,8 @@ from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
 ROWS_AT_ONCE = 1000
+# Differences of inputs whose squares, and squares of these, are far from over- and underflow.
+_LEAST_INPUT, _LARGEST_INPUT = 1e-100, 1e100
 
 
 class ProcessEstimator(BaseEstimator):
@@ -35,6 +39,44 @@ class ProcessEstimator(BaseEstimator):
         check_is_fitted(self)
         checked = validate_data(self, X, dtype="numeric", reset=False)
         return np.asarray(checked, dtype=np.float64)
+
+    @staticmethod
+    def _features(X: ArrayLike) -> FloatArray:
+        """As doubles, refused where squares of their differences over- or underflow."""
+        inputs = np.asarray(X, dtype=np.float64)
+        size, spread = np.abs(inputs).max(axis=0), np.ptp(inputs / 2.0, axis=0)
+        wrong = (size > _LARGEST_INPUT) | ((spread > 0) & (spread < _LEAST_INPUT))
+        if wrong.any():
+            column = int(np.argmax(wrong))
+            raise ValueError(
+                f"feature {column} of X has values of size {size[column]:.0e}, whose distances are "
+                "beyond double precision: multiply it by a power of ten, then scale it by a "
+                "StandardScaler in front of the estimator."
+            )
+        return inputs
+
+    @staticmethod
+    def _warn_of_bounds(fits: Sequence[Any], stacklevel: int = 3) -> None:
+        """Name hyperparameters that a search carried to the edge of its box.
+
+        An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
+        lengthscales of single features without effect.
+        """
+        found = {}
+        for fit in fits:
+            names = fit.at_bound if isinstance(fit, HyperparameterFit) else []
+            none = "eta" in names and fit.point["eta"] < 1.0
+            found |= {x: fit.point[x] for x in names if x in fit.point and not none}
+        if found:
+            shown = ", ".join(f"{name} = {float(value):.3g}" for name, value in found.items())
+            warn(
+                f"{shown}: a thousandfold away from where the search began, as neither data nor "
+                "prior bound it. Classes may be separable, or rare with large weights: the "
+                'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
+                "bound it.",
+                BoundaryOptimumWarning,
+                stacklevel=stacklevel,
+            )
 
     def _seed(self, random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
@@ -137,6 +179,7 @@ class OneProcessEstimator(ProcessEstimator):
     def _keep(self, found: FittedProcess) -> None:
         self.posterior_, self.hyperparameters_ = found.posterior, found.fit
         self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
+        self._warn_of_bounds([found.fit], stacklevel=4)
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
         """Variables of the forecast at new points."""

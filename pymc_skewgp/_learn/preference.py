@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
@@ -138,7 +137,7 @@ class SkewGPPreference(OneProcessEstimator):
         SkewGPPreference
             Itself.
         """
-        inputs = validate_data(self, datapoints, dtype="numeric").astype(np.float64)
+        inputs = self._features(validate_data(self, datapoints, dtype="numeric"))
         likelihood = Preference(1.0, self.noise, self.threshold)
         duels = likelihood.as_data(comparisons, inputs.shape[0])
         weights = self._weights(len(duels), sample_weight)

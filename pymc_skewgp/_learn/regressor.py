@@ -156,7 +156,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
             inputs, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         data = CensoredGaussian(1.0, lower, upper).as_data(y, inputs.shape[0])
         rows = self._repeated(len(data), sample_weight)
-        inputs, data = inputs[rows].astype(np.float64), data[rows]
+        inputs, data = self._features(inputs[rows]), data[rows]
         points = not with_bounds and lower is None and upper is None
         settings = self._settings(inputs.shape[0])
         if points:  # where EP has nothing to approximate

@@ -28,7 +28,8 @@ def limits_of(cutpoints: Any) -> FloatArray:
 def as_categories(
     y: ArrayLike, n: int, n_categories: int, names: Sequence[Any] | None
 ) -> NDArray[np.int64]:
-    """Categories as numbers 0 to K-1; `names` of them, where given, may be in y."""
+    """Categories as numbers 0 to K-1; `names` of them, given or declared by y, may be in y."""
+    names = declared_order(y) if names is None else names
     if names is not None:
         _check_names(names, n_categories)
         return as_codes(y, n, names)
@@ -41,6 +42,13 @@ def as_categories(
             f"{int(wrong.sum())} row(s)."
         )
     return codes
+
+
+def declared_order(y: Any) -> Any:
+    """Categories of an ordered pandas.Categorical, a Series, an Index or one column of such."""
+    dtypes = list(getattr(y, "dtypes", ())) if getattr(y, "ndim", 1) == 2 else [y]
+    dtype = getattr(dtypes[0], "dtype", dtypes[0]) if len(dtypes) == 1 else None
+    return dtype.categories if getattr(dtype, "ordered", False) else None
 
 
 def category_names(names: Sequence[Any] | None, n_categories: int) -> list[Any]:

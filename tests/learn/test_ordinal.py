@@ -84,6 +84,52 @@ def test_a_category_that_never_occurs():
     assert p[:, 2].max() < 0.2
 
 
+@pytest.mark.parametrize("hyperparameters", ["maximize", "average"])
+def test_a_level_between_others_that_nobody_chose(hyperparameters):
+    """Between two levels that touch: improbable at their border, and possible."""
+    x = np.linspace(-2, 2, 20)[:, None]
+    y = np.array([0, 1, 3, 4])[np.digitize(x[:, 0], [-1, 0, 1])]
+    model = fast(categories=range(5), hyperparameters=hyperparameters).fit(x, y)
+    p = model.predict_proba([[-2.0], [0.0], [2.0]])[:, 2]
+    assert 0.02 < p[1] < 0.2
+    assert max(p[0], p[2]) < 0.01
+
+
+ORDERED = {
+    "Categorical": lambda c: c,
+    "Series": pd.Series,
+    "Index": pd.Index,
+    "column": lambda c: pd.DataFrame({"y": c}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+@pytest.mark.parametrize("kind", ORDERED)
+def test_the_order_of_a_categorical_is_honoured(kind, fitted):
+    y = ORDERED[kind](pd.Categorical(NAMES[Y], categories=NAMES, ordered=True))
+    model = fast().fit(X, y)
+    np.testing.assert_array_equal(model.classes_, NAMES)
+    np.testing.assert_array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
+
+
+def test_orders_of_dtypes_and_of_unordered_categories(fitted):
+    dtype = pd.CategoricalDtype([*NAMES, "always"], ordered=True)
+    model = fast().fit(X, pd.Series(NAMES[Y], dtype=dtype))
+    np.testing.assert_array_equal(model.classes_, [*NAMES, "always"])
+    given = fast(categories=pd.CategoricalDtype(NAMES, ordered=True)).fit(X, NAMES[Y])
+    np.testing.assert_array_equal(given.predict_proba(NEW), fitted.predict_proba(NEW))
+    unordered = fast().fit(X, pd.Categorical(NAMES[Y], categories=NAMES))
+    np.testing.assert_array_equal(unordered.classes_, sorted(NAMES))
+
+
+def test_orders_in_a_posterior():
+    gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    ordered = pd.Categorical(NAMES[Y], categories=NAMES, ordered=True)
+    likelihood = sg.likelihoods.OrderedProbit([-1.0, 1.5])
+    own, codes = (gp.posterior(X, y, likelihood=likelihood) for y in (ordered, Y))
+    assert own.log_marginal_likelihood == codes.log_marginal_likelihood
+
+
 def test_cloning_pickling_and_pandas(fitted):
     copied = clone(fitted)
     np.testing.assert_array_equal(copied.get_params()["categories"], NAMES)

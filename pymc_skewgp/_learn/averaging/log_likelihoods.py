@@ -26,7 +26,8 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
 
     plain = remove_value_transforms(model)
     observed = plain.observed_RVs
-    values = [plain.rvs_to_values[rv] for rv in plain.free_RVs]
+    drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions
+    values = [plain.rvs_to_values[rv] for rv in drawn]
     many = {value: _with_draws(value) for value in values}
     try:
         densities = vectorize_graph(plain.logp(vars=observed, sum=False), many)
@@ -35,7 +36,7 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
     function = plain_function(list(many.values()), densities)
     shape = (trace.sizes["chain"], trace.sizes["draw"])
     arrays = []
-    for rv, value in zip(plain.free_RVs, values, strict=True):
+    for rv, value in zip(drawn, values, strict=True):
         draws = values_of(trace, rv.name).astype(value.dtype, copy=False)
         arrays.append(draws.reshape(-1, *draws.shape[2:]))
     size = int(np.prod(shape))

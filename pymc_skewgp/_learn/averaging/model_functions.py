@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs
 from xarray import DataTree
 
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
@@ -79,7 +79,9 @@ class ModelFunctions:
         if not values:
             return DataTree.from_dict({"posterior": trace, **data})
         trace = trace.merge(as_dataset(model, values))
-        later = [x.name for x in model.deterministics if x.name not in trace]
+        left = {x for x in model.free_RVs if x.name not in trace}  # predictions
+        names = [x.name for x in model.deterministics if left.isdisjoint(ancestors([x]))]
+        later = [name for name in names if name not in trace]
         options: dict[str, Any] = {"model": model, "progressbar": False}
         options["compile_kwargs"] = {"mode": PLAIN}
         if later:

@@ -12,6 +12,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_skewgp._model.ops.backend_hook import import_for
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
 
 
@@ -75,7 +76,7 @@ class BernoulliProbit(pm.Discrete):
     @classmethod
     def dist(cls, eta: Any, **kwargs: Any) -> TensorVariable:
         """Unnamed variable; see the class."""
-        eta = pt.as_tensor_variable(eta)
+        eta = as_real(eta)
         if isinstance(eta, TensorConstant) and np.isnan(eta.data).any():
             count = int(np.isnan(eta.data).sum())
             raise ValueError(f"eta holds {count} NaN value(s): remove or impute them first.")

@@ -12,6 +12,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._model.ops.backend_hook import import_for
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_greatest import pt_log_greatest
 
 
@@ -92,7 +93,7 @@ class ChoiceProbit(pm.Discrete):
     @classmethod
     def dist(cls, eta: Any, sigma: Any = 1.0, **kwargs: Any) -> TensorVariable:
         """Unnamed variable; see the class."""
-        return super().dist([check_alternatives(eta), pt.as_tensor_variable(sigma)], **kwargs)
+        return super().dist([check_alternatives(eta), as_real(sigma)], **kwargs)
 
     def support_point(rv: Any, size: Any, eta: Any, sigma: Any) -> Any:
         """Alternative of the greatest value."""
@@ -110,7 +111,7 @@ class ChoiceProbit(pm.Discrete):
 
 def check_alternatives(eta: Any) -> TensorVariable:
     """`eta` as a graph whose last dimension can hold alternatives."""
-    eta = pt.as_tensor_variable(eta)
+    eta = as_real(eta)
     if not eta.type.ndim or eta.type.shape[-1] in (0, 1):
         raise ValueError(
             f"eta must have two alternatives or more in its last dimension, got {eta.type}."

@@ -14,6 +14,7 @@ from pymc.logprob.censoring import MeasurableClip, MeasurableRound
 from pymc.logprob.transforms import MeasurableTransform
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 
 # What PyMC derives element by element from a variable's logcdf. It asks none of them whether the
@@ -48,7 +49,7 @@ def mvnormal_logcdf(
     >>> print(f"{log_cdf:.2f}, exact {-np.log(5):.2f}")
     -1.61, exact -1.61
     """
-    return maybe_resize(pt_mvn_logcdf(value - mu, cov), size)
+    return maybe_resize(pt_mvn_logcdf(as_real(value) - as_real(mu), cov), size)
 
 
 def _refuse_vectors(dispatcher: Any, measurable: type) -> None:

@@ -12,6 +12,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_skewgp._model.ops.backend_hook import import_for
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
 from pymc_skewgp._model.ops.log_normal_mass import pt_log_normal_mass
 
@@ -107,13 +108,13 @@ class PreferenceProbit(pm.Discrete):
         cls, f: Any, pairs: Any, sigma: Any = 1.0, threshold: Any = 0.0, **kwargs: Any
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        f, pairs = pt.as_tensor_variable(f), pt.as_tensor_variable(pairs)
+        f, pairs = as_real(f), pt.as_tensor_variable(pairs)
         if f.type.ndim != 1:
             raise ValueError(f"f must be a vector with a value for each item, got {f.type}.")
         _check_pairs(pairs, f.type.shape[0])
         difference = f[pairs[:, 0]] - f[pairs[:, 1]]
-        noise = _ROOT_TWO * pt.as_tensor_variable(sigma)
-        return super().dist([difference, noise, pt.as_tensor_variable(threshold)], **kwargs)
+        noise = _ROOT_TWO * as_real(sigma)
+        return super().dist([difference, noise, as_real(threshold)], **kwargs)
 
     def support_point(rv: Any, size: Any, difference: Any, noise: Any, threshold: Any) -> Any:
         """Sign of the difference; the first item where there is none."""

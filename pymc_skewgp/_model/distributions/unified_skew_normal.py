@@ -10,6 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._model.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
+from pymc_skewgp._model.distributions.other_methods import warn_of_other_methods
 from pymc_skewgp._model.distributions.sun_parameters import as_sun_parameters, is_known_normal
 from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
 from pymc_skewgp._model.ops.skew_normal_density import (
@@ -174,6 +175,7 @@ class UnifiedSkewNormal(pm.Continuous):
         value: Any, mu: Any, scale: Any, cross_cov: Any, truncation: Any, latent_cov: Any
     ) -> Any:
         """Log density, -inf where the parameters are invalid; cross-covariance, not skewness."""
+        warn_of_other_methods()
         sun = SunParameters(mu, scale, cross_cov, truncation, latent_cov)
         offset = value - sun.mu
         if is_known_normal(sun):

@@ -32,6 +32,9 @@ class Definition:
         pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
         self.pseudo_points, self.phase, self.truncation = pseudo
         self.approximation = as_approximation(approximation)
+        # By name: latent functions that `prior` made, and data of `marginal_likelihood`.
+        self._functions: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
         # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
         self.model = pm.Model.get_context(error_if_none=False)
 

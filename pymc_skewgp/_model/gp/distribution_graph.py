@@ -1,16 +1,13 @@
 """A function from a predictor to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import autocast_float_as
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._errors import NotSitesError
@@ -18,6 +15,7 @@ from pymc_skewgp._model.gp.functions import Point, as_value, is_random
 from pymc_skewgp._model.graph.entrywise import Coupling, coupling
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
+from pymc_skewgp._model.ops.double_precision import doubles, in_double
 
 # From a vector of predictors to an unnamed distribution of as many values.
 Distribution = Callable[[TensorVariable], Any]
@@ -70,7 +68,7 @@ def distribution_graph(distribution: Distribution, n: int, point: Point) -> Dist
         Where the log probability is not a sum of functions of one predictor each.
     """
     eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
-    with _double_precision():
+    with doubles():
         variable = _without_hyperparameters(_called(distribution, eta), point, eta)
         return _checked(variable, eta, n)
 
@@ -84,7 +82,7 @@ def parametric_graph(distribution: Distribution, n: int) -> DistributionGraph:
         As `distribution_graph`.
     """
     eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
-    with _double_precision():
+    with doubles():
         variable = _called(distribution, eta)
         named = {v for v in ancestors([variable]) if is_random(v) and v.name} - {variable}
         nearest = set(ancestors([variable], blockers=named))
@@ -127,12 +125,6 @@ def coupled(name: str, operation: str) -> NotSitesError:
         "couples them.",
         "Each observation may depend on its own entry of the predictor alone.",
     )
-
-
-def _double_precision() -> AbstractContextManager[None]:
-    """Constants as doubles: by PyTensor's custom the log of a constant 3.0 is a single."""
-    custom = pytensor.config.cast_policy == "custom"
-    return autocast_float_as("float64") if custom else nullcontext()
 
 
 def _called(distribution: Distribution, eta: Any) -> Any:
@@ -201,4 +193,4 @@ def _log_prob(variable: Any, y: Variable) -> Any:
             f"the log probability of {name} depends on another random variable.",
             "Every parameter must be a number, or a function of the predictor.",
         )
-    return log_prob
+    return in_double([log_prob])[0]

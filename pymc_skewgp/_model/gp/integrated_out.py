@@ -9,10 +9,9 @@ from xarray import DataTree
 
 from pymc_skewgp._model.gp.definition import Definition
 from pymc_skewgp._model.gp.distribution_graph import Distribution
-from pymc_skewgp._model.gp.marginal_variable import DataOfModel, data_of_model, marginal_variable
+from pymc_skewgp._model.gp.marginal_variable import data_of_model, marginal_variable
 from pymc_skewgp._model.gp.process import refuse_unknown_options
 from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
-from pymc_skewgp._model.gp.variables import FunctionAt
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import DataOfOneKind
 from pymc_skewgp._validation import Seed, as_generator
@@ -22,9 +21,6 @@ _JITTER = 1e-6  # as pm.gp has it
 
 class IntegratedOut(Definition):
     """The part of a `SkewGP` that works without its latent function among the variables."""
-
-    _function: FunctionAt | None = None  # of `prior`
-    _data: DataOfModel | None = None  # of `marginal_likelihood`
 
     def marginal_likelihood(
         self,
@@ -110,8 +106,9 @@ class IntegratedOut(Definition):
         self.refuse_approximation("marginal_likelihood")
         options = {"method": method, "n_draws": n_draws, **kwargs}
         data = data_of_model(self, X, y, likelihood, coregion)
-        self._data = data
-        return marginal_variable(self, name, data, jitter, options)
+        variable = marginal_variable(self, name, data, jitter, options)
+        self._data[variable.name] = data._replace(variable=variable)
+        return variable
 
     def sample_latent(
         self,
@@ -137,6 +134,9 @@ class IntegratedOut(Definition):
         the data, with one of `n_candidates` weighted draws of u, picked by weight: off by the
         weights' relative variance (a few hundredths as a rule) over `n_candidates`.
 
+        Data made by ``pm.Data`` are those in ``idata.constant_data``, whatever ``pm.set_data`` has
+        changed since.
+
         Parameters
         ----------
         idata : DataTree
@@ -147,7 +147,9 @@ class IntegratedOut(Definition):
         X, y, likelihood, coregion : optional
             Data, as in `marginal_likelihood`; default those that it was given.
         name : str, optional
-            Name of the latent function in the result. Default that of `prior`, or "f".
+            Of several variables that `prior` or `marginal_likelihood` made in the model, which one
+            is meant. Otherwise the name of the latent function in the result, by default that of
+            `prior`, or "f".
         n_candidates : int, default 64
             Weighted draws that the one kept is picked from, by weight. Not used after `prior`.
         random_seed : int, Generator, SeedSequence or None
@@ -172,8 +174,8 @@ class IntegratedOut(Definition):
         Raises
         ------
         ValueError
-            Without a latent function or data, or when ``idata.posterior`` lacks a variable that
-            f depends on.
+            Without a latent function or data, of several without `name`, or when
+            ``idata.posterior`` lacks a variable that f depends on.
         ApproximationError
             For a SkewGP with an approximation.
 
@@ -202,7 +204,7 @@ class IntegratedOut(Definition):
         return sample_latent(
             self,
             idata,
-            Latent(self._function, self._data, Xnew, X, y, likelihood, coregion, name),
+            Latent(self._functions, self._data, Xnew, X, y, likelihood, coregion, name),
             n_candidates=n_candidates,
             rng=as_generator(random_seed),
             progressbar=progressbar,

@@ -35,11 +35,20 @@ class DataOfModel(NamedTuple):
     coregion : array_like or variable, or None
     model : pymc.Model, or None
         Of the random variables that likelihoods depend on.
+    variable : TensorVariable, or None
+        The observed variable that was made of them.
     """
 
     kinds: Mapping[str, tuple[Any, Any, Any]]
     coregion: Any
     model: Any = None
+    variable: Any = None
+
+    @property
+    def graphs(self) -> list[Any]:
+        """What they, and the prior of the functions, are computed from."""
+        own = [x for X, y, _ in self.kinds.values() for x in (X, y)]
+        return [x for x in [*own, self.variable] if isinstance(x, Variable)]
 
     @property
     def labels(self) -> tuple[Any, Any] | None:

@@ -11,7 +11,7 @@ from pymc_skewgp._model.gp.continued_draws import continue_latent
 from pymc_skewgp._model.gp.latent_draws import draw_latent
 from pymc_skewgp._model.gp.marginal_variable import DataOfModel, data_of_model
 from pymc_skewgp._model.gp.process import as_input_graph
-from pymc_skewgp._model.gp.trace import has_draws
+from pymc_skewgp._model.gp.trace import data_as_sampled, has_draws
 from pymc_skewgp._model.gp.variables import FunctionAt
 from pymc_skewgp._observations.arguments import as_inputs
 
@@ -21,18 +21,18 @@ class Latent(NamedTuple):
 
     Attributes
     ----------
-    known : FunctionAt or None
-        The latent function that `prior` made.
-    data : DataOfModel or None
-        Those of `marginal_likelihood`.
+    functions : mapping of FunctionAt
+        The latent functions that `prior` made, by name.
+    data : mapping of DataOfModel
+        Those of `marginal_likelihood`, by the name of the variable.
     Xnew : array_like or None
     X, y, likelihood, coregion
         Data that the caller gives.
     name : str or None
     """
 
-    known: FunctionAt | None
-    data: DataOfModel | None
+    functions: Mapping[str, FunctionAt]
+    data: Mapping[str, DataOfModel]
     Xnew: ArrayLike | None
     X: Any
     y: Any
@@ -45,6 +45,19 @@ class Latent(NamedTuple):
         """Whether the caller gives data."""
         return self.X is not None or self.y is not None
 
+    def function_of(self, idata: DataTree) -> FunctionAt | None:
+        """The latent function that `idata` has draws of; None where the caller gives data."""
+        drawn = (
+            {} if self.given else {x: f for x, f in self.functions.items() if has_draws(idata, x)}
+        )
+        return _named(self.name, drawn, "latent functions")
+
+    def data_of(self, idata: DataTree) -> DataOfModel | None:
+        """Data that `idata` was drawn given, as far as it says so."""
+        seen = idata.children.get("observed_data", {})
+        own = {x: data for x, data in self.data.items() if x in seen}
+        return _named(self.name, own or self.data, "data")
+
 
 def sample_latent(
     gp: Any,
@@ -56,7 +69,7 @@ def sample_latent(
     progressbar: bool,
 ) -> DataTree:
     """Continue draws of f that the trace has, or draw f given data."""
-    known, name = wanted.known, wanted.name
+    name = wanted.name
     several = isinstance(wanted.X, Mapping | list) and wanted.y is None
     if (wanted.X is None) != (wanted.y is None) and not several:
         raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
@@ -64,28 +77,47 @@ def sample_latent(
     if wanted.Xnew is not None:
         new = as_input_graph("Xnew", as_inputs("Xnew", wanted.Xnew), gp.n_columns)
     how: dict[str, Any] = {"rng": rng, "progressbar": progressbar}
-    if not wanted.given and known is not None and has_draws(idata, known.f.name):
+    known = wanted.function_of(idata)
+    if known is not None:
         if new is None:
             raise ValueError(
                 f"idata.posterior has {known.f.name!r} at the inputs of prior already: give Xnew, "
                 "the inputs at which it is wanted."
             )
-        return continue_latent(gp, idata, known, new, name=name or known.f.name, **how)
-    data = wanted.data
+        with data_as_sampled(idata, [known.f]):
+            return continue_latent(gp, idata, known, new, name=name or known.f.name, **how)
     if wanted.given:
         data = data_of_model(gp, wanted.X, wanted.y, wanted.likelihood, wanted.coregion)
-    if data is None:
-        raise ValueError(_nothing_known(known))
-    return draw_latent(gp, idata, data, new, name=name or "f", n_candidates=n_candidates, **how)
+    else:
+        found = wanted.data_of(idata)
+        if found is None:
+            raise ValueError(_nothing_known(wanted.functions))
+        data = found
+    with data_as_sampled(idata, data.graphs):
+        return draw_latent(gp, idata, data, new, name=name or "f", n_candidates=n_candidates, **how)
 
 
-def _nothing_known(known: FunctionAt | None) -> str:
-    if known is None:
+def _named(name: str | None, candidates: Mapping[str, Any], what: str) -> Any:
+    """The one called `name`, or the only one; None of none."""
+    if name in candidates:
+        return candidates[name]
+    if len(candidates) > 1:
+        found = "" if name is None else f", got {name!r}"
+        raise ValueError(
+            f"this SkewGP has several {what} in the model: name must be one of "
+            f"{', '.join(map(repr, candidates))}{found}."
+        )
+    return next(iter(candidates.values()), None)
+
+
+def _nothing_known(functions: Mapping[str, FunctionAt]) -> str:
+    if not functions:
         return (
             "sample_latent needs a latent function or data: call prior(name, X) or "
             "marginal_likelihood(name, X, y) in the model that idata comes from, or pass X and y."
         )
+    names = " or ".join(map(repr, functions))
     return (
-        f"idata.posterior has no variable {known.f.name!r}, the latent function that prior made: "
+        f"idata.posterior has no variable {names}, the latent function that prior made: "
         "give the idata of that model, or X and y, with their likelihood."
     )

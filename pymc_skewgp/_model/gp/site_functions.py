@@ -13,11 +13,13 @@ from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
 from pymc_skewgp._model.graph.entrywise import Coupling
+from pymc_skewgp._model.graph.likelihoods.probit_link import without_expansion
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS
 from pymc_skewgp._observations.learnt_sites import parameter_differences
@@ -310,7 +312,13 @@ def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, i
     sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
     generators = [source.type() for source in sources]
     # SciPy's random variables write to their parameters, which constants of PyTensor refuse.
-    constants = [v for v in known if isinstance(v, TensorConstant) and v.dtype.startswith("float")]
+    given = [x for v in known if _is_variable(v) for x in v.owner.op.dist_params(v.owner)]
+    whole = {y for x in given for y in without_expansion(x)}  # an integer elsewhere is a shape, say
+    constants = [
+        v
+        for v in known
+        if isinstance(v, TensorConstant) and (v.dtype.startswith("float") or v in whole)
+    ]
     shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
     replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
     (drawn,) = graph_replace([variable], replace, strict=False)
@@ -318,6 +326,10 @@ def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, i
     inputs = [eta, *parameters, *generators]
     options = {"mode": PLAIN_LOOPS, "on_unused_input": "ignore"}
     return pytensor.function(inputs, output, **options), len(sources)
+
+
+def _is_variable(v: Any) -> bool:
+    return isinstance(getattr(v.owner, "op", None), RandomVariable)
 
 
 def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:

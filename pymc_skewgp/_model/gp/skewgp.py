@@ -19,6 +19,7 @@ from pymc_skewgp._model.gp.process import (
 from pymc_skewgp._model.gp.variables import (
     FunctionAt,
     as_function_at,
+    function_here,
     process_given,
     skew_normal,
     skew_normal_from_white,
@@ -151,7 +152,7 @@ class SkewGP(IntegratedOut):
         sun = process_at(self, [X], jitter)
         variable = skew_normal_from_white if reparameterize else skew_normal
         f = variable(name, sun, **kwargs)
-        self._function = FunctionAt(X, f, jitter)
+        self._functions[f.name] = FunctionAt(X, f, jitter)
         return f
 
     def conditional(
@@ -172,7 +173,8 @@ class SkewGP(IntegratedOut):
         Xnew : array_like or tensor, shape (t, d)
             New inputs, with white noise of their own, also where they equal those of `prior`.
         given : mapping, optional
-            ``{"X": ..., "f": ...}`` in place of those of `prior`.
+            ``{"X": ..., "f": ...}`` in place of those of `prior`; needed where that was called
+            more than once in the model.
         jitter : float, default 1e-6
             Added to the variances at both sets of inputs; the same as in `prior`.
         **kwargs
@@ -185,15 +187,17 @@ class SkewGP(IntegratedOut):
         Raises
         ------
         ValueError
-            Without `prior` before it and without `given`; for keys other than X and f.
+            Without `prior` before it, or after several, and without `given`; for keys other than X
+            and f.
         ApproximationError
             For a SkewGP with an approximation.
         """
         refuse_unknown_options(kwargs)
         self.refuse_approximation("conditional")
-        known = self._function
         if given is not None:
             known = as_function_at(given, self.n_columns, jitter)
+        else:
+            known = function_here(self._functions)
         if known is None:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "

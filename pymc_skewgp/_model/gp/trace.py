@@ -1,9 +1,12 @@
 """Draws of a model's variables, as ``pm.sample`` returns them, and functions of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from rich.progress import track
 from xarray import Dataset, DataTree
 
@@ -34,6 +37,22 @@ def has_draws(idata: Any, name: str) -> bool:
     """Whether the group ``posterior`` has the variable; also False for what is no such tree."""
     groups = idata.children if isinstance(idata, DataTree) else {}
     return "posterior" in groups and name in idata["posterior"].data_vars
+
+
+@contextmanager
+def data_as_sampled(idata: Any, graphs: Sequence[Any]) -> Iterator[None]:
+    """Values of ``pm.Data`` that graphs depend on, as they were when `idata` was drawn.
+
+    They are stored beside the draws; ``pm.set_data`` may have changed them since.
+    """
+    groups = idata.children if isinstance(idata, DataTree) else {}
+    stored = groups["constant_data"].dataset if "constant_data" in groups else {}
+    with ExitStack() as restored:
+        for x in {v for v in ancestors(graphs) if isinstance(v, SharedVariable)}:
+            if x.name in stored and stored[x.name].ndim == x.type.ndim:
+                restored.callback(x.set_value, x.get_value())
+                x.set_value(stored[x.name].to_numpy().astype(x.type.dtype))
+        yield
 
 
 def refuse_name(name: str) -> None:

@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
+from pymc_skewgp._model.ops.double_precision import in_double
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.prior import as_coregion
 
@@ -80,7 +81,7 @@ def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
                 a, b = pt.as_tensor_variable(X), pt.as_tensor_variable(Xs)
                 blocks.append(derivative_covariance(cov_func, a, b, left, right))
         rows.append(blocks)
-    matrix = _joined([_joined(blocks, axis=1) for blocks in rows])
+    (matrix,) = in_double([_joined([_joined(blocks, axis=1) for blocks in rows])])
     order = [i for chosen in groups.values() for i in chosen]
     if order == list(range(len(parts))):
         return matrix

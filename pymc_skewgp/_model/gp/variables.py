@@ -48,6 +48,26 @@ def as_function_at(given: Mapping[str, Any], n_columns: float, jitter: float) ->
     return FunctionAt(X, f, jitter)
 
 
+def function_here(functions: Mapping[str, FunctionAt]) -> FunctionAt | None:
+    """The latent function that `prior` made, in the model in context where it was called in some.
+
+    Raises
+    ------
+    ValueError
+        Of several in one model.
+    """
+    model = pm.Model.get_context(error_if_none=False)
+    every = list(functions.values())
+    here = [x for x in every if model is not None and model.named_vars.get(x.f.name) is x.f]
+    if len(here) > 1:
+        names = ", ".join(repr(x.f.name) for x in here)
+        raise ValueError(
+            f"this SkewGP has {len(here)} latent functions in the model, {names}: say which one by "
+            "given={'X': ..., 'f': ...}."
+        )
+    return (here or every or [None])[-1]
+
+
 def process_given(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
     """A SkewGP at new inputs given that it equals `f` where `known` is."""
     joint = process_at(gp, [known.X, Xnew], jitter)

@@ -19,6 +19,7 @@ from pymc_skewgp._model.graph.observed import (
     find_observed,
     is_prediction,
     outside_predictor,
+    predictions_of,
     recognised,
 )
 from pymc_skewgp._model.graph.sites import ObservedSites
@@ -33,7 +34,8 @@ class Block(NamedTuple):
     observed : list of Observed
         Those that are rows.
     predicted : list of TensorVariable
-        Free variables that depend on members, and that nothing depends on, such as masked data.
+        Free variables that depend on members, and that nothing observed depends on, such as masked
+        data, with what only they depend on.
     sites : sequence of ObservedSites
         Observations that are functions of one predictor each; see `site_blocks`.
     """
@@ -100,7 +102,7 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     return Block(
         members,
         [y for y in block.observed if y.name in names],
-        [x for x in block.predicted if x.name in names],
+        predictions_of(model, members),
     )
 
 
@@ -126,11 +128,10 @@ def _grown(model: pm.Model, rv: Any, below: dict[Any, list[Any]], others: list[B
             joined = _join(model, members, observed, candidate, below[candidate])
             if joined is not None:
                 members, observed, grows = [*members, candidate], joined, True
-    below_members = [x for member in members for x in below[member]]
     return Block(
         [x for x in model.free_RVs if x in members],
         [observed[y.name] for y in model.observed_RVs if y.name in observed],
-        [x for x in model.free_RVs if x in below_members and is_prediction(model, x)],
+        predictions_of(model, members),
     )
 
 

@@ -12,6 +12,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
 from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -91,6 +92,7 @@ def as_member(model: pm.Model, rv: Any) -> Member:
     mean, spread = mean_and_spread(rv)
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
     mean, shape, *spread = model.replace_rvs_by_values([mean, _value_shape(rv), *spread])
+    mean, *spread = (as_real(x) for x in (mean, *spread))
     value = model.rvs_to_values[rv]
     if is_function(rv):
         scale, *latent = spread

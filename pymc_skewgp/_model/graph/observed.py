@@ -1,5 +1,6 @@
 """Observations of a SkewGP variable, and what in a model is in the way of an exact step."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pymc as pm
@@ -12,6 +13,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
 from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
+from pymc_skewgp._model.ops.double_precision import in_double
 
 _CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
 _REPARAMETERIZE = "Make {} with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
@@ -151,11 +153,29 @@ def _not_observed(rv: Any, other: Any) -> NotConjugateError:
 
 
 def is_prediction(model: pm.Model, rv: Any) -> bool:
-    """Whether a variable is free and nothing depends on it: masked data, or a prediction.
+    """Whether a variable is free and nothing observed depends on it: masked data, or a prediction.
 
     It says nothing of what it depends on, and is drawn from its distribution given that.
     """
-    return rv in model.free_RVs and not children(model, rv)
+    below = children(model, rv) if rv in model.free_RVs else [rv]
+    return all(x is not rv and is_prediction(model, x) for x in below)
+
+
+def predictions_of(model: pm.Model, members: Sequence[Any]) -> list[Any]:
+    """Predictions that depend on `members`, at any depth, and variables of them alone."""
+    found: list[Any] = []
+    below = [x for rv in members for x in children(model, rv)]
+    while below:
+        rv = below.pop()
+        if rv not in found and rv not in members and is_prediction(model, rv):
+            found.append(rv)
+            below += children(model, rv)
+    grows = bool(found)
+    while grows:
+        others = [x for x in model.free_RVs if x not in found and x not in members]
+        own = [x for x in others if (kids := children(model, x)) and set(kids) <= set(found)]
+        found, grows = found + own, bool(own)
+    return [x for x in model.free_RVs if x in found]
 
 
 def children(model: pm.Model, rv: Any) -> list[Any]:
@@ -172,6 +192,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     for likelihood in LIKELIHOODS:
         rows = likelihood.rows(other, values)
         if rows is not None:
+            rows = rows.replaced(dict(zip(rows.graphs, in_double(rows.graphs), strict=True)))
             return Observed(other.name, likelihood, rows, values)
     return None
 

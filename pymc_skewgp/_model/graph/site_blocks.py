@@ -21,6 +21,7 @@ from pymc_skewgp._model.graph.observed import (
     find_observed,
     is_prediction,
     outside_predictor,
+    predictions_of,
     recognised,
 )
 from pymc_skewgp._model.graph.sites import ObservedSites, sites_of
@@ -83,7 +84,7 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
     below = {
         x: children(model, x)
         for x in model.free_RVs
-        if x is rv or is_function(x) or is_gaussian(model, x)
+        if x is rv or ((is_function(x) or is_gaussian(model, x)) and not is_prediction(model, x))
     }
     members = [rv]
     _observed(model, members, below)
@@ -101,8 +102,7 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
             members, grows = joint, True
     members = _without_means(members)
     rows, sites = _observed(model, members, below)
-    predicted = {x for member in members for x in below[member] if is_prediction(model, x)}
-    predictions = [x for x in model.free_RVs if x in predicted - set(members)]
+    predictions = predictions_of(model, members)
     return Block([x for x in model.free_RVs if x in members], rows, predictions, sites)
 
 

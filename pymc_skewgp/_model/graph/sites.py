@@ -26,6 +26,7 @@ from pymc_skewgp._model.graph.lifted_layout import lifted_layout
 from pymc_skewgp._model.graph.members import as_member, is_function, is_gaussian
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
+from pymc_skewgp._model.ops.double_precision import in_double
 
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
 
@@ -145,7 +146,7 @@ def _log_prob(model: pm.Model, rv: Any) -> Any:
             f"PyMC has no log probability for {rv.name}, a {distribution_name(rv)} variable: "
             f"{error}"
         ) from error
-    (found,) = model.replace_rvs_by_values([log_prob])
+    (found,) = in_double(model.replace_rvs_by_values([log_prob]))
     if any(is_random(v) for v in ancestors([found])):
         raise NotSitesError(
             f"the log probability of {rv.name} depends on a random variable that the model does "

@@ -14,6 +14,7 @@ from pytensor.graph.basic import Constant, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, apply_ancestors
 
+from pymc_skewgp._model.ops.double_precision import in_double
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 # Functions kept, the last ones used; each takes some hundred kB.
@@ -64,6 +65,7 @@ def plain_function(
     """``pytensor.function`` in `PLAIN` mode, or an older one of an equal graph.
 
     Graphs are equal that do the same operations, on inputs of the same types and equal constants.
+    Nothing in them is computed in fewer than 64 bits.
 
     Parameters
     ----------
@@ -81,6 +83,7 @@ def plain_function(
     graphs = [outputs] if single else list(outputs)
     if givens:
         graphs = clone_replace(graphs, replace=dict(givens))
+    graphs = in_double(graphs)
     key = (single, *_signature(inputs, graphs))
     functions = _functions()
     for old in functions.get(key, []):

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
 
 # Beyond it, infinite limits included, nothing is left of a normal, whose log is -5e15 there.
@@ -38,7 +39,7 @@ def pt_log_normal_mass(lower: Any, upper: Any) -> TensorVariable:
     >>> print(*(f"{value:.4f}" for value in log_p))
     -0.6931 -0.6931 -804.6084
     """
-    lower, upper = (pt.clip(pt.as_tensor_variable(x), -_FAR, _FAR) for x in (lower, upper))
+    lower, upper = (pt.clip(as_real(x), -_FAR, _FAR) for x in (lower, upper))
     right = pt.gt(lower + upper, 0.0)
     a, b = pt.switch(right, -upper, lower), pt.switch(right, -lower, upper)
     log_below = pt_log_ndtr(b)

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.linalg import solve_triangular
 
+from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._sun.parameters import SunParameters
 
 # Graphs have no static types of their own that would help here.
@@ -40,18 +41,18 @@ def sun_of_process(
     SunParameters
     """
     s = n_latent
-    mean, cov = pt.as_tensor_variable(mean), pt.as_tensor_variable(cov)
+    mean, cov = as_real(mean), as_real(cov)
     if s == 0:  # zeros of static shape, which later graphs leave out
         return SunParameters(
             mean, cov, pt.zeros((mean.shape[0], 0)), pt.zeros((0,)), pt.zeros((0, 0))
         )
-    factor = pt.as_tensor_variable(phase) / pt.sqrt(pt.diagonal(cov)[:s])
+    factor = as_real(phase) / pt.sqrt(pt.diagonal(cov)[:s])
     latent_cov = factor[:, None] * cov[:s, :s] * factor
     return SunParameters(
         mean,
         cov[s:, s:],
         cov[s:, :s] * factor,
-        pt.specify_shape(pt.as_tensor_variable(truncation), (s,)),
+        pt.specify_shape(as_real(truncation), (s,)),
         pt.specify_shape(latent_cov, (s, s)),
     )
 

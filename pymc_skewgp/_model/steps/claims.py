@@ -26,12 +26,23 @@ def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
     It is where nothing depends on it but the block, its observations and other such
     hyperparameters, and where these are few.
     """
+    claimed = _known(model, block)
+    return rv in claimed and _n_entries(model, claimed) <= _MOST
+
+
+def too_many(model: pm.Model, block: Block) -> list[Any]:
+    """Hyperparameters that the step of a block would take for itself, were they not so many."""
+    claimed = _known(model, block)
+    return claimed if _n_entries(model, claimed) > _MOST else []
+
+
+def _known(model: pm.Model, block: Block) -> list[Any]:
     # PyMC asks for one variable after the other: the graphs are the same for all of them.
     key = (*model.basic_RVs, *model.potentials, *block.members)
     known = _KNOWN.get(model)
     if known is None or known[0] != key:
         known = _KNOWN[model] = key, _claimed(model, block)
-    return rv in known[1]
+    return known[1]
 
 
 def _claimed(model: pm.Model, block: Block) -> list[Any]:
@@ -44,7 +55,11 @@ def _claimed(model: pm.Model, block: Block) -> list[Any]:
         if left == claimed:
             break
         claimed = left
-    return claimed if sum(n_entries(model, x) for x in claimed) <= _MOST else []
+    return claimed
+
+
+def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
+    return sum(n_entries(model, x) for x in rvs)
 
 
 def n_entries(model: pm.Model, rv: Any) -> int:

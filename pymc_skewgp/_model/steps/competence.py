@@ -16,7 +16,7 @@ from pymc_skewgp._model.graph.blocks import Block
 from pymc_skewgp._model.graph.members import is_function
 from pymc_skewgp._model.graph.observed import NoObservationsError, is_prediction
 from pymc_skewgp._model.graph.site_blocks import refuse_with_reason
-from pymc_skewgp._model.steps.claims import is_claimed
+from pymc_skewgp._model.steps.claims import is_claimed, too_many
 from pymc_skewgp._model.steps.joined_blocks import joined_blocks
 from pymc_skewgp._model.steps.site_rule import is_fast, refuse_slow
 
@@ -37,12 +37,14 @@ class Asked(NamedTuple):
         Value variables for which the user gave steps.
     options : dict
         Arguments for step methods, by their names.
+    nuts_sampler : str or None
     """
 
     model: pm.Model
     quiet: bool
     assigned: set[Any]
     options: dict[str, Any]
+    nuts_sampler: str | None = None
 
 
 def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
@@ -51,6 +53,11 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     So it does with SkewGP variables, and, unless the user chose steps for these, with the Gaussian
     variables of their blocks, with what these predict, such as masked data, and with
     hyperparameters that nothing else depends on. Options for NUTS leave it the hyperparameters.
+
+    Raises
+    ------
+    NotConjugateError
+        Where a ``nuts_sampler`` of another package was asked for, which samples all variables.
 
     Warns
     -----
@@ -75,6 +82,10 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     except NotConjugateError as error:
         _say_why(rv.name, error, asked, has_grad)
         return False
+    for block in own:
+        _refuse_other_sampler(rv.name, asked)
+        if rv is next(x for x in block.members if is_function(x)):
+            _say_that_nuts_moves(block, asked)
     return bool(own)
 
 
@@ -93,6 +104,28 @@ def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
         return not nuts or _are_others(asked.model)
     collapse = asked.options.get("conjugate", {}).get("collapse", True)
     return collapse and not nuts and is_claimed(asked.model, block, rv)
+
+
+def _refuse_other_sampler(name: str, asked: Asked) -> None:
+    if asked.nuts_sampler not in (None, "pymc"):
+        raise NotConjugateError(
+            f"nuts_sampler={asked.nuts_sampler!r} is to sample all variables, and {name} is one "
+            "that ConjugateStep draws exactly.",
+            f"Leave nuts_sampler out, or make {name} with SkewGP.prior(..., reparameterize=True).",
+        )
+
+
+def _say_that_nuts_moves(block: Block, asked: Asked) -> None:
+    """A line where so many hyperparameters are left to NUTS that would otherwise not be."""
+    names = [x.name for x in too_many(asked.model, block)]
+    collapse = asked.options.get("conjugate", {}).get("collapse", True)
+    if names and collapse and not asked.quiet and "nuts" not in asked.options:
+        function = block.members[0].name
+        _log.info(
+            f"{', '.join(names)}: more than 8 numbers are left to NUTS, which moves them slowly "
+            f"given {function}. To move them with {function} integrated out alone give pm.sample "
+            f"step=ConjugateStep([{', '.join([function, *names])}]), or use integrate(model)."
+        )
 
 
 def _are_others(model: pm.Model) -> bool:
@@ -127,7 +160,7 @@ def who_asks(rv: Any) -> Asked | None:
     up.
     """
     candidates = [pm.Model.get_context(error_if_none=False)]
-    quiet, assigned, options = False, set(), {}
+    quiet, assigned, options, nuts_sampler = False, set(), {}, None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "assign_step_methods":
@@ -138,9 +171,10 @@ def who_asks(rv: Any) -> Asked | None:
         ):
             quiet = bool(frame.f_locals.get("quiet", False))
             options = frame.f_locals.get("kwargs", {})
+            nuts_sampler = frame.f_locals.get("nuts_sampler")
             break
         frame = frame.f_back
     for model in candidates:
         if isinstance(model, pm.Model) and rv in model.free_RVs:
-            return Asked(model, quiet, assigned, options)
+            return Asked(model, quiet, assigned, options, nuts_sampler)
     return None

@@ -1,4 +1,4 @@
-"""Variables that depend on a block and that nothing depends on: drawn from their distributions.
+"""Variables that nothing observed depends on: drawn from their distributions.
 
 Masked data are such variables, and predictions that stand in the model. They say nothing of the
 block: it is moved with them integrated out, and they are drawn given everything else afterwards.
@@ -27,7 +27,7 @@ class Predictions:
     ----------
     model : pymc.Model
     rvs : sequence of TensorVariable
-        Free random variables of it, none of which depends on another.
+        Free random variables of it; one may depend on others of them.
 
     Attributes
     ----------

@@ -1,13 +1,15 @@
 """What a user reads when a SkewGP variable has no exact step, and only then."""
 
 import logging
+import warnings
 
+import numpy as np
 import pymc as pm
 import pytest
 from pymc.sampling.mcmc import assign_step_methods
 from step_models import X, Y, prior, probit_model
 
-from pymc_skewgp._errors import NotConjugateWarning, no_warnings
+from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, no_warnings
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
@@ -104,3 +106,57 @@ def test_without_a_gradient_nuts_does_not_take_it(caplog):
     with model, caplog.at_level(logging.INFO, "pymc"):
         assert ConjugateStep.competence(model["f"], False) == 0
     assert len(lines(caplog)) == 1
+
+
+class TestOtherMethods:
+    """They say in a sentence what to do for a function as it stands, and nothing for others."""
+
+    @staticmethod
+    def probit(reparameterize=False):
+        with pm.Model() as model:
+            gp = SkewGP(cov_func=pm.HalfNormal("eta") ** 2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+            f = gp.prior("f", X[:3, None], reparameterize=reparameterize)
+            BernoulliProbit("y", f, observed=Y[:3])
+        return model
+
+    @pytest.mark.parametrize("sampler", ["nutpie", "numpyro", "blackjax"])
+    def test_another_sampler(self, sampler):
+        match = rf"nuts_sampler='{sampler}'.*ConjugateStep draws exactly. Leave nuts_sampler out"
+        with pytest.raises(NotConjugateError, match=match):
+            pm.sample(nuts_sampler=sampler, model=self.probit(), progressbar=False, quiet=True)
+
+    @staticmethod
+    def mode():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pymc")  # of one iteration
+            pm.find_MAP(maxiter=1, progressbar=False, jitter=False, return_inferencedata=True)
+
+    def test_find_map(self):
+        with self.probit(), pytest.warns(NotConjugateWarning, match=r"use find_hyperparameters\("):
+            self.mode()
+
+    def test_fit(self):
+        with (
+            self.probit(),
+            pytest.warns(NotConjugateWarning, match=r"pm.fit hardly .*reparameterize=True\)"),
+        ):
+            pm.fit(1, progressbar=False)
+
+    def test_no_word_of_a_function_of_white_noise(self):
+        with self.probit(reparameterize=True):
+            self.mode()
+
+    @pytest.mark.parametrize("n", [8, 9])
+    def test_many_hyperparameters(self, n, caplog):
+        with pm.Model() as model:
+            ls = pm.InverseGamma("ls", 3, 2, shape=n)
+            gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(n, ls=ls))
+            BernoulliProbit("y", gp.prior("f", np.outer(X[:3], np.ones(n))), observed=Y[:3])
+        with caplog.at_level(logging.INFO, "pymc"):
+            assign_step_methods(model)
+        said = [line for line in lines(caplog) if line.startswith("ls: more than 8 numbers")]
+        assert len(said) == n - 8
+        if said:
+            assert "step=ConjugateStep([f, ls])" in said[0]
+            with model:
+                assert "[ls]" in repr(ConjugateStep([model["f"], model["ls"]]))

@@ -214,3 +214,74 @@ def test_chains_are_the_same_for_one_seed():
         last.append(point)
     np.testing.assert_array_equal(last[0]["y_unobserved"], last[1]["y_unobserved"])
     np.testing.assert_array_equal(last[0]["f"], last[1]["f"])
+
+
+class TestAnyDepth:
+    """The function at new inputs, values of it with noise of their own, and labels of these."""
+
+    new = np.array([[-1.5], [0.4], [3.0]])
+    gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+
+    def model(self, observe, potential=False):
+        with pm.Model() as model:
+            f = self.gp.prior("f", X[:N, None])
+            observe(f)
+            fn = self.gp.conditional("fn", self.new)
+            pm.Deterministic("p", pm.math.invprobit(pm.Normal("z", fn, pm.HalfNormal("s"))))
+            sg.BernoulliProbit("labels", model["z"])
+            if potential:
+                pm.Potential("seen", -pt.sqr(model["z"]).sum())
+        return model
+
+    @pytest.mark.parametrize("kind", ["rows", "sites"])
+    def test_they_are_drawn_forward(self, kind):
+        def observe(f):
+            if kind == "rows":
+                pm.Normal("y", f, 0.5, observed=VALUES)
+            else:
+                pm.Poisson("y", pm.math.exp(f), observed=LEVELS)
+
+        likelihood = sg.likelihoods.Gaussian(0.5) if kind == "rows" else sg.likelihoods.Poisson()
+        data = VALUES if kind == "rows" else LEVELS
+        exact = (
+            self.gp.posterior(X[:N, None], data, likelihood=likelihood).marginals(self.new).moments
+        )
+        model = self.model(observe)
+        with model:
+            step = sg.ConjugateStep([model["f"]])
+            idata = pm.sample(
+                500, tune=50, step=step, chains=1, random_seed=3, progressbar=False, quiet=True,
+                compute_convergence_checks=False,
+            )  # fmt: skip
+        assert {x.name for x in step.vars} == {"f", "fn", "z", "s_log__", "labels"}
+        drawn = idata["posterior"]
+        fn = drawn["fn"].to_numpy()[0]
+        # Some 300 effective draws under sites, 500 under rows: five standard errors, 3e-6.
+        assert (np.abs(fn.mean(axis=0) - exact.mean) < 5 * exact.sd / np.sqrt(300)).all()
+        # Noise of the values: given fn and s they are normal.
+        z = (drawn["z"].to_numpy()[0] - fn) / drawn["s"].to_numpy()[0, :, None]
+        assert kstest(z.ravel(), "norm").pvalue > 1e-4
+        assert kstest(drawn["s"].to_numpy().ravel(), "halfnorm").pvalue > 1e-4
+        p = drawn["p"].to_numpy() - drawn["labels"].to_numpy()
+        assert abs(p.mean()) < 5 * 0.5 / np.sqrt(p.size)
+
+    def test_pm_sample_leaves_nothing_to_nuts(self):
+        model = self.model(lambda f: sg.BernoulliProbit("y", f, observed=LEVELS % 2))
+        with model:
+            steps, chosen = assign_step_methods(model)
+        assert not steps
+        assert set(chosen) == {sg.ConjugateStep}
+
+    def test_what_a_potential_sees_is_no_prediction(self):
+        model = self.model(lambda f: pm.Normal("y", f, 0.5, observed=VALUES), potential=True)
+        with model, pytest.raises(sg.NotConjugateError):
+            sg.ConjugateStep([model["f"]])
+
+    def test_integrate_leaves_them_to_forward_draws(self):
+        model = self.model(lambda f: pm.Normal("y", f, 0.5, observed=VALUES))
+        found = sg.integrate(model, random_seed=1, progressbar=False)
+        assert set(found["posterior"].data_vars) == {"f"}
+        later = pm.sample_posterior_predictive(
+            found, var_names=["fn", "labels"], model=model, progressbar=False, random_seed=2
+        )
+        assert later["posterior_predictive"]["fn"].shape[-1] == 3

@@ -1,0 +1,311 @@
+"""A number is the same number as an integer, in single precision or as an array of either.
+
+PyTensor holds Python's integers as int8: squares, doubles and negatives of these overflow.
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pymc.logprob.utils import ParameterValueError
+from scipy.stats import multivariate_normal
+
+import pymc_skewgp as sg
+from pymc_skewgp import likelihoods
+from pymc_skewgp._model.ops.double_precision import as_real, in_double
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
+N = 8
+X = np.linspace(0, 1, N)[:, None]
+WIDE = np.round(100 * X).astype(int)
+Y = np.array([3.0, 2.0, 5.0, 3.0, 1.0, 4.0, 7.0, 6.0])
+LABELS = np.array([0, 1, 1, 0, 1, 1, 1, 0])
+
+
+def _real(value):
+    return np.asarray(value, dtype=float)[()]
+
+
+def _plain(value):
+    """Python's integers, and arrays of NumPy's default type."""
+    return np.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def _small(value):
+    """The narrowest types of NumPy that hold these integers."""
+    return np.asarray(value).astype(np.int8 if np.min(value) < 0 else np.uint8)[()]
+
+
+def _single(value):
+    return np.asarray(value, dtype=np.float32)[()]
+
+
+SPELLINGS = {"Python": _plain, "narrow": _small, "single": _single}
+
+
+def _kernel(ls=0.5):
+    return pm.gp.cov.ExpQuad(1, ls=ls)
+
+
+def _f(X=X, name="f", **given):
+    return sg.SkewGP(**{"cov_func": _kernel(), **given}).prior(name, X)
+
+
+def _log_evidence(build, spelling):
+    with pm.Model() as model:
+        build(spelling)
+    found = sg.integrate(model, random_seed=1, progressbar=False)
+    return found["posterior"].attrs["log_evidence"]
+
+
+def _normal(eta, sigma=1.0):
+    return pm.Normal("y", eta, sigma, observed=Y)
+
+
+def _seen(lower, upper):
+    return np.clip(Y, lower, upper)
+
+
+MODELS = {
+    "sd of a Normal": lambda c: _normal(pm.Normal("b", 0, c(100)) + _f()),
+    "mean of a Normal": lambda c: _normal(pm.Normal("b", c(100), 100.0) + _f()),
+    "sd of some": lambda c: _normal(
+        pm.Normal("b", 0.0, c([100, 50]), shape=2)[np.arange(N) % 2] + _f()
+    ),
+    "covariance of an MvNormal": lambda c: _normal(
+        pm.MvNormal("b", c([12, 9]), c([[100, 50], [50, 100]]))[np.arange(N) % 2] + _f()
+    ),
+    "sd of a ZeroSumNormal": lambda c: _normal(
+        pm.ZeroSumNormal("b", c(100), shape=4)[np.arange(N) % 4] + _f()
+    ),
+    "Normal": lambda c: _normal(_f(), c(100)),
+    "offset and slope": lambda c: _normal(c(100) + c(12) * _f()),
+    "StudentT": lambda c: pm.StudentT("y", nu=c(100), mu=_f(), sigma=c(100), observed=Y),
+    "Laplace": lambda c: pm.Laplace("y", _f(), c(100), observed=Y),
+    "ExGaussian": lambda c: pm.ExGaussian("y", _f(), c(100), nu=c(100), observed=Y),
+    "cut-points": lambda c: pm.OrderedProbit(
+        "y", eta=_f(), cutpoints=c([-100, 0, 100]), sigma=c(100), observed=LABELS + 1
+    ),
+    "limits": lambda c: pm.Censored(
+        "y", pm.Normal.dist(_f(), c(100)), c(2), c(5), observed=_seen(2, 5)
+    ),
+    "trials, probit": lambda c: pm.Binomial(
+        "y", c(120), pm.math.invprobit(_f()), observed=100 * LABELS
+    ),
+    "intervals": lambda c: sg.IntervalNormal(
+        "y", _f(), c(100), c([-100] * N), c([4] * N), observed=Y
+    ),
+    "duels": lambda c: sg.PreferenceProbit(
+        "y", _f(), [[0, 1], [1, 2], [5, 3]], c(100), c(100), observed=[1, -1, 0]
+    ),
+    "white noise": lambda c: _normal(_f(cov_func=_kernel() + pm.gp.cov.WhiteNoise(c(100)))),
+    "amplitude": lambda c: _normal(_f(cov_func=c(100) * (c(100) * _kernel()))),
+    "length-scale": lambda c: _normal(_f(WIDE, cov_func=pm.gp.cov.Matern32(1, ls=c(100)))),
+    "coregion kernel": lambda c: _normal(
+        _f(
+            np.c_[X, np.arange(N) % 2],
+            cov_func=pm.gp.cov.ExpQuad(2, ls=0.5, active_dims=[0])
+            * pm.gp.cov.Coregion(2, W=c([[12], [11]]), kappa=c([100, 100]), active_dims=[1]),
+        )
+    ),
+    "mean": lambda c: _normal(
+        _f(c(WIDE), mean_func=pm.gp.mean.Linear(c([100]), c(100)), cov_func=_kernel(50.0))
+    ),
+    "X as data": lambda c: _normal(
+        _f(
+            pm.Data("X", c(WIDE)),
+            cov_func=_kernel(50.0) + pm.gp.cov.Polynomial(1, c=0.0, d=2.0, offset=1.0),
+        )
+    ),
+    "pseudo-points": lambda c: _normal(
+        _f(pseudo_points=c([[0], [1]]), phase=c([1, -1]), truncation=c([2, 1]))
+    ),
+    "shared truncation": lambda c: _normal(
+        _f(pseudo_points=[[0.0]], truncation=pytensor.shared(np.asarray(c([100])), shape=(1,)))
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pymc_skewgp.JitterWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_in_models(name):
+    expected = _log_evidence(MODELS[name], _real)
+    for how in ("Python", "narrow"):
+        found = _log_evidence(MODELS[name], SPELLINGS[how])
+        # Of one seed the draws are the same: what is left is round-off.
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), how
+
+
+def test_integer_standard_deviation_against_the_closed_form():
+    x = np.linspace(0, 1, 12)[:, None]
+    y = 50 + np.random.default_rng(0).normal(size=12)
+    K = np.exp(-0.5 * (x - x.T) ** 2 / 0.3**2)
+    cov = 100.0**2 + K + (1 + 1e-6) * np.eye(12)
+
+    def build(spelling):
+        b = pm.Normal("b", 0, spelling(100))
+        pm.Normal("y", b + _f(x, cov_func=_kernel(0.3)), 1, observed=y)
+
+    expected = multivariate_normal(np.zeros(12), cov).logpdf(y)
+    # No draws are in the evidence of values with normal noise: round-off of a matrix with a
+    # condition number of 1e5.
+    assert _log_evidence(build, _plain) == pytest.approx(expected, abs=1e-6)
+
+
+COUNTS = 100 * LABELS
+LIKELIHOODS = {
+    "Gaussian": (lambda c: likelihoods.Gaussian(c(100)), Y),
+    "CensoredGaussian": (
+        lambda c: likelihoods.CensoredGaussian(c([100] * N), lower=c(2), upper=c([5] * N)),
+        _seen(2, 5),
+    ),
+    "StudentT": (lambda c: likelihoods.StudentT(c(100), c(100)), Y),
+    "Laplace": (lambda c: likelihoods.Laplace(c(100)), Y),
+    "BernoulliProbit": (lambda c: likelihoods.BernoulliProbit(), LABELS),
+    "BernoulliLogit": (lambda c: likelihoods.BernoulliLogit(), LABELS),
+    "BinomialProbit": (lambda c: likelihoods.BinomialProbit(c([120] * N)), COUNTS),
+    "BinomialLogit": (lambda c: likelihoods.BinomialLogit(c(120)), COUNTS),
+    "Poisson": (lambda c: likelihoods.Poisson(c([100] * N)), COUNTS),
+    "NegativeBinomial": (lambda c: likelihoods.NegativeBinomial(c(100), c(100)), COUNTS),
+    "Gamma": (lambda c: likelihoods.Gamma(c(100)), LABELS + 1),
+    "OrderedProbit": (
+        lambda c: likelihoods.OrderedProbit(c([-100, 0, 100]), sigma=c(100)),
+        LABELS + 1,
+    ),
+    "OrderedLogit": (lambda c: likelihoods.OrderedLogit(c([-100, 0, 100])), LABELS + 1),
+    "MultinomialProbit": (lambda c: likelihoods.MultinomialProbit(3), LABELS + 1),
+    "Preference": (
+        lambda c: likelihoods.Preference(c(100), threshold=c(100)),
+        np.array([[0, 1], [1, 2], [5, 3]]),
+    ),
+    "Choice": (lambda c: likelihoods.Choice(c(100)), np.array([[0, 1, 2], [5, 3, 7]])),
+    "Ranking": (lambda c: likelihoods.Ranking(c(100)), np.array([[0, 1, 2], [5, 3, 7]])),
+    "Selection": (lambda c: likelihoods.Selection(c(100), 0.0), Y),
+    "Constraint": (lambda c: likelihoods.Constraint(c(-100), c(100)), None),
+    "a distribution": (lambda c: lambda eta: pm.Laplace.dist(eta, c(100)), Y),
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_parameters_data_and_inputs_of_posteriors(name):
+    likelihood, y = LIKELIHOODS[name]
+    gp = sg.SkewGP(cov_func=4.0 * _kernel(50.0))
+
+    def log_evidence(spelling):
+        inputs = spelling(WIDE)
+        data = y if y is None or y.ndim == 2 else spelling(y)
+        p = gp.posterior(inputs, data, likelihood=likelihood(spelling), n_draws=256)
+        return p.log_marginal_likelihood.value
+
+    expected = log_evidence(_real)
+    for how, spelling in SPELLINGS.items():
+        assert log_evidence(spelling) == pytest.approx(expected, rel=1e-6, abs=1e-6), how
+
+
+def test_every_likelihood_is_tried():
+    assert set(likelihoods.__all__) - {"Weighted"} <= set(LIKELIHOODS)
+
+
+def test_weights_and_coregion():
+    def log_evidence(spelling):
+        gp = sg.SkewGP(cov_func=_kernel(), mean_func=pm.gp.mean.Constant(spelling(3)))
+        both = gp.posterior(
+            X,
+            spelling(LABELS),
+            likelihood=likelihoods.MultinomialProbit(2),
+            coregion=spelling([[100, 50], [50, 100]]),
+            n_draws=256,
+        )
+        weighted = gp.posterior(X, LABELS, weights=spelling([100, 1, 2, 3, 4, 120, 1, 1]))
+        return [p.log_marginal_likelihood.value for p in (both, weighted)]
+
+    expected = log_evidence(_real)
+    for spelling in SPELLINGS.values():
+        np.testing.assert_allclose(log_evidence(spelling), expected, rtol=1e-6)
+
+
+DISTRIBUTIONS = {
+    "BernoulliProbit": (lambda c: sg.BernoulliProbit.dist(c([3, 2, 100])), [0, 1, 0]),
+    "ChoiceProbit": (lambda c: sg.ChoiceProbit.dist(c([3, 2, 100]), c(100)), 0),
+    "MultinomialProbit": (lambda c: sg.MultinomialProbit.dist(c([3, 2, 4])), 0),
+    "PreferenceProbit": (
+        lambda c: sg.PreferenceProbit.dist(c([3, 2, 100]), [[0, 2], [1, 0]], c(100), c(100)),
+        [1, 0],
+    ),
+    "IntervalNormal": (
+        lambda c: sg.IntervalNormal.dist(c(10), c(100), c([0, 5]), c([100, 5])),
+        [50.0, 5.0],
+    ),
+    "UnifiedSkewNormal": (
+        lambda c: sg.UnifiedSkewNormal.dist(
+            mu=c([10, 20]),
+            scale=c([[100, 10], [10, 100]]),
+            cross_cov=c([[1], [2]]),
+            truncation=c([1]),
+            latent_cov=c([[100]]),
+        ),
+        [50.0, 5.0],
+    ),
+    "TruncatedMvNormal": (
+        lambda c: sg.TruncatedMvNormal.dist(
+            c([10, 20]), c([[100, 10], [10, 100]]), lower=c([0, 0]), upper=c([100, 100])
+        ),
+        [50.0, 5.0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_parameters_of_distributions(name):
+    make, value = DISTRIBUTIONS[name]
+    expected = pm.logp(make(_real), value).eval(mode=PLAIN)
+    for spelling in SPELLINGS.values():
+        np.testing.assert_allclose(
+            pm.logp(make(spelling), value).eval(mode=PLAIN), expected, rtol=1e-6
+        )
+
+
+def test_distribution_function_of_an_integer_mvnormal():
+    def log_cdf(spelling):
+        normal = pm.MvNormal.dist(spelling([10, 20]), spelling([[100, 10], [10, 100]]))
+        return float(pm.logcdf(normal, spelling([5, 5])).eval(mode=PLAIN))
+
+    for spelling in SPELLINGS.values():
+        assert log_cdf(spelling) == pytest.approx(log_cdf(_real), rel=1e-6)
+
+
+def test_large_integers():
+    gp = sg.SkewGP(cov_func=4.0 * _kernel())
+    trials, successes = np.full(N, 10**6), 10**5 * np.arange(1, N + 1)
+    evidences = [
+        gp.posterior(
+            X, successes.astype(kind), likelihood=likelihoods.BinomialLogit(trials.astype(kind))
+        ).log_marginal_likelihood.value
+        for kind in (float, np.int32, np.int64)
+    ]
+    assert evidences[1:] == pytest.approx([evidences[0]] * 2, rel=1e-9)
+
+    def build(spelling):
+        _normal(pm.Normal("b", 0, spelling(10**6)) + _f())
+
+    found = _log_evidence(build, lambda x: np.int32(x))
+    assert found == pytest.approx(_log_evidence(build, float), rel=1e-9)
+
+
+def test_only_what_is_narrow_is_made_anew():
+    ls = pm.Gamma.dist(2, 1)
+    x = pt.vector("x")
+    wide, narrow = x / (2 * ls), pt.sqr(pt.as_tensor_variable(100)) + x
+    same, other = in_double([wide, narrow])
+    assert same is wide
+    assert other.eval({x: np.zeros(1)}, mode=PLAIN) == 10_000
+    assert as_real(x) is x
+    assert as_real(3).data.dtype == np.float64
+    diagonal = in_double([pt.diag(pt.alloc(pt.sqr(pt.as_tensor_variable(100)), 2))])[0]
+    np.testing.assert_array_equal(diagonal.eval(mode=PLAIN), 10_000 * np.eye(2))
+
+
+def test_impossible_numbers_are_refused_all_the_same():
+    with pytest.raises(ParameterValueError, match="sigma > 0"):
+        pm.logp(sg.ChoiceProbit.dist([1, 2], -1), 0).eval()
