@@ -114,4 +114,4 @@ class BinomialLogit(ClosedFormSites):
             return {}
         n = int(self.n)
         new = NewValues(mixture, lambda y, f: bdtr(np.minimum(y, n), n, logistic(f)))
-        return {"y_quantile": new.whole_quantiles(probs)}
+        return new.whole_quantiles(probs).named()

@@ -109,7 +109,7 @@ class Gamma(ClosedFormSites):
         alpha = float(self.alpha)
         new = NewValues(mixture, lambda log_y, f: gammainc(alpha, alpha * mean_of(log_y - f, 1.0)))
         logs = new.noisy_quantiles(probs, lambda p: np.log(gammaincinv(alpha, p) / alpha))
-        return {"y_quantile": mean_of(logs, 1.0)}
+        return logs.named(lambda x: mean_of(x, 1.0))
 
     def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         alpha = float(self.alpha)

@@ -116,4 +116,4 @@ class Laplace(ClosedFormSites):
         def inverse(p: float) -> float:
             return float(b * (np.log(2.0 * p) if p < 0.5 else -np.log(2.0 - 2.0 * p)))
 
-        return {"y_quantile": NewValues(mixture, cdf).noisy_quantiles(probs, inverse)}
+        return NewValues(mixture, cdf).noisy_quantiles(probs, inverse).named()

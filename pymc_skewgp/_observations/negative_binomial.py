@@ -125,13 +125,13 @@ class NegativeBinomial(ClosedFormSites):
         return log_link_summary(mixture, new, linear=1.0, square=1.0 / float(self.alpha))
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new count."""
+        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
         alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
 
         def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
             return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
 
-        return {"y_quantile": NewValues(mixture, cdf).whole_quantiles(probs)}
+        return NewValues(mixture, cdf).whole_quantiles(probs).named()
 
     def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         alpha = float(self.alpha)

@@ -114,7 +114,7 @@ class Poisson(ClosedFormSites):
         return log_link_summary(mixture, exposure_of_new(self.exposure), linear=1.0)
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new count."""
+        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
         exposure = exposure_of_new(self.exposure)
         new = NewValues(mixture, lambda y, f: pdtr(y, mean_of(f, exposure)))
-        return {"y_quantile": new.whole_quantiles(probs)}
+        return new.whole_quantiles(probs).named()

@@ -134,4 +134,4 @@ class StudentT(ClosedFormSites):
             return {}
         nu, sigma = float(self.nu), float(self.sigma)
         new = NewValues(mixture, lambda y, f: stdtr(nu, (y - f) / sigma))
-        return {"y_quantile": new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p)))}
+        return new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p))).named()
