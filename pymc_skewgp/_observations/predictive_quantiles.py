@@ -37,8 +37,8 @@ _EVERY, _MOVES, _HALVINGS = 4, 0.1, 12
 _PLACES, _SHARES = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 _NOTHING = 1e-9
 _MOST = 2**62
-_MAX_STEPS, _MAX_DOUBLINGS = 60, 1000
-_LEAST = 1e-290  # positive number that is no 0
+_MAX_STEPS = 60
+_LARGEST_POWER = 960.0  # of two, whose inverse is taken for 0
 _QUADRATURE, _COARSE = 1e-5, 4  # error of a probability; scores that those of draws are by
 _NUMBERS = 2**22  # held at once
 
@@ -220,22 +220,25 @@ class NewValues:
         return high
 
     def _real(self, p: FloatArray, near: FloatArray | None) -> FloatArray:
-        """Between powers of two, then by bisection: F may have jumps."""
+        """Between powers of two, then by false positions and bisection: F may have jumps."""
         side = np.where(self.cdf(np.zeros(p.size)) >= p, -1.0, 1.0)
-        zero = (side < 0) & (self.cdf(np.full(p.size, -_LEAST)) < p)
-        size = np.ones(p.size)
-        # Away from 0, or toward it, until a factor of two is left.
-        out = (self.cdf(side) < p) == (side > 0)
-        for _ in range(_MAX_DOUBLINGS):
-            ahead = np.where(out, size, 0.5 * size)
-            beyond = (self.cdf(side * ahead) < p) == (side > 0)
-            moves = (beyond == out) & (ahead > _LEAST) & (ahead < 1.0 / _LEAST) & ~zero
-            if not moves.any():
-                break
-            size = np.where(moves, np.where(out, 2.0 * size, 0.5 * size), size)
-        ends = 0.5 * side * size, side * size
+        zero = (side < 0) & (self.cdf(np.full(p.size, -(2.0**-_LARGEST_POWER))) < p)
+
+        def is_within(power: FloatArray) -> Any:
+            return (self.cdf(side * 2.0**power) >= p) == (side > 0)
+
+        low, high = (np.full(p.size, x * _LARGEST_POWER) for x in (-1.0, 1.0))
+        if near is not None:
+            power = np.frexp(near)[1].clip(-_LARGEST_POWER + 2.0, _LARGEST_POWER - 2.0)
+            low = np.where(is_within(power - 2.0), low, power - 2.0)
+            high = np.where(is_within(power + 1.0), power + 1.0, high)
+        while ((high - low > 1.0) & ~zero).any():
+            middle = np.floor(0.5 * (low + high))
+            within = is_within(middle)
+            low, high = np.where(within, low, middle), np.where(within, middle, high)
+        ends = side * 2.0**low, side * 2.0**high
         found = self._between(np.minimum(*ends), np.maximum(*ends), p)
-        return np.where(zero | (size < 4.0 * _LEAST), 0.0, found)
+        return np.where(zero | (low <= -_LARGEST_POWER), 0.0, found)
 
     def _between(self, low: FloatArray, high: FloatArray, p: FloatArray) -> FloatArray:
         goal = ndtri(p)

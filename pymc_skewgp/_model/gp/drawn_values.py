@@ -47,31 +47,39 @@ class DrawnValues:
         nodes = self._function[0].maker.fgraph.apply_nodes
         return any(isinstance(node.op, Scan) for node in nodes)
 
-    def __call__(self, block: FloatArray, rng: np.random.Generator, parameters: Parameters) -> Any:
+    def __call__(
+        self,
+        block: FloatArray,
+        rng: np.random.Generator,
+        parameters: Parameters,
+        beyond: list[int] | None = None,
+    ) -> Any:
         """One value a predictor.
 
         At predictors so large that NumPy refuses parameters, the others are drawn as they are, and
-        these at the nearest predictor that can be.
+        these at the nearest predictor that can be; their number goes into `beyond`.
         """
         try:
             return self._draw(block, rng, parameters)
         except (ValueError, OverflowError):
-            low, high = self._range(block, parameters)
-            clipped = np.clip(block, low, high)
-            beyond = int((clipped != block).sum())
-            if not beyond:
+            clipped = np.clip(block, *self._range(block, parameters))
+            n = int((clipped != block).sum())
+            if not n:
                 raise
-            # What has a largest number, as counts have, is less than it should be.
-            if np.dtype(self._graph.variable.dtype).kind in "iu":
-                warn(
-                    f"{beyond} of {block.size} draws of {self._graph.name} are beyond what NumPy "
-                    f"can draw: the predictor is below {low:.4g} or above {high:.4g}, which "
-                    "stand for it in these draws of y alone. Means, standard deviations and "
-                    "quantiles do not use them.",
-                    DrawOverflowWarning,
-                    stacklevel=2,
-                )
+            if beyond is not None:
+                beyond.append(n)
             return self._draw(clipped, rng, parameters)
+
+    def warn_beyond(self, beyond: list[int], total: int) -> None:
+        """Say how many draws are less than they should be, as of what has a largest number."""
+        if beyond and np.dtype(self._graph.variable.dtype).kind in "iu":
+            warn(
+                f"{sum(beyond)} of {total} draws of {self._graph.name} are at predictors beyond "
+                "what NumPy can draw at, and the nearest that it can stands for them. It is these "
+                "draws of y alone: means, standard deviations and quantiles do not use them.",
+                DrawOverflowWarning,
+                stacklevel=2,
+            )
 
     def _draw(self, block: FloatArray, rng: np.random.Generator, parameters: Parameters) -> Any:
         function, n_generators, one_vector = self._function

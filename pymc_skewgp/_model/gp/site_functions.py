@@ -85,9 +85,12 @@ class SiteFunctions:
         return np.dtype(self._graph.variable.dtype)
 
     def log_prob(self, y: Any, eta: FloatArray, parameters: Parameters = ()) -> FloatArray:
-        """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number."""
+        """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number.
+
+        Or infinite: the logarithm of a share that underflows, as far out in ``pm.Truncated``.
+        """
         found = _by_blocks(lambda block: self._log_prob_function(y, block, *parameters), eta)
-        found[np.isnan(found)] = -np.inf
+        found[~(found < np.inf)] = -np.inf
         return found
 
     def slopes(
@@ -177,9 +180,12 @@ class SiteFunctions:
     def draws(self, eta: FloatArray, rng: np.random.Generator, parameters: Parameters = ()) -> Any:
         """Values given predictors, as many as these."""
         size = _LOOP_BLOCK if self._drawn.has_loop else _BLOCK
-        return _by_blocks(
-            lambda block: self._drawn(block, rng, parameters), eta, self.dtype, size=size
+        beyond: list[int] = []
+        found = _by_blocks(
+            lambda block: self._drawn(block, rng, parameters, beyond), eta, self.dtype, size=size
         )
+        self._drawn.warn_beyond(beyond, eta.size)
+        return found
 
     def _cdf_at(self, y: Any, eta: FloatArray, parameters: Parameters) -> FloatArray:
         n = eta.shape[-1]
