@@ -256,7 +256,8 @@ class NewValues:
             low, high = np.where(up, low, mid), np.where(up, mid, high)
             if ((np.minimum(moved, high - low) < width) | (np.abs(found) < 1e-9)).all():
                 break
-        return np.asarray(mid)
+        # Before a jump the probability is not reached.
+        return np.where(found >= -1e-6, mid, high)
 
     def _score(self, y: FloatArray) -> FloatArray:
         """Normal score of P(y_* <= y), nearly a line."""
