@@ -134,6 +134,10 @@ class PriorApproximationWarning(SkewGPWarning):
     """An approximated prior gives other forecasts, or another evidence, than its kernel."""
 
 
+class DrawOverflowWarning(SkewGPWarning):
+    """Some draws of new observations are beyond what NumPy can draw: limits stand for them."""
+
+
 class IntegrationWarning(SkewGPWarning):
     """An integral over hyperparameters is less exact than its standard error says."""
 

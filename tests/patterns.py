@@ -384,6 +384,10 @@ PATTERNS: dict[str, list[Pattern]] = {
         _sites('pm.Poisson("y", pm.math.exp(f + alpha), observed=counts)', block=("f", "alpha")),
         _sites('pm.Logistic("y", f, 0.3, observed=values)'),
         _sites('pm.TruncatedNormal("y", f, 1.0, lower=0, observed=positive)'),
+        _sites(
+            "t = pm.Exponential.dist(pm.math.exp(f))\n"
+            'pm.Censored("y", t, lower=None, upper=2.0, observed=positive)'
+        ),
         _sites('pm.OrderedLogistic("y", eta=f, cutpoints=[-0.5, 0.5], observed=levels)'),
         _sites('pm.Normal("y", pm.math.exp(f), 0.3, observed=values)'),
         _sites('pm.Normal("y", 0.0, pm.math.exp(f), observed=values)'),

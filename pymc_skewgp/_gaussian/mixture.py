@@ -96,6 +96,24 @@ def mixture_quantiles(
     return out
 
 
+def mixture_quantile_errors(
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    quantiles: FloatArray,
+    replicate: IntArray | None = None,
+) -> FloatArray:
+    """Monte Carlo standard errors of `mixture_quantiles`, of the shape of these.
+
+    That of the probability over the density; at most the range of the components, as where there
+    is no density between two of them.
+    """
+    known = means, variance, weights, quantiles
+    errors, density = mixture_cdf_errors(*known, replicate), mixture_density(*known)
+    most = np.ptp(means, axis=1) + np.sqrt(variance)
+    return np.minimum(errors / np.maximum(density, np.finfo(float).tiny), most)
+
+
 def mixture_cdf(
     means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
 ) -> FloatArray:

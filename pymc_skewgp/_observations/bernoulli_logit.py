@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp._observations.arguments import as_labels
 from pymc_skewgp._observations.bernoulli_probit import new_labels
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
     log_logistic,
@@ -16,6 +16,7 @@ from pymc_skewgp._observations.logistic import (
     logistic_with_slope,
 )
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -53,7 +54,7 @@ class BernoulliLogit(ClosedFormSites):
         """Labels as 0 and 1."""
         return as_labels(y, n)
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """Of the side of 0 that each label is on."""
         side = np.where(y == 1, 1.0, -1.0)
 
@@ -64,7 +65,7 @@ class BernoulliLogit(ClosedFormSites):
             other, slope = logistic_with_slope(-side * eta)
             return side * other, -slope
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

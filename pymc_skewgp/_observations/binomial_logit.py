@@ -9,7 +9,7 @@ from scipy.special import bdtr
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
     log_odds_power,
@@ -19,6 +19,7 @@ from pymc_skewgp._observations.logistic import (
 )
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._observations.trials import as_successes, as_trials, log_choose
 from pymc_skewgp._validation import FloatArray
 
@@ -75,7 +76,7 @@ class BinomialLogit(ClosedFormSites):
         """With `n` chosen as the rows are, where it is one number a row."""
         return replace(self, n=chosen_of(self.n, index))
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """Of successes and failures."""
         trials = as_trials(self.n, y.size)
         successes, failures, constant = y * 1.0, trials - y * 1.0, log_choose(trials, y)
@@ -87,7 +88,7 @@ class BinomialLogit(ClosedFormSites):
             p, slope = logistic_with_slope(eta)
             return successes - trials * p, -trials * slope
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -113,4 +114,4 @@ class BinomialLogit(ClosedFormSites):
             return {}
         n = int(self.n)
         new = NewValues(mixture, lambda y, f: bdtr(np.minimum(y, n), n, logistic(f)))
-        return {"y_quantile": new.whole_quantiles(probs)}
+        return new.whole_quantiles(probs).named()

@@ -178,8 +178,11 @@ class CensoredGaussian(Likelihood):
         variance = second @ mixture.weights - off**2
         summary = {"y_mean": centre + off, "y_sd": np.sqrt(np.maximum(variance, 0.0))}
         first -= off[:, None]
-        error = weighted_error(first, mixture.weights, mixture.replicate)
-        summary["y_mean_se"] = np.zeros(off.size) if mixture.exact else error
+        about = second - (second @ mixture.weights)[:, None] - 2.0 * off[:, None] * first
+        about /= 2.0 * np.maximum(summary["y_sd"], np.finfo(float).tiny)[:, None]
+        for name, influence in (("y_mean_se", first), ("y_sd_se", about)):
+            error = weighted_error(influence, mixture.weights, mixture.replicate)
+            summary[name] = np.zeros(off.size) if mixture.exact else error
         for name, limits in (("p_lower", (-np.inf, low)), ("p_upper", (high, np.inf))):
             if np.isfinite(limits).any():
                 found = interval_probability(mixture, limits[0], limits[1], noise)
@@ -191,8 +194,9 @@ class CensoredGaussian(Likelihood):
         if not self._same_everywhere:
             return {}
         (low,), (high,) = self._limits(1)
-        found = noisy_quantiles(mixture, float(self.sigma), probs)
-        return {"y_quantile": np.clip(found, low, high, out=found)}
+        found, error = noisy_quantiles(mixture, float(self.sigma), probs)
+        value, below, above = (np.clip(found + x, low, high) for x in (0.0, -error, error))
+        return {"y_quantile": value, "y_quantile_se": np.maximum(value - below, above - value)}
 
     @property
     def _same_everywhere(self) -> bool:

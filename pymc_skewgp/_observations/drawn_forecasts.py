@@ -1,28 +1,76 @@
-"""Means, standard deviations and quantiles of new observations, by draws where nothing is known."""
+"""Means, standard deviations and quantiles of new observations, by draws where nothing is known.
+
+f is not drawn where one grid of nodes serves: its tails are met however rare they are.
+"""
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._gaussian.weights import UNRELIABLE_K, IntArray, pareto_k, weighted_error
+from pymc_skewgp._observations.averaged_forecasts import parts_of
+from pymc_skewgp._observations.latent_nodes import (
+    STEP,
+    Nodes,
+    are_shared,
+    shared_nodes,
+)
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._validation import FloatArray
 
-# Draws of a new observation for each point, at least.
-_DRAWS = 4096
-# Nodes of Gauss and Hermite's rule for the mean within a component.
-_NODES = 24
-# Numbers held at once.
-_BLOCK = 2**21
-_NAMES = ("y_mean", "y_mean_se", "y_sd", "y_sd_se")
+# Draws of a new observation for each point, and at each node, at least.
+_DRAWS, _AT_NODE = 2**15, 2
+_MATTERS = 0.01  # share of a node in an average, against the largest, for it to tell of tails
+_LONG = 14.0  # of the grid: squares of an exponential of f, whose deviation is 3, are within it
+
+Draw = Callable[[FloatArray, np.random.Generator], FloatArray]
 
 
-def drawn_forecasts(
-    mixture: Mixture,
-    draw: Callable[[FloatArray, np.random.Generator], FloatArray],
-    mean: Callable[[FloatArray], FloatArray | None],
-) -> dict[str, FloatArray]:
+class Drawn(NamedTuple):
+    """New observations at nodes of some points.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (b,)
+        The points.
+    nodes : Nodes
+    y : ndarray, shape (n, b, K)
+        n draws at each node.
+    """
+
+    rows: IntArray
+    nodes: Nodes
+    y: FloatArray
+
+    def mean(self, values: FloatArray, mixture: Mixture) -> tuple[FloatArray, FloatArray]:
+        """Average of a function of y, values of which have the shape of it, with its error."""
+        at_node = values.mean(axis=0)
+        weights = self.nodes.weights
+        average = (weights * at_node).sum(axis=1)
+        within = values.var(axis=0, ddof=1) / values.shape[0]
+        error = np.sqrt((weights**2 * within).sum(axis=1))
+        if not mixture.exact:
+            influence = self.nodes.each(at_node) - average[:, None]
+            error = np.hypot(error, weighted_error(influence, mixture.weights, mixture.replicate))
+        return average, error
+
+    def are_heavy(self, values: FloatArray) -> FloatArray:
+        """At which points the Pareto tail of what an average is made of has no known error."""
+        terms = self.nodes.weights * np.abs(values)
+        found = np.zeros(self.rows.size, dtype=bool)
+        for i in range(found.size):
+            share = terms[:, i].mean(axis=0)
+            own = terms[:, i, share >= _MATTERS * share.max()]
+            own = own[np.isfinite(own) & (own > 0)]
+            found[i] = own.size and pareto_k(np.log(own)) > UNRELIABLE_K
+        return found
+
+
+def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
     """``y_mean`` and ``y_sd`` at each point, with their Monte Carlo errors.
+
+    An error is infinite where the draws say that the integral may be.
 
     Parameters
     ----------
@@ -30,70 +78,70 @@ def drawn_forecasts(
         Of t points.
     draw : callable
         Observations given values of f of any shape, and a generator.
-    mean : callable
-        Mean of an observation given f; None where it is not known in closed form: then the mean is
-        that of the draws.
     """
-    found = {name: np.empty(mixture.means.shape[0]) for name in _NAMES}
-    for rows, y, weights, replicate in _drawn(mixture, draw):
-        given = _within_components(mixture, rows, mean)
-        if given is None:
-            average = y @ weights
-            error = weighted_error(y - average[:, None], weights, replicate)
-        else:
-            average = given @ mixture.weights
-            off = given - average[:, None]
-            error = weighted_error(off, mixture.weights, mixture.replicate)
-            error = np.zeros_like(error) if mixture.exact else error
-        off = y - (y @ weights)[:, None]
-        variance = off**2 @ weights
-        spread = np.sqrt(variance)
-        of_variance = weighted_error(off**2 - variance[:, None], weights, replicate)
-        found["y_mean"][rows], found["y_mean_se"][rows] = average, error
-        found["y_sd"][rows] = spread
-        found["y_sd_se"][rows] = of_variance / (2.0 * np.maximum(spread, np.finfo(float).tiny))
+    names = ("y_mean", "y_mean_se", "y_sd", "y_sd_se")
+    found = {name: np.empty(mixture.means.shape[0]) for name in names}
+    for drawn in _drawn(mixture, draw):
+        with np.errstate(all="ignore"):
+            mean, error = drawn.mean(drawn.y, mixture)
+            off = drawn.y - mean[:, None]
+            variance, of_variance = drawn.mean(off**2, mixture)
+            spread = np.sqrt(variance)
+            sd_error = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
+            error[drawn.are_heavy(off)] = np.inf
+            sd_error[drawn.are_heavy(off**2)] = np.inf
+        for name, x in zip(names, (mean, error, spread, sd_error), strict=True):
+            found[name][drawn.rows] = x
     return found
 
 
-def drawn_quantiles(
-    mixture: Mixture,
-    draw: Callable[[FloatArray, np.random.Generator], FloatArray],
-    probs: FloatArray,
-) -> dict[str, FloatArray]:
-    """``y_quantile``, shape (n_probs, t): the least y that has the probability below or at it."""
-    found = np.empty((probs.size, mixture.means.shape[0]))
-    for rows, y, weights, _ in _drawn(mixture, draw):
+def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str, FloatArray]:
+    """``y_quantile``, shape (n_probs, t): the least y that has the probability below or at it.
+
+    And its error ``y_quantile_se``, from that of the probability.
+    """
+    value = np.empty((probs.size, mixture.means.shape[0]))
+    error = np.empty(value.shape)
+    for drawn in _drawn(mixture, draw):
+        y = drawn.y.transpose(1, 0, 2).reshape(drawn.rows.size, -1)
         order = np.argsort(y, axis=1)
-        below = np.cumsum(weights[order], axis=1)
+        weights = np.tile(drawn.nodes.weights, drawn.y.shape[0]) / drawn.y.shape[0]
+        below = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+        ordered = np.take_along_axis(y, order, axis=1)
+
+        def least(p: FloatArray, below: FloatArray = below, y: FloatArray = ordered) -> FloatArray:
+            place = np.minimum((below < p[:, None]).sum(axis=1), y.shape[1] - 1)
+            return np.asarray(np.take_along_axis(y, place[:, None], axis=1)[:, 0])
+
         for i, p in enumerate(probs):
-            place = np.minimum((below < p).sum(axis=1), y.shape[1] - 1)
-            chosen = np.take_along_axis(order, place[:, None], axis=1)
-            found[i, rows] = np.take_along_axis(y, chosen, axis=1)[:, 0]
-    return {"y_quantile": found}
+            each = np.full(drawn.rows.size, p)
+            found = least(each)
+            doubt = drawn.mean((drawn.y <= found[:, None]).astype(np.float64), mixture)[1]
+            sides = least(each - doubt), least(each + doubt)
+            value[i, drawn.rows] = found
+            error[i, drawn.rows] = np.maximum(found - sides[0], sides[1] - found)
+    return {"y_quantile": value, "y_quantile_se": error}
 
 
-def _drawn(
-    mixture: Mixture, draw: Callable[[FloatArray, np.random.Generator], FloatArray]
-) -> Iterator[tuple[slice, FloatArray, FloatArray, IntArray | None]]:
-    """New observations at some points at a time, their weights, and their replicates."""
+def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
     rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
-    t, components = mixture.means.shape
-    copies = -(-_DRAWS // components)
-    weights = np.repeat(mixture.weights / copies, copies)
-    replicate = None if mixture.replicate is None else np.repeat(mixture.replicate, copies)
-    step = max(1, _BLOCK // (components * max(copies, _NODES)))
-    for start in range(0, t, step):
-        rows = slice(start, start + step)
-        centre = np.repeat(mixture.means[rows], copies, axis=1)
-        sd = np.sqrt(mixture.variance[rows])[:, None]
-        yield rows, draw(centre + sd * rng.standard_normal(centre.shape), rng), weights, replicate
+    shared = are_shared(mixture)
+    for is_shared in (True, False):
+        left = np.flatnonzero(shared == is_shared)
+        for part in parts_of(mixture, left.size, _LONG / STEP):
+            rows = left[part]
+            nodes = (
+                shared_nodes(mixture, rows, STEP, _LONG)
+                if is_shared
+                else _random(mixture, rows, rng)
+            )
+            n = max(_AT_NODE, -(-_DRAWS // nodes.f.shape[1]))
+            yield Drawn(rows, nodes, draw(np.broadcast_to(nodes.f, (n, *nodes.f.shape)), rng))
 
 
-def _within_components(
-    mixture: Mixture, rows: slice, mean: Callable[[FloatArray], FloatArray | None]
-) -> FloatArray | None:
-    """Mean of an observation in each component, shape (t, S)."""
-    nodes, node_weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    sd = np.sqrt(mixture.variance[rows])[:, None, None]
-    given = mean(mixture.means[rows][:, :, None] + sd * nodes)
-    return None if given is None else given @ (node_weights / node_weights.sum())
+def _random(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
+    """A value of f from each component."""
+    centre, sd = mixture.means[rows], np.sqrt(mixture.variance[rows])
+    f = centre + sd[:, None] * rng.standard_normal(centre.shape)
+    weights = np.broadcast_to(mixture.weights, f.shape)
+    return Nodes(f, weights, weights, None, np.ones(1))

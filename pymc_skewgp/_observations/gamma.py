@@ -8,11 +8,12 @@ from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaincinv, gammaln
 
 from pymc_skewgp._observations.arguments import as_positive_parameter, as_values
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import log_link_summary, mean_of
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -73,7 +74,7 @@ class Gamma(ClosedFormSites):
             )
         return values
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """In the log of the value over its mean."""
         alpha, log_y = float(self.alpha), np.log(y)
         constant = alpha * np.log(alpha) - gammaln(alpha) - log_y
@@ -86,7 +87,7 @@ class Gamma(ClosedFormSites):
             ratio = alpha * mean_of(log_y - eta, 1.0)
             return ratio - alpha, -ratio
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -108,7 +109,7 @@ class Gamma(ClosedFormSites):
         alpha = float(self.alpha)
         new = NewValues(mixture, lambda log_y, f: gammainc(alpha, alpha * mean_of(log_y - f, 1.0)))
         logs = new.noisy_quantiles(probs, lambda p: np.log(gammaincinv(alpha, p) / alpha))
-        return {"y_quantile": mean_of(logs, 1.0)}
+        return logs.named(lambda x: mean_of(x, 1.0))
 
     def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         alpha = float(self.alpha)

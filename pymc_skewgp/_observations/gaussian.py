@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._gaussian.mixture import mixture_quantiles
+from pymc_skewgp._gaussian.mixture import mixture_quantile_errors, mixture_quantiles
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
+from pymc_skewgp._observations.independent_noise import noisy_summary
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations, points
@@ -97,22 +98,26 @@ class Gaussian(Likelihood):
         return {"y": f + float(self.sigma) * rng.standard_normal(f.shape)}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``y_mean`` and ``y_sd``."""
-        if np.ndim(self.sigma):
-            return {}
-        mean, sd, _ = mixture.moments
-        return {"y_mean": mean, "y_sd": np.hypot(sd, float(self.sigma))}
+        """``y_mean`` and ``y_sd``, with their errors."""
+        return {} if np.ndim(self.sigma) else noisy_summary(mixture, float(self.sigma) ** 2)
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new value."""
+        """``y_quantile`` of a new value, with its error."""
         if np.ndim(self.sigma):
             return {}
-        return {"y_quantile": noisy_quantiles(mixture, float(self.sigma), probs)}
+        value, error = noisy_quantiles(mixture, float(self.sigma), probs)
+        return {"y_quantile": value, "y_quantile_se": error}
 
 
-def noisy_quantiles(mixture: Mixture, sd: float, probs: FloatArray) -> FloatArray:
-    """Quantiles of f with Gaussian noise, which is a mixture of Gaussians too."""
-    return mixture_quantiles(mixture.means, mixture.variance + sd**2, mixture.weights, probs)
+def noisy_quantiles(
+    mixture: Mixture, sd: float, probs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Quantiles of f with Gaussian noise, which is a mixture of Gaussians too; their errors."""
+    known = mixture.means, mixture.variance + sd**2, mixture.weights
+    found = mixture_quantiles(*known, probs)
+    if mixture.exact:
+        return found, np.zeros(found.shape)
+    return found, mixture_quantile_errors(*known, found, mixture.replicate)
 
 
 def log_density(y: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:

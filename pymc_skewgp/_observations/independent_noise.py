@@ -28,5 +28,10 @@ def noisy_summary(mixture: Mixture, variance: float) -> dict[str, FloatArray]:
         mixture.means, mixture.variance, mixture.weights, mixture.replicate
     )
     mean_se, sd_se = (np.zeros(mean.size) if mixture.exact else x for x in errors[:2])
-    total = np.sqrt(sd**2 + variance)
-    return {"y_mean": mean, "y_sd": total, "y_mean_se": mean_se, "y_sd_se": sd_se * (sd / total)}
+    total = np.hypot(sd, np.sqrt(variance))
+    return {
+        "y_mean": mean,
+        "y_sd": total,
+        "y_mean_se": mean_se,
+        "y_sd_se": sd_se * (sd / np.maximum(total, np.finfo(float).tiny)),
+    }

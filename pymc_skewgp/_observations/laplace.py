@@ -8,11 +8,12 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_values, chosen_of, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -72,7 +73,7 @@ class Laplace(ClosedFormSites):
         """With `b` chosen as the rows are, where it is one number a row."""
         return replace(self, b=chosen_of(self.b, index))
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """The first derivative is 0 at the kink, the second one everywhere."""
         rate = 1.0 / as_scale("b", self.b, y.size)
         constant = np.log(0.5 * rate)
@@ -83,7 +84,7 @@ class Laplace(ClosedFormSites):
         def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
             return rate * np.sign(y - eta), np.zeros(np.shape(eta))
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -115,4 +116,4 @@ class Laplace(ClosedFormSites):
         def inverse(p: float) -> float:
             return float(b * (np.log(2.0 * p) if p < 0.5 else -np.log(2.0 - 2.0 * p)))
 
-        return {"y_quantile": NewValues(mixture, cdf).noisy_quantiles(probs, inverse)}
+        return NewValues(mixture, cdf).noisy_quantiles(probs, inverse).named()

@@ -9,7 +9,7 @@ from scipy.special import betainc, betaln
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import as_positive_parameter, chosen_of, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import (
     as_counts,
@@ -22,6 +22,7 @@ from pymc_skewgp._observations.log_link import (
 from pymc_skewgp._observations.logistic import log_odds_power, logistic, logistic_with_slope
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -91,7 +92,7 @@ class NegativeBinomial(ClosedFormSites):
         """With `exposure` chosen as the rows are, where it is one number a row."""
         return replace(self, exposure=chosen_of(self.exposure, index))
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """In the odds of the mean against alpha."""
         exposure, alpha, counts = as_exposure(self.exposure, y.size), float(self.alpha), y * 1.0
         offset = np.log(exposure / alpha)
@@ -105,7 +106,7 @@ class NegativeBinomial(ClosedFormSites):
             total = counts + alpha
             return counts - total * p, -total * slope
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -124,13 +125,13 @@ class NegativeBinomial(ClosedFormSites):
         return log_link_summary(mixture, new, linear=1.0, square=1.0 / float(self.alpha))
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new count."""
+        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
         alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
 
         def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
             return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
 
-        return {"y_quantile": NewValues(mixture, cdf).whole_quantiles(probs)}
+        return NewValues(mixture, cdf).whole_quantiles(probs).named()
 
     def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         alpha = float(self.alpha)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_skewgp._observations.arguments import frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import (
     log_logistic,
@@ -24,6 +24,7 @@ from pymc_skewgp._observations.ordered_categories import (
     category_of,
     limits_of,
 )
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -97,7 +98,7 @@ class OrderedLogit(ClosedFormSites):
         """Categories as numbers 0 to K-1, with the parameters checked."""
         return as_categories(y, n, limits_of(self.cutpoints).size - 1, self.categories)
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         r"""By :math:`L(h) - L(l) = L(h) L(-l) (1 - e^{l - h})`, which no subtraction spoils."""
         limits = limits_of(self.cutpoints)
         lower, upper = limits[y], limits[y + 1]
@@ -111,7 +112,7 @@ class OrderedLogit(ClosedFormSites):
             below, slope_below = logistic_with_slope(lower - eta)
             return below - above, -slope_above - slope_below
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -9,7 +9,7 @@ from scipy.special import gammaln, pdtr
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.log_link import (
     as_counts,
@@ -21,6 +21,7 @@ from pymc_skewgp._observations.log_link import (
 )
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -83,7 +84,7 @@ class Poisson(ClosedFormSites):
         """With `exposure` chosen as the rows are, where it is one number a row."""
         return replace(self, exposure=chosen_of(self.exposure, index))
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """Of counts and exposures."""
         exposure, counts = as_exposure(self.exposure, y.size), y * 1.0
         constant = counts * np.log(exposure) - gammaln(counts + 1.0)
@@ -95,7 +96,7 @@ class Poisson(ClosedFormSites):
             mean = mean_of(eta, exposure)
             return counts - mean, -mean
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -113,7 +114,7 @@ class Poisson(ClosedFormSites):
         return log_link_summary(mixture, exposure_of_new(self.exposure), linear=1.0)
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new count."""
+        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
         exposure = exposure_of_new(self.exposure)
         new = NewValues(mixture, lambda y, f: pdtr(y, mean_of(f, exposure)))
-        return {"y_quantile": new.whole_quantiles(probs)}
+        return new.whole_quantiles(probs).named()

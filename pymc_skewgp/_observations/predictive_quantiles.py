@@ -1,19 +1,22 @@
-r"""Quantiles of a new y whose distribution function :math:`F(y \mid f)` falls as f grows.
+r"""Quantiles of a new y whose distribution function given f is known.
 
 .. math:: P(y_* \le y) = \int F(y \mid f(z))\, \varphi(z)\, dz, \qquad f(z) = P_f^{-1}\{\Phi(z)\}
 
-f(z) is tabulated once. The integral runs over the z where F is neither 1 nor 0, by as many nodes
-whether that is a thousandth of a standard deviation of f or all of it. Where f has narrow modes
-that are far apart, f(z) jumps: the nodes of a table that is finer there are nodes as well.
+f(z) is tabulated once. Cells of z in which F moves are halved until it moves little: as few as
+where F is a step, and where it is smooth. Where f has narrow modes that are far apart, f(z) jumps:
+the nodes of a table that is finer there are nodes as well.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicHermiteSpline
 from scipy.special import ndtr, ndtri
 
-from pymc_skewgp._gaussian.mixture import mixture_cdf
+from pymc_skewgp._gaussian.mixture import mixture_cdf, mixture_density
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._validation import FloatArray
 
@@ -28,13 +31,39 @@ _STEP = _SCORES[1] - _SCORES[0]
 # line by more than _OFF in the middle, down to a share of f's deviation.
 _JUMP, _DRAWN = 0.5, 2.5
 _FINE, _OFF, _NARROWEST = 0.1, 0.002, 1e-6
-_NODES = np.linspace(0.0, 1.0, 257)
-_PARTS = np.linspace(0.0, 1.0, 65)
-_SIMPSON = np.tile([2.0, 4.0], 33)[:65] / (3.0 * 64)
-_SIMPSON[[0, -1]] /= 2.0
+# Cells of z at first, every fourth score; by how much F may move in one, and how often it is
+# halved at most; nodes and weights of Gauss and Legendre in it.
+_EVERY, _MOVES, _HALVINGS = 4, 0.1, 12
+_PLACES, _SHARES = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 _NOTHING = 1e-9
 _MOST = 2**62
 _MAX_STEPS = 60
+_LARGEST_POWER = 960.0  # of two, whose inverse is taken for 0
+_QUADRATURE, _COARSE = 1e-5, 4  # error of a probability; scores that those of draws are by
+_NUMBERS = 2**22  # held at once
+
+
+class Quantiles(NamedTuple):
+    """Quantiles, shape (n_probs, t), and those of probabilities an error lower and higher."""
+
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def named(self, transform: Callable[[FloatArray], FloatArray] | None = None) -> dict[str, Any]:
+        """``y_quantile`` and ``y_quantile_se``, after an increasing function."""
+        value, low, high = self if transform is None else (transform(x) for x in self)
+        with np.errstate(invalid="ignore"):
+            error = np.maximum(value - low, high - value)
+        return {"y_quantile": value, "y_quantile_se": error}
+
+
+class _Cells(NamedTuple):
+    """Cells of z of all points in which F moves: which point, and their ends."""
+
+    row: IntArray
+    left: FloatArray
+    right: FloatArray
 
 
 class NewValues:
@@ -44,78 +73,181 @@ class NewValues:
     ----------
     mixture : Mixture
     cdf : callable
-        F(y | f), which falls as f grows.
+        F(y | f).
     """
 
     def __init__(self, mixture: Mixture, cdf: ConditionalCdf) -> None:
-        self.f, self._tables = latent_at_scores(mixture)
-        self._cdf = cdf
+        self._mixture, self._cdf = mixture, cdf
+        self.f, self._slopes, self._tables = latent_at_scores(mixture)
 
     def cdf(self, y: FloatArray) -> FloatArray:
         """P(y_* <= y), both of shape (t,)."""
-        coarse = self._cdf(y[:, None], self.f[:, ::2])
-        # Where F is 1 below and 0 above, a node to spare.
-        first = 2 * np.maximum((coarse > 1.0 - _NOTHING).sum(axis=1) - 1, 0)
-        last = _SCORES.size - 1 - 2 * np.maximum((coarse < _NOTHING).sum(axis=1) - 1, 0)
-        last = np.maximum(last, first + 2)
-        place = first[:, None] + (last - first)[:, None] * _PARTS
-        left = np.minimum(place.astype(int), _SCORES.size - 2)
-        f = np.take_along_axis(self.f, left, axis=1)
-        f += (place - left) * (np.take_along_axis(self.f, left + 1, axis=1) - f)
-        z = place * _STEP - _REACH
-        density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-        within = (self._cdf(y[:, None], f) * density) @ _SIMPSON
-        found = np.asarray(ndtr(z[:, 0]) + (last - first) * _STEP * within)
+        z = _SCORES[::_EVERY]
+        at = self._cdf(y[:, None], self.f[:, ::_EVERY])
+        # At the ends, and where F is as at both ends of a cell.
+        found = at[:, 0] * ndtr(z[0]) + at[:, -1] * ndtr(-z[-1])
+        rise = np.abs(np.diff(at, axis=1))
+        moves = rise > _NOTHING
+        found += np.where(moves, 0.0, 0.5 * (at[:, 1:] + at[:, :-1])) @ np.diff(ndtr(z))
+        cells = self._halved(y, at, moves)
+        middle, width = 0.5 * (cells.left + cells.right), cells.right - cells.left
+        nodes = middle[:, None] + width[:, None] * _PLACES
+        f = self._f_at(cells.row[:, None], nodes)
+        density = np.exp(-0.5 * nodes**2) / np.sqrt(2.0 * np.pi)
+        mass = width * ((self._cdf(y[cells.row][:, None], f) * density) @ _SHARES)
+        found += np.bincount(cells.row, mass, found.size)
         for row, table in self._tables.items():
-            found[row] = self._of_table(float(y[row]), table, z[row, 0], z[row, -1])
-        return found
+            own = cells.left[cells.row == row]
+            found[row] = self._of_table(float(y[row]), table, np.concatenate([z, own]))
+        return np.asarray(found)
 
-    def _of_table(self, y: float, table: "LatentTable", first: float, last: float) -> float:
-        """P(y_* <= y), f(z) being tabulated: a trapezoid rule in Phi(z) between two scores."""
-        own = slice(*np.searchsorted(table.scores, [first, last]))
-        even = first + (last - first) * _NODES
+    def _halved(self, y: FloatArray, at: FloatArray, moves: NDArray[np.bool_]) -> _Cells:
+        """Cells in which F moves, halved until it moves little."""
+        row, k = np.nonzero(moves)
+        z = _SCORES[::_EVERY]
+        left, right, low, high = z[k], z[k + 1], at[row, k], at[row, k + 1]
+        done = []
+        for step in range(_HALVINGS + 1):
+            again = (np.abs(high - low) > _MOVES) & (step < _HALVINGS)
+            done.append((row[~again], left[~again], right[~again]))
+            if not again.any():
+                break
+            row = row[again]
+            left, right, low, high = (x[again] for x in (left, right, low, high))
+            middle = 0.5 * (left + right)
+            between = self._cdf(y[row], self._f_at(row, middle))
+            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+            low, high = np.concatenate([low, between]), np.concatenate([between, high])
+            row = np.tile(row, 2)
+        return _Cells(*(np.concatenate(x) for x in zip(*done, strict=True)))
+
+    def _f_at(self, row: IntArray, z: FloatArray) -> FloatArray:
+        """f(z) at these points, by cubics between scores."""
+        place = (z + _REACH) / _STEP
+        k = np.minimum(place.astype(int), _SCORES.size - 2)
+        u = place - k
+        start, end = self.f[row, k], self.f[row, k + 1]
+        # Hermite's form, in differences from the chord.
+        rise = end - start
+        first, last = self._slopes[row, k] * _STEP - rise, self._slopes[row, k + 1] * _STEP - rise
+        return np.asarray(start + u * (rise + (1.0 - u) * (first * (1.0 - u) - last * u)))
+
+    def _of_table(self, y: float, table: "LatentTable", edges: FloatArray) -> float:
+        """P(y_* <= y), f(z) being tabulated: a trapezoid rule in Phi(z)."""
+        edges = np.unique(edges)
+        # Eight nodes in each cell.
+        index = np.arange(8 * (edges.size - 1) + 1) / 8.0
+        even = np.interp(index, np.arange(edges.size), edges)
+        own = slice(*np.searchsorted(table.scores, [-_REACH, _REACH]))
         z = np.concatenate([even, table.scores[own]])
         f = np.concatenate([np.interp(even, *table), table.f[own]])
         order = np.lexsort((f, z))  # at a jump f has many values at one score
         z, f = z[order], f[order]
         values = self._cdf(np.full((1, 1), y), f[None, :])[0]
         below = ndtr(z)
-        return float(below[0] + 0.5 * (values[1:] + values[:-1]) @ np.diff(below))
+        ends = values[0] * below[0] + values[-1] * (1.0 - below[-1])
+        return float(ends + 0.5 * (values[1:] + values[:-1]) @ np.diff(below))
 
-    def whole_quantiles(self, probs: FloatArray) -> FloatArray:
-        """`whole_quantile` of each probability, shape (n_probs, t)."""
-        return np.stack([self.whole_quantile(prob) for prob in probs])
+    def errors(self, y: FloatArray) -> FloatArray:
+        """Standard errors of `cdf` at y, shape (k, t): of draws of f, and of the quadrature."""
+        mixture, t = self._mixture, y.shape[1]
+        found = np.zeros(y.shape)
+        if mixture.exact:
+            return found + _QUADRATURE
+        nodes = self.f[:, ::_COARSE]
+        values = self._cdf(y[:, :, None], nodes)
+        between = 0.5 * (values[..., 1:] + values[..., :-1])
+        steps = np.diff(np.concatenate([values[..., :1], between, values[..., -1:]], axis=-1))
+        size = max(1, _NUMBERS // (nodes.shape[1] * mixture.weights.size))
+        for start in range(0, t, size):
+            own = slice(start, start + size)
+            # F is constant between nodes: what a component has above each of them.
+            sd = np.sqrt(mixture.variance[own] + 1e-24 * (1.0 + mixture.moments[1][own] ** 2))
+            off = mixture.means[own][:, :, None] - nodes[own][:, None, :]
+            above = ndtr(off / sd[:, None, None])
+            for k, rises in enumerate(steps[:, own]):
+                each = (above @ rises[:, :, None])[..., 0]
+                each -= (each @ mixture.weights)[:, None]
+                found[k, own] = weighted_error(each, mixture.weights, mixture.replicate)
+        return np.hypot(found, _QUADRATURE)
 
-    def whole_quantile(self, prob: float) -> FloatArray:
-        """The smallest whole number y with P(y_* <= y) >= prob, at most 2^62."""
-        enough = prob - _NOTHING
-        low = np.full(self.f.shape[0], -1.0)
-        high = np.zeros(low.size)
+    def whole_quantiles(self, probs: FloatArray) -> Quantiles:
+        """The smallest whole numbers y with P(y_* <= y) >= p, at most 2^62."""
+        return self._with_errors(probs, self._whole)
+
+    def noisy_quantiles(self, probs: FloatArray, inverse: Callable[[float], float]) -> Quantiles:
+        """Of y = f + e, e with this inverse distribution function: by false positions."""
+
+        def solve(p: FloatArray, near: FloatArray | None) -> FloatArray:
+            # If y is below a + b, f is below a or e below b: half of p for b leaves less for a.
+            low = self.f[:, 0] + inverse(0.5 * float(p.min()))
+            high = self.f[:, -1] + inverse(0.5 + 0.5 * float(p.max()))
+            return self._between(low, high, p)
+
+        return self._with_errors(probs, solve)
+
+    def real_quantiles(self, probs: FloatArray) -> Quantiles:
+        """The least real numbers y with P(y_* <= y) >= p."""
+        return self._with_errors(probs, self._real)
+
+    def _with_errors(
+        self, probs: FloatArray, solve: Callable[[FloatArray, FloatArray | None], FloatArray]
+    ) -> Quantiles:
+        p = np.repeat(probs[:, None], self.f.shape[0], axis=1)
+        value = np.stack([solve(x, None) for x in p])
+        doubt = self.errors(value)
+        sides = (np.clip(p + x, 1e-12, 1.0 - 1e-12) for x in (-doubt, doubt))
+        near = (np.stack([solve(*x) for x in zip(side, value, strict=True)]) for side in sides)
+        return Quantiles(value, *near)
+
+    def _whole(self, p: FloatArray, near: FloatArray | None) -> FloatArray:
+        enough = p - _NOTHING
+        high = np.zeros(p.size) if near is None else near
+        low, step = high - 1.0, 1.0
+        while (above := (self.cdf(low) >= enough) & (low > -_MOST)).any():
+            high, low = np.where(above, low, high), np.where(above, low - step, low)
+            step *= 2.0
+        step = 1.0
         while (short := (self.cdf(high) < enough) & (high < _MOST)).any():
-            low = np.where(short, high, low)
-            high = np.where(short, np.minimum(2.0 * high + 1.0, _MOST), high)
+            low, high = np.where(short, high, low), np.where(short, high + step, high)
+            high, step = np.minimum(high, _MOST), 2.0 * step
         while (high - low > 1.0).any():
             mid = np.floor(0.5 * (low + high))
             reached = self.cdf(mid) >= enough
             low, high = np.where(reached, low, mid), np.where(reached, mid, high)
             # Neighbours of large numbers may be one float.
-            low = np.where(high - low <= 4e-16 * high, high - 1.0, low)
+            low = np.where(high - low <= 4e-16 * np.abs(high), high - 1.0, low)
         return high
 
-    def noisy_quantiles(self, probs: FloatArray, inverse: Callable[[float], float]) -> FloatArray:
-        """`noisy_quantile` of each probability, shape (n_probs, t)."""
-        return np.stack([self.noisy_quantile(prob, inverse) for prob in probs])
+    def _real(self, p: FloatArray, near: FloatArray | None) -> FloatArray:
+        """Between powers of two, then by false positions and bisection: F may have jumps."""
+        side = np.where(self.cdf(np.zeros(p.size)) >= p, -1.0, 1.0)
+        zero = (side < 0) & (self.cdf(np.full(p.size, -(2.0**-_LARGEST_POWER))) < p)
 
-    def noisy_quantile(self, prob: float, inverse: Callable[[float], float]) -> FloatArray:
-        """Of y = f + e, e with this inverse distribution function: by false positions."""
-        # If y is below a + b, f is below a or e below b: half of prob for b leaves less for a.
-        low = self.f[:, 0] + inverse(0.5 * prob)
-        high = self.f[:, -1] + inverse(0.5 + 0.5 * prob)
-        goal = ndtri(prob)
+        def is_within(power: FloatArray) -> Any:
+            return (self.cdf(side * 2.0**power) >= p) == (side > 0)
+
+        low, high = (np.full(p.size, x * _LARGEST_POWER) for x in (-1.0, 1.0))
+        if near is not None:
+            power = np.frexp(near)[1].clip(-_LARGEST_POWER + 2.0, _LARGEST_POWER - 2.0)
+            low = np.where(is_within(power - 2.0), low, power - 2.0)
+            high = np.where(is_within(power + 1.0), power + 1.0, high)
+        while ((high - low > 1.0) & ~zero).any():
+            middle = np.floor(0.5 * (low + high))
+            within = is_within(middle)
+            low, high = np.where(within, low, middle), np.where(within, middle, high)
+        ends = side * 2.0**low, side * 2.0**high
+        found = self._between(np.minimum(*ends), np.maximum(*ends), p)
+        return np.where(zero | (low <= -_LARGEST_POWER), 0.0, found)
+
+    def _between(self, low: FloatArray, high: FloatArray, p: FloatArray) -> FloatArray:
+        goal = ndtri(p)
         below, above = self._score(low) - goal, self._score(high) - goal
         width = 1e-9 * (high - low)
-        for _ in range(_MAX_STEPS):
+        for step in range(_MAX_STEPS):
             mid = high - above * (high - low) / np.maximum(above - below, 1e-300)
+            # Where F jumps, false positions stay at one end.
+            mid = 0.5 * (low + high) if step % 3 == 2 else mid
             found = self._score(mid) - goal
             up = found >= 0
             # Illinois: the end that stays counts half.
@@ -124,7 +256,8 @@ class NewValues:
             low, high = np.where(up, low, mid), np.where(up, mid, high)
             if ((np.minimum(moved, high - low) < width) | (np.abs(found) < 1e-9)).all():
                 break
-        return mid
+        # Before a jump the probability is not reached.
+        return np.where(found >= -1e-6, mid, high)
 
     def _score(self, y: FloatArray) -> FloatArray:
         """Normal score of P(y_* <= y), nearly a line."""
@@ -138,21 +271,47 @@ class LatentTable(NamedTuple):
     f: FloatArray
 
 
-def latent_at_scores(mixture: Mixture) -> tuple[FloatArray, dict[int, LatentTable]]:
-    """Values of f of normal scores `_SCORES`, shape (t, 129), by lines between those of a grid.
+def latent_at_scores(mixture: Mixture) -> tuple[FloatArray, FloatArray, dict[int, LatentTable]]:
+    """Values of f of normal scores `_SCORES`, shape (t, 129), and slopes, by cubics on a grid.
 
     And finer tables of the points where f(z) jumps.
     """
     centre, sd, _ = mixture.moments
     x = centre[:, None] + sd[:, None] * _GRID
-    below = mixture_cdf(mixture.means, mixture.variance, mixture.weights, x.T).T
-    scores = _scores(below)
+    known = mixture.means, mixture.variance, mixture.weights, x.T
+    scores, density = _scores(mixture_cdf(*known).T), mixture_density(*known).T
     jumps = np.diff(np.clip(scores, -_DRAWN, _DRAWN), axis=1).max(axis=1) > _JUMP
     tables = {
         int(i): _finer(mixture, int(i), LatentTable(scores[i], x[i])) for i in np.flatnonzero(jumps)
     }
-    known = [tables.get(i, pair) for i, pair in enumerate(zip(scores, x, strict=True))]
-    return np.stack([np.interp(_SCORES, *pair) for pair in known]), tables
+    f, slopes = np.empty((2, centre.size, _SCORES.size))
+    for i in range(centre.size):
+        if i in tables:
+            f[i] = np.interp(_SCORES, *tables[i])
+            slopes[i] = np.gradient(f[i], _STEP)
+        else:
+            f[i], slopes[i] = _by_cubics(LatentTable(scores[i], x[i]), density[i])
+    # No cubic leaves the range of its ends (Fritsch & Carlson 1980).
+    chords = 3.0 * np.diff(f, axis=1) / _STEP
+    slopes[:, 1:] = np.minimum(slopes[:, 1:], chords)
+    slopes[:, :-1] = np.minimum(slopes[:, :-1], chords)
+    return f, slopes, tables
+
+
+def _by_cubics(table: LatentTable, density: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """F and its slope at `_SCORES`, from the density of f at the nodes of the table."""
+    inside = np.abs(table.scores) < 8.0
+    inside[1:] &= np.diff(table.scores) > 0
+    z, f = table.scores[inside], table.f[inside]
+    if z.size < 2:
+        return np.full(_SCORES.size, table.f.mean()), np.zeros(_SCORES.size)
+    chords = np.diff(f) / np.diff(z)
+    most = 3.0 * np.minimum(np.append(chords, np.inf), np.insert(chords, 0, np.inf))
+    with np.errstate(divide="ignore", over="ignore"):
+        slope = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi) / density[inside]
+    spline = CubicHermiteSpline(z, f, np.minimum(slope, most))
+    at = np.clip(_SCORES, z[0], z[-1])
+    return spline(at), np.where(at == _SCORES, spline(at, 1), 0.0)
 
 
 def _finer(mixture: Mixture, row: int, table: LatentTable) -> LatentTable:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,6 +26,13 @@ class Slopes(Protocol):
     def __call__(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Of predictors, shape (..., m): both of that shape."""
         ...
+
+
+class FactorFunctions(NamedTuple):
+    """Log p(y_i | f_i), every constant included, and its two derivatives, for given y."""
+
+    log_prob: LogProb
+    slopes: Slopes
 
 
 @dataclass(frozen=True)
@@ -89,14 +96,37 @@ class SiteLikelihood(Likelihood):
         nothing = np.zeros(0)
         return intervals(nothing, nothing, nothing)
 
+    def functions(self, y: Data) -> FactorFunctions:
+        """Functions of f, shape (..., n), for checked data."""
+        return FactorFunctions(
+            lambda eta: self.log_likelihood(y, eta), lambda eta: self.slopes(y, eta)
+        )
+
     def sites(self, y: Data, n: int) -> Sites:
         """One site an observation."""
-        return Sites(
-            None,
-            np.zeros(n),
-            lambda eta: self.log_likelihood(y, eta),
-            lambda eta: self.slopes(y, eta),
-        )
+        functions = self.functions(y)
+        made = (_OfData(self, y, name, functions) for name in FactorFunctions._fields)
+        return Sites(None, np.zeros(n), *made)
+
+
+class _OfData:
+    """One of the functions that a likelihood makes of data; pickled as these two."""
+
+    def __init__(
+        self, likelihood: SiteLikelihood, y: Data, name: str, functions: FactorFunctions
+    ) -> None:
+        self._from = likelihood, y, name
+        self._function = getattr(functions, name)
+
+    def __call__(self, eta: FloatArray) -> Any:
+        return self._function(eta)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_data, self._from
+
+
+def _of_data(likelihood: SiteLikelihood, y: Data, name: str) -> _OfData:
+    return _OfData(likelihood, y, name, likelihood.functions(y))
 
 
 class SitesOfParts:

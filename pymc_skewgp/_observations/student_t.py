@@ -14,11 +14,12 @@ from pymc_skewgp._observations.arguments import (
     chosen_of,
     frozen_copy,
 )
-from pymc_skewgp._observations.closed_form_sites import ClosedForm, ClosedFormSites
+from pymc_skewgp._observations.closed_form_sites import ClosedFormSites
 from pymc_skewgp._observations.independent_noise import as_scale, noisy_summary
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 
@@ -88,7 +89,7 @@ class StudentT(ClosedFormSites):
         """With `sigma` chosen as the rows are, where it is one number a row."""
         return replace(self, sigma=chosen_of(self.sigma, index))
 
-    def functions(self, y: Data) -> ClosedForm:
+    def functions(self, y: Data) -> FactorFunctions:
         """Of scaled residuals."""
         nu, sigma = float(self.nu), as_scale("sigma", self.sigma, y.size)
         scale = 1.0 / (sigma * np.sqrt(nu))
@@ -104,7 +105,7 @@ class StudentT(ClosedFormSites):
             first = -2.0 * power * scale * off * near
             return first, 2.0 * power * (scale * near) ** 2 * (1.0 - off**2)
 
-        return ClosedForm(log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -133,4 +134,4 @@ class StudentT(ClosedFormSites):
             return {}
         nu, sigma = float(self.nu), float(self.sigma)
         new = NewValues(mixture, lambda y, f: stdtr(nu, (y - f) / sigma))
-        return {"y_quantile": new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p)))}
+        return new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p))).named()

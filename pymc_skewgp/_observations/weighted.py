@@ -11,7 +11,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.arguments import chosen_of, frozen_copy
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
-from pymc_skewgp._observations.sites import SiteLikelihood, Sites
+from pymc_skewgp._observations.sites import FactorFunctions, SiteLikelihood
 from pymc_skewgp._validation import FloatArray, as_vector
 
 
@@ -97,15 +97,15 @@ class Weighted(SiteLikelihood):
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """w_i log p(y_i | f_i)."""
-        return self.sites(y, y.shape[0]).log_prob(f)
+        return self.functions(y).log_prob(f)
 
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Derivatives of it in f_i."""
-        return self.sites(y, y.shape[0]).slopes(f)
+        return self.functions(y).slopes(f)
 
-    def sites(self, y: Data, n: int) -> Sites:
+    def functions(self, y: Data) -> FactorFunctions:
         """Those of the likelihood, to the power of the weights."""
-        plain, weights = self.likelihood.sites(y, n), self._weights(n)
+        plain, weights = self.likelihood.functions(y), self._weights(y.shape[0])
         counts = weights > 0
 
         def power(values: FloatArray) -> FloatArray:
@@ -119,7 +119,7 @@ class Weighted(SiteLikelihood):
             first, second = plain.slopes(eta)
             return power(first), power(second)
 
-        return Sites(plain.A, plain.a, log_prob, slopes)
+        return FactorFunctions(log_prob, slopes)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -93,10 +93,10 @@ class Forecasts(ABC):
             labels ``y``, under a Gaussian one values ``y``, with dims (chain, draw, pred_id),
             jointly over the new points. Group ``predictions_summary``: ``f_mean``, ``f_sd``,
             ``f_skewness`` with Monte Carlo standard errors ``f_mean_se``, ``f_sd_se``,
-            ``f_skewness_se``; ``f_quantile`` (quantile, pred_id), under some likelihoods
-            ``y_quantile`` of a new y too; and ``p_mean`` with
-            ``p_mean_se``, or ``y_mean`` and ``y_sd``, or what else the likelihood predicts: its
-            page says what. Where it is about several functions, f has a dimension more. Group
+            ``f_skewness_se``; ``f_quantile`` (quantile, pred_id) with ``f_quantile_se``, under
+            some likelihoods ``y_quantile`` of a new y too; and ``p_mean`` with ``p_mean_se``, or
+            ``y_mean`` and ``y_sd``, or what else the likelihood predicts: its page says what.
+            Where it is about several functions, f has a dimension more. Group
             ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])

@@ -13,6 +13,7 @@ from pymc_skewgp._gaussian.mixture import (
     mixture_density,
     mixture_moment_errors,
     mixture_moments,
+    mixture_quantile_errors,
     mixture_quantiles,
 )
 from pymc_skewgp._gaussian.weights import IntArray
@@ -94,6 +95,13 @@ class LatentMarginals:
                 f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
             )
         return mixture_quantiles(self.means, self.variance, self.weights, p)
+
+    def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
+        """Monte Carlo standard errors of `quantile`, given what that returned."""
+        if self.exact:
+            return np.zeros(quantiles.shape)
+        known = self.means, self.variance, self.weights, quantiles
+        return mixture_quantile_errors(*known, self.replicate)
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""

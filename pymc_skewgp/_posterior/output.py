@@ -130,8 +130,10 @@ def predictions_tree(
     summary |= {f"{name}_se": x for name, x in zip(names, errors, strict=True)}
     dims = {"f": point, "X": ["pred_id", "feature"], **dict.fromkeys(summary, point)}
     if probs.size:
-        summary["f_quantile"] = marginals.quantile(probs).reshape(probs.size, *shape)
-        dims["f_quantile"] = ["quantile", *point]
+        quantiles = marginals.quantile(probs)
+        for name, x in (("", quantiles), ("_se", marginals.quantile_errors(quantiles))):
+            summary[f"f_quantile{name}"] = x.reshape(probs.size, *shape)
+            dims[f"f_quantile{name}"] = ["quantile", *point]
     coords: dict[str, Any] = {
         "pred_id": np.arange(t),
         "pred_id_other": np.arange(t),

@@ -3,6 +3,7 @@
 from copy import copy
 from typing import Any, NoReturn, Self
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 
@@ -37,6 +38,19 @@ class Definition:
         self._data: dict[str, Any] = {}
         # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
         self.model = pm.Model.get_context(error_if_none=False)
+
+    def __getstate__(self) -> bytes:
+        # PyMC's random variables, of which a kernel may be made, are not for pickle alone.
+        state: bytes = cloudpickle.dumps(self.__dict__)
+        return state
+
+    def __setstate__(self, state: bytes) -> None:
+        self.__dict__.update(cloudpickle.loads(state))
+
+    def __copy__(self) -> Self:  # with the variables themselves
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        return found
 
     @property
     def n_columns(self) -> float:

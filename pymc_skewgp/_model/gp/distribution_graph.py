@@ -1,6 +1,7 @@
 """A function from a predictor to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
 
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
 import pymc as pm
@@ -8,6 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._errors import NotSitesError
@@ -20,6 +22,10 @@ from pymc_skewgp._model.ops.double_precision import doubles, in_double
 # From a vector of predictors to an unnamed distribution of as many values.
 Distribution = Callable[[TensorVariable], Any]
 _EXAMPLE = "lambda eta: pm.Poisson.dist(pm.math.exp(eta))"
+_SEVERAL = (
+    "write several functions as a model, each by gp.prior(name, X, reparameterize=True), which "
+    "pm.sample draws by NUTS, or as one with pm.gp.cov.Coregion where a row is about one of them."
+)
 
 
 class DistributionGraph(NamedTuple):
@@ -129,6 +135,7 @@ def coupled(name: str, operation: str) -> NotSitesError:
 
 def _called(distribution: Distribution, eta: Any) -> Any:
     """What the function returns, a random variable without a name."""
+    _refuse_several_functions(distribution)
     with pm.Model(model=None) as apart:  # named variables must not end in the user's model
         try:
             variable = distribution(eta)
@@ -153,6 +160,20 @@ def _called(distribution: Distribution, eta: Any) -> Any:
     )
 
 
+def _refuse_several_functions(distribution: Distribution) -> None:
+    try:
+        known = signature(distribution).parameters.values()
+    except (TypeError, ValueError):  # it does not say what it takes
+        return
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [x.name for x in known if x.default is Parameter.empty and x.kind in positional]
+    if len(needed) > 1:
+        raise TypeError(
+            f"the likelihood takes {len(needed)} predictors, {', '.join(needed)}, and is called "
+            f"with one, of one function: {_SEVERAL}"
+        )
+
+
 def _without_hyperparameters(variable: Any, point: Point, eta: Any) -> Any:
     """The variable with values for those of a model that it depends on."""
     own = (variable, eta)  # a hyperparameter may have their names
@@ -172,6 +193,12 @@ def _without_hyperparameters(variable: Any, point: Point, eta: Any) -> Any:
 
 def _refuse_other_shapes(variable: Any, n: int) -> None:
     shape = variable.type.shape
+    if isinstance(getattr(variable.owner, "op", None), CategoricalRV) and variable.type.ndim != 1:
+        raise ValueError(
+            f"Categorical needs the probabilities of all classes in each of {n} rows, which are "
+            "not a function of one predictor: use sg.likelihoods.MultinomialProbit() for classes, "
+            f"OrderedLogit or OrderedProbit for ordered ones. Or else: {_SEVERAL}"
+        )
     if variable.type.ndim != 1 or shape[0] not in (None, n):
         raise ValueError(
             f"the likelihood must be a distribution of shape ({n},), one value for each row of X; "

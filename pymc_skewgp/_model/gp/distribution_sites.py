@@ -17,9 +17,11 @@ from pymc_skewgp._model.gp.distribution_graph import (
 from pymc_skewgp._model.gp.functions import Point
 from pymc_skewgp._model.gp.site_functions import FunctionsAt, SiteFunctions
 from pymc_skewgp._observations.arguments import as_integers, as_values
+from pymc_skewgp._observations.averaged_forecasts import averaged_forecasts
 from pymc_skewgp._observations.drawn_forecasts import drawn_forecasts, drawn_quantiles
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._validation import FloatArray
 
@@ -110,23 +112,24 @@ class DistributionSites(SiteLikelihood):
         return {"y": single.draws(f[..., None], rng)[..., 0]}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``y_mean`` and ``y_sd`` with their errors, where there are draws and a mean."""
+        """``y_mean`` and ``y_sd`` with their errors, where there is a mean."""
         single = self._single
-        if single is None or not single.can_draw or not single.has_mean:
+        if single is None or not single.has_mean:
             return {}
-
-        def mean(f: FloatArray) -> FloatArray | None:
-            found = single.mean(f[..., None])
-            return None if found is None else found[..., 0]
-
-        return drawn_forecasts(mixture, single.draw_each, mean)
+        if single.moments_each(np.zeros(1)) is not None:
+            return averaged_forecasts(mixture, single.moments_each)
+        return drawn_forecasts(mixture, single.draw_each) if single.can_draw else {}
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile``, by draws, where there are any."""
+        """``y_quantile`` with its error, where there is a distribution function or draws."""
         single = self._single
-        if single is None or not single.can_draw:
+        if single is None:
             return {}
-        return drawn_quantiles(mixture, single.draw_each, probs)
+        if single.has_cdf:
+            whole = single.dtype.kind in "iub"
+            new = NewValues(mixture, single.cdf_each)
+            return (new.whole_quantiles(probs) if whole else new.real_quantiles(probs)).named()
+        return drawn_quantiles(mixture, single.draw_each, probs) if single.can_draw else {}
 
     def refuse_impossible_mean(self, y: ArrayLike, mean: FloatArray, where: str = "") -> None:
         """Refuse data that are impossible where the prior has its mean."""

@@ -82,6 +82,12 @@ def shape_now(value: Any) -> tuple[int | None, ...]:
 
 def refuse_unknown_options(options: Mapping[str, Any]) -> None:
     """Raise for what PyMC would ignore: a misspelt or foreign argument."""
+    if "n_outputs" in options:
+        raise TypeError(
+            "unexpected argument(s) n_outputs, of pm.gp.Latent: a SkewGP is one function. Call "
+            "prior once for each output, under a name of its own; for correlated outputs take the "
+            "kernel times pm.gp.cov.Coregion, with the number of the output in a column of X."
+        )
     unknown = sorted(set(options) - _VARIABLE_OPTIONS)
     if unknown:
         raise TypeError(

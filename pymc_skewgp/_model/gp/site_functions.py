@@ -8,20 +8,16 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.moments.means import mean
 from pymc.exceptions import UndefinedMomentException
-from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors
-from pytensor.scan.op import Scan
-from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.variable import TensorConstant
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.utils import MethodNotDefined
 
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
+from pymc_skewgp._model.gp.drawn_values import DrawnValues
+from pymc_skewgp._model.gp.moments import moments
 from pymc_skewgp._model.graph.entrywise import Coupling
-from pymc_skewgp._model.graph.likelihoods.probit_link import without_expansion
+from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
 from pymc_skewgp._model.ops.known_functions import plain_function
-from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS
 from pymc_skewgp._observations.learnt_sites import parameter_differences
 from pymc_skewgp._validation import FloatArray
 
@@ -31,10 +27,16 @@ _BLOCK = 2**16
 _LOOP_BLOCK = 2**12
 # Steps of differences, for functions that PyTensor cannot differentiate.
 _STEP = 2e-4
-_NO_GRADIENT = (NotImplementedError, TypeError, pytensor.gradient.NullTypeGradError)
+_NO_GRADIENT = (
+    NotImplementedError,
+    TypeError,
+    MethodNotDefined,
+    pytensor.gradient.NullTypeGradError,
+)
 # In place of a mean that does not exist.
 _UNDEFINED = "undefined"
-
+# How often predictors come a fifth nearer to 0 until a distribution function is a number.
+_NEARER = 60
 
 Parameters = Sequence[FloatArray]
 
@@ -60,9 +62,11 @@ class SiteFunctions:
         distribution: Distribution | None = None,
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self._graph, self._distribution = graph, distribution
+        self._graph = graph
         self._compile_kwargs = compile_kwargs
         self._can_draw: bool | None = None
+        self._has_cdf: bool | None = None
+        self._drawn = DrawnValues(graph, distribution)
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
     @property
@@ -81,9 +85,12 @@ class SiteFunctions:
         return np.dtype(self._graph.variable.dtype)
 
     def log_prob(self, y: Any, eta: FloatArray, parameters: Parameters = ()) -> FloatArray:
-        """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number."""
+        """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number.
+
+        Or infinite: the logarithm of a share that underflows, as far out in ``pm.Truncated``.
+        """
         found = _by_blocks(lambda block: self._log_prob_function(y, block, *parameters), eta)
-        found[np.isnan(found)] = -np.inf
+        found[~(found < np.inf)] = -np.inf
         return found
 
     def slopes(
@@ -122,15 +129,42 @@ class SiteFunctions:
 
     @property
     def has_mean(self) -> bool:
-        """Whether the distribution has a mean, be it that PyMC does not know it."""
-        return self._mean_function is not _UNDEFINED
+        """Whether the distribution has a mean, be it that nobody knows it."""
+        return self._moments_function is not _UNDEFINED
 
-    def mean(self, eta: FloatArray, parameters: Parameters = ()) -> FloatArray | None:
-        """Mean of y_i given eta_i; None where PyMC does not know it."""
-        function = self._mean_function
+    def moments(self, eta: FloatArray, parameters: Parameters = ()) -> Any:
+        """Mean and standard deviation of y_i given eta_i, shape (2, ...); None if not known."""
+        function = self._moments_function
         if function in (None, _UNDEFINED):
             return None
-        return _by_blocks(lambda block: function(block, *parameters), eta)
+        return _by_blocks(lambda block: np.stack(function(block, *parameters)), eta, leading=(2,))
+
+    def has_cdf(self, parameters: Parameters = ()) -> bool:
+        """Whether PyMC has the distribution function."""
+        if self._has_cdf is None:
+            block = np.zeros((3, *self._graph.eta.type.shape))
+            try:
+                self.cdf(block, block, parameters)
+                self._has_cdf = self._cdf_function is not None
+            except Exception:  # of many kinds, such as that it takes one value only
+                self._has_cdf = False
+        return self._has_cdf
+
+    def cdf(self, y: FloatArray, eta: FloatArray, parameters: Parameters = ()) -> FloatArray:
+        """P(y_i at most this, given eta_i), both of shape (..., n).
+
+        Where parameters are beyond double precision, that of a predictor that is nearer to 0.
+        """
+        values = np.floor(y).astype(self.dtype) if self.dtype.kind in "iub" else y
+
+        found = self._cdf_at(values, eta, parameters)
+        for _ in range(_NEARER):
+            unknown = np.isnan(found)
+            if not unknown.any():
+                break
+            eta = np.where(unknown, 0.8 * eta, eta)
+            found = np.where(unknown, self._cdf_at(values, eta, parameters), found)
+        return found
 
     def can_draw(self, parameters: Parameters = ()) -> bool:
         """Whether PyMC can draw values."""
@@ -145,11 +179,21 @@ class SiteFunctions:
 
     def draws(self, eta: FloatArray, rng: np.random.Generator, parameters: Parameters = ()) -> Any:
         """Values given predictors, as many as these."""
-        nodes = self._draw_function[0].maker.fgraph.apply_nodes
-        size = _LOOP_BLOCK if any(isinstance(node.op, Scan) for node in nodes) else _BLOCK
-        return _by_blocks(
-            lambda block: self._draw(block, rng, parameters), eta, self.dtype, size=size
+        size = _LOOP_BLOCK if self._drawn.has_loop else _BLOCK
+        beyond: list[int] = []
+        found = _by_blocks(
+            lambda block: self._drawn(block, rng, parameters, beyond), eta, self.dtype, size=size
         )
+        self._drawn.warn_beyond(beyond, eta.size)
+        return found
+
+    def _cdf_at(self, y: Any, eta: FloatArray, parameters: Parameters) -> FloatArray:
+        n = eta.shape[-1]
+        if not eta.size:
+            return np.zeros(eta.shape)
+        with np.errstate(all="ignore"):
+            found = self._cdf_function(y.reshape(-1, n), eta.reshape(-1, n), *parameters)
+        return np.exp(found).reshape(eta.shape)
 
     def _compiled(self, output: Any) -> Any:
         if self._compile_kwargs is None:
@@ -194,51 +238,31 @@ class SiteFunctions:
         return [self._graph.y, self._block, *self._graph.parameters]
 
     @cached_property
-    def _mean_function(self) -> Any:
+    def _moments_function(self) -> Any:
+        """Of mean and standard deviation; None where they are not known."""
         try:
-            found = vectorize_graph(mean(self._graph.variable), {self._graph.eta: self._block})
+            found = moments(self._graph.variable)
+            made = [vectorize_graph(x, {self._graph.eta: self._block}) for x in found]
         except UndefinedMomentException:
             return _UNDEFINED
-        except Exception:  # of many kinds: PyMC has no rule, or PyTensor cannot vectorise it
+        except Exception:  # of many kinds: there is no rule, or PyTensor cannot vectorise it
             return None
         inputs = [self._block, *self._graph.parameters]
-        return plain_function(inputs, pt.broadcast_to(found, self._block.shape))
+        return plain_function(inputs, [pt.broadcast_to(x, self._block.shape) for x in made])
 
     @cached_property
-    def _draw_function(self) -> tuple[Any, int, bool]:
-        """A function, how many generators it takes, and whether it is of one vector only."""
-        for many in (self._vectorized, self._called_with_block):
-            try:
-                return *_drawing(self._block, many(), self._graph.parameters), False
-            except Exception:  # PyTensor cannot vectorise the graphs that some variables are
-                continue
-        return *_drawing(self._graph.eta, self._graph.variable, self._graph.parameters), True
-
-    def _vectorized(self) -> Any:
-        return vectorize_graph(self._graph.variable, {self._graph.eta: self._block})
-
-    def _called_with_block(self) -> Any:
-        """The user's function of a matrix; ValueError where that is not the same as of each row."""
-        if self._distribution is None or self._graph.parameters:
-            raise ValueError("its parameters are random variables of a model.")
-        variable = self._distribution(self._block)
-        y = pt.matrix("y", dtype=variable.dtype)
-        log_prob = plain_function([y, self._block], pm.logp(variable, y, warn_rvs=False))
-        n = self._graph.eta.type.shape[0]
-        eta = np.random.default_rng(0).standard_normal((2 if n == 3 else 3, n))
-        values = np.ones(eta.shape, dtype=variable.dtype)
-        found, expected = log_prob(values, eta), self._log_prob_function(values[0], eta)
-        if variable.type.ndim != 2 or not np.allclose(found, expected, equal_nan=True):
-            raise ValueError("of a matrix the distribution is not that of its rows.")
-        return variable
-
-    def _draw(self, block: FloatArray, rng: np.random.Generator, parameters: Parameters) -> Any:
-        function, n_generators, one_vector = self._draw_function
-        if not one_vector:
-            return function(block, *parameters, *_children(rng, n_generators))
-        return np.stack(
-            [function(row, *parameters, *_children(rng, n_generators)) for row in block]
-        )
+    def _cdf_function(self) -> Any:
+        """Of the log distribution function; None where PyMC has none for many values."""
+        graph = self._graph
+        y = pt.tensor("y", dtype=graph.variable.dtype, shape=self._block.type.shape)
+        inputs = [y, self._block, *graph.parameters]
+        try:
+            each = pm.logcdf(graph.variable, graph.y, warn_rvs=False)
+            each = checked_by_entry(each, graph.eta, broken=np.nan)
+            found = vectorize_graph(each, {graph.eta: self._block, graph.y: y})
+            return plain_function(inputs, pt.broadcast_to(found, self._block.shape))
+        except Exception:  # of many kinds
+            return None
 
     def _in_parameters(
         self, y: Any, eta: FloatArray, weights: FloatArray, parameters: Parameters
@@ -288,9 +312,20 @@ class FunctionsAt:
         """See `SiteFunctions`."""
         return self._functions.has_mean
 
-    def mean(self, eta: FloatArray) -> FloatArray | None:
+    @property
+    def has_cdf(self) -> bool:
         """See `SiteFunctions`."""
-        return self._functions.mean(eta, self._parameters)
+        return self._functions.has_cdf(self._parameters)
+
+    def moments_each(self, eta: FloatArray) -> Any:
+        """Mean and standard deviation given predictors of any shape, of one value; or None."""
+        found = self._functions.moments(eta[..., None], self._parameters)
+        return None if found is None else found[..., 0]
+
+    def cdf_each(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """P(a value is at most y) given predictors, of shapes that broadcast; of one value."""
+        y, eta = (x[..., None] for x in np.broadcast_arrays(y, eta))
+        return self._functions.cdf(y, eta, self._parameters)[..., 0]
 
     @property
     def can_draw(self) -> bool:
@@ -304,36 +339,6 @@ class FunctionsAt:
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Values given predictors of any shape, of a distribution of one value."""
         return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
-
-
-def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, int]:
-    """Draws of a random variable as a function of predictors and generators."""
-    known = list(ancestors([variable]))
-    sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
-    generators = [source.type() for source in sources]
-    # SciPy's random variables write to their parameters, which constants of PyTensor refuse.
-    given = [x for v in known if _is_variable(v) for x in v.owner.op.dist_params(v.owner)]
-    whole = {y for x in given for y in without_expansion(x)}  # an integer elsewhere is a shape, say
-    constants = [
-        v
-        for v in known
-        if isinstance(v, TensorConstant) and (v.dtype.startswith("float") or v in whole)
-    ]
-    shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
-    replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
-    (drawn,) = graph_replace([variable], replace, strict=False)
-    output = pt.broadcast_to(drawn, eta.shape)
-    inputs = [eta, *parameters, *generators]
-    options = {"mode": PLAIN_LOOPS, "on_unused_input": "ignore"}
-    return pytensor.function(inputs, output, **options), len(sources)
-
-
-def _is_variable(v: Any) -> bool:
-    return isinstance(getattr(v.owner, "op", None), RandomVariable)
-
-
-def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(seed) for seed in rng.integers(2**63, size=(n, 2))]
 
 
 def _by_blocks(

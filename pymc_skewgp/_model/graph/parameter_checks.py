@@ -18,8 +18,10 @@ from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFrom
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 
 
-def checked_by_entry(log_prob: Any, x: Variable) -> Any:
+def checked_by_entry(log_prob: Any, x: Variable, broken: float = -np.inf) -> Any:
     """`log_prob` that is -inf at entries where a parameter that depends on `x` breaks a check.
+
+    Or that is another number, `broken`.
 
     Checks of what does not depend on `x` stay: they raise an error when they are evaluated.
     """
@@ -34,7 +36,7 @@ def checked_by_entry(log_prob: Any, x: Variable) -> Any:
         if others:
             value = node.op(value, pt.all(pt.stack([pt.all(part) for part in others])))
         for part in own:
-            value = pt.switch(_aligned(part, value.type.ndim), value, -np.inf)
+            value = pt.switch(_aligned(part, value.type.ndim), value, broken)
         log_prob = graph_replace([log_prob], {node.outputs[0]: value}, strict=False)[0]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -139,20 +140,29 @@ def _as_observed(model: pm.Model, observed: Any) -> Any:
 
 def _log_prob(model: pm.Model, rv: Any) -> Any:
     """Log probability of the data, a graph of value variables."""
+    if isinstance(rv.owner.op, PartialObservedRV):
+        raise NotSitesError(
+            f"{rv.name} is {distribution_name(rv)}, of which the log probability is not known "
+            "entry by entry.",
+            "Leave out the rows whose data are masked.",
+        )
+    # Values first: PyMC would take exp(f) of a random f for a variable to be measured too.
+    inputs = model.replace_rvs_by_values(rv.owner.inputs)
+    given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
     try:
-        log_prob = pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False)
+        log_prob = pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
     except Exception as error:  # NotImplementedError, and what its many rules raise
         raise NotSitesError(
             f"PyMC has no log probability for {rv.name}, a {distribution_name(rv)} variable: "
             f"{error}"
         ) from error
-    (found,) = in_double(model.replace_rvs_by_values([log_prob]))
-    if any(is_random(v) for v in ancestors([found])):
+    if any(is_random(v) for v in ancestors([log_prob])):
         raise NotSitesError(
             f"the log probability of {rv.name} depends on a random variable that the model does "
             "not know.",
             "Give it a name in the model.",
         )
+    (found,) = in_double([log_prob])
     return found
 
 

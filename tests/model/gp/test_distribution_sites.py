@@ -336,6 +336,18 @@ WRONG = {
         ValueError,
         r"shape \(6,\), one",
     ),
+    "two functions": (
+        lambda f, g: pm.Normal.dist(f, pm.math.exp(g)),
+        REAL,
+        TypeError,
+        r"2 predictors, f, g, .* reparameterize=True.* NUTS",
+    ),
+    "classes": (
+        lambda eta: pm.Categorical.dist(p=pm.math.softmax(eta)),
+        COUNTS,
+        ValueError,
+        r"MultinomialProbit\(\) for classes",
+    ),
     "a matrix": (lambda eta: pm.Normal.dist(eta[:, None]), REAL, ValueError, "2 dimension"),
     "another length": (
         lambda eta: pm.Normal.dist(eta + np.ones(4)),

@@ -167,7 +167,59 @@ def summed_up_before():
     return np.cumsum(F), _poisson(Y, np.exp(np.cumsum(F))), "f"
 
 
+POSITIVE = np.array([0.2, 0.5, 2.0, 1.1, 0.3, 1.2, 2.0])
+
+
+def censored_waiting():
+    waiting = pm.Exponential.dist(pm.math.exp(prior()))
+    pm.Censored("y", waiting, lower=None, upper=2.0, observed=POSITIVE)
+    own = stats.expon(scale=np.exp(-F))
+    return F, np.where(POSITIVE == 2.0, own.logsf(2.0), own.logpdf(POSITIVE)), "f"
+
+
+def censored_lifetimes():
+    alpha = pm.HalfNormal("alpha")
+    lifetime = pm.Weibull.dist(alpha, pm.math.exp(prior()))
+    pm.Censored("y", lifetime, lower=0.2, upper=2.0, observed=POSITIVE)
+    own = stats.weibull_min(1.7, scale=np.exp(F))
+    inside = np.where(POSITIVE == 0.2, own.logcdf(0.2), own.logpdf(POSITIVE))
+    return F, np.where(POSITIVE == 2.0, own.logsf(2.0), inside), "f"
+
+
+def censored_gamma_with_an_offset():
+    gamma = pm.Gamma.dist(2.5, pm.math.exp(prior() + pm.Normal("b")))
+    pm.Censored("y", gamma, lower=None, upper=2.0, observed=POSITIVE)
+    own = stats.gamma(2.5, scale=np.exp(-F - 0.4))
+    return F + 0.4, np.where(POSITIVE == 2.0, own.logsf(2.0), own.logpdf(POSITIVE)), "f b"
+
+
+def censored_counts():
+    counts = pm.Poisson.dist(pm.math.exp(prior()))
+    pm.Censored("y", counts, lower=None, upper=3, observed=np.minimum(Y, 3))
+    own = stats.poisson(np.exp(F))
+    return F, np.where(Y >= 3, own.logsf(2), own.logpmf(Y)), "f"
+
+
+def censored_extremes():
+    pm.Censored("y", pm.Gumbel.dist(prior(), 0.5), lower=0.1, upper=None, observed=REAL.clip(0.1))
+    own = stats.gumbel_r(F, 0.5)
+    return F, np.where(REAL <= 0.1, own.logcdf(0.1), own.logpdf(REAL)), "f"
+
+
+def truncated_waiting():
+    waiting = pm.Gamma.dist(2.5, pm.math.exp(prior()))
+    pm.Truncated("y", waiting, lower=0.1, upper=3.0, observed=POSITIVE)
+    own = stats.gamma(2.5, scale=np.exp(-F))
+    return F, own.logpdf(POSITIVE) - np.log(own.cdf(3.0) - own.cdf(0.1)), "f"
+
+
 CASES = (
+    censored_waiting,
+    censored_lifetimes,
+    censored_gamma_with_an_offset,
+    censored_counts,
+    censored_extremes,
+    truncated_waiting,
     log_link,
     offset,
     exposure_as_data,

@@ -1,0 +1,293 @@
+"""Forecasts where f has its prior alone, N(m, s^2): one-dimensional integrals of known functions.
+
+The posterior's draws are all alike there, so that what is allowed is round-off, and for quantiles
+the quadrature's error of a probability, 1e-5.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+from scipy.special import expit, gamma
+
+import pymc_skewgp as sg
+from pymc_skewgp import likelihoods as of
+
+FAR, PROBS = [[1e3]], (0.055, 0.5, 0.945)
+
+
+def far_away(likelihood, y, sd, mean=0.0, **settings):
+    """Summaries at a point that the data, two of them, say nothing of."""
+    kernel = sd**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
+    gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(mean), cov_func=kernel)
+    posterior = gp.posterior([[0.0], [1.0]], y, likelihood=likelihood, random_seed=3)
+    summary = posterior.predict(FAR, quantiles=PROBS, random_seed=1, **settings)
+    return {k: v.values[..., 0] for k, v in summary["predictions_summary"].data_vars.items()}
+
+
+def integral(function, sd, mean=0.0, power=0.0):
+    """E g(f) by a trapezoid rule about f = mean + power s^2, where g(f) is about e^(power f)."""
+    z = power * sd + np.linspace(-12.0, 12.0, 200_001)
+    weights = np.exp(-0.5 * z**2) * (z[1] - z[0]) / np.sqrt(2.0 * np.pi)
+    return float(np.sum(weights * function(mean + sd * z)))
+
+
+def assert_moments(found, mean, variance, sd, power=0.0, centre=0.0):
+    """`mean` and `variance` of y given f; `power` as for `integral`."""
+    first = integral(mean, sd, centre, power)
+    second = integral(lambda f: variance(f) + mean(f) ** 2, sd, centre, 2.0 * power)
+    spread = np.sqrt(second - first**2)
+    # The rules stop at 1e-6 of a standard deviation, and say so in the errors.
+    for name, right in (("y_mean", first), ("y_sd", spread)):
+        assert abs(found[name] - right) <= 2e-6 * spread + 2.0 * found[f"{name}_se"], name
+        assert found[f"{name}_se"] <= 1e-5 * spread, name
+
+
+def assert_quantiles(found, cdf, sd, mean=0.0, atol=3e-5):
+    """P(y <= quantile) is the probability, of whole numbers the least that is enough."""
+    for q, p in zip(found["y_quantile"], PROBS, strict=True):
+        above = integral(lambda f, q=q: cdf(q, f), sd, mean)
+        assert above > p - atol
+        step = 1.0 if float(q).is_integer() else 1e-6 * abs(q)
+        below = integral(lambda f, q=q, step=step: cdf(q - step, f), sd, mean)
+        assert below < p + atol
+
+
+# Mean, variance and distribution function given f, and the power of e that they grow by.
+NAMED = {
+    "poisson": (
+        of.Poisson(3.0),
+        [1, 5],
+        lambda f: 3.0 * np.exp(f),
+        lambda f: 3.0 * np.exp(f),
+        lambda y, f: stats.poisson.cdf(y, 3.0 * np.exp(f)),
+        1.0,
+    ),
+    "negative binomial": (
+        of.NegativeBinomial(1.7),
+        [1, 5],
+        np.exp,
+        lambda f: np.exp(f) + np.exp(2.0 * f) / 1.7,
+        lambda y, f: stats.nbinom.cdf(y, 1.7, 1.7 / (1.7 + np.exp(f))),
+        1.0,
+    ),
+    "gamma": (
+        of.Gamma(2.5),
+        [1.0, 5.0],
+        np.exp,
+        lambda f: np.exp(2.0 * f) / 2.5,
+        lambda y, f: stats.gamma.cdf(y / np.exp(f), 2.5, scale=1 / 2.5),
+        1.0,
+    ),
+    "student": (
+        of.StudentT(4.0, 0.3),
+        [1.0, 5.0],
+        lambda f: f,
+        lambda f: 0.18 + 0.0 * f,
+        lambda y, f: stats.t.cdf(y, 4.0, f, 0.3),
+        0.0,
+    ),
+    "laplace": (
+        of.Laplace(0.3),
+        [1.0, 5.0],
+        lambda f: f,
+        lambda f: 0.18 + 0.0 * f,
+        lambda y, f: stats.laplace.cdf(y, f, 0.3),
+        0.0,
+    ),
+    "gaussian": (
+        of.Gaussian(0.3),
+        [1.0, 5.0],
+        lambda f: f,
+        lambda f: 0.09 + 0.0 * f,
+        lambda y, f: stats.norm.cdf(y, f, 0.3),
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("sd", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize("name", NAMED)
+def test_named_likelihoods(name, sd):
+    likelihood, y, mean, variance, cdf, power = NAMED[name]
+    found = far_away(likelihood, y, sd, mean=0.7, draws=0)
+    assert_moments(found, mean, variance, sd, power, 0.7)
+    assert_quantiles(found, cdf, sd, 0.7)
+
+
+@pytest.mark.parametrize("sd", [0.5, 5.0])
+def test_probabilities_of_labels(sd):
+    """Within three of their errors, which allow for tails that no draw has met."""
+    for likelihood, y, right in (
+        (of.BernoulliLogit(), [0, 1], integral(expit, sd, 1.0)),
+        (of.BernoulliProbit(), [0, 1], stats.norm.cdf(1.0 / np.hypot(1.0, sd))),
+        (of.BinomialLogit(9), [1, 5], integral(expit, sd, 1.0)),
+        (of.BinomialProbit(9), [1, 5], stats.norm.cdf(1.0 / np.hypot(1.0, sd))),
+    ):
+        found = far_away(likelihood, y, sd, mean=1.0, draws=0)
+        assert abs(found["p_mean"] - right) < 3.0 * found["p_mean_se"] + 1e-9
+    assert_quantiles(
+        far_away(of.BinomialLogit(9), [1, 5], sd, draws=0),
+        lambda y, f: stats.binom.cdf(y, 9, expit(f)),
+        sd,
+    )
+
+
+# The same of functions to PyMC's distributions.
+WRITTEN = {
+    "lognormal": (
+        lambda e: pm.LogNormal.dist(e, 0.5),
+        [1.0, 2.0],
+        lambda f: np.exp(f + 0.125),
+        lambda f: np.exp(2.0 * f + 0.25) * np.expm1(0.25),
+        lambda y, f: stats.norm.cdf((np.log(np.maximum(y, 1e-300)) - f) / 0.5),
+        1.0,
+    ),
+    "binomial": (
+        lambda e: pm.Binomial.dist(100_000, pm.math.invlogit(e)),
+        [500, 200],
+        lambda f: 1e5 * expit(f),
+        lambda f: 1e5 * expit(f) * expit(-f),
+        lambda y, f: stats.binom.cdf(y, 100_000, expit(f)),
+        0.0,
+    ),
+    "weibull": (
+        lambda e: pm.Weibull.dist(1.5, pm.math.exp(e)),
+        [1.0, 2.0],
+        lambda f: np.exp(f) * gamma(1 + 1 / 1.5),
+        lambda f: np.exp(2 * f) * (gamma(1 + 2 / 1.5) - gamma(1 + 1 / 1.5) ** 2),
+        lambda y, f: stats.weibull_min.cdf(y / np.exp(f), 1.5),
+        1.0,
+    ),
+    "falling rate": (
+        lambda e: pm.Exponential.dist(pm.math.exp(e)),
+        [1.0, 2.0],
+        lambda f: np.exp(-f),
+        lambda f: np.exp(-2 * f),
+        lambda y, f: -np.expm1(-np.exp(f) * np.maximum(y, 0)),
+        -1.0,
+    ),
+    "scale": (  # not monotone in f, and both sides of 0
+        lambda e: pm.Normal.dist(0.3, pm.math.exp(e)),
+        [1.0, 2.0],
+        lambda f: 0.3 + 0.0 * f,
+        lambda f: np.exp(2 * f),
+        lambda y, f: stats.norm.cdf((y - 0.3) * np.exp(-f)),
+        1.0,
+    ),
+    "zero-inflated": (
+        lambda e: pm.ZeroInflatedPoisson.dist(0.4, pm.math.exp(e)),
+        [1, 2],
+        lambda f: 0.4 * np.exp(f),
+        lambda f: 0.4 * np.exp(f) + 0.24 * np.exp(2 * f),
+        lambda y, f: 0.6 * (y >= 0) + 0.4 * stats.poisson.cdf(y, np.exp(f)),
+        1.0,
+    ),
+    "beta": (
+        lambda e: pm.Beta.dist(mu=pm.math.invlogit(e), nu=5.0),
+        [0.5, 0.2],
+        expit,
+        lambda f: expit(f) * expit(-f) / 6.0,
+        lambda y, f: stats.beta.cdf(y, 5 * expit(f), 5 * expit(-f)),
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_distributions(name):
+    function, y, mean, variance, cdf, power = WRITTEN[name]
+    found = far_away(function, y, 2.0, draws=0)
+    assert_moments(found, mean, variance, 2.0, power)
+    assert_quantiles(found, cdf, 2.0)
+
+
+def test_many_successes_of_a_wide_predictor():
+    """Binomial(1e5), eta of sd 11 about 1: 24 nodes were off by a hundredth."""
+
+    def trials(eta):
+        return pm.Binomial.dist(100_000, pm.math.invlogit(eta))
+
+    found = far_away(trials, [500, 200], 11.0, mean=1.0, draws=0)
+    assert_moments(
+        found, lambda f: 1e5 * expit(f), lambda f: 1e5 * expit(f) * expit(-f), 11.0, 0.0, 1.0
+    )
+
+
+def test_moments_of_huge_spread():
+    """Log-normal moments whose squares overflow: exact logarithms, to round-off of the rule."""
+    found = far_away(lambda e: pm.Poisson.dist(pm.math.exp(e)), [1, 5], 15.0, draws=0)
+    assert_allclose(np.log(found["y_mean"]), 112.5, rtol=1e-12)
+    assert_allclose(np.log(found["y_sd"]), 225.0, rtol=1e-12)
+
+
+def test_what_does_not_exist_is_not_a_small_error():
+    infinite = far_away(lambda e: pm.Pareto.dist(pm.math.exp(e), 1.0), [1.5, 2.0], 1.0, draws=0)
+    assert infinite["y_mean"] == infinite["y_sd"] == np.inf  # alpha is below 1 half of the time
+    heavy = far_away(lambda e: pm.StudentT.dist(1.5, mu=e, sigma=1.0), [1.5, 2.0], 1.0, draws=0)
+    assert abs(heavy["y_mean"]) < 1e-6
+    assert heavy["y_sd"] == np.inf
+    none = far_away(lambda e: pm.StudentT.dist(0.9, mu=e, sigma=1.0), [1.5, 2.0], 1.0, draws=0)
+    assert np.isnan(none["y_mean"])
+    assert not none["y_sd"] < np.inf
+    cauchy = far_away(lambda e: pm.Cauchy.dist(e, 1.0), [1.5, 2.0], 1.0, draws=0)
+    assert "y_mean" not in cauchy
+
+    def own(eta):  # of which PyMC knows neither a mean nor a distribution function
+        return pm.CustomDist.dist(
+            eta,
+            logp=lambda y, eta: -pm.math.log(np.pi * (1.0 + (y - eta) ** 2)),
+            random=lambda eta, rng=None, size=None: (
+                eta + rng.standard_cauchy(np.shape(eta) if size is None else size)
+            ),
+        )
+
+    drawn = far_away(own, [1.5, 2.0], 1.0, draws=0)
+    assert drawn["y_mean_se"] == drawn["y_sd_se"] == np.inf
+    assert_quantiles(cauchy, lambda y, f: stats.cauchy.cdf(y, f), 1.0)
+    # By 2^15 draws at nodes: 5 standard errors, 3 numbers, false alarm 2e-6.
+    assert np.all(np.abs(drawn["y_quantile"] - cauchy["y_quantile"]) < 5 * drawn["y_quantile_se"])
+
+
+def test_by_draws_where_nothing_is_known():
+    """A CustomDist that is LogNormal: 5 of its errors, 5 numbers, false alarm 3e-6."""
+
+    def own(eta):
+        return pm.CustomDist.dist(
+            eta,
+            logp=lambda y, eta: pm.logp(pm.LogNormal.dist(eta, 0.5), y),
+            random=lambda eta, rng=None, size=None: rng.lognormal(eta, 0.5, size),
+        )
+
+    found = far_away(own, [1.0, 2.0], 2.0, draws=0)
+    right = far_away(WRITTEN["lognormal"][0], [1.0, 2.0], 2.0, draws=0)
+    for name in ("y_mean", "y_sd", "y_quantile"):
+        error = found[f"{name}_se"]
+        assert np.all(np.abs(found[name] - right[name]) < 5 * error), name
+        assert np.all(error < 0.1 * np.abs(right[name])), name
+
+
+def test_errors_of_quantiles():
+    """Against the spread over 25 posteriors, itself known to 14 %: a factor of 1.6 is 3.5 sd."""
+    gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    x, y = np.linspace(0.0, 4.0, 6)[:, None], np.array([0.1, 1.3, 0.2, 9.0, 2.1, 0.3])
+    runs = []
+    for seed in range(25):
+        posterior = gp.posterior(x, y, likelihood=of.Gamma(1.0), random_seed=seed)
+        runs.append(posterior.predict([[2.2], [6.0]], draws=0)["predictions_summary"])
+    for name in ("f_quantile", "y_quantile"):
+        values, errors = (np.array([r[n].values for r in runs]) for n in (name, f"{name}_se"))
+        spread, error = values.std(axis=0, ddof=1), np.sqrt((errors**2).mean(axis=0))
+        assert np.all(spread < 1.6 * error), (name, spread, error)
+        # Errors are no less than a fifth of independent draws'.
+        assert np.all(error < 4.0 * spread), (name, spread, error)
+
+
+@pytest.mark.parametrize("name", [*NAMED, *WRITTEN])
+def test_every_summary_has_an_error(name):
+    case = NAMED[name] if name in NAMED else WRITTEN[name]
+    found = far_away(case[0], case[1], 1.0, draws=0)
+    names = {n for n in found if not n.endswith("_se")}
+    assert {"f_quantile", "y_mean", "y_sd", "y_quantile"} <= names
+    assert all(f"{n}_se" in found for n in names)
