@@ -10,9 +10,10 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
 from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
+from pymc_skewgp._learn.averaging.prior_draws import PriorDraws, prior_draws
 from pymc_skewgp._learn.averaging.process_functions import ProcessFunctions
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._learn.problem import (
     ProcessObjective,
     Start,
@@ -49,6 +50,10 @@ class Integrand:
     objective: Searched
     origins: list[Point]
     coarse: Searched | None
+
+    def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
+        """The prior of the continuous coordinates; None where it cannot be drawn from."""
+        return prior_draws(self.objective.coordinates, pattern, rng)
 
     @property
     def n_rows(self) -> int:
