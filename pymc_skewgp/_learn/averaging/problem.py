@@ -122,9 +122,16 @@ class ManyRowsProblem(NamedTuple):
 
 
 def integration_problem(
-    data: TrainingData, Xnew: Any, start: Start, most_binary: int
+    data: TrainingData,
+    Xnew: Any,
+    start: Start,
+    most_binary: int,
+    *,
+    without_coefficients: bool = True,
 ) -> IntegrationProblem | ManyRowsProblem:
     """Compile what is to be integrated.
+
+    `without_coefficients`: those of the mean are no hyperparameters, but drawn as f is.
 
     Raises
     ------
@@ -146,12 +153,14 @@ def integration_problem(
                 "result of integrate(model)."
             )
         root = model.root
-        collapsed = collapse_model(root)
+        collapsed = collapse_model(root, without_coefficients=without_coefficients)
         objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
         latent = ModelFunctions(root, collapsed, objective)
     elif isinstance(model, SkewGP):
         rng = np.random.default_rng(0)  # of the part that starts are tried on
-        found = process_objective(data, None, rng, start, averaged=True)
+        found = process_objective(
+            data, None, rng, start, averaged=True, without_coefficients=without_coefficients
+        )
         objective, origin = found.objective, found.origin
         new = (
             None
@@ -162,7 +171,7 @@ def integration_problem(
             many = found
         else:
             given = data_of_model(model, data.X, data.y, data.likelihood, data.coregion)
-            latent = ProcessFunctions(model, given, new, objective)
+            latent = ProcessFunctions(model, given, new, objective, found.coefficients)
             part = coarse_part(found, SearchSettings(), rng)
             coarse = None if part is None else part.objective
     else:
