@@ -97,12 +97,14 @@ class Coordinates:
 
     def arguments(self, point: Point) -> list[Any]:
         """Values of `inputs` at a point."""
-        parts: list[Any] = self.split(point.x)
-        begin = 0
+        return [*self.split(point.x), *self.binary_values(point.pattern)]
+
+    def binary_values(self, pattern: Pattern) -> list[Any]:
+        """A pattern as one array for each binary variable."""
+        parts, begin = [], 0
         for shape, value in zip(self.binary_shapes, self.binary, strict=True):
             end = begin + int(np.prod(shape, dtype=int))
-            part = np.array(point.pattern[begin:end], dtype=value.dtype)
-            parts.append(part.reshape(shape))
+            parts.append(np.array(pattern[begin:end], dtype=value.dtype).reshape(shape))
             begin = end
         return parts
 
@@ -141,6 +143,7 @@ def coordinates_of(
     start: Mapping[str, Any] | None = None,
     *,
     may_be_none: bool = False,
+    by_name: bool = False,
 ) -> tuple[Coordinates, FloatArray]:
     """Coordinates of the free variables that `graphs` depend on, and the vector at `start`.
 
@@ -153,6 +156,8 @@ def coordinates_of(
         Values by name, on their own scale. Default the model's initial point.
     may_be_none : bool, default False
         Whether a model without such variables has its place.
+    by_name : bool, default False
+        Whether they are in the order of their names. Default in that of their declaration.
 
     Raises
     ------
@@ -165,6 +170,8 @@ def coordinates_of(
     _refuse_foreign_variables(graphs)
     used = set(graph_inputs(graphs))
     values = [value for value in model.value_vars if value in used]
+    if by_name:
+        values.sort(key=lambda value: str(value.name))
     continuous = tuple(v for v in values if v.dtype.startswith("float"))
     binary = tuple(v for v in values if v not in continuous)
     for value in binary:

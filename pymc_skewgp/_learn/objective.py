@@ -203,7 +203,10 @@ def compile_objective(
     log_prior = sum([term.sum() for term in densities], start=pt.constant(0.0))
     parameters = [x for parts in sites for part in parts for x in part.parameters]
     everything = [*(x for graph in graphs for x in graph), *parameters, log_prior]
-    coordinates, origin = coordinates_of(model, everything, start, may_be_none=averaged)
+    # Points of an integral are drawn coordinate by coordinate: their order must not matter.
+    coordinates, origin = coordinates_of(
+        model, everything, start, may_be_none=averaged, by_name=averaged
+    )
     objective = Objective(
         coordinates,
         [

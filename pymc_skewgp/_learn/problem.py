@@ -1,6 +1,6 @@
 """What a search is given: the objective on all data and on a part of it, and where to start."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +86,8 @@ class ProcessObjective(NamedTuple):
         They can be taken apart where it is not None.
     rows : ManyRows or None
         The same with f of finite rank, where the SkewGP is approximated.
+    coefficients : sequence of variables
+        Of the mean, which are no coordinates: they are integrated out.
     """
 
     objective: Objective
@@ -93,6 +95,7 @@ class ProcessObjective(NamedTuple):
     arrays: Arrays
     parts: KnownData | KnownSites | None
     rows: ManyRows | None = None
+    coefficients: Sequence[Any] = ()
 
 
 def learning_problem(
@@ -146,10 +149,12 @@ def process_objective(
     start: Start,
     *,
     averaged: bool = False,
+    without_coefficients: bool = False,
 ) -> ProcessObjective:
     """The objective of a SkewGP: the evidence of all its data, or the sum over random batches.
 
-    `averaged` as for `compile_objective`.
+    `averaged` as for `compile_objective`, `without_coefficients` as for `collapse_process`; with f
+    of finite rank its mean is a function, and coefficients stay.
     """
     chunked = _chunked_rows(data, batch_size, averaged)
     if chunked is not None:
@@ -185,13 +190,16 @@ def process_objective(
         parts = random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
-    collapsed = collapse_process(model, gp, list(rows), coregion)
+    without = without_coefficients and approximation is None
+    collapsed = collapse_process(model, gp, list(rows), coregion, without_coefficients=without)
     symbols = [symbol for own in inputs for symbol in own]
     objective, origin = compile_objective(
         model, collapsed, symbols, batches, start, averaged=averaged
     )
     if approximation is None:
-        return ProcessObjective(objective, origin, arrays, only)
+        return ProcessObjective(
+            objective, origin, arrays, only, coefficients=collapsed.coefficients
+        )
     X = np.concatenate([kind.X for kind in kinds])
     k, coordinates = max(kind.n_functions for kind in kinds), objective.coordinates
     functions = Functions(coregion, k, coordinates, model)

@@ -35,7 +35,9 @@ class TwoModes:
 
 def test_the_mode_with_the_mass():
     bounds = SimpleNamespace(bounds=lambda x, half_width: [(-20.0, 20.0)] * x.size)
-    problem = SimpleNamespace(objective=SimpleNamespace(coordinates=bounds))
+    problem = SimpleNamespace(
+        objective=SimpleNamespace(coordinates=bounds), prior_draws=lambda pattern, rng: None
+    )
     # Its own height, and Laplace's integral of it.
     minor = Mode(Point(MINOR), np.eye(3), 0.0, stats.multivariate_normal(np.zeros(3)).logpdf(MINOR))
     settings = IntegrationSettings(importance=ImportanceSettings(n_points=96, enough=64))

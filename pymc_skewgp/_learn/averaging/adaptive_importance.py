@@ -20,6 +20,7 @@ from scipy.special import logsumexp
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.weights import IntArray, normalized_weights
 from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.prior_draws import PriorDraws
 from pymc_skewgp._learn.averaging.settings import ImportanceSettings
 from pymc_skewgp._learn.averaging.student_mixture import StudentMixture
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
@@ -44,6 +45,9 @@ class AdaptiveImportance:
         At least one.
     settings : ImportanceSettings
     rng : numpy.random.Generator
+    prior : callable, optional
+        Draws from the prior given a pattern of binary values, where there are any: every round has
+        a share of them. Default none.
     """
 
     def __init__(
@@ -52,11 +56,14 @@ class AdaptiveImportance:
         modes: list[Mode],
         settings: ImportanceSettings,
         rng: np.random.Generator,
+        prior: Callable[[Pattern], PriorDraws | None] = lambda _: None,
     ) -> None:
         self._target, self._settings, self._rng = target, settings, rng
         self.patterns: list[Pattern] = list(dict.fromkeys(mode.point.pattern for mode in modes))
         self._samplers = [
-            _OnePattern([mode for mode in modes if mode.point.pattern == pattern], settings)
+            _OnePattern(
+                [mode for mode in modes if mode.point.pattern == pattern], prior(pattern), settings
+            )
             for pattern in self.patterns
         ]
         self.n_rounds = 0
@@ -101,14 +108,18 @@ class AdaptiveImportance:
 class _OnePattern:
     """Rounds with one pattern of binary values."""
 
-    def __init__(self, modes: list[Mode], settings: ImportanceSettings) -> None:
-        self._settings = settings
+    def __init__(
+        self, modes: list[Mode], prior: PriorDraws | None, settings: ImportanceSettings
+    ) -> None:
+        self._settings, self._prior = settings, prior
+        self._share = 0.0 if prior is None else settings.prior_share
         self._mixtures = [mixture_of_modes(modes, settings)]
         d = modes[0].point.x.size
         self._least = settings.points_of_round(d)
         self._sizes: list[int] = []
         self.x = np.zeros((0, d))
         self.log_target, self.log_evidence = np.zeros(0), np.zeros(0)
+        self._log_prior = np.zeros(0)
 
     def draw(self, n_points: int, rng: np.random.Generator) -> FloatArray:
         """Points of a round, no fewer than the settings say."""
@@ -117,8 +128,16 @@ class _OnePattern:
         each = -(-max(n_points, self._least) // replicates)
         self._sizes.append(each * replicates)
         uniforms = uniform_points(mixture.n_uniforms, each, replicates, rng)
-        new = mixture.draw(uniforms)
+        of_prior = uniforms[0] < self._share
+        uniforms[0] = (uniforms[0] - self._share) / (1.0 - self._share)
+        new = np.empty((uniforms.shape[1], mixture.means.shape[1]))
+        new[~of_prior] = mixture.draw(uniforms[:, ~of_prior])
+        log_prior = np.full(len(new), -np.inf)
+        if self._prior is not None:
+            new[of_prior] = self._prior.draw(int(of_prior.sum()))
+            log_prior = self._prior.log_density(new)
         self.x = np.concatenate([self.x, new])
+        self._log_prior = np.concatenate([self._log_prior, log_prior])
         return new
 
     def take(self, log_target: FloatArray, log_evidence: FloatArray) -> None:
@@ -135,7 +154,8 @@ class _OnePattern:
     @property
     def log_weights(self) -> FloatArray:
         """Target over the average of all mixtures."""
-        proposals = np.array([mixture.log_density(self.x) for mixture in self._mixtures])
+        every = slice(None)
+        proposals = np.array([self._log_proposal(mixture, every) for mixture in self._mixtures])
         shares = np.array(self._sizes) / sum(self._sizes)
         found: FloatArray = self.log_target - logsumexp(proposals, axis=0, b=shares[:, None])
         return found
@@ -148,9 +168,15 @@ class _OnePattern:
         begin = found.size - sum(counted)
         for mixture, size in zip(self._mixtures[-len(counted) :], counted, strict=True):
             own = slice(begin, begin + size)
-            found[own] = self.log_target[own] - mixture.log_density(self.x[own])
+            found[own] = self.log_target[own] - self._log_proposal(mixture, own)
             begin += size
         return found
+
+    def _log_proposal(self, mixture: StudentMixture, own: slice) -> FloatArray:
+        """At points, with the share of the prior."""
+        found = np.log1p(-self._share) + mixture.log_density(self.x[own])
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(found, np.log(self._share) + self._log_prior[own])
 
     @property
     def last_relative_ess(self) -> float:

@@ -66,7 +66,10 @@ def averaged_process(
     settings : IntegrationSettings
     """
     rng = np.random.default_rng(seed)
-    problem = integration_problem(data, None, start, settings.most_binary)
+    # A posterior at a point has its mean as a function.
+    problem = integration_problem(
+        data, None, start, settings.most_binary, without_coefficients=False
+    )
     if isinstance(problem, ManyRowsProblem):
         return _of_many_rows(problem, settings.for_many_rows(), rng)
     n = problem.n_distinct

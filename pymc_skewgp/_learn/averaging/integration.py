@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -210,7 +211,8 @@ def _by_importance(run: Run, modes: list[Mode]) -> tuple[Integral, Point | None]
     """
     evaluate, settings = run.evaluate, run.settings
     sampling = settings.importance
-    importance = AdaptiveImportance(evaluate.values, modes, sampling, run.rng)
+    prior = partial(run.problem.prior_draws, rng=run.rng)
+    importance = AdaptiveImportance(evaluate.values, modes, sampling, run.rng, prior)
     enough = max(sampling.enough, settings.n_evidences)
     wanted = None
     while True:
@@ -231,7 +233,9 @@ def _by_importance(run: Run, modes: list[Mode]) -> tuple[Integral, Point | None]
         if accepted and (over or lacking <= 0.0):
             break
         # The proposal is good: one round with all that is wanted.
-        wanted = int(lacking / importance.last_relative_ess) if accepted else None
+        # One large weight in the last round alone must not multiply it.
+        share = max(importance.last_relative_ess, estimate.relative_ess)
+        wanted = int(lacking / share) if accepted else None
         unpromising = over and importance.last_relative_ess < sampling.promising
         if unpromising or importance.n_rounds >= sampling.more_rounds:
             break

@@ -7,12 +7,17 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import graph_inputs
 from xarray import DataTree
 
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
 from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
-from pymc_skewgp._learn.averaging.named_values import as_dataset, data_of, dataset_of
+from pymc_skewgp._learn.averaging.named_values import (
+    as_dataset,
+    data_of,
+    dataset_of,
+    with_deterministics,
+)
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
@@ -78,16 +83,7 @@ class ModelFunctions:
         data = data_of(model)
         if not values:
             return DataTree.from_dict({"posterior": trace, **data})
-        trace = trace.merge(as_dataset(model, values))
-        left = {x for x in model.free_RVs if x.name not in trace}  # predictions
-        names = [x.name for x in model.deterministics if left.isdisjoint(ancestors([x]))]
-        later = [name for name in names if name not in trace]
-        options: dict[str, Any] = {"model": model, "progressbar": False}
-        options["compile_kwargs"] = {"mode": PLAIN}
-        if later:
-            trace = pm.compute_deterministics(
-                trace.copy(), var_names=later, extend_dataset=True, **options
-            )
+        trace = with_deterministics(model, trace.merge(as_dataset(model, values)))
         return DataTree.from_dict(
             {"posterior": trace, "log_likelihood": log_likelihoods(model, trace), **data}
         )

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
 from xarray import Dataset
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.searched import Searched
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 
 def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) -> Dataset:
@@ -28,6 +30,27 @@ def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) ->
 def as_dataset(model: pm.Model, values: Mapping[str, NDArray[Any]]) -> Dataset:
     """Arrays (chain, draw, ...) of variables of a model, with its dimensions and coordinates."""
     return _groups(model, {"posterior": values}).get("posterior", Dataset())
+
+
+def with_deterministics(model: pm.Model, trace: Dataset) -> Dataset:
+    """And those Deterministics that it lacks and that follow from the variables in it."""
+    unknown = {rv for rv in model.free_RVs if rv.name not in trace}
+    later = [
+        x.name
+        for x in model.deterministics
+        if x.name not in trace and unknown.isdisjoint(ancestors([x]))
+    ]
+    if not later:
+        return trace
+    found: Dataset = pm.compute_deterministics(
+        trace.copy(),
+        var_names=later,
+        extend_dataset=True,
+        model=model,
+        progressbar=False,
+        compile_kwargs={"mode": PLAIN},
+    )
+    return found
 
 
 def data_of(model: pm.Model) -> dict[str, Dataset]:

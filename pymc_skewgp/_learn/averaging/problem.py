@@ -10,9 +10,10 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
 from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
+from pymc_skewgp._learn.averaging.prior_draws import PriorDraws, prior_draws
 from pymc_skewgp._learn.averaging.process_functions import ProcessFunctions
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._learn.problem import (
     ProcessObjective,
     Start,
@@ -49,6 +50,10 @@ class Integrand:
     objective: Searched
     origins: list[Point]
     coarse: Searched | None
+
+    def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
+        """The prior of the continuous coordinates; None where it cannot be drawn from."""
+        return prior_draws(self.objective.coordinates, pattern, rng)
 
     @property
     def n_rows(self) -> int:
@@ -117,9 +122,16 @@ class ManyRowsProblem(NamedTuple):
 
 
 def integration_problem(
-    data: TrainingData, Xnew: Any, start: Start, most_binary: int
+    data: TrainingData,
+    Xnew: Any,
+    start: Start,
+    most_binary: int,
+    *,
+    without_coefficients: bool = True,
 ) -> IntegrationProblem | ManyRowsProblem:
     """Compile what is to be integrated.
+
+    `without_coefficients`: those of the mean are no hyperparameters, but drawn as f is.
 
     Raises
     ------
@@ -141,12 +153,14 @@ def integration_problem(
                 "result of integrate(model)."
             )
         root = model.root
-        collapsed = collapse_model(root)
+        collapsed = collapse_model(root, without_coefficients=without_coefficients)
         objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
         latent = ModelFunctions(root, collapsed, objective)
     elif isinstance(model, SkewGP):
         rng = np.random.default_rng(0)  # of the part that starts are tried on
-        found = process_objective(data, None, rng, start, averaged=True)
+        found = process_objective(
+            data, None, rng, start, averaged=True, without_coefficients=without_coefficients
+        )
         objective, origin = found.objective, found.origin
         new = (
             None
@@ -157,7 +171,7 @@ def integration_problem(
             many = found
         else:
             given = data_of_model(model, data.X, data.y, data.likelihood, data.coregion)
-            latent = ProcessFunctions(model, given, new, objective)
+            latent = ProcessFunctions(model, given, new, objective, found.coefficients)
             part = coarse_part(found, SearchSettings(), rng)
             coarse = None if part is None else part.objective
     else:

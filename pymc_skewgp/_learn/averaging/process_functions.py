@@ -8,7 +8,7 @@ from xarray import Dataset, DataTree
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
-from pymc_skewgp._learn.averaging.named_values import dataset_of
+from pymc_skewgp._learn.averaging.named_values import as_dataset, dataset_of, with_deterministics
 from pymc_skewgp._learn.averaging.tasks import Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
@@ -28,12 +28,19 @@ class ProcessFunctions:
     data : DataOfModel
     Xnew : ndarray, shape (t, d), or None
     objective : Objective
+    coefficients : sequence of variables
+        Of the mean, drawn as the functions are.
     """
 
     def __init__(
-        self, gp: Any, data: DataOfModel, Xnew: FloatArray | None, objective: Objective
+        self,
+        gp: Any,
+        data: DataOfModel,
+        Xnew: FloatArray | None,
+        objective: Objective,
+        coefficients: Sequence[Any] = (),
     ) -> None:
-        self._latent = LatentGivenData(gp, data, Xnew)
+        self._latent = LatentGivenData(gp, data, Xnew, coefficients)
         self._Xnew, self._objective = Xnew, objective
         self._likelihoods: dict[int, Any] = {}  # by identity of the point
 
@@ -62,8 +69,22 @@ class ProcessFunctions:
         """See `LatentFunctions`."""
         likelihoods = np.empty(len(points), dtype=object)
         likelihoods[:] = [self._likelihoods[id(point)] for point in points]
-        drawn = LatentDraws("f", draws.f, draws.relative_ess, likelihoods[draws.point], self._Xnew)
-        return latent_tree(self._trace(points, draws.point), self._latent.sets, drawn, rng)
+        trace, f = self._with_coefficients(self._trace(points, draws.point), draws.f)
+        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods[draws.point], self._Xnew)
+        return latent_tree(trace, self._latent.sets, drawn, rng)
+
+    def _with_coefficients(self, trace: Dataset, f: FloatArray) -> tuple[Dataset, FloatArray]:
+        """Draws of the functions, and of the coefficients with what is determined by them."""
+        shapes = self._latent.coefficient_shapes
+        if not shapes:
+            return trace, f
+        model = self._objective.coordinates.model
+        sizes = [int(np.prod(shape, dtype=int)) for shape in shapes.values()]
+        f, *parts = np.split(f, f.shape[2] - np.cumsum(sizes[::-1])[::-1], axis=2)
+        named = zip(shapes.items(), parts, strict=True)
+        values = {name: part.reshape(*f.shape[:2], *shape) for (name, shape), part in named}
+        trace = trace.merge(as_dataset(model, values))
+        return with_deterministics(model, trace), f
 
     def _trace(self, points: Sequence[Point], index: IntArray) -> Dataset:
         return dataset_of(self._objective, points, index)

@@ -76,6 +76,9 @@ class ImportanceSettings:
         Weight that no component of the mixture falls below.
     em_steps : int
         Of the mixture's weights, means and covariances after each round.
+    prior_share : float
+        Of each round's points, drawn from the prior whatever was learnt: tails that no round has
+        seen have bounded weights.
     enough : int
         Effective sample size at which no further round is made, in place of the points at which
         the evidence is corrected where these are more.
@@ -95,6 +98,7 @@ class ImportanceSettings:
     spread_modes: float = 0.8
     least_share: float = 0.02
     em_steps: int = 3
+    prior_share: float = 0.1
     enough: int = 320
     rounds: int = 4
     more_rounds: int = 12

@@ -17,6 +17,9 @@ from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
 from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph, mean_of_values
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites
+from pymc_skewgp._model.graph.mean_coefficients import OwnScale, with_coefficients
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
@@ -150,27 +153,46 @@ class LatentGivenData:
     data : DataOfModel
     Xnew : ndarray, shape (t, d), or None
         New points, at which they are wanted as well.
+    coefficients : sequence of variables
+        Of the mean, wanted after all of these in place of being known.
 
     Attributes
     ----------
     sets : tuple of DataSet
     size : int
-        Values at the data and at the new points.
+        Values at the data and at the new points, and coefficients.
     n_signs : int
         Values at the pseudo-points, which come before them.
+    coefficient_shapes : dict
+        Shape of each coefficient by name.
     """
 
-    def __init__(self, gp: Any, data: DataOfModel, Xnew: FloatArray | None) -> None:
+    def __init__(
+        self,
+        gp: Any,
+        data: DataOfModel,
+        Xnew: FloatArray | None,
+        coefficients: Sequence[Any] = (),
+    ) -> None:
         kinds, graphs = _kinds(data, Xnew)
         self._kinds = kinds
         self.sets = tuple(
             DataSet(own, known.X, known.y, known.likelihood)
             for own, known in zip(kinds.names, kinds.known, strict=True)
         )
-        self.size = sum(values.size for values in kinds.values)
+        shapes = [tuple(map(int, rv.shape.eval(mode=PLAIN))) for rv in coefficients]
+        self.coefficient_shapes = {rv.name: n for rv, n in zip(coefficients, shapes, strict=True)}
+        n_coefficients = sum(int(np.prod(shape, dtype=int)) for shape in shapes)
+        self.size = sum(values.size for values in kinds.values) + n_coefficients
         self.n_signs = gp.n_pseudo_points * kinds.n_functions
         self._outputs = _outputs(gp, data, kinds, graphs)
         self._units = _unit_groups(gp, kinds, self.n_signs)
+        if coefficients:
+            self._outputs = _with_coefficients(
+                data.model, coefficients, self._outputs, self.n_signs
+            )
+            end = self.n_signs + self.size
+            self._units |= {i: np.array([i]) for i in range(end - n_coefficients, end)}
         # Of a function that gives a distribution each takes a compilation.
         self._known = None if any(part.random for part in kinds.known) else kinds.at([])
 
@@ -218,6 +240,23 @@ def _outputs(gp: Any, data: DataOfModel, kinds: _Kinds, graphs: list[ValuesAt]) 
         pt.as_tensor_variable(truncation),
         *(pt.as_tensor_variable(x) for part in kinds.known for x in part.random.values()),
     ]
+
+
+def _with_coefficients(
+    model: Any, coefficients: Sequence[Any], outputs: list[Any], s: int
+) -> list[Any]:
+    """The prior moments with the coefficients of the mean after the values."""
+    known = OwnScale(model)
+    cov, mean, *others = outputs
+    values = sun_of_process(mean, cov[s:, s:], None, None, 0)
+    joint = with_coefficients(known, coefficients, values, 0)
+    cov, *others = known.replace_rvs_by_values([cov, *others])
+    # The signs at the pseudo-points are those of f less its mean.
+    nothing = pt.zeros((s, joint.mu.shape[0] + s - cov.shape[0]))
+    cross = pt.concatenate([cov[:s, s:], nothing], axis=1)
+    top = pt.concatenate([cov[:s, :s], cross], axis=1)
+    bottom = pt.concatenate([cross.T, joint.scale], axis=1)
+    return [pt.concatenate([top, bottom], axis=0), joint.mu, *others]
 
 
 def _unit_groups(gp: Any, kinds: _Kinds, n_latent: int) -> dict[Any, Any]:

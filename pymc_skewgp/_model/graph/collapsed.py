@@ -27,12 +27,17 @@ from pymc_skewgp._model.graph.joined_rows import (
 )
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
+from pymc_skewgp._model.graph.mean_coefficients import mean_coefficients, with_coefficients
 from pymc_skewgp._model.graph.members import is_function, latent_dimensions, mean_and_spread
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.graph.site_blocks import site_block_of
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.ops.skew_normal import interval_limits, label_intervals
+from pymc_skewgp._model.ops.skew_normal import (
+    interval_limits,
+    label_intervals,
+    static_n_latent,
+)
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -55,6 +60,8 @@ class Collapsed(NamedTuple):
         What each of the evidences comes from; None where the model has it collapsed already.
     designs : list of SiteDesign or None
         Of each block; None where it has no sites.
+    coefficients : list of variables
+        Of the mean of a process, integrated out with it: see `mean_coefficients`.
     """
 
     evidences: list[EvidenceTerms]
@@ -62,6 +69,7 @@ class Collapsed(NamedTuple):
     rest: list[Any]
     blocks: Sequence[BlockGraph | None] = ()
     designs: Sequence["SiteDesign | None"] = ()
+    coefficients: Sequence[Any] = ()
 
 
 class SiteDesign(NamedTuple):
@@ -77,11 +85,11 @@ class SiteDesign(NamedTuple):
     a: Any
 
 
-def collapse_model(model: pm.Model) -> Collapsed:
+def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Collapsed:
     """Integrate out every latent function whose observations have a known likelihood.
 
-    With it go the Gaussian variables that are jointly Gaussian with it given the data, but for
-    those that the mean of a function depends on: these are its hyperparameters.
+    With it go the Gaussian variables that are jointly Gaussian with it given the data. Those that
+    the mean of a function depends on are its hyperparameters, unless `without_coefficients`.
 
     Raises
     ------
@@ -106,7 +114,7 @@ def collapse_model(model: pm.Model) -> Collapsed:
         if not is_function(rv) or rv.name in gone:
             continue
         try:
-            block, own = _block_of(model, rv)
+            block, own = _block_of(model, rv, without_coefficients)
         except (NotConjugateError, NotSitesError) as error:
             reasons.append(error.reason)
             continue
@@ -130,19 +138,41 @@ def collapse_model(model: pm.Model) -> Collapsed:
 
 
 def collapse_process(
-    model: pm.Model, gp: Any, parts: list[RowsOfData], coregion: Any | None = None
+    model: pm.Model,
+    gp: Any,
+    parts: list[RowsOfData],
+    coregion: Any | None = None,
+    *,
+    without_coefficients: bool = False,
 ) -> Collapsed:
-    """A SkewGP under data of one kind or of several, and the priors of what it needs."""
+    """A SkewGP under data of one kind or of several, and the priors of what it needs.
+
+    With `without_coefficients` Gaussian coefficients of its mean are integrated out as well.
+    """
     parts = sites_last(parts)
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
     terms = _terms(*rows_of_parts(sun, parts))
     sites = tuple(part.sites for part in parts if part.sites is not None)
-    used = set(ancestors([*terms, *(x for part in sites for x in part.parameters)]))
+    parameters = [x for part in sites for x in part.parameters]
+    used = set(ancestors([*terms, *parameters]))
     rest = [rv for rv in model.free_RVs if rv in used]
     others = set(model.basic_RVs).difference(rest)
     # Potentials that tie these to other variables of the model say nothing without them.
-    own = [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
-    return Collapsed([terms], [sites], rest + own)
+    rest += [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
+    if not without_coefficients:
+        return Collapsed([terms], [sites], rest)
+    # What is left of the terms where the mean is zero depends on all but the mean.
+    centred = _terms(*rows_of_parts(sun._replace(mu=pt.zeros(sun.scale.shape[:1])), parts))
+    chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
+    if chosen:
+        joint = with_coefficients(model, chosen, sun, static_n_latent(sun) or 0)
+        n = sun.scale.shape[0]
+        joint = joint._replace(
+            mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
+        )
+        terms = _terms(*rows_of_parts(_sun(joint, static_n_latent(sun)), parts))
+        rest = [x for x in rest if x not in chosen]
+    return Collapsed([terms], [sites], rest, coefficients=chosen)
 
 
 def evidences_of_variables(
@@ -178,10 +208,12 @@ def _without_means(model: pm.Model, block: Block) -> Block:
     return part_of(model, block, [rv for rv in block.members if rv not in above])
 
 
-def _block_of(model: pm.Model, rv: Any) -> tuple[BlockGraph, list[ObservedSites]]:
+def _block_of(model: pm.Model, rv: Any, with_means: bool) -> tuple[BlockGraph, list[ObservedSites]]:
     """A block of rows alone, or of rows and sites."""
     try:
-        block = _without_means(model, block_of(model, rv))
+        block = block_of(model, rv)
+        if not with_means:
+            block = _without_means(model, block)
         if all(y.rows.mixture is None for y in block.observed):
             return block_graph(model, block), []
     except NotConjugateError:  # sites say better what is in the way

@@ -1,0 +1,73 @@
+"""The prior of hyperparameters as a proposal: importance sampling draws a share from it for good.
+
+A target over its prior is the likelihood, which is bounded: no tail of it has large weights.
+"""
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.pytensorf import compile as compile_graph
+from pytensor.graph.replace import clone_replace
+
+from pymc_skewgp._learn.compiled import CompiledLogPrior
+from pymc_skewgp._learn.coordinates import Coordinates
+from pymc_skewgp._learn.point import Pattern
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._validation import FloatArray
+
+# A prior is drawn from where so many draws are all finite.
+_TRIED = 32
+
+
+class PriorDraws:
+    """Draws of the continuous coordinates given binary ones, and their density.
+
+    Potentials and other observations are no part of it.
+
+    Parameters
+    ----------
+    coordinates : Coordinates
+    pattern : tuple
+        Of the binary ones.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    NotImplementedError
+        For a prior that cannot be drawn from.
+    """
+
+    def __init__(
+        self, coordinates: Coordinates, pattern: Pattern, rng: np.random.Generator
+    ) -> None:
+        model, self._pattern = coordinates.model, pattern
+        rvs = [model.values_to_rvs[value] for value in coordinates.continuous]
+        self._log_prior = CompiledLogPrior(coordinates, model.logp(vars=rvs, jacobian=True))
+        each = zip(rvs, (model.rvs_to_transforms[rv] for rv in rvs), strict=True)
+        free = [rv if t is None else t.forward(rv, *rv.owner.inputs) for rv, t in each]
+        binary = [model.values_to_rvs[value] for value in coordinates.binary]
+        values = zip(binary, coordinates.binary_values(pattern), strict=True)
+        known = {rv: pt.constant(value, dtype=rv.dtype) for rv, value in values}
+        seed = int(rng.integers(2**31))
+        self._draw = compile_graph([], clone_replace(free, known), random_seed=seed, mode=PLAIN)
+
+    def draw(self, count: int) -> FloatArray:
+        """Rows."""
+        rows = [np.concatenate([np.ravel(x) for x in self._draw()]) for _ in range(count)]
+        return np.array(rows, dtype=np.float64)
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """At rows."""
+        return self._log_prior.at_rows(x, self._pattern)[0]
+
+
+def prior_draws(
+    coordinates: Coordinates, pattern: Pattern, rng: np.random.Generator
+) -> PriorDraws | None:
+    """None where the prior cannot be drawn from, or has draws that are not finite."""
+    try:
+        found = PriorDraws(coordinates, pattern, rng)
+        tried = found.draw(_TRIED)
+    except NotImplementedError:
+        return None
+    finite = np.isfinite(tried).all() and np.isfinite(found.log_density(tried)).all()
+    return found if finite else None
