@@ -14,13 +14,15 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
 )
 from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, PairProposal, pair_proposal
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
-from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
+from pymc_skewgp._posterior.site_predictors import ep_of_sites, factors_of, site_log_density
 
 _EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
 
@@ -57,9 +59,13 @@ class SiteDraws:
         return site_log_density(self._given, self._sites, self._n_latent)
 
     @cached_property
+    def _factors(self) -> SiteFactors:
+        return factors_of(self._sites, self.predictors)
+
+    @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [u, predictors less their offset]."""
-        return ep_of_sites(self._given, self._sites, self.predictors, _EP_TOLERANCE)
+        return ep_of_sites(self._given, self._factors, self.predictors, _EP_TOLERANCE)
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
@@ -78,7 +84,8 @@ class SiteDraws:
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        return SiteSampler(self.proposal)
+        _ = self.ep  # by which it is known which factors are log-concave
+        return SiteSampler(with_modes(self.proposal, self._factors))
 
     def _rows(self) -> GivenRows:
         given, gaussian = self._given, self.gaussian

@@ -1,0 +1,151 @@
+r"""Mirrored pairs about several modes, for factors that are not log-concave.
+
+A component is chosen for each pair, EP's Gaussian with its tails, Laplace's at a mode, a wider one
+there, or the prior, and both members of the pair are weighed by the density of the mixture,
+
+.. math:: W(c) = \frac{\prod_i p(y_i \mid \eta_i)\, N(c; 0, I)}{\sum_k \pi_k\, q_k(c)}
+
+(Veach & Guibas 1995, doi:10.1145/218380.218498; Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909):
+each component is symmetric about its mean, and the mean weight of a pair is unbiased whatever the
+modes are. The share of the prior bounds the weights where the factors are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.proposals.modes import Mode, find_modes
+from pymc_skewgp._gaussian.proposals.pairs import PairProposal, Pairs, Surrogate, picked
+from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
+from pymc_skewgp._gaussian.site_factors import SiteFactors
+from pymc_skewgp._gaussian.weights import log_mean_exp
+from pymc_skewgp._validation import FloatArray
+
+# Shares of EP's Gaussian and of the prior; the rest is of modes, by evidence, but of none less than
+# this part of equal shares. Part of a mode's share that its wider Gaussian has.
+_OF_EP, _OF_PRIOR, _LEAST, _WIDE = 0.3, 0.1, 0.4, 0.25
+_FRACTIONS = 32
+# Draws of the prior by which mass is looked for that EP's Gaussian hardly meets: of how many times
+# the mean weight it is, and the share of the evidence from which on it matters.
+_DRAWS, _PILOT, _HARDLY, _MATTERS = 512, 128, 20.0, 1e-3
+
+
+@dataclass(frozen=True)
+class ModePairs:
+    """A mixture of proposals for coordinates under sites.
+
+    Attributes
+    ----------
+    ep : PairProposal
+        Without rows: the first component.
+    others : tuple of CoordinateGaussian
+    shares : ndarray, shape (1 + len(others),)
+        That sum to 1.
+    n_modes : int
+    """
+
+    ep: PairProposal
+    others: tuple[CoordinateGaussian, ...]
+    shares: FloatArray
+    n_modes: int
+
+    @property
+    def first(self) -> TabulatedDensity | None:
+        """No leading direction."""
+        return None
+
+    @property
+    def n_dims(self) -> int:
+        """Uniforms needed for one draw: which component, and those of EP's."""
+        return 1 + self.ep.n_dims
+
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return self.ep.n_sites
+
+    def pairs(self, points: FloatArray) -> Pairs:
+        """Both members of each pair; the last of the points, which picks one, is not used."""
+        chosen = np.searchsorted(np.cumsum(self.shares)[:-1], points[0], side="right")
+        r = self.ep.gaussian.mean.size
+        plus, minus = np.empty((2, r, chosen.size))
+        own = np.flatnonzero(chosen == 0)
+        plus[:, own], minus[:, own] = self.ep.members(points[1:, own])
+        for k, gaussian in enumerate(self.others, start=1):
+            own = np.flatnonzero(chosen == k)
+            off = gaussian.spread @ np.asarray(ndtri(points[1 : r + 1, own]))
+            plus[:, own], minus[:, own] = gaussian.mean[:, None] + [off, -off]
+        return Pairs(plus, minus, self._log_weights(plus), self._log_weights(minus))
+
+    def _log_weights(self, c: FloatArray) -> FloatArray:
+        parts = [own.log_over_prior(c) for own in (self.ep, *self.others)]
+        return self.ep.sites(c) - logsumexp(np.array(parts), axis=0, b=self.shares[:, None])
+
+    def draw(
+        self, points: FloatArray, *, overwrite_points: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """One member of each pair as columns, picked by its weight, and the pairs' log weights."""
+        pairs = self.pairs(points)
+        return picked(pairs, points[-1]), pairs.log_weights
+
+    def surrogate(self) -> Surrogate | None:
+        """None."""
+        return None
+
+    def unseen_share(self, n_draws: int) -> float:
+        """That of EP's Gaussian."""
+        return self.ep.unseen_share(n_draws)
+
+
+def with_modes(proposal: PairProposal, factors: SiteFactors) -> PairProposal | ModePairs:
+    """The proposal as it is, where the posterior has one mode that it covers; else a mixture.
+
+    Parameters
+    ----------
+    proposal : PairProposal
+        Without rows.
+    factors : SiteFactors
+        After EP. Where all of them are log-concave there is one mode.
+    """
+    sites, ep = proposal.sites, proposal.gaussian
+    if factors.log_concave:
+        return proposal
+    modes = find_modes(sites, factors.slopes, ep.mean)
+    if not modes and not _misses(proposal):
+        return proposal
+    prior = CoordinateGaussian(np.zeros(ep.mean.size), np.eye(ep.mean.size))
+    own = _shares(modes)
+    parts = [(1.0 - _WIDE) * own, _WIDE * own, [_OF_PRIOR]]
+    shares = _rounded(np.concatenate([[1.0 - _OF_PRIOR - own.sum()], *parts]))
+    gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes), prior
+    return ModePairs(proposal, gaussians, shares, max(len(modes), 1))
+
+
+def _rounded(shares: FloatArray) -> FloatArray:
+    """To fractions with which evenly spaced points have as many of each component every time."""
+    counts = np.maximum(np.round(_FRACTIONS * shares), 1.0)
+    counts[counts.argmax()] += _FRACTIONS - counts.sum()
+    return np.asarray(counts / _FRACTIONS)
+
+
+def _shares(modes: list[Mode]) -> FloatArray:
+    if not modes:
+        return np.zeros(0)
+    evidence = np.array([mode.log_evidence for mode in modes])
+    share = np.exp(evidence - logsumexp(evidence))
+    share = np.maximum(share, _LEAST / len(modes))
+    return (1.0 - _OF_EP - _OF_PRIOR) * share / share.sum()
+
+
+def _misses(proposal: PairProposal) -> bool:
+    """Whether there is posterior mass that draws of the proposal hardly meet, such as a plateau."""
+    rng, sites = np.random.default_rng(0), proposal.sites
+    with np.errstate(all="ignore"):
+        c = rng.standard_normal((proposal.gaussian.mean.size, _DRAWS))
+        likelihood = sites(c)
+        log_weights = likelihood - proposal.log_over_prior(c)
+        evidence = log_mean_exp(proposal.draw(rng.random((proposal.n_dims, _PILOT)))[1])
+        hardly = log_weights > evidence + np.log(_HARDLY)
+        return bool(np.exp(likelihood - evidence)[hardly].sum() > _MATTERS * _DRAWS)
