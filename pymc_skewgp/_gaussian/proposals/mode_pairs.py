@@ -20,16 +20,17 @@ from pymc_skewgp._gaussian.proposals.modes import Mode, find_modes
 from pymc_skewgp._gaussian.proposals.pairs import PairProposal, Pairs, Surrogate, picked
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._gaussian.weights import log_mean_exp
+from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
-# Shares of EP's Gaussian and of the prior; the rest is of modes, by evidence, but of none less than
+# Shares of EP's Gaussian, of the prior, and of a Gaussian about what EP's misses; the rest is of modes, by evidence, but of none less than
 # this part of equal shares. Part of a mode's share that its wider Gaussian has.
-_OF_EP, _OF_PRIOR, _LEAST, _WIDE = 0.3, 0.1, 0.4, 0.25
+_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE = 0.3, 0.1, 0.2, 0.4, 0.25
 _FRACTIONS = 32
-# Draws of the prior by which mass is looked for that EP's Gaussian hardly meets: of how many times
-# the mean weight it is, and the share of the evidence from which on it matters.
-_DRAWS, _PILOT, _HARDLY, _MATTERS = 512, 128, 20.0, 1e-3
+# Draws of the prior by which mass is looked for that EP's Gaussian hardly meets, and of the pilot
+# run that says what the evidence is; times the mean weight that are much; the error of second
+# moments from which on it matters, and draws that would have it.
+_DRAWS, _PILOT, _HARDLY, _MATTERS, _OF_MOMENTS = 512, 128, 3.0, 0.02, 1024
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,16 @@ def with_modes(proposal: PairProposal, factors: SiteFactors) -> PairProposal | M
     if factors.log_concave:
         return proposal
     modes = find_modes(sites, factors.slopes, ep.mean)
-    if not modes and not _misses(proposal):
+    missed = _missed(proposal)
+    if not modes and missed is None:
         return proposal
     prior = CoordinateGaussian(np.zeros(ep.mean.size), np.eye(ep.mean.size))
-    own = _shares(modes)
-    parts = [(1.0 - _WIDE) * own, _WIDE * own, [_OF_PRIOR]]
-    shares = _rounded(np.concatenate([[1.0 - _OF_PRIOR - own.sum()], *parts]))
-    gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes), prior
+    spread = [prior] if missed is None else [prior, missed]
+    of_spread = [_OF_PRIOR] if missed is None else [_OF_PRIOR, _OF_MISSED]
+    own = _shares(modes) * (1.0 - _OF_EP - sum(of_spread))
+    parts = [(1.0 - _WIDE) * own, _WIDE * own, of_spread]
+    shares = _rounded(np.concatenate([[1.0 - own.sum() - sum(of_spread)], *parts]))
+    gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes), *spread
     return ModePairs(proposal, gaussians, shares, max(len(modes), 1))
 
 
@@ -136,16 +140,30 @@ def _shares(modes: list[Mode]) -> FloatArray:
     evidence = np.array([mode.log_evidence for mode in modes])
     share = np.exp(evidence - logsumexp(evidence))
     share = np.maximum(share, _LEAST / len(modes))
-    return (1.0 - _OF_EP - _OF_PRIOR) * share / share.sum()
+    return np.asarray(share / share.sum())
 
 
-def _misses(proposal: PairProposal) -> bool:
-    """Whether there is posterior mass that draws of the proposal hardly meet, such as a plateau."""
-    rng, sites = np.random.default_rng(0), proposal.sites
+def _missed(proposal: PairProposal) -> CoordinateGaussian | None:
+    """About posterior mass that draws of the proposal hardly meet, such as a plateau.
+
+    None where the error of second moments by a thousand draws would be hardly of these few.
+    """
+    rng, gaussian = np.random.default_rng(0), proposal.gaussian
+    r = gaussian.mean.size
     with np.errstate(all="ignore"):
-        c = rng.standard_normal((proposal.gaussian.mean.size, _DRAWS))
-        likelihood = sites(c)
-        log_weights = likelihood - proposal.log_over_prior(c)
+        c = rng.standard_normal((r, _DRAWS))
+        log_likelihood = proposal.sites(c)
+        log_weights = log_likelihood - proposal.log_over_prior(c)
         evidence = log_mean_exp(proposal.draw(rng.random((proposal.n_dims, _PILOT)))[1])
         hardly = log_weights > evidence + np.log(_HARDLY)
-        return bool(np.exp(likelihood - evidence)[hardly].sum() > _MATTERS * _DRAWS)
+        c, log_likelihood = c[:, hardly], log_likelihood[hardly]
+        square = (gaussian.white(c) ** 2).mean(axis=0)
+        variance = np.exp(log_likelihood - evidence) @ square**2 / _DRAWS
+        if not variance > _MATTERS**2 * _OF_MOMENTS:
+            return None
+    weights = normalized_weights(log_likelihood)
+    mean = c @ weights
+    # Smoothed as a density of so many draws is (Silverman 1986).
+    smooth = float(weights @ weights) ** (2.0 / (r + 4.0))
+    covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T + smooth * np.eye(r)
+    return CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))
