@@ -87,7 +87,7 @@ class SiteFactors:
     ) -> tuple[FloatArray, LineMoments, LineRule]:
         """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
         if self._mode is None:
-            self._look_around(mean, sd)
+            self.look_around(mean - self._offset, sd)
         self._mode, curvature = self._mode_of_product(mean, sd)
         centre, scale = self._mode, 1.0 / np.sqrt(curvature)
         if not self._concave.all():
@@ -108,8 +108,9 @@ class SiteFactors:
         self._span = rule.span
         return centre, found, rule
 
-    def _look_around(self, mean: FloatArray, sd: FloatArray) -> None:
+    def look_around(self, mean: FloatArray, sd: FloatArray) -> None:
         """Which factors are log-concave within reach, and the modes of those that are not."""
+        mean = self._offset + mean
         at = mean + sd * np.linspace(-_TAIL, _TAIL, _SCAN_NODES)[:, None]
         # Round-off of a second derivative that is almost 0 is no convexity.
         self._concave = ~(self.slopes(at)[1] * sd**2 > 1e-9).any(axis=0)

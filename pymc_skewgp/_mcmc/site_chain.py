@@ -14,6 +14,7 @@ from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateState
 from pymc_skewgp._mcmc.ellipses import elliptical_slice
+from pymc_skewgp._mcmc.mode_jumps import ModeJumps
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.site_pairs import Reference, SitePairs, site_map
 from pymc_skewgp._mcmc.site_rows import RowsAndSites
@@ -37,7 +38,7 @@ class SiteChain:
 
     def forget(self) -> None:
         """Begin a chain."""
-        self._reference = Reference()
+        self._reference, self._jumps = Reference(), ModeJumps()
         self._prepared = _Kept()
 
     def step(
@@ -64,6 +65,8 @@ class SiteChain:
             given = self._given(u, target)
             # Far from EP's Gaussian a state has a weight that no pair has: it would stay for long.
             c = elliptical_slice(given.coordinates(f), given.density, rng)
+            self._jumps.learn(c, given)
+            c = self._jumps.step(c, given, self._n_pairs, rng)
             if hyperparameters is not None and state.theta is not None:
                 state, stats = self._with_theta(state, c, u, target, rng, hyperparameters)
             elif target.n_rows:

@@ -6,15 +6,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_skewgp._errors import SeveralModesWarning, no_warnings, warn
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
     SiteMarginals,
     coordinate_gaussian,
 )
-from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
+from pymc_skewgp._gaussian.proposals.modes import find_modes
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, PairProposal, pair_proposal
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
@@ -25,6 +27,7 @@ from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraint
 from pymc_skewgp._posterior.site_predictors import ep_of_sites, factors_of, site_log_density
 
 _EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
+_BESIDE = 0.01  # of the probability of EP's mode, from which on others are warned of
 
 
 class SiteDraws:
@@ -84,8 +87,31 @@ class SiteDraws:
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        _ = self.ep  # by which it is known which factors are log-concave
-        return SiteSampler(with_modes(self.proposal, self._factors))
+        proposal = self.proposal
+        if proposal.rows is None or self._factors.log_concave:
+            return SiteSampler(with_modes(proposal, self._factors))
+        self._warn_of_modes()
+        return SiteSampler(proposal)
+
+    def _warn_of_modes(self) -> None:
+        """Beside rows draws are about EP's mode alone: a mixture would need the rows' density."""
+        found = find_modes(self.predictors, self._factors.slopes, self.gaussian.mean)
+        evidence: list[float] = []
+        for mode in found:
+            rows = self._given.with_coordinates(mode.gaussian.mean, mode.gaussian.chol)
+            with no_warnings(), np.errstate(all="ignore"):
+                own = fit_ep(rows.cov, rows.lower, rows.upper).log_prob
+            evidence.append(mode.log_evidence + own)
+        beside = sum(float(np.exp(own - evidence[0])) for own in evidence[1:])
+        if beside > _BESIDE:
+            warn(
+                f"the posterior has {len(found)} modes, and draws are about one of them, beside "
+                "rows that are intervals: their errors do not know of the others, which have "
+                f"about {beside / (1.0 + beside):.0%} of the probability by Laplace's "
+                "approximation. Without pseudo-points and interval data draws are about all of them.",
+                SeveralModesWarning,
+                stacklevel=2,
+            )
 
     def _rows(self) -> GivenRows:
         given, gaussian = self._given, self.gaussian

@@ -106,12 +106,12 @@ def with_modes(proposal: PairProposal, factors: SiteFactors) -> PairProposal | M
     Parameters
     ----------
     proposal : PairProposal
-        Without rows.
+        With rows it stays as it is.
     factors : SiteFactors
         After EP. Where all of them are log-concave there is one mode.
     """
     sites, ep = proposal.sites, proposal.gaussian
-    if factors.log_concave:
+    if factors.log_concave or proposal.rows is not None:
         return proposal
     modes = find_modes(sites, factors.slopes, ep.mean)
     missed = _missed(proposal)
