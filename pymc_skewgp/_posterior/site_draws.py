@@ -108,7 +108,7 @@ class SiteDraws:
                 f"the posterior has {len(found)} modes, and draws are about one of them, beside "
                 "rows that are intervals: their errors do not know of the others, which have "
                 f"about {beside / (1.0 + beside):.0%} of the probability by Laplace's "
-                "approximation. Without pseudo-points and interval data draws are about all of them.",
+                "approximation. Without pseudo-points and intervals draws are about all of them.",
                 SeveralModesWarning,
                 stacklevel=2,
             )

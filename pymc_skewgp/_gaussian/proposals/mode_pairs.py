@@ -5,9 +5,10 @@ there, or the prior, and both members of the pair are weighed by the density of 
 
 .. math:: W(c) = \frac{\prod_i p(y_i \mid \eta_i)\, N(c; 0, I)}{\sum_k \pi_k\, q_k(c)}
 
-(Veach & Guibas 1995, doi:10.1145/218380.218498; Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909):
-each component is symmetric about its mean, and the mean weight of a pair is unbiased whatever the
-modes are. The share of the prior bounds the weights where the factors are.
+(Veach & Guibas 1995, doi:10.1145/218380.218498; Owen & Zhou 2000,
+doi:10.1080/01621459.2000.10473909): each component is symmetric about its mean, and the mean weight
+of a pair is unbiased whatever the modes are. The share of the prior bounds the weights where the
+factors are bounded.
 """
 
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
-# Shares of EP's Gaussian, of the prior, and of a Gaussian about what EP's misses; the rest is of modes, by evidence, but of none less than
-# this part of equal shares. Part of a mode's share that its wider Gaussian has.
-_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE = 0.3, 0.1, 0.2, 0.4, 0.25
-_FRACTIONS = 32
+# Shares of EP's Gaussian, of the prior, and of a Gaussian about what EP's misses; the rest is of
+# modes, by evidence, but of none less than this part of equal shares. Part of a mode's share that
+# its wider Gaussian has. Shares are multiples of one over the last.
+_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.3, 0.1, 0.2, 0.4, 0.25, 32
 # Draws of the prior by which mass is looked for that EP's Gaussian hardly meets, and of the pilot
 # run that says what the evidence is; times the mean weight that are much; the error of second
 # moments from which on it matters, and draws that would have it.
@@ -81,7 +82,7 @@ class ModePairs:
         return Pairs(plus, minus, self._log_weights(plus), self._log_weights(minus))
 
     def _log_weights(self, c: FloatArray) -> FloatArray:
-        parts = [own.log_over_prior(c) for own in (self.ep, *self.others)]
+        parts = [self.ep.log_over_prior(c), *(own.log_over_prior(c) for own in self.others)]
         return self.ep.sites(c) - logsumexp(np.array(parts), axis=0, b=self.shares[:, None])
 
     def draw(
