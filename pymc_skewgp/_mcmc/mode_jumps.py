@@ -12,9 +12,15 @@ from scipy.special import logsumexp
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import SiteLogDensity, coordinate_gaussian
 from pymc_skewgp._gaussian.proposals.modes import find_modes
 from pymc_skewgp._gaussian.weights import normalized_weights
+from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
 from pymc_skewgp._mcmc.site_target import GaussianSites, SiteTarget
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._observations.student_t import student_t
 from pymc_skewgp._validation import FloatArray
 
+_NOTHING = Observations(None, *(np.zeros(0) for _ in range(5)))
 _LATER = 4  # times the steps before, after which modes are looked for anew
 
 
@@ -25,12 +31,16 @@ class ModeJumps:
         self._modes: list[GaussianSites] = []
         self._count, self._next = 0, 1
 
-    def learn(self, c: FloatArray, target: SiteTarget) -> None:
-        """Look for modes, c being the state, where it is time to."""
+    def due(self) -> bool:
+        """Whether this step is to look for modes."""
         self._count += 1
         if self._count < self._next:
-            return
+            return False
         self._next *= _LATER
+        return True
+
+    def learn(self, c: FloatArray, target: SiteTarget) -> None:
+        """Look for modes, c being the state."""
         leading, factors = _leading(target), target.factors()
         factors.look_around(np.zeros(leading.offset.size), np.linalg.norm(leading.factor, axis=1))
         if factors.log_concave:
@@ -64,6 +74,45 @@ class ModeJumps:
         if not np.isfinite(log_weights[0]):
             return c
         return candidates[:, rng.choice(n + 1, p=normalized_weights(log_weights))]
+
+    def through_noise(
+        self, f: FloatArray, model: ConjugateModel, n: int, rng: np.random.Generator
+    ) -> FloatArray:
+        """f, or another draw, where all observations have Student-t noise: given no indicators."""
+        due = self.due()
+        if not due and not self._modes:
+            return f
+        sites = _student_sites(model)
+        if sites is None:
+            return f
+        target = SiteTarget(ConjugateModel(model.prior, _NOTHING, sites=sites), np.zeros(0))
+        c = target.coordinates(f)
+        if due:
+            self.learn(c, target)
+        moved = self.step(c, target, n, rng)
+        return f if moved is c else target.function(moved)
+
+
+def _student_sites(model: ConjugateModel) -> Sites | None:
+    """Observations with Student-t noise as functions of f; None where some are not such points."""
+    observed, noises = model.observations, [own.mixture for own in model.mixtures]
+    size = sum(own.where.stop - own.where.start for own in model.mixtures)
+    if (
+        model.prior.truncation.size
+        or model.repeated is not None
+        or observed.S.ndim == 2
+        or size < observed.value.size
+        or not observed.is_point.all()
+    ):
+        return None
+    nu = np.empty(size)
+    for noise, where in zip(noises, (own.where for own in model.mixtures), strict=True):
+        if not isinstance(noise, StudentTNoise):
+            return None
+        nu[where] = noise.nu
+    return Sites(
+        observed.A, observed.a, *student_t(observed.value, nu, np.sqrt(observed.variances))
+    )
 
 
 def _leading(target: SiteTarget) -> SiteLogDensity:

@@ -65,7 +65,8 @@ class SiteChain:
             given = self._given(u, target)
             # Far from EP's Gaussian a state has a weight that no pair has: it would stay for long.
             c = elliptical_slice(given.coordinates(f), given.density, rng)
-            self._jumps.learn(c, given)
+            if self._jumps.due():
+                self._jumps.learn(c, given)
             c = self._jumps.step(c, given, self._n_pairs, rng)
             if hyperparameters is not None and state.theta is not None:
                 state, stats = self._with_theta(state, c, u, target, rng, hyperparameters)

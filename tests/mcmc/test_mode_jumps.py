@@ -7,8 +7,10 @@ from site_oracles import Logit, TwoNormals, posterior_of_coordinates
 
 from pymc_skewgp._mcmc import conjugate, slices
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.conjugate import ConjugateSampler
 from pymc_skewgp._mcmc.mode_jumps import ModeJumps
-from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.model import ConjugateModel, Placed
+from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
 from pymc_skewgp._mcmc.site_chain import SiteChain
 from pymc_skewgp._mcmc.site_target import SiteTarget
 from pymc_skewgp._observations.observations import Observations
@@ -79,6 +81,32 @@ def test_a_chain_that_moves_hyperparameters():
     # Some 60 independent draws of f, and 100 of theta: errors of .13 and .03; four of them.
     assert path[:, 1].mean() == pytest.approx(mean, abs=0.52)
     assert path[:, 0].mean() == pytest.approx(p @ grid, abs=0.12)
+
+
+def test_a_chain_through_indicators():
+    """Student-t noise is normal given a variance for each value: these alone keep f at one line."""
+    x = np.concatenate([np.linspace(-1.0, 1.0, 20)] * 2)
+    y = np.repeat([1.0, -1.0], 20) + 0.0 * x
+    prior = SunParameters(
+        np.zeros(40),
+        4.0 * np.exp(-0.5 * ((x[:, None] - x) / 3.0) ** 2) + 1e-6 * np.eye(40),
+        np.zeros((40, 0)),
+        np.zeros(0),
+        np.zeros((0, 0)),
+    )
+    nowhere = np.full(40, np.inf)
+    data = Observations(None, np.zeros(40), np.full(40, 0.01), -nowhere, nowhere, y)
+    model = ConjugateModel(prior, data, (Placed(StudentTNoise(np.full(40, 2.0)), slice(0, 40)),))
+    rng, path = np.random.default_rng(4), []
+    chain = ConjugateSampler(lambda target: None, 1)
+    state = conjugate.init(np.ones(40))
+    for _ in range(400):
+        state, _ = chain.step(state, model, rng)
+        path.append(state.f[0])
+    above = np.array(path) > 0
+    assert np.count_nonzero(np.diff(above)) > 40  # without jumps there is none
+    # y -> -y maps the data to themselves. Some 80 independent draws: an error of .056; five of it.
+    assert above.mean() == pytest.approx(0.5, abs=0.28)
 
 
 def test_log_concave_factors_pay_nothing():
