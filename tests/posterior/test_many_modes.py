@@ -11,6 +11,8 @@ from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coord
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.proposals.pairs import PairProposal
+from pymc_skewgp._posterior.evidence_gradient import evidence_by_pairs, evidence_estimate
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 
 X = np.linspace(-2.0, 2.0, 40)[:, None]
 
@@ -133,3 +135,40 @@ def test_beside_rows_other_modes_are_warned_of():
         _ = sg.SkewGPPosterior(x, y, truncation=3.0, **arguments).latent
     # Here the sign at the pseudo-point all but rules the lower mode out.
     _ = one.latent
+
+
+def test_the_evidence_that_hyperparameters_are_found_by():
+    """Exact evidence and gradient in the variance, of ten predictors of one value."""
+    y, likelihood = 1.5 + 0.1 * np.linspace(-1.0, 1.0, 10), TwoNormals()
+
+    class Factors:
+        size, has_parameters = 10, False
+
+        def log_prob(self, eta):
+            return likelihood.log_likelihood(y, eta)
+
+        def slopes(self, eta):
+            return likelihood.slopes(y, eta)
+
+        def kinked(self, eta):
+            return np.zeros(10, dtype=bool)
+
+    def exact(log_sd):
+        features = np.full((10, 1), np.exp(log_sd))
+        return posterior_of_coordinates(
+            features, lambda f: Factors().log_prob(f.T).sum(axis=-1)
+        ).log_evidence
+
+    def terms(log_sd):
+        none, nan = np.zeros(0), np.full(10, np.nan)
+        cov = np.full((10, 10), np.exp(2.0 * log_sd))
+        zero = np.zeros(10)
+        return EvidenceTerms(zero, zero, nan, cov, zero, none, none, np.zeros((0, 0)))
+
+    here = np.log(1.5)
+    estimate = evidence_estimate(terms(here), 1024, 2, Factors())
+    assert abs(estimate.value - exact(here)) < 5.0 * estimate.std_error < 0.05
+    found = evidence_by_pairs(terms(here), Factors(), 1024, 1)
+    slope = (exact(here + 0.01) - exact(here - 0.01)) / 0.02
+    # Over seeds the gradient has a deviation of .01; at one of the modes alone it is -.99.
+    assert 2.0 * 1.5**2 * found.wrt.cov.sum() == pytest.approx(slope, abs=0.06)
