@@ -15,6 +15,7 @@ from scipy.special import gammaln, log_ndtr
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import oracles
 import rectangle_oracles as exact
+import site_oracles as sites
 
 import pymc_skewgp as sg
 
@@ -29,6 +30,7 @@ class Problem(NamedTuple):
     cov: np.ndarray
     answer: Callable[[], float]
     prior: dict | None = None  # of SkewGPPosterior: its arguments
+    whole: Callable[[], sites.SitePosterior] | None = None  # with moments of f at the data
 
 
 def _size(rng, least, most):
@@ -317,6 +319,57 @@ def pooled(rng):
     return Problem(nothing, nothing, np.zeros((0, 0)), lambda: answer() + orders, prior)
 
 
+class FeatureKernel:
+    """Kernel of f = c_1 + c_2 x + c_3 (x^2 - 1) up to so many terms, c ~ N(0, diag(sd^2))."""
+
+    def __init__(self, sd):
+        self.sd = sd
+
+    def features(self, X):
+        x = np.asarray(X)[:, 0]
+        return np.stack([np.ones_like(x), x, x**2 - 1.0], axis=1)[:, : self.sd.size] * self.sd
+
+    def __call__(self, X, Xs=None, diag=False):
+        own = self.features(X)
+        if diag:
+            return (own**2).sum(axis=1)
+        return own @ (own if Xs is None else self.features(Xs)).T
+
+
+def many_modes(rng):
+    """Factors that are not log-concave, of one to three coordinates."""
+    d, n = int(rng.integers(1, 4)), _size(rng, 8, 60)
+    kernel = FeatureKernel(rng.uniform(0.7, 2.5, d))
+    x = rng.uniform(-1.5, 1.5, (n, 1))
+    f = kernel.features(x) @ rng.standard_normal(d)
+    kind = rng.choice(["Student", "two normals", "lapses"])
+    if kind == "Student":
+        scale = rng.uniform(0.15, 0.6)
+        likelihood = sites.Student(scale, float(rng.integers(1, 5)))
+        other = kernel.features(x) @ rng.standard_normal(d)
+        f = np.where(rng.random(n) < rng.uniform(0.2, 0.52), other, f)
+        y = f + scale * rng.standard_normal(n)
+    elif kind == "two normals":
+        likelihood = sites.TwoNormals(rng.uniform(0.5, 2.0), rng.uniform(0.3, 0.7), 0.5)
+        # In groups that have one sign, as in a mixture that was not mixed, or each with its own.
+        sign = rng.choice([-1.0, 1.0], n) if rng.random() < 0.5 else rng.choice([-1.0, 1.0])
+        y = f + sign * likelihood.apart + likelihood.scale * rng.standard_normal(n)
+    else:
+        likelihood = sites.Lapses()
+        p = np.exp(likelihood.log_likelihood(np.ones(n), f))
+        y = (rng.random(n) < p).astype(float)
+
+    def answer():
+        return sites.posterior_of_coordinates(
+            kernel.features(x), lambda f: likelihood.log_likelihood(y, f.T).sum(axis=-1)
+        )
+
+    prior = {"X": x, "y": y, "cov_func": kernel, "likelihood": likelihood}
+    nothing = np.zeros(0)
+    # f whole: its means and deviations are known as well.
+    return Problem(nothing, nothing, np.zeros((0, 0)), lambda: answer().log_evidence, prior, answer)
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     **{
         f"{name} factor{'s' * (r > 1)}, {kind}": (lambda rng, r=r, kind=kind: factors(rng, r, kind))
@@ -334,6 +387,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     "negative correlation": negative,
     "SkewGP": skewgp,
     "pooled": pooled,
+    "many modes": many_modes,
 }
 
 

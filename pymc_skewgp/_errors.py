@@ -106,6 +106,10 @@ class LowEffectiveSampleWarning(SkewGPWarning):
     """The effective sample size of weighted draws is far below their number."""
 
 
+class SeveralModesWarning(SkewGPWarning):
+    """A posterior has several modes, and draws are about one of them alone."""
+
+
 class InexactStepWarning(SkewGPWarning):
     """A step of a Markov chain drew a part of its state by weights, not exactly."""
 

@@ -51,12 +51,17 @@ class SiteFactors:
     """
 
     def __init__(self, log_prob: SiteFunction, slopes: SlopeFunction, offset: FloatArray) -> None:
-        self._log_prob, self._slopes, self._offset = log_prob, slopes, offset
+        self._log_prob, self.slopes, self._offset = log_prob, slopes, offset
         self.active = np.ones(offset.size, dtype=bool)
         self._mode: FloatArray | None = None  # of the last products, near which the next ones are
         self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
         self._concave = self.active
         self._span: Span | None = None
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all factors are, within the reach of the first Gaussian that was asked about."""
+        return bool(self._concave.all())
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `Factors`."""
@@ -82,13 +87,13 @@ class SiteFactors:
     ) -> tuple[FloatArray, LineMoments, LineRule]:
         """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
         if self._mode is None:
-            self._look_around(mean, sd)
+            self.look_around(mean - self._offset, sd)
         self._mode, curvature = self._mode_of_product(mean, sd)
         centre, scale = self._mode, 1.0 / np.sqrt(curvature)
         if not self._concave.all():
             near = np.abs(self._peak - mean) < _TAIL * sd
             peak = np.where(near, self._peak, mean)
-            sharp = np.maximum(-self._slopes(peak)[1], 0.0) + sd**-2
+            sharp = np.maximum(-self.slopes(peak)[1], 0.0) + sd**-2
             centre = np.where(self._concave, centre, peak)
             scale = np.where(self._concave, scale, 1.0 / np.sqrt(sharp))
 
@@ -103,11 +108,12 @@ class SiteFactors:
         self._span = rule.span
         return centre, found, rule
 
-    def _look_around(self, mean: FloatArray, sd: FloatArray) -> None:
+    def look_around(self, mean: FloatArray, sd: FloatArray) -> None:
         """Which factors are log-concave within reach, and the modes of those that are not."""
+        mean = self._offset + mean
         at = mean + sd * np.linspace(-_TAIL, _TAIL, _SCAN_NODES)[:, None]
         # Round-off of a second derivative that is almost 0 is no convexity.
-        self._concave = ~(self._slopes(at)[1] * sd**2 > 1e-9).any(axis=0)
+        self._concave = ~(self.slopes(at)[1] * sd**2 > 1e-9).any(axis=0)
         if self._concave.all():
             return
         logs = self._log_prob(at)
@@ -118,7 +124,7 @@ class SiteFactors:
         high = at[np.minimum(best + 1, _SCAN_NODES - 1), column]
         peak = at[best, column]
         for _ in range(_MAX_STEPS):
-            first, second = self._slopes(peak)
+            first, second = self.slopes(peak)
             low, high = np.where(first > 0, peak, low), np.where(first > 0, high, peak)
             new = peak - first / second
             new = np.where((new > low) & (new < high) & (second < 0), new, 0.5 * (low + high))
@@ -134,12 +140,12 @@ class SiteFactors:
         Gaussian's mean to where its pull alone would balance the factor's slope there.
         """
         precision = sd**-2.0
-        far = np.clip(self._slopes(mean)[0] / precision / sd, -_FARTHEST, _FARTHEST)
+        far = np.clip(self.slopes(mean)[0] / precision / sd, -_FARTHEST, _FARTHEST)
         far = mean + sd * np.where(np.isnan(far), 0.0, far)
         low, high = np.minimum(mean, far), np.maximum(mean, far)
         x = mean if self._mode is None else np.clip(self._mode, low, high)
         for _ in range(_MAX_STEPS):
-            first, second = self._slopes(x)
+            first, second = self.slopes(x)
             slope = first - (x - mean) * precision
             slope = np.where(np.isnan(slope), mean - x, slope)
             curvature = precision - np.where(second < 0, second, 0.0)

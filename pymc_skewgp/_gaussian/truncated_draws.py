@@ -40,6 +40,8 @@ class TruncatedDraws:
         Equal numbers for draws that depend on each other: those of one set of mirrored points;
         for "tempered" those of one run, which share ancestors. The spread of their sums gives the
         error of a mean. None where draws are as good as independent, or of Markov chains.
+    n_modes : int
+        Modes that the proposal is about: above 1 only for likelihoods that are not log-concave.
     """
 
     draws: FloatArray
@@ -48,6 +50,7 @@ class TruncatedDraws:
     method: str
     n_chains: int = 1
     replicate: IntArray | None = None
+    n_modes: int = 1
 
     @cached_property
     def relative_ess(self) -> float:

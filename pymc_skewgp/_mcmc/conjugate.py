@@ -21,6 +21,7 @@ import numpy as np
 
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.mode_jumps import ModeJumps
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.moves import Move, Walk
 from pymc_skewgp._mcmc.slices import SliceState
@@ -29,6 +30,7 @@ from pymc_skewgp._validation import FloatArray
 
 # Blocks grow from the first to the last size: hyperparameters that merely paused cost little.
 _BLOCKS = (4, 64, 512)
+_CANDIDATES = 8  # for f in another mode, where there are several
 _BLOCK_VALUES = 2**22  # numbers in a block of parameters that are fixed: 32 MiB
 
 
@@ -105,10 +107,11 @@ class ConjugateSampler:
         self._fixed = fixed
         self._prepared: _Prepared | None = None
         self._block: _Block | None = None
+        self._jumps = ModeJumps()
 
     def forget(self) -> None:
         """Begin a chain: only what fixed parameters decide is kept, in case they are the same."""
-        self._block = None
+        self._block, self._jumps = None, ModeJumps()
         if not self._fixed:
             self._prepared = None
 
@@ -193,6 +196,8 @@ class ConjugateSampler:
     ) -> tuple[ConjugateState, ConjugateInfo]:
         """Sweeps over the rows that indicators make, drawn anew given f in each of them."""
         exact = True
+        f = self._jumps.through_noise(state.f, model, _CANDIDATES, rng)
+        state = init(f, state.theta)
         for left in reversed(range(self._n_sweeps)):
             z = model.indicators(state.f, rng)
             move = None if left or hyperparameters is None else hyperparameters.given(z)

@@ -14,6 +14,7 @@ from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateState
 from pymc_skewgp._mcmc.ellipses import elliptical_slice
+from pymc_skewgp._mcmc.mode_jumps import ModeJumps
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.site_pairs import Reference, SitePairs, site_map
 from pymc_skewgp._mcmc.site_rows import RowsAndSites
@@ -39,7 +40,7 @@ class SiteChain:
 
     def forget(self) -> None:
         """Begin a chain."""
-        self._reference = Reference()
+        self._reference, self._jumps = Reference(), ModeJumps()
         self._prepared = _Kept()
 
     def step(
@@ -68,6 +69,9 @@ class SiteChain:
             c = given.coordinates(f)
             for _ in range(_ELLIPSES):
                 c = elliptical_slice(c, given.density, rng)
+            if self._jumps.due():
+                self._jumps.learn(c, given)
+            c = self._jumps.step(c, given, self._n_pairs, rng)
             if hyperparameters is not None and state.theta is not None:
                 state, stats = self._with_theta(state, c, u, target, rng, hyperparameters)
             elif target.n_rows:

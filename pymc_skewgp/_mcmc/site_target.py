@@ -76,10 +76,13 @@ class SiteTarget:
         left = self.factor.left
         return int(np.count_nonzero(left > _LEFT_OUT * left.max(initial=0.0)))
 
+    def factors(self) -> SiteFactors:
+        """What EP asks."""
+        return SiteFactors(self.density.log_prob, self._sites.slopes, self.density.offset)
+
     def ep(self, tol: float, start: GaussianSites | None) -> GaussianSites | None:
         """EP's sites, a function of its arguments alone; None where it breaks down."""
         density, leading = self.density, self.density.factor[:, : self.n_leading]
-        factors = SiteFactors(density.log_prob, self._sites.slopes, density.offset)
         zero = np.zeros(density.offset.size)
         first = None
         if start is not None:
@@ -89,7 +92,7 @@ class SiteTarget:
             try:
                 found = fit_factors(
                     predictor_covariance(leading),
-                    factors,
+                    self.factors(),
                     tol=tol,
                     start=first,
                     max_sweeps=_EP_SWEEPS,

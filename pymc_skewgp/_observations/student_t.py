@@ -91,21 +91,7 @@ class StudentT(ClosedFormSites):
 
     def functions(self, y: Data) -> FactorFunctions:
         """Of scaled residuals."""
-        nu, sigma = float(self.nu), as_scale("sigma", self.sigma, y.size)
-        scale = 1.0 / (sigma * np.sqrt(nu))
-        power = -0.5 * (nu + 1.0)
-        constant = gammaln(-power) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi) + np.log(scale)
-
-        def log_prob(eta: FloatArray) -> FloatArray:
-            return power * np.log1p(((y - eta) * scale) ** 2) + constant
-
-        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-            off = (y - eta) * scale
-            near = 1.0 / (1.0 + off**2)
-            first = -2.0 * power * scale * off * near
-            return first, 2.0 * power * (scale * near) ** 2 * (1.0 - off**2)
-
-        return FactorFunctions(log_prob, slopes)
+        return student_t(y, float(self.nu), as_scale("sigma", self.sigma, y.size))
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -135,3 +121,21 @@ class StudentT(ClosedFormSites):
         nu, sigma = float(self.nu), float(self.sigma)
         new = NewValues(mixture, lambda y, f: stdtr(nu, (y - f) / sigma))
         return new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p))).named()
+
+
+def student_t(y: Data, nu: FloatArray | float, sigma: FloatArray) -> FactorFunctions:
+    """Log density of values, and its derivatives in their centres."""
+    scale = 1.0 / (sigma * np.sqrt(nu))
+    power = -0.5 * (nu + 1.0)
+    constant = gammaln(-power) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi) + np.log(scale)
+
+    def log_prob(eta: FloatArray) -> FloatArray:
+        return power * np.log1p(((y - eta) * scale) ** 2) + constant
+
+    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        off = (y - eta) * scale
+        near = 1.0 / (1.0 + off**2)
+        first = -2.0 * power * scale * off * near
+        return first, 2.0 * power * (scale * near) ** 2 * (1.0 - off**2)
+
+    return FactorFunctions(log_prob, slopes)

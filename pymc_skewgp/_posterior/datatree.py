@@ -76,6 +76,7 @@ def sampling_attributes(latent: TruncatedDraws, evidence: Estimate | None) -> di
         "method": latent.method,
         "relative_ess": latent.relative_ess,
         "pareto_k": latent.pareto_k,
+        "n_modes": latent.n_modes,
     }
     if evidence is not None:
         attributes["log_marginal_likelihood"] = evidence.value

@@ -299,6 +299,7 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
             Groups ``posterior`` (``f``: chain, draw, obs_id), ``posterior_predictive`` (``y``: new
             data at the same inputs), ``sample_stats`` (``log_weight`` of
             the draw before resampling; attributes ``method``, ``relative_ess``, ``pareto_k``,
+            ``n_modes`` (above 1 only under likelihoods that are not log-concave),
             ``sampling_time`` in seconds, and for "twisted" ``log_marginal_likelihood`` with
             ``log_marginal_likelihood_se``, from these draws), ``log_likelihood``,
             ``observed_data``, ``constant_data``. Of more than 10,000 rows under an approximated

@@ -11,14 +11,14 @@ from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
 from pymc_skewgp._posterior.laplace_mode import mode_of
-from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
+from pymc_skewgp._posterior.site_predictors import ep_of_sites, factors_of, site_log_density
 from pymc_skewgp._validation import FloatArray
 
 
 def site_ep(given: Conditioning, sites: SitesOfParts, skip: int, tol: float) -> GaussianPosterior:
     """By EP; the rows beside the sites have no noise, as signs at pseudo-points have none."""
     density = site_log_density(given, sites, skip)
-    ep = ep_of_sites(given, sites, density, tol)
+    ep = ep_of_sites(given, factors_of(sites, density), density, tol)
     joint = np.vstack([given.row_factor, density.factor])
     gaussian = coordinate_gaussian(joint, ep.tau, ep.nu)
     evidence = given.log_density + ep.log_prob

@@ -6,23 +6,28 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_skewgp._errors import SeveralModesWarning, no_warnings, warn
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
     SiteMarginals,
     coordinate_gaussian,
 )
-from pymc_skewgp._gaussian.proposals.ep import EPResult
+from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
+from pymc_skewgp._gaussian.proposals.modes import find_modes
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, PairProposal, pair_proposal
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraints
-from pymc_skewgp._posterior.site_predictors import ep_of_sites, site_log_density
+from pymc_skewgp._posterior.site_predictors import ep_of_sites, factors_of, site_log_density
 
 _EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
+_BESIDE = 0.01  # of the probability of EP's mode, from which on others are warned of
 
 
 class SiteDraws:
@@ -57,9 +62,13 @@ class SiteDraws:
         return site_log_density(self._given, self._sites, self._n_latent)
 
     @cached_property
+    def _factors(self) -> SiteFactors:
+        return factors_of(self._sites, self.predictors)
+
+    @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [u, predictors less their offset]."""
-        return ep_of_sites(self._given, self._sites, self.predictors, _EP_TOLERANCE)
+        return ep_of_sites(self._given, self._factors, self.predictors, _EP_TOLERANCE)
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
@@ -78,7 +87,31 @@ class SiteDraws:
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        return SiteSampler(self.proposal)
+        proposal = self.proposal
+        if proposal.rows is None or self._factors.log_concave:
+            return SiteSampler(with_modes(proposal, self._factors))
+        self._warn_of_modes()
+        return SiteSampler(proposal)
+
+    def _warn_of_modes(self) -> None:
+        """Beside rows draws are about EP's mode alone: a mixture would need the rows' density."""
+        found = find_modes(self.predictors, self._factors.slopes, self.gaussian.mean)
+        evidence: list[float] = []
+        for mode in found:
+            rows = self._given.with_coordinates(mode.gaussian.mean, mode.gaussian.chol)
+            with no_warnings(), np.errstate(all="ignore"):
+                own = fit_ep(rows.cov, rows.lower, rows.upper).log_prob
+            evidence.append(mode.log_evidence + own)
+        beside = sum(float(np.exp(own - evidence[0])) for own in evidence[1:])
+        if beside > _BESIDE:
+            warn(
+                f"the posterior has {len(found)} modes, and draws are about one of them, beside "
+                "rows that are intervals: their errors do not know of the others, which have "
+                f"about {beside / (1.0 + beside):.0%} of the probability by Laplace's "
+                "approximation. Without pseudo-points and intervals draws are about all of them.",
+                SeveralModesWarning,
+                stacklevel=2,
+            )
 
     def _rows(self) -> GivenRows:
         given, gaussian = self._given, self.gaussian

@@ -44,6 +44,7 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.proposals.ep_gradient import cavities, ep_cov_gradient
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
@@ -167,7 +168,8 @@ class _Pairs:
         marginals = SiteMarginals(*(x[k:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         gaussian = coordinate_gaussian(factor, marginals.tau, marginals.nu)
         given = _given_rows(rows, matrix, factor, gaussian) if k else None
-        self.sampler = SiteSampler(pair_proposal(gaussian, self.density, marginals, given))
+        proposal = pair_proposal(gaussian, self.density, marginals, given)
+        self.sampler = SiteSampler(with_modes(proposal, factors))
 
     def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""

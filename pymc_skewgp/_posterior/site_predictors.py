@@ -33,11 +33,15 @@ def site_log_density(given: Conditioning, sites: SitesOfParts, skip: int) -> Sit
     return SiteLogDensity(sites.log_prob, offset, sites.of(given.factor[skip:]))
 
 
+def factors_of(sites: SitesOfParts, density: SiteLogDensity) -> SiteFactors:
+    """What EP asks."""
+    return SiteFactors(sites.log_prob, sites.slopes, density.offset)
+
+
 def ep_of_sites(
-    given: Conditioning, sites: SitesOfParts, density: SiteLogDensity, tol: float
+    given: Conditioning, factors: SiteFactors, density: SiteLogDensity, tol: float
 ) -> EPResult:
     """EP's fixed point for u, then the predictors less their offset."""
-    factors = SiteFactors(sites.log_prob, sites.slopes, density.offset)
     with few_blas_threads(density.offset.size):
         if not given.n_rows:
             return fit_factors(predictor_covariance(density.factor), factors, tol=tol)

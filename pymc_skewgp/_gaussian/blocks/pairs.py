@@ -36,6 +36,11 @@ class BlockPairs:
         return None
 
     @property
+    def n_modes(self) -> int:
+        """Modes that it is about."""
+        return 1
+
+    @property
     def n_dims(self) -> int:
         """Uniforms needed for one draw: of the rows, of x, and one to pick a member."""
         if self.rows is not None:

@@ -69,6 +69,15 @@ class CoordinateGaussian:
         ratio -= float(np.log(self.chol.diagonal()).sum())
         return ratio
 
+    def white(self, coordinates: FloatArray) -> FloatArray:
+        """What columns of coordinates are the images of."""
+        white: FloatArray = self.chol.T @ (coordinates - self.mean[:, None])
+        return white
+
+    def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
+        """Log q(c) / N(c; 0, I) of columns."""
+        return -self.log_ratio(coordinates, self.white(coordinates))
+
 
 @dataclass(frozen=True)
 class SiteMarginals:

@@ -115,6 +115,11 @@ class PairProposal:
         return None
 
     @property
+    def n_modes(self) -> int:
+        """Modes that it is about."""
+        return 1
+
+    @property
     def n_dims(self) -> int:
         """Uniforms needed for one draw: of the rows, of x, of tails, and one to pick a member."""
         if self.rows is not None:
@@ -129,6 +134,17 @@ class PairProposal:
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair; the last of the points, which picks one, is not used."""
         return self._weighed(*self._white(points))
+
+    def members(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Coordinates of both members of each pair, not weighed."""
+        plus, minus, _, _ = self._white(points)
+        return self.gaussian.of_white(plus), self.gaussian.of_white(minus)
+
+    def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
+        """Log of the density, tails included, over N(c; 0, I), of columns; without rows."""
+        white = self.gaussian.white(coordinates)
+        log_tails = 0.0 if self.tails is None else self.tails.log_ratio(white)
+        return log_tails - self.gaussian.log_ratio(coordinates, white)
 
     def pair_at(self, coordinates: FloatArray, u: FloatArray) -> Pairs:
         """The pair of one c and its rows u, less their mean before EP's sites of the likelihood.

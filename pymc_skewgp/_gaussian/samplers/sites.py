@@ -41,6 +41,11 @@ class ProposalOfPairs(Proposal, Protocol):
         """Number of sites."""
         ...
 
+    @property
+    def n_modes(self) -> int:
+        """Modes that it is about."""
+        ...
+
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair."""
         ...
@@ -113,11 +118,14 @@ class SiteSampler:
                     result.log_prob,
                     result.method,
                     replicate=result.replicate,
+                    n_modes=proposal.n_modes,
                 )
         replicate = np.repeat(np.arange(N_REPLICATES), size)
         if not both:
             single = picked(pairs, points[-1])[:, :n_pairs].T
-            return TruncatedDraws(single, log_weights[:n_pairs], estimate, "pairs")
+            return TruncatedDraws(
+                single, log_weights[:n_pairs], estimate, "pairs", n_modes=proposal.n_modes
+            )
         kept = [x[..., :n_pairs] for x in pairs]
         return TruncatedDraws(
             np.concatenate([kept[0].T, kept[1].T]),
@@ -125,6 +133,7 @@ class SiteSampler:
             estimate,
             "pairs",
             replicate=np.tile(replicate[:n_pairs], 2),
+            n_modes=proposal.n_modes,
         )
 
 

@@ -1,0 +1,119 @@
+"""Chains under factors that are not log-concave go from mode to mode, as often as they should."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from site_oracles import Logit, TwoNormals, posterior_of_coordinates
+
+from pymc_skewgp._mcmc import conjugate, slices
+from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc.conjugate import ConjugateSampler
+from pymc_skewgp._mcmc.mode_jumps import ModeJumps
+from pymc_skewgp._mcmc.model import ConjugateModel, Placed
+from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
+from pymc_skewgp._mcmc.site_chain import SiteChain
+from pymc_skewgp._mcmc.site_target import SiteTarget
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._sun.parameters import SunParameters
+
+NOTHING = Observations(None, *(np.zeros(0) for _ in range(5)))
+Y = np.array([1.4, 1.6, 1.5, 1.45, 1.7, 1.3])
+MIXTURE = TwoNormals()
+AT = np.array([0, 0, 0, 1, 1, 1])
+
+
+def model_of(sd, likelihood=MIXTURE, y=Y):
+    """Two values of f, far from independent, each seen by three sites."""
+    cov = sd**2 * np.array([[1.0, 0.8], [0.8, 1.0]])
+    prior = SunParameters(np.zeros(2), cov, np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0)))
+    design = np.eye(2)[AT]
+    sites = Sites(
+        design,
+        np.zeros(y.size),
+        lambda eta: likelihood.log_likelihood(y, eta),
+        lambda eta: likelihood.slopes(y, eta),
+    )
+    return ConjugateModel(prior, NOTHING, sites=sites)
+
+
+def exact(sd):
+    features = sd * np.linalg.cholesky([[1.0, 0.8], [0.8, 1.0]])[AT]
+    return posterior_of_coordinates(features, lambda f: MIXTURE.log_likelihood(Y, f.T).sum(axis=-1))
+
+
+def test_a_chain_at_given_hyperparameters():
+    state, model = conjugate.init(np.zeros(2)), model_of(1.5)
+    rng, chain, path = np.random.default_rng(1), SiteChain(8), []
+    for _ in range(800):
+        state, _ = chain.step(state, model, rng)
+        path.append(state.f)
+    path = np.array(path)
+    known = exact(1.5)
+    above = path[:, 0] > 1.5  # between the modes at 0 and 3
+    assert np.count_nonzero(np.diff(above)) > 60  # without jumps there are twelve
+    # Some 150 independent draws: errors of .08 and 6 % of the deviation; four of them.
+    assert path[:, 0].mean() == pytest.approx(known.mean[0], abs=0.32)
+    assert path[:, 0].std() == pytest.approx(known.sd[0], rel=0.24)
+
+
+def test_a_chain_that_moves_hyperparameters():
+    class LogSd:
+        def at(self, values):
+            return model_of(np.exp(values[0])), float(norm.logpdf(values[0], 0.4, 0.3))
+
+    rng, density = np.random.default_rng(2), LogSd()
+    state = conjugate.init(np.zeros(2), slices.init(np.array([0.4])))
+    chain, model, path = SiteChain(8), model_of(np.exp(0.4)), []
+    for i in range(500):
+        move = HyperparameterMove(density, tune=i < 100)
+        state, _ = chain.step(state, model, rng, hyperparameters=move)
+        model = state.model
+        path.append([state.theta.values[0], state.f[0]])
+    path = np.array(path[100:])
+    grid = np.linspace(-0.8, 1.6, 25)
+    found = [exact(np.exp(x)) for x in grid]
+    p = np.exp(np.array([x.log_evidence for x in found]) + norm.logpdf(grid, 0.4, 0.3))
+    p /= p.sum()
+    mean = p @ [x.mean[0] for x in found]
+    # Without jumps there are four.
+    assert np.count_nonzero(np.diff(path[:, 1] > 1.5)) > 25
+    # Some 60 independent draws of f, and 100 of theta: errors of .13 and .03; four of them.
+    assert path[:, 1].mean() == pytest.approx(mean, abs=0.52)
+    assert path[:, 0].mean() == pytest.approx(p @ grid, abs=0.12)
+
+
+def test_a_chain_through_indicators():
+    """Student-t noise is normal given a variance for each value: these alone keep f at one line."""
+    x = np.concatenate([np.linspace(-1.0, 1.0, 20)] * 2)
+    y = np.repeat([1.0, -1.0], 20) + 0.0 * x
+    prior = SunParameters(
+        np.zeros(40),
+        4.0 * np.exp(-0.5 * ((x[:, None] - x) / 3.0) ** 2) + 1e-6 * np.eye(40),
+        np.zeros((40, 0)),
+        np.zeros(0),
+        np.zeros((0, 0)),
+    )
+    nowhere = np.full(40, np.inf)
+    data = Observations(None, np.zeros(40), np.full(40, 0.01), -nowhere, nowhere, y)
+    model = ConjugateModel(prior, data, (Placed(StudentTNoise(np.full(40, 2.0)), slice(0, 40)),))
+    rng, path = np.random.default_rng(4), []
+    chain = ConjugateSampler(lambda target: None, 1)
+    state = conjugate.init(np.ones(40))
+    for _ in range(400):
+        state, _ = chain.step(state, model, rng)
+        path.append(state.f[0])
+    above = np.array(path) > 0
+    assert np.count_nonzero(np.diff(above)) > 40  # without jumps there is none
+    # y -> -y maps the data to themselves. Some 80 independent draws: an error of .056; five of it.
+    assert above.mean() == pytest.approx(0.5, abs=0.28)
+
+
+def test_log_concave_factors_pay_nothing():
+    target = SiteTarget(model_of(1.5, Logit(), (Y > 1.45).astype(float)), np.zeros(0))
+    jumps, rng = ModeJumps(), np.random.default_rng(3)
+    c = np.zeros(2)
+    jumps.learn(c, target)
+    before = rng.bit_generator.state
+    assert jumps.step(c, target, 8, rng) is c
+    assert rng.bit_generator.state == before
