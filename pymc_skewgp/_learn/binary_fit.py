@@ -18,6 +18,7 @@ from pymc_skewgp._learn.named_kernels import KernelFunction, named_kernel
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._posterior.approximations.automatic import losses_are_warned_of
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -89,7 +90,8 @@ def fit_binary(
     if options.n_pseudo_points:
         data = TrainingData(gp, seen, labels)
         gp, run = _with_pseudo_points(data, options, start, centre, run, rng)
-    posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
+    with losses_are_warned_of():  # a search is not thrown away
+        posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return BinaryFit(posterior, run.report(evidence) if run else None)

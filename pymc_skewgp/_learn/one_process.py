@@ -19,7 +19,7 @@ from pymc_skewgp._learn.rows.rows_graphs import why_not_by_rows
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.data_sites import known_of
-from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS
+from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS, losses_are_warned_of
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -104,9 +104,10 @@ def fit_process(
         data = TrainingData(gp, X, y, likelihood, weights=weights)
         run = learn(data, settings, np.random.default_rng(seed), start=start)
     point = run.values if run else None
-    posterior = gp.posterior(
-        X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
-    )
+    with losses_are_warned_of():  # a search is not thrown away
+        posterior = gp.posterior(
+            X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
+        )
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return FittedProcess(posterior, run.report(evidence) if run else None)

@@ -52,6 +52,7 @@ class DistributedFit(FiniteRankFit):
     """
 
     keeps_coordinates = True
+    predictors = None
 
     def __init__(self, prior: Prior, features: Features, data: ChunkedData) -> None:
         super().__init__(prior, features, (data.some,))

@@ -1,0 +1,31 @@
+"""What the prior that "auto" learns hyperparameters with loses, where they were found."""
+
+from typing import Any
+
+from pymc_skewgp._model.gp.exact_posterior import posterior_of
+from pymc_skewgp._posterior.approximations.automatic import warn_of_loss
+from pymc_skewgp._posterior.approximations.features import Approximation
+from pymc_skewgp._posterior.distributed.chunked_data import is_dask
+from pymc_skewgp._posterior.rows_on import current_client
+
+
+def warn_of_loss_at(
+    data: Any, approximation: Approximation, values: dict[str, Any], stacklevel: int
+) -> None:
+    """Warn where it would have stopped a posterior; `data` are `TrainingData` of a SkewGP.
+
+    Nothing is known of rows on the workers of a cluster.
+    """
+    gp = data.model
+    if gp.approximation != "auto" or is_dask(data.X) or current_client() is not None:
+        return
+    posterior = posterior_of(
+        gp.approximated_by(approximation),
+        data.X,
+        data.y,
+        data.likelihood,
+        values,
+        coregion=data.coregion,
+        weights=data.weights,
+    )
+    warn_of_loss(approximation, posterior.approximation_loss, stacklevel + 1)
