@@ -16,12 +16,10 @@ from pymc_skewgp._errors import (
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import LearningRun, learn
 from pymc_skewgp._learn.problem import TrainingData
-from pymc_skewgp._learn.rows.loss_at import warn_of_loss_at
-from pymc_skewgp._learn.rows.rows_objective import RowsObjective
+from pymc_skewgp._learn.rows.loss_at import warn_of_learnt
 from pymc_skewgp._learn.settings import METHODS, Method, SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.posterior import DataOfOneKind
 from pymc_skewgp._validation import Seed, as_count, as_generator
 
@@ -196,9 +194,7 @@ def find_hyperparameters(
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if not quiet:
         warn_of(run)
-        if isinstance(run.objective, RowsObjective) and data.model.approximation == "auto":
-            basis = run.objective.latent.basis  # which are points
-            warn_of_loss_at(data, Inducing(basis), run.values, stacklevel=2)
+        warn_of_learnt(data, run, stacklevel=2)
     return run.report(run.estimate())
 
 

@@ -50,16 +50,19 @@ class PredictorRows:
     block : RowBlock or GroupBlock
     log_constant : float
         Of their log probability.
-    X : ndarray, shape (n, d), or None
-        Inputs of the one value of f that each is about; None where some are about several.
+    X : ndarray, shape (p, d), or None
+        Inputs of the values of f that they are about; None where these are of several functions.
     scale : ndarray, shape (n,), or float
-        What each predictor is times that value.
+        What each predictor is times its own value, of which there are n.
+    design : sparse array, shape (n, p), or None
+        What predictors are of several values each.
     """
 
     block: RowBlock | GroupBlock
     log_constant: float
     X: FloatArray | None = None
     scale: FloatArray | float = 1.0
+    design: sparse.csr_array | None = None
 
 
 def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
@@ -297,7 +300,8 @@ def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[Predi
             rows.value[chosen],
             log_constant=rows.log_constant if start == 0 else 0.0,
         )
-        yield PredictorRows(_block(some, own, phi, mean, rest), some.log_constant)
+        block = _block(some, own, phi, mean, rest)
+        yield PredictorRows(block, some.log_constant, data.X[items], design=own)
 
 
 def _block(

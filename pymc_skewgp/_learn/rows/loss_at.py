@@ -2,11 +2,20 @@
 
 from typing import Any
 
+from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._posterior.approximations.automatic import warn_of_loss
 from pymc_skewgp._posterior.approximations.features import Approximation
+from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.distributed.chunked_data import is_dask
 from pymc_skewgp._posterior.rows_on import current_client
+
+
+def warn_of_learnt(data: Any, run: Any, stacklevel: int) -> None:
+    """The same at the optimum of a `LearningRun`."""
+    if isinstance(run.objective, RowsObjective) and data.model.approximation == "auto":
+        basis = run.objective.latent.basis  # which are points
+        warn_of_loss_at(data, Inducing(basis), run.values, stacklevel + 1)
 
 
 def warn_of_loss_at(

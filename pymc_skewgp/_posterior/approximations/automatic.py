@@ -63,8 +63,9 @@ class Switch:
 
 
 SWITCH = Switch()
-# What learns hyperparameters goes on where a posterior stops: its work would be lost.
-_goes_on: ContextVar[bool] = ContextVar("_goes_on", default=False)
+# What is done where nothing is near enough to the kernel. After a search for hyperparameters the
+# best of what was tried is taken: its work would be lost.
+_at_a_loss: ContextVar[Literal["stop", "warn", "go on"]] = ContextVar("_at_a_loss", default="stop")
 
 
 class Choice(NamedTuple):
@@ -97,13 +98,13 @@ class _Tried(NamedTuple):
 
 
 @contextmanager
-def losses_are_warned_of() -> Iterator[None]:
-    """Take the best of what is tried, with a warning, where a posterior would stop."""
-    token = _goes_on.set(True)
+def never_stopping(*, quiet: bool) -> Iterator[None]:
+    """Take the best of what is tried where a posterior would stop; with a warning unless quiet."""
+    token = _at_a_loss.set("go on" if quiet else "warn")
     try:
         yield
     finally:
-        _goes_on.reset(token)
+        _at_a_loss.reset(token)
 
 
 def as_approximation(value: Any) -> Asked:
@@ -155,8 +156,9 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
     if values and n <= SWITCH.rows_of_values and is_easily_kept(n):
         announce_kernel(n, f"nearest to it is {best}")
         return Choice(None)
-    if _goes_on.get():
-        warn_of_loss(best.approximation, best.loss, stacklevel=5)
+    if _at_a_loss.get() != "stop":
+        if _at_a_loss.get() == "warn":
+            warn_of_loss(best.approximation, best.loss, stacklevel=5)
         return best.choice
     twice = best.approximation.doubled()
     raise ApproximationError(

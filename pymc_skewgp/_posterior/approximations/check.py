@@ -20,6 +20,7 @@ from pymc_skewgp._posterior.approximations.several_functions import FunctionFeat
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.row_predictors import PredictorRows
+from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
     from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
@@ -47,10 +48,11 @@ def loss_of_fit(
     _ = fit.ep  # whose sites the blocks have
     features, known, parts = fit.features, True, []
     for data, rows in fit.predictors:
-        sites = [_sites(part) for part in rows if part.X is not None]
-        if len(sites) < len(rows):
-            sites, known = [_information(data, features)], False
-        parts += sites
+        if any(part.X is None for part in rows):
+            parts.append(_information(data, features))
+        else:
+            parts += [_sites(part, features) for part in rows]
+        known = known and all(part.X is not None and part.design is None for part in rows)
     scale = float(features.between.diagonal().max())
     X, value, variance, counts = (np.concatenate(x) for x in zip(*parts, strict=True))
     values = NoisyValues(X, value / np.sqrt(scale), variance / scale, counts)
@@ -65,10 +67,13 @@ def loss_of_fit(
     return ApproximationLoss(divergence, float(np.sqrt(2.0 * divergence)), divergence)
 
 
-def _sites(part: PredictorRows) -> NoisyValues:
+def _sites(part: PredictorRows, features: FunctionFeatures) -> NoisyValues:
     """EP's, of the values of f themselves; those that say nothing are left out."""
     assert part.X is not None
     block = part.block
+    if part.design is not None:  # of each value as if the others of a predictor were known
+        precision: FloatArray = part.design.power(2).T @ np.maximum(block.tau, 0.0)
+        return _seen(part.X, precision, features)
     scale = np.broadcast_to(part.scale, block.tau.shape)
     counts = np.broadcast_to(block.sites.counts, block.tau.shape)  # type: ignore[union-attr]
     kept = block.tau > 0.0
@@ -77,20 +82,24 @@ def _sites(part: PredictorRows) -> NoisyValues:
 
 
 def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
-    """As much noise at each input as its rows have, if they were seen to the last digit."""
+    """What rows would say of each value if they were seen to the last digit."""
     rows = data.rows()
     design = abs(as_matrix(rows.A, rows.n_rows)).power(2)
     precision = np.zeros(data.values.size)
     precision[: design.shape[1]] = design.T @ (1.0 / rows.variances)
-    largest = precision.reshape(data.X.shape[0], -1).max(axis=1)
-    kept = largest > 0.0
-    X = data.X[kept]
+    return _seen(data.X, precision.reshape(data.X.shape[0], -1).max(axis=1), features)
+
+
+def _seen(X: FloatArray, precision: FloatArray, features: FunctionFeatures) -> NoisyValues:
+    """Values of which nothing is known but their precision."""
+    kept = precision > 0.0
+    X = X[kept]
     rest = features.single.at(X)[1] * float(features.between.diagonal().max())
     ones = np.ones(X.shape[0])
-    return NoisyValues(X, 0.0 * ones, 1.0 / largest[kept] + rest, ones)
+    return NoisyValues(X, 0.0 * ones, 1.0 / precision[kept] + rest, ones)
 
 
-def _neighbourhoods(prior: Prior, X: np.ndarray, size: int) -> IntArray:
+def _neighbourhoods(prior: Prior, X: FloatArray, size: int) -> IntArray:
     """About so many rows: those around a few, in units of the kernel."""
     rng = np.random.default_rng(_SEED)
     some = X[rng.choice(X.shape[0], 5000)]
