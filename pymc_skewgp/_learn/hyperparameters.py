@@ -152,7 +152,7 @@ def find_hyperparameters(
         Where the best search ended before it was at an optimum.
     PriorApproximationWarning
         Where the prior was approximated by itself, and that changes the log evidence at the optimum
-        by more than .1 nats. `SkewGP.posterior` stops there.
+        by more than .1 nats: the optimum is that of another prior. `SkewGP.posterior` stops there.
 
     References
     ----------

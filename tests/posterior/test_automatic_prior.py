@@ -209,7 +209,7 @@ def test_neighbourhoods_stand_for_more_rows(monkeypatch):
         process("Matern32", 0.4).posterior(X, y, **GAUSSIAN)
     switch(monkeypatch, rows_checked=300, most_loss=1e4)
     part = process("Matern32", 0.4).posterior(X, y, **GAUSSIAN).approximation_loss
-    # Of 20 points, not 40, and at the edges of neighbourhoods pairs are left out: the size is right.
+    # Of 20 points, not 40, and pairs at the edges of neighbourhoods are left out: the size is right.
     assert whole < part.divergence < 10 * whole
     assert part.std_error == pytest.approx(np.sqrt(2 * part.divergence))
 
