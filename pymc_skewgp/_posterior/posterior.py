@@ -203,12 +203,14 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         kinds = [data.likelihood for data in self._sets]
         approximation = self._prior.approximation
         fitted = "_fit" in vars(self) and self._fit.fitted
+        loss = vars(self).get("approximation_loss")
         return (
             f"SkewGPPosterior(n={n if len(n) > 1 else n[0]}, "
             f"n_features={self._sets[0].X.shape[1]}, "
             f"likelihood={kinds if len(kinds) > 1 else kinds[0]!r}, "
             f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={fitted}"
             + ("" if approximation is None else f", approximation={approximation}")
+            + ("" if approximation is None or loss is None else f", approximation_loss={loss}")
             + ")"
         )
 

@@ -123,6 +123,7 @@ def test_more_points_where_they_are_enough(caplog):
     with caplog.at_level(logging.INFO, logger="pymc.pymc_skewgp"):
         posterior = process("ExpQuad", 0.35).posterior(X, y, **GAUSSIAN)
     assert repr(posterior.prior.approximation) == "Inducing(40)"
+    assert "approximation=Inducing(40), approximation_loss=" in repr(posterior)
     assert "Inducing(40), which changes the log evidence by" in caplog.messages[-1]
     evidence, mean, sd = kernel_itself("ExpQuad", 0.35, X, y)
     assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=0.1)
@@ -209,7 +210,7 @@ def test_neighbourhoods_stand_for_more_rows(monkeypatch):
         process("Matern32", 0.4).posterior(X, y, **GAUSSIAN)
     switch(monkeypatch, rows_checked=300, most_loss=1e4)
     part = process("Matern32", 0.4).posterior(X, y, **GAUSSIAN).approximation_loss
-    # Of 20 points, not 40, and pairs at the edges of neighbourhoods are left out: the size is right.
+    # Of 20 points, not 40, and without pairs at the edges of neighbourhoods: its size is right.
     assert whole < part.divergence < 10 * whole
     assert part.std_error == pytest.approx(np.sqrt(2 * part.divergence))
 

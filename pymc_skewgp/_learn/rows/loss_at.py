@@ -1,13 +1,16 @@
 """What the prior that "auto" learns hyperparameters with loses, where they were found."""
 
+from dataclasses import replace
 from typing import Any
 
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._posterior.approximations.automatic import warn_of_loss
+from pymc_skewgp._posterior.approximations.check import FEW_ROWS, loss_of_fit
 from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.approximations.inducing import Inducing
 from pymc_skewgp._posterior.distributed.chunked_data import is_dask
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.rows_on import current_client
 
 
@@ -37,4 +40,8 @@ def warn_of_loss_at(
         coregion=data.coregion,
         weights=data.weights,
     )
-    warn_of_loss(approximation, posterior.approximation_loss, stacklevel + 1)
+    fit = posterior._fit
+    if isinstance(fit, FiniteRankFit):  # a warning is not to take longer than the search
+        prior = replace(posterior.prior, approximation=None)
+        loss = loss_of_fit(fit, prior, of_more=FEW_ROWS)
+        warn_of_loss(approximation, loss, stacklevel + 1)

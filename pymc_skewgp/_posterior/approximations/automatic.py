@@ -12,7 +12,7 @@ import numpy as np
 from pymc_skewgp._cost import announce_kernel, cost_of_kernel, is_easily_kept
 from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
 from pymc_skewgp._observations.distinct_rows import one_of_each
-from pymc_skewgp._posterior.approximations.check import LIMIT, MOST_ROWS, loss_of_fit
+from pymc_skewgp._posterior.approximations.check import FEW_ROWS, LIMIT, MOST_ROWS, loss_of_fit
 from pymc_skewgp._posterior.approximations.every_input import EveryInput
 from pymc_skewgp._posterior.approximations.features import Approximation, Features
 from pymc_skewgp._posterior.approximations.inducing import Inducing
@@ -63,8 +63,8 @@ class Switch:
 
 
 SWITCH = Switch()
-# What is done where nothing is near enough to the kernel. After a search for hyperparameters the
-# best of what was tried is taken: its work would be lost.
+# What is done where a prior is not near enough to the kernel. After a search for hyperparameters
+# the posterior has the points that it was made with: its work would be lost.
 _at_a_loss: ContextVar[Literal["stop", "warn", "go on"]] = ContextVar("_at_a_loss", default="stop")
 
 
@@ -99,7 +99,7 @@ class _Tried(NamedTuple):
 
 @contextmanager
 def never_stopping(*, quiet: bool) -> Iterator[None]:
-    """Take the best of what is tried where a posterior would stop; with a warning unless quiet."""
+    """Take as many points as hyperparameters are learnt with; unless quiet say what is lost."""
     token = _at_a_loss.set("go on" if quiet else "warn")
     try:
         yield
@@ -144,6 +144,8 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
     few = _every_input(sets, prior)
     if few is not None:
         return few.choice
+    if _at_a_loss.get() != "stop":
+        return _without_stopping(sets, prior, n)
     tried = _tried(sets, prior, n)
     best, values = min(tried, key=_worst), are_values(sets, prior)
     if _worst(best) <= SWITCH.most_loss:
@@ -156,10 +158,6 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
     if values and n <= SWITCH.rows_of_values and is_easily_kept(n):
         announce_kernel(n, f"nearest to it is {best}")
         return Choice(None)
-    if _at_a_loss.get() != "stop":
-        if _at_a_loss.get() == "warn":
-            warn_of_loss(best.approximation, best.loss, stacklevel=5)
-        return best.choice
     twice = best.approximation.doubled()
     raise ApproximationError(
         f"{n} rows are too many for the kernel as it is to be taken by itself, and no approximated "
@@ -197,6 +195,19 @@ def warn_of_loss(
         PriorApproximationWarning,
         stacklevel=stacklevel,
     )
+
+
+def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice:
+    """What hyperparameters are learnt with."""
+    asked = automatic(n, n_functions(sets))
+    _log.info(f"{n} rows: the prior is approximated by {asked!r}.")
+    if _at_a_loss.get() == "go on":
+        return Choice(asked)
+    X = np.vstack([data.X for data in sets])
+    fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+    loss = loss_of_fit(fit, prior, SWITCH.most_loss, of_more=FEW_ROWS)
+    warn_of_loss(asked, loss, stacklevel=6)
+    return _Tried(asked, fit, loss).choice
 
 
 def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:

@@ -27,19 +27,25 @@ if TYPE_CHECKING:
 
 # Rows of which every pair is met; of more some neighbourhoods, as rows share what features leave
 # of f with those near them.
-MOST_ROWS, _NEIGHBOURHOODS = 20_000, 8
+MOST_ROWS, FEW_ROWS, _NEIGHBOURHOOD = 20_000, 5000, 2500
 LIMIT = 0.1  # nats that are as good as none
+_SILENT = 1e-12  # of the largest precision: rows that say nothing
 _SEED = 0
 
 
 def loss_of_fit(
-    fit: "FiniteRankFit", prior: Prior, limit: float = LIMIT, most_rows: int = MOST_ROWS
+    fit: "FiniteRankFit",
+    prior: Prior,
+    limit: float = LIMIT,
+    most_rows: int = MOST_ROWS,
+    of_more: int = MOST_ROWS,
 ) -> ApproximationLoss | None:
     """Nats that the fit's evidence lacks to that of a prior with the kernel itself.
 
-    Of rows about several values each, and of more than `most_rows`, the evidence itself is not
-    compared: then the value is what labels lose on average at most, the Kullback-Leibler
-    divergence D of noisy values, and the error what it scatters by, sqrt(2 D).
+    Of rows about several values each, and of more than `most_rows`, of which only `of_more` are
+    met, the evidence itself is not compared. Then the value is what labels lose on average at
+    most, the Kullback-Leibler divergence D of noisy values, and the error what it scatters by,
+    sqrt(2 D).
 
     `limit` is what the loss is compared with. None where the rows are on the workers of a cluster.
     """
@@ -57,10 +63,12 @@ def loss_of_fit(
     X, value, variance, counts = (np.concatenate(x) for x in zip(*parts, strict=True))
     values = NoisyValues(X, value / np.sqrt(scale), variance / scale, counts)
     n, copies = value.size, float(fit.n_functions)
+    if not n:
+        return ApproximationLoss(0.0, 0.0, 0.0)
     if n > most_rows:
-        values = values.rows(_neighbourhoods(prior, X, most_rows))
+        values = values.rows(_neighbourhoods(prior, X, min(of_more, most_rows)))
         copies, known = copies * n / values.value.size, False
-    found = loss_of_values(prior, features.single, values, limit)
+    found = loss_of_values(prior, features.single, values, limit if known else np.inf)
     if known:
         return found
     divergence = copies * max(found.divergence, 0.0)
@@ -76,7 +84,7 @@ def _sites(part: PredictorRows, features: FunctionFeatures) -> NoisyValues:
         return _seen(part.X, precision, features)
     scale = np.broadcast_to(part.scale, block.tau.shape)
     counts = np.broadcast_to(block.sites.counts, block.tau.shape)  # type: ignore[union-attr]
-    kept = block.tau > 0.0
+    kept = block.tau > _SILENT * block.tau.max(initial=0.0)
     tau, nu, scale = block.tau[kept], block.nu[kept], scale[kept]
     return NoisyValues(part.X[kept], nu / tau / scale, 1.0 / (tau * scale**2), counts[kept])
 
@@ -104,8 +112,8 @@ def _neighbourhoods(prior: Prior, X: FloatArray, size: int) -> IntArray:
     rng = np.random.default_rng(_SEED)
     some = X[rng.choice(X.shape[0], 5000)]
     scaled = X * column_scales(prior, some, rng)
-    chosen = []
-    for centre in rng.choice(X.shape[0], _NEIGHBOURHOODS, replace=False):
+    chosen, each = [], min(size, _NEIGHBOURHOOD)
+    for centre in rng.choice(X.shape[0], size // each, replace=False):
         square = np.square(scaled - scaled[centre]).sum(axis=1)
-        chosen.append(np.argpartition(square, size // _NEIGHBOURHOODS)[: size // _NEIGHBOURHOODS])
+        chosen.append(np.argpartition(square, each)[:each])
     return np.unique(np.concatenate(chosen))

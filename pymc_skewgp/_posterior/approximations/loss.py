@@ -93,8 +93,8 @@ def loss_of_values(
     runs: list[ApproximationLoss] = []
     while True:
         runs.append(_by_signs(whitened, values, rng))
-        value, std_error, divergence = np.mean(runs, axis=0)
-        found = ApproximationLoss(value, std_error / np.sqrt(len(runs)), divergence)
+        value, std_error, divergence = np.mean(runs, axis=0).tolist()
+        found = ApproximationLoss(value, std_error / len(runs) ** 0.5, divergence)
         clear = abs(abs(found.value) - limit) > 2.0 * found.std_error
         if clear or len(runs) == _RUNS:
             return found
