@@ -16,7 +16,7 @@ _MANY_ROWS = 4000
 _MATRICES = 5
 # Cholesky factorisations that an evidence takes: with a kernel of low rank, and without.
 _SMOOTH, _ROUGH = 2, 40
-_VALUES = 10  # the same of values with Gaussian noise
+_VALUES = 12  # the same of values with Gaussian noise
 # Features of many rows are spoken of from so many bytes on. Sweeps of EP for them, and bytes of a
 # row beside its features: sites, limits and their last steps.
 _SMALL_FEATURES, _SWEEPS, _ROW_BYTES = 2**28, 12, 400

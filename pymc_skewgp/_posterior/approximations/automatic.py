@@ -48,7 +48,7 @@ class Switch:
         Nats of the log evidence that an approximation may change, two standard errors included.
     rows_of_values : int
         Values with Gaussian noise up to which the kernel itself is taken where no approximation is
-        near enough: half a minute, and 2.4 GiB.
+        near enough: up to a minute, and 2.4 GiB.
     rows_checked : int
         See `loss_of_fit`.
     operations : float
