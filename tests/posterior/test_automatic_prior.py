@@ -77,10 +77,11 @@ def test_the_loss_is_that_of_closed_forms(name, ls):
     assert evidence.std_error == 0.0
     loss = posterior.approximation_loss
     true = kernel_itself(name, ls, X, y)[0] - evidence.value
-    # Five standard errors and 5 per cent, at which a large loss is large enough: six false alarms
-    # in two million.
-    assert abs(loss.value - true) < 5 * loss.std_error + 0.05 * abs(true) + 1e-6
-    assert loss.std_error < 0.1 + 0.2 * abs(true)
+    # Five standard errors; of more than five nats only the size is known, to 30 per cent here: six
+    # false alarms in two million.
+    error = 5 * loss.std_error if abs(loss.value) < 5 else 0.3 * abs(true)
+    assert abs(loss.value - true) < error + 1e-6
+    assert loss.std_error < 0.1 + 0.5 * abs(loss.value) * 1.1
 
 
 def test_values_are_met_in_closed_form():
@@ -183,9 +184,9 @@ def test_labels_lose_what_exact_posteriors_say(likelihood):
     loss = approximate.approximation_loss
     evidences = [p.log_marginal_likelihood for p in (exact, approximate)]
     true = evidences[0].value - evidences[1].value
-    error = np.sqrt(loss.std_error**2 + sum(e.std_error**2 for e in evidences))
-    # To first order in what the prior changes: a tenth of it besides five errors.
-    assert abs(loss.value - true) < 5 * error + 0.1 * abs(true)
+    error = np.hypot(*(e.std_error for e in evidences))
+    # The size, by signs and to first order in what the prior changes, besides five errors.
+    assert abs(loss.value - true) < 5 * error + 0.2 * abs(true)
     assert abs(true) > 5 * error
 
 

@@ -63,7 +63,7 @@ class ApproximationLoss(NamedTuple):
     value : float
         Log evidence under the kernel itself, less that under the approximated prior.
     std_error : float
-        Of that estimate.
+        Of that estimate; of more than five nats half of it, as only their size matters.
     divergence : float
         Kullback-Leibler divergence of the values, exact from approximate: what `value` is on
         average over values drawn from the prior.
@@ -74,6 +74,8 @@ class ApproximationLoss(NamedTuple):
     divergence: float
 
     def __str__(self) -> str:
+        if abs(self.value) > _LARGE:
+            return f"some {self.value:.2g} nats"
         return f"{self.value:.3g} +- {self.std_error:.2g} nats"
 
     @property
@@ -97,7 +99,11 @@ def loss_of_values(
         found = ApproximationLoss(value, std_error / len(runs) ** 0.5, divergence)
         clear = abs(abs(found.value) - limit) > 2.0 * found.std_error
         if clear or len(runs) == _RUNS:
-            return found
+            break
+    if abs(found.value) <= _LARGE:
+        return found
+    # Where much is lost the rule converges slowly: changes do not tell what is missing.
+    return found._replace(std_error=float(np.hypot(found.std_error, 0.5 * found.value)))
 
 
 def _by_signs(
