@@ -102,7 +102,8 @@ class ReportsPrior(ABC):
         more than 20,000 rows, and of rows about several values of f each, ``value`` is its mean
         over such data, the divergence, and ``std_error`` how much data scatter around it.
 
-        Has ``value``, ``std_error`` (of this estimate), and ``divergence``, the Kullback-Leibler
+        Has ``value``, ``std_error`` (of this estimate; of more than five nats only the size is
+        known, and it is half of the value), and ``divergence``, the Kullback-Leibler
         divergence in nats of the noisy values, exact from approximate. 0 where the prior is the
         kernel as it is. None where it is not known: rows on workers, and less than five rows a
         coordinate up to 5000 rows, of which `prior_report` says more.
@@ -120,13 +121,13 @@ class ReportsPrior(ABC):
         >>> import pymc_skewgp as sg
         >>> X = np.linspace(0.0, 9.0, 400)[:, None]
         >>> gp = sg.SkewGP(
-        ...     cov_func=pm.gp.cov.Matern32(1, ls=1.0),
+        ...     cov_func=pm.gp.cov.ExpQuad(1, ls=1.0),
         ...     approximation=sg.approximations.Inducing(12),
         ... )
         >>> known = sg.likelihoods.Gaussian(0.5)
         >>> posterior = gp.posterior(X, np.sin(X[:, 0]), likelihood=known)
-        >>> print(f"{posterior.approximation_loss.value:.0f} nats")
-        1 nats
+        >>> print(f"{posterior.approximation_loss.value:.0f} nat")
+        1 nat
         """
         if self.prior.approximation is None:
             return ApproximationLoss(0.0, 0.0, 0.0)
