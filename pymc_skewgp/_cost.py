@@ -12,10 +12,12 @@ _log = logging.getLogger("pymc.pymc_skewgp")
 
 # Up to here the answer comes in seconds.
 _MANY_ROWS = 4000
+_MEASUREMENTS = 3  # other processes may interrupt one
 # n x n arrays at once, at least: 4 were measured with smooth kernels, 6 to 9 with rough ones.
 _MATRICES = 5
 # Cholesky factorisations that an evidence takes: with a kernel of low rank, and without.
 _SMOOTH, _ROUGH = 2, 40
+_VALUES = 12  # the same of values with Gaussian noise
 # Features of many rows are spoken of from so many bytes on. Sweeps of EP for them, and bytes of a
 # row beside its features: sites, limits and their last steps.
 _SMALL_FEATURES, _SWEEPS, _ROW_BYTES = 2**28, 12, 400
@@ -45,12 +47,7 @@ def announce_rows(n: int, no_blocks: str | None = None) -> None:
     if n in _announced:
         return
     _announced.add(n)
-    cholesky = n**3 / 3 / _operations_per_second()
-    _log.info(
-        f"{n} rows: exact algebra with {n} x {n} matrices takes some {gigabytes(_bytes(n))} of "
-        f"memory and {_duration(_SMOOTH * cholesky)} (smooth kernels) to "
-        f"{_duration(_ROUGH * cholesky)} (rough ones)."
-    )
+    _log.info(f"{n} rows: exact algebra with {n} x {n} matrices takes {cost_of_kernel(n, False)}.")
 
 
 def announce_blocks(n: int, r: int, n_draws: int) -> None:
@@ -140,6 +137,28 @@ def announce_exact_average(n: int, n_points: int, n_evidences: int) -> None:
     )
 
 
+def cost_of_kernel(n: int, values: bool) -> str:
+    """What the exact algebra of `n` rows takes, in words; of `values` with Gaussian noise."""
+    cholesky = n**3 / 3 / _operations_per_second()
+    memory = f"some {gigabytes(_bytes(n))} of memory and "
+    if values:
+        return memory + _duration(_VALUES * cholesky)
+    times = f"{_duration(_SMOOTH * cholesky)} (smooth kernels) to {_duration(_ROUGH * cholesky)}"
+    return f"{memory}{times} (rough ones)"
+
+
+def announce_kernel(n: int, why: str) -> None:
+    """Say that `n` values are met with the kernel as it is, what that takes, and why."""
+    _announced.add(n)
+    _log.info(f"{n} rows: the kernel as it is, which takes {cost_of_kernel(n, True)}; {why}.")
+
+
+def is_easily_kept(n: int) -> bool:
+    """Whether the exact algebra of `n` rows takes no more than half of the memory there is."""
+    available = available_bytes()
+    return available is None or 2 * _bytes(n) <= available
+
+
 def refuse_too_many_rows(n: int, no_blocks: str | None = None) -> None:
     """Raise where the exact algebra of `n` rows cannot fit into memory.
 
@@ -178,12 +197,15 @@ def _bytes(n: int) -> int:
 
 
 def _operations_per_second(size: int = 512) -> float:
-    """Of a matrix product, measured in some milliseconds."""
+    """Of a matrix product, measured in some milliseconds: the fastest of a few."""
     matrix = np.ones((size, size))
     matrix @ matrix  # the first one wakes threads
-    start = time.perf_counter()
-    matrix @ matrix
-    return 2.0 * size**3 / max(time.perf_counter() - start, 1e-9)
+    seconds = []
+    for _ in range(_MEASUREMENTS):
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - start)
+    return 2.0 * size**3 / max(min(seconds), 1e-9)
 
 
 def _duration(seconds: float) -> str:

@@ -16,8 +16,10 @@ from pymc_skewgp._learn.learning_run import LearningRun, learn
 from pymc_skewgp._learn.learnt_pseudo_points import pseudo_points, spread_rows
 from pymc_skewgp._learn.named_kernels import KernelFunction, named_kernel
 from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.rows.loss_at import warn_of_learnt
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._posterior.approximations.automatic import never_stopping
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -89,7 +91,10 @@ def fit_binary(
     if options.n_pseudo_points:
         data = TrainingData(gp, seen, labels)
         gp, run = _with_pseudo_points(data, options, start, centre, run, rng)
-    posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
+    if run is not None:
+        warn_of_learnt(TrainingData(gp, X, y), run, stacklevel=2)
+    with never_stopping(quiet=run is not None):  # a search is not thrown away
+        posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return BinaryFit(posterior, run.report(evidence) if run else None)

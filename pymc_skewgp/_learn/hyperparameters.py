@@ -16,6 +16,7 @@ from pymc_skewgp._errors import (
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import LearningRun, learn
 from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.rows.loss_at import warn_of_learnt
 from pymc_skewgp._learn.settings import METHODS, Method, SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -149,6 +150,9 @@ def find_hyperparameters(
         Where a parameter went a thousandfold away from its start.
     OptimumConvergenceWarning
         Where the best search ended before it was at an optimum.
+    PriorApproximationWarning
+        Where the prior was approximated by itself, and that changes the log evidence at the optimum
+        by more than .1 nats: the optimum is that of another prior. `SkewGP.posterior` stops there.
 
     References
     ----------
@@ -190,6 +194,7 @@ def find_hyperparameters(
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if not quiet:
         warn_of(run)
+        warn_of_learnt(data, run, stacklevel=2)
     return run.report(run.estimate())
 
 

@@ -152,6 +152,9 @@ def integrate(
     -----
     IntegrationWarning
         Where the weights are so unequal that standard errors are not to be trusted.
+    PriorApproximationWarning
+        Where the prior was approximated by itself, and that changes the log evidence at the mode by
+        more than .1 nats.
 
     See Also
     --------

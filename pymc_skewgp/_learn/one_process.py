@@ -15,11 +15,12 @@ from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import learn
 from pymc_skewgp._learn.named_kernels import KernelFunction, named_kernel
 from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.rows.loss_at import warn_of_learnt
 from pymc_skewgp._learn.rows.rows_graphs import why_not_by_rows
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.data_sites import known_of
-from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS
+from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS, never_stopping
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -103,10 +104,12 @@ def fit_process(
     if model.free_RVs:
         data = TrainingData(gp, X, y, likelihood, weights=weights)
         run = learn(data, settings, np.random.default_rng(seed), start=start)
+        warn_of_learnt(data, run, stacklevel=2)
     point = run.values if run else None
-    posterior = gp.posterior(
-        X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
-    )
+    with never_stopping(quiet=run is not None):  # a search is not thrown away
+        posterior = gp.posterior(
+            X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
+        )
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
     return FittedProcess(posterior, run.report(evidence) if run else None)

@@ -57,6 +57,12 @@ def distinct_rows(columns: Sequence[FloatArray]) -> DistinctRows | None:
     return DistinctRows(first, kind)
 
 
+def one_of_each(X: FloatArray) -> IntArray:
+    """The first of the rows of each kind; of next to no two rows that differ, one is left out."""
+    key = _mixed(np.zeros(len(X), dtype=np.uint64), X, 0)
+    return np.unique(key, return_index=True)[1]
+
+
 def _mixed(key: NDArray[np.uint64], column: FloatArray, i: int) -> NDArray[np.uint64]:
     """A key that depends on these columns too."""
     factors = np.random.default_rng((_SEED, i)).integers(2**63, size=(column.shape[1], 2))

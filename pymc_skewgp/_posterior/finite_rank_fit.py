@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc_skewgp._cost import announce_blocks
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.blocks import Blocks, JoinedBlocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
@@ -18,8 +19,13 @@ from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp._posterior.approximations.every_input import EveryInputFeatures
 from pymc_skewgp._posterior.approximations.features import Features
-from pymc_skewgp._posterior.approximations.several_functions import derivative_features, features_of
+from pymc_skewgp._posterior.approximations.several_functions import (
+    FunctionFeatures,
+    derivative_features,
+    features_of,
+)
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.function_fit import FunctionFit
@@ -29,6 +35,7 @@ from pymc_skewgp._posterior.latent import equal_singles
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.residual_draws import residual_draws
 from pymc_skewgp._posterior.row_predictors import (
+    PredictorRows,
     distinct_data,
     is_grouped,
     part_of,
@@ -87,23 +94,37 @@ class FiniteRankFit(FunctionFit):
     @cached_property
     def _rows(self) -> tuple[Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
-        features, prior = self._features, self._prior
-        sets = tuple(data for data in self._sets if data.likelihood.has_data)
-        client = current_client()
-        if client is not None:
-            remote = blocks_on(client, sets, features, prior)
+        predictors = self.predictors
+        if predictors is None:
+            remote = blocks_on(current_client(), self._with_data, self._features, self._prior)
             return remote, remote.log_constant
+        found = [part for _, parts in predictors for part in parts]
+        blocks = LocalBlocks([part.block for part in found])
+        return blocks, sum(part.log_constant for part in found)
+
+    @property
+    def _with_data(self) -> tuple[DataSet, ...]:
+        return tuple(data for data in self._sets if data.likelihood.has_data)
+
+    @cached_property
+    def predictors(self) -> list[tuple[DataSet, list[PredictorRows]]] | None:
+        """Of each of the data; None where they are on the workers of a cluster."""
+        if current_client() is not None:
+            return None
+        sets, features = self._with_data, self._features
         distinct = [distinct_data(data) for data in sets]
         size = sum(part.size for part in self._parts)
         size -= sum(x.kind.size - x.first.size for x in distinct if x is not None)
         announce_blocks(size, features.single.rank, _DRAWS)
-        found = [
-            part
+        return [
+            (data, list(predictor_rows(data, features, self._prior, kinds)))
             for data, kinds in zip(sets, distinct, strict=True)
-            for part in predictor_rows(data, features, prior, kinds)
         ]
-        blocks = LocalBlocks([part.block for part in found])
-        return blocks, sum(part.log_constant for part in found)
+
+    @property
+    def features(self) -> FunctionFeatures:
+        """What the prior is made of."""
+        return self._features
 
     @cached_property
     def ep(self) -> BlockEP:
@@ -149,12 +170,15 @@ class FiniteRankFit(FunctionFit):
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
     ) -> tuple[TruncatedDraws, IntArray]:
         """See `FunctionFit`; ValueError for another method than "twisted"."""
+        self._refuse_method(method)
+        return equal_singles(self.sampler, shape, rng)
+
+    def _refuse_method(self, method: str) -> None:
         if method != "twisted":
             raise ValueError(
                 f"method={method!r} draws one number for each row of the data, which many rows "
                 'under an approximated prior do without: leave method at its default, "twisted".'
             )
-        return equal_singles(self.sampler, shape, rng)
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """See `FunctionFit`."""
@@ -278,9 +302,13 @@ class FiniteRankFit(FunctionFit):
         return found._replace(covariance=covariance)
 
     def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
-        """See `FunctionFit`: given c new points are independent."""
+        """See `FunctionFit`: given c new points are independent, but where c is f at all data."""
         if regression.variance.size > _MOST_JOINT:
             return None
+        single = self._features.single
+        if isinstance(single, EveryInputFeatures):
+            left = single.residual_covariance(new)
+            return np.asarray(np.kron(left, self._features.between))
         if regression.covariance is None:
             return np.diag(regression.variance)
         t, k = regression.covariance.shape[:2]
@@ -299,7 +327,10 @@ class FiniteRankFit(FunctionFit):
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         f = latent.draws[chosen.ravel()] @ regression.solved
         f += regression.centre
-        if regression.variance.any():
+        if covariance is not None and isinstance(self._features.single, EveryInputFeatures):
+            factor = linalg.low_rank_factor(covariance)
+            f += rng.standard_normal((f.shape[0], factor.shape[1])) @ factor.T
+        elif regression.variance.any():
             half, k = self._features.half, self.n_functions
             rest = regression.variance[::k] / self._features.between[0, 0]
             e = rng.standard_normal((f.shape[0], rest.size, half.shape[1])) @ half.T

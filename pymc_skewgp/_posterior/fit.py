@@ -6,6 +6,7 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._posterior.data_sets import DataSet, n_functions, rows_of, sites_of
 from pymc_skewgp._posterior.finite_rank import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
+from pymc_skewgp._posterior.finite_rank_values import FiniteRankValues, are_values
 from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.process_fit import ProcessFit
@@ -25,7 +26,8 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
         rank = features.rank * n_functions(sets)
         if n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
-                return FiniteRankFit(prior, features, sets)
+                kind = FiniteRankValues if are_values(sets, prior) else FiniteRankFit
+                return kind(prior, features, sets)
             except ApproximationError:
                 if n > MOST_DENSE_ROWS:
                     raise

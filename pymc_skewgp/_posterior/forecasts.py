@@ -245,6 +245,9 @@ class Forecasts(ABC):
         self, regression: Regression, joint: FloatArray | None = None
     ) -> LatentMarginals:
         latent = self.latent
+        if joint is not None:
+            joint = self._fit.averaged_joint(regression, joint)
+        regression = self._fit.averaged(regression)
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
         weights = normalized_weights(latent.log_weights)

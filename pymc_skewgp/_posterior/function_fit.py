@@ -128,6 +128,14 @@ class FunctionFit(ABC):
         """The same with a latent value for each interval, also where intervals repeat."""
         return self
 
+    def averaged(self, regression: Regression) -> Regression:
+        """What `latent` has no draws of, averaged over: a regression on what it has."""
+        return regression
+
+    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
+        """Covariance of new points given the latent vector as one given what `latent` has."""
+        return joint
+
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """Log evidence, from the probability of the rectangle and that of the prior's signs."""
         value, std_error, _, _ = add_estimates(self.conditioning.log_density, joint, signs)

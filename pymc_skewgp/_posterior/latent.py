@@ -17,7 +17,7 @@ Method = Literal["twisted", "lin_ess"]
 
 # Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
 LEAST_WEIGHTED = 128
-_NOTHING = Estimate(0.0, 0.0, 1.0, -np.inf)
+NOTHING_DRAWN = Estimate(0.0, 0.0, 1.0, -np.inf)
 
 
 def draw_latent(
@@ -34,7 +34,7 @@ def draw_latent(
     if method not in ("twisted", "lin_ess"):
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
     if not sampler.size:  # points only: f itself is Gaussian
-        return TruncatedDraws(np.zeros((n_draws, 0)), np.zeros(n_draws), _NOTHING, "exact")
+        return TruncatedDraws(np.zeros((n_draws, 0)), np.zeros(n_draws), NOTHING_DRAWN, "exact")
     rng = as_generator(random_seed)
     with naming_the_labels(n_pseudo_points):
         if method == "twisted":

@@ -22,12 +22,7 @@ from pymc_skewgp._memory import refuse_too_many_draws
 from pymc_skewgp._observations.arguments import as_inputs, as_phase
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.approximations.automatic import Asked, as_approximation, chosen
-from pymc_skewgp._posterior.data_sets import (
-    DataSet,
-    as_data_sets,
-    n_functions,
-    updated_sets,
-)
+from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, updated_sets
 from pymc_skewgp._posterior.datatree import sampling_attributes
 from pymc_skewgp._posterior.fit import fit_of
 from pymc_skewgp._posterior.forecasts import Forecasts, refuse_large
@@ -40,15 +35,8 @@ from pymc_skewgp._posterior.prior_report import ReportsPrior
 from pymc_skewgp._posterior.row_predictors import as_rows, part_of
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._threads import few_blas_threads
-from pymc_skewgp._validation import (
-    FloatArray,
-    Seed,
-    as_count,
-    as_generator,
-    as_vector,
-)
+from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator, as_vector
 
-_COMPUTED = ("_fit_of_rows", "_fit", "latent", "log_marginal_likelihood", "sun", "_prior_log_prob")
 # X, y, likelihood
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
@@ -108,8 +96,8 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         B, for a likelihood of K functions: :math:`\mathrm{cov}\{f_k(x), f_l(x')\} = B_{kl}\, k(x,
         x')`. Default the identity.
     approximation : "auto" or one of ``pymc_skewgp.approximations``, optional
-        The prior has finite rank then, and many rows are met in blocks. "auto" is ``Inducing(300)``
-        above 5000 rows, where the likelihood allows it. Default none: the kernel as it is.
+        The prior has finite rank then, and many rows are met in blocks. "auto": see `SkewGP`.
+        Default none: the kernel as it is.
     n_draws : int, default 1024
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
@@ -189,18 +177,19 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
             as_vector("truncation", truncation, s),
             as_coregion(coregion, n_functions(sets)),
         )
-        approximation = chosen(as_approximation(approximation), sets, prior)
-        self._prior = replace(prior, approximation=approximation)
         self._n_draws = as_count("n_draws", n_draws)
         as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
-        _ = self._prior.latent_cov  # refuses impossible pseudo-points at once
-        self._observe(sets)
+        _ = prior.latent_cov  # refuses impossible pseudo-points at once
+        self._observe(prior, sets, as_approximation(approximation))
 
-    def _observe(self, sets: tuple[DataSet, ...]) -> None:
-        """Take data, of which nothing is computed yet."""
+    def _observe(self, prior: Prior, sets: tuple[DataSet, ...], asked: Asked) -> None:
+        """Take data, of which nothing is computed yet but what the choice of a prior took."""
         n = sum(data.values.size for data in sets)
+        choice = chosen(asked, sets, prior)
+        self._prior, self._asked = replace(prior, approximation=choice.approximation), asked
         self._sets, self._size = sets, n
+        vars(self).update(choice.computed)
         if self._prior.approximation is None:
             refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
             _ = self._fit_of_rows  # refuses data that are none at once
@@ -218,12 +207,14 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         kinds = [data.likelihood for data in self._sets]
         approximation = self._prior.approximation
         fitted = "_fit" in vars(self) and self._fit.fitted
+        loss = vars(self).get("approximation_loss")
         return (
             f"SkewGPPosterior(n={n if len(n) > 1 else n[0]}, "
             f"n_features={self._sets[0].X.shape[1]}, "
             f"likelihood={kinds if len(kinds) > 1 else kinds[0]!r}, "
             f"n_pseudo_points={self._prior.n_pseudo_points}, fitted={fitted}"
             + ("" if approximation is None else f", approximation={approximation}")
+            + ("" if approximation is None or loss is None else f", approximation_loss={loss}")
             + ")"
         )
 
@@ -249,7 +240,11 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
 
     @cached_property
     def log_marginal_likelihood(self) -> Estimate:
-        """Log evidence, log p(y), in nats, with its standard error."""
+        """Log evidence, log p(y), in nats, with its standard error.
+
+        Under an approximated prior both are of the evidence under that prior: what it differs by
+        from the kernel's own is `approximation_loss`.
+        """
         joint = self.latent.log_prob
         assert joint is not None  # the twisted sampler always knows it
         return self._fit.evidence(joint, self._prior_log_prob)
@@ -371,22 +366,17 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
         >>> posterior.update([2.0], [1]).sun.n_dims
         3
         """
-        return self._given(self._prior, updated_sets(self._sets, Xnew, ynew, name))
+        return self._given(self._prior, updated_sets(self._sets, Xnew, ynew, name), self._asked)
 
-    def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "SkewGPPosterior":
-        """Of another prior, or of other data."""
+    def _given(
+        self, prior: Prior, sets: tuple[DataSet, ...], asked: Asked = None
+    ) -> "SkewGPPosterior":
+        """The same of another prior, or other data; by default with the prior's approximation."""
         other = copy(self)
-        for computed in (
-            "_fit_of_rows",
-            "_fit",
-            "latent",
-            "log_marginal_likelihood",
-            "sun",
-            "_prior_log_prob",
-        ):
-            vars(other).pop(computed, None)
-        other._prior = prior
-        other._observe(sets)
+        for computed in [name for name in vars(other) if hasattr(type(other), name)]:
+            del vars(other)[computed]  # by a `cached_property`
+        asked = prior.approximation if asked is None else asked
+        other._observe(replace(prior, approximation=None), sets, asked)
         return other
 
     @cached_property
@@ -397,10 +387,7 @@ class SkewGPPosterior(Forecasts, KeptCoordinates, ReportsPrior):
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         known = latent.log_prob
         evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
-        attributes = sampling_attributes(latent, evidence)
-        if self._prior.approximation is not None:
-            attributes["approximation"] = repr(self._prior.approximation)
-        return attributes
+        return sampling_attributes(latent, evidence) | self._approximation_attributes()
 
 
 # The class is the same for every prior and likelihood; this name says so.

@@ -2,7 +2,8 @@ r"""What an approximated prior changes: exact against approximate on parts of th
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -16,12 +17,15 @@ from pymc_skewgp._observations.noise import add_noise
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior.approximations.check import loss_of_fit
 from pymc_skewgp._posterior.approximations.features import Approximation, Features
+from pymc_skewgp._posterior.approximations.loss import ApproximationLoss
 from pymc_skewgp._posterior.approximations.placing import column_scales
 from pymc_skewgp._posterior.approximations.residual import function_variances, residual_variances
 from pymc_skewgp._posterior.data_sets import DataSet
 from pymc_skewgp._posterior.finite_rank import FiniteRankKernel
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
+from pymc_skewgp._posterior.function_fit import FunctionFit
 from pymc_skewgp._posterior.latent_marginals import LatentMarginals
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.prior_values import between_functions
@@ -64,6 +68,7 @@ class ReportsPrior(ABC):
     """A posterior that compares its approximated prior with the kernel as it is."""
 
     _sets: tuple[DataSet, ...]
+    _fit: FunctionFit
 
     @property
     @abstractmethod
@@ -84,8 +89,64 @@ class ReportsPrior(ABC):
         """Of a label 1."""
 
     @abstractmethod
-    def _given(self, prior: Prior, sets: tuple[DataSet, ...]) -> "ReportsPrior":
+    def _given(self, prior: Prior, sets: tuple[DataSet, ...], asked: Any = None) -> "ReportsPrior":
         """The same of another prior and of other data."""
+
+    @cached_property
+    def approximation_loss(self) -> ApproximationLoss | None:
+        r"""Log evidence under the kernel itself, less that under the approximated prior: in nats.
+
+        The standard error of `log_marginal_likelihood` is of the evidence *under the approximated
+        prior*. What that differs by from the kernel's own is estimated here, from all rows, by
+        products with the kernel (for sites and limits to first order, by EP's sites of them). Of
+        more than 20,000 rows, and of rows about several values of f each, ``value`` is its mean
+        over such data, the divergence, and ``std_error`` how much data scatter around it.
+
+        Has ``value``, ``std_error`` (of this estimate; of more than five nats only the size is
+        known, and it is half of the value), and ``divergence``, the Kullback-Leibler
+        divergence in nats of the noisy values, exact from approximate. 0 where the prior is the
+        kernel as it is. None where it is not known: rows on workers, and less than five rows a
+        coordinate up to 5000 rows, of which `prior_report` says more.
+
+        References
+        ----------
+        .. [1] J. Gardner, G. Pleiss, D. Bindel, K. Q. Weinberger & A. G. Wilson (2018), GPyTorch:
+           Blackbox matrix-matrix Gaussian process inference with GPU acceleration,
+           arXiv:1809.11165.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pymc as pm
+        >>> import pymc_skewgp as sg
+        >>> X = np.linspace(0.0, 9.0, 400)[:, None]
+        >>> gp = sg.SkewGP(
+        ...     cov_func=pm.gp.cov.ExpQuad(1, ls=1.0),
+        ...     approximation=sg.approximations.Inducing(12),
+        ... )
+        >>> known = sg.likelihoods.Gaussian(0.5)
+        >>> posterior = gp.posterior(X, np.sin(X[:, 0]), likelihood=known)
+        >>> print(f"{posterior.approximation_loss.value:.0f} nat")
+        1 nat
+        """
+        if self.prior.approximation is None:
+            return ApproximationLoss(0.0, 0.0, 0.0)
+        if not isinstance(self._fit, FiniteRankFit):
+            return None
+        return loss_of_fit(self._fit, replace(self.prior, approximation=None))
+
+    def _approximation_attributes(self) -> dict[str, Any]:
+        """What draws were made under, and what that loses where it is known."""
+        if self.prior.approximation is None:
+            return {}
+        known = {"approximation": repr(self.prior.approximation)}
+        loss = vars(self).get("approximation_loss")
+        if loss is None:
+            return known
+        return known | {
+            "approximation_loss": loss.value,
+            "approximation_loss_se": loss.std_error,
+        }
 
     def prior_report(self, n_rows: int = 1000, *, random_seed: int = 0) -> xr.Dataset:
         """What the approximation of the prior changes, compared on parts of the data.

@@ -50,10 +50,19 @@ class PredictorRows:
     block : RowBlock or GroupBlock
     log_constant : float
         Of their log probability.
+    X : ndarray, shape (p, d), or None
+        Inputs of the values of f that they are about; None where these are of several functions.
+    scale : ndarray, shape (n,), or float
+        What each predictor is times its own value, of which there are n.
+    design : sparse array, shape (n, p), or None
+        What predictors are of several values each.
     """
 
     block: RowBlock | GroupBlock
     log_constant: float
+    X: FloatArray | None = None
+    scale: FloatArray | float = 1.0
+    design: sparse.csr_array | None = None
 
 
 def refuse_other_data(sets: tuple[DataSet, ...], prior: Prior) -> None:
@@ -154,7 +163,7 @@ def _of_distinct(
         phi, rest = features.at(part.X)
         mean = prior.mean("X", part.X)
         block = _block(part.rows(), None, phi, mean, rest, counts[some])
-        yield PredictorRows(block, constant if start == 0 else 0.0)
+        yield PredictorRows(block, constant if start == 0 else 0.0, part.X)
 
 
 def _grouped(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iterator[PredictorRows]:
@@ -170,20 +179,20 @@ def rows_of_part(data: DataSet, index: IntArray, features: Features, prior: Prio
     mean = prior.mean("X", part.X)
     if isinstance(part.likelihood, SiteLikelihood):
         sites = _function_sites(part, mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
-        return PredictorRows(RowBlock(phi, sites), 0.0)
+        return PredictorRows(RowBlock(phi, sites), 0.0, part.X)
     rows = part.rows()
     design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
     once = bool((np.diff(design.indptr) == 1).all())
     if once and np.unique(design.indices).size == rows.n_rows:
         block = _block(rows, design, phi, mean, rest)
-        return PredictorRows(block, rows.log_constant)
+        return PredictorRows(block, rows.log_constant, part.X[design.indices], design.data)
     if not once:
         raise ApproximationError(
             f"{data.likelihood!r} has rows about several values of f, which many rows under an "
             f"approximated prior do not take yet: {_OTHERS}."
         )
     repeated = repeated_sites(rows, design, phi, mean, rest)
-    return PredictorRows(RowBlock(phi, repeated), rows.log_constant)
+    return PredictorRows(RowBlock(phi, repeated), rows.log_constant, part.X)
 
 
 def as_rows(rows: ArrayLike, sets: tuple[DataSet, ...]) -> IntArray:
@@ -291,7 +300,8 @@ def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[Predi
             rows.value[chosen],
             log_constant=rows.log_constant if start == 0 else 0.0,
         )
-        yield PredictorRows(_block(some, own, phi, mean, rest), some.log_constant)
+        block = _block(some, own, phi, mean, rest)
+        yield PredictorRows(block, some.log_constant, data.X[items], design=own)
 
 
 def _block(

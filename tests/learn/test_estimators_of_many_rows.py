@@ -1,6 +1,9 @@
 """Estimators with more rows than exact algebra is for; here some hundred of them are many."""
 
+from dataclasses import replace
+
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
@@ -126,3 +129,28 @@ def test_average():
     # Among all points of the importance sampling, not the few posteriors.
     assert np.unique(drawn["ls"]).size > 2 * len(average.posterior_.posteriors)
     assert average.score(X, values > 0) > 0.87
+
+
+def test_a_rough_kernel_is_warned_of_and_the_fit_is_kept(monkeypatch):
+    monkeypatch.setattr(automatic, "SWITCH", replace(automatic.SWITCH, rows_of_values=0))
+    X, values = data()
+
+    def learnt(d):
+        return pm.HalfNormal("eta", 2.0) ** 2 * pm.gp.cov.Matern12(d, ls=0.3)
+
+    def known(d):
+        return 4.0 * pm.gp.cov.Matern12(d, ls=0.3)
+
+    labels = (values > 0).astype(int)
+    fits = [
+        (sg.SkewGPClassifier(kernel=known, random_state=0), labels),
+        (sg.SkewGPRegressor(kernel=learnt, n_restarts=0, random_state=0), values),
+    ]
+    for model, y in fits:
+        with pytest.warns(sg.PriorApproximationWarning, match="log evidence by") as caught:
+            model.fit(X, y)
+        assert len(caught) == 1
+        # A posterior of this process would stop; the best that was tried is kept.
+        assert "Inducing" in repr(model.posterior_.prior.approximation)
+        assert model.posterior_.approximation_loss.largest > 0.1
+        assert model.score(X, y) > 0.8

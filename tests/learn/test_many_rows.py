@@ -243,3 +243,22 @@ def test_variables_of_a_model_have_the_kernel_as_it_is():
     assert "approximation=Inducing(5)" in repr(gp)
     with pytest.raises(sg.ApproximationError, match="must be"):
         process("inducing", likelihood=probit)
+
+
+def test_what_is_learnt_with_too_few_points_is_warned_of(monkeypatch):
+    for module in ("_learn.rows.rows_graphs", "_posterior.approximations.automatic"):
+        monkeypatch.setattr(f"pymc_skewgp.{module}.MANY_ROWS", 250)
+    for name in ("_MOST_POINTS", "_LEAST_POINTS"):
+        monkeypatch.setattr(f"pymc_skewgp._posterior.approximations.automatic.{name}", 20)
+    X, values = data(2, 300)
+    options = {"likelihood": sg.likelihoods.Gaussian(0.5), "n_restarts": 0, "progressbar": False}
+    with pm.Model():
+        eta = pm.HalfNormal("eta", 2.0)
+        rough = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.Matern12(2, ls=1.0))
+        smooth = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=1.0))
+    with pytest.warns(sg.PriorApproximationWarning, match=r"Inducing\(20\).*log evidence by"):
+        sg.find_hyperparameters(rough, X, values, random_seed=0, **options)
+    sg.find_hyperparameters(smooth, X, values, random_seed=0, **options)  # a warning is an error
+    options = {"likelihood": sg.likelihoods.Gaussian(0.5), "draws": 10, "chains": 1}
+    with pytest.warns(sg.PriorApproximationWarning, match=r"Inducing\(20\)"):
+        sg.integrate(rough, X, values, random_seed=0, progressbar=False, **options)

@@ -80,6 +80,10 @@ def test_rows_on_two_workers(dask_cluster):
             spectral.posterior(chunked(X), chunked(counts), **options),
             spectral.posterior(X, counts, **options),
         )
+        options = {"likelihood": sg.likelihoods.Gaussian(0.5)}
+        values = spectral.posterior(chunked(X), chunked(f), **options)
+        assert_alike(values, spectral.posterior(X, f, **options))
+        assert values.log_marginal_likelihood.std_error == 0.0
         for what in (
             lambda: labels.sun,
             labels.marginals,

@@ -15,6 +15,7 @@ from pymc_skewgp._learn.optimizers import maximize
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._learn.problem import coarse_part
 from pymc_skewgp._learn.rows.data_kinds import n_computed
+from pymc_skewgp._learn.rows.loss_at import warn_of_loss_at
 from pymc_skewgp._learn.rows.many_rows import ManyRows
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 from pymc_skewgp._learn.settings import SearchSettings
@@ -85,6 +86,8 @@ def begun(
     wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)
     latent = PosteriorFunctions(data, objective, wanted, int(rng.integers(2**31)))
     integrand = Integrand(objective, problem.origins, None)
+    mode = modes[0].point if modes else problem.origins[0]
+    warn_of_loss_at(problem.data, approximation, objective.named(mode), stacklevel=5)
     return Begun(integrand, latent, settings, modes, n_evaluations)
 
 

@@ -55,8 +55,12 @@ class SkewGP(IntegratedOut):
         :math:`\gamma`, in prior standard deviations: 0 fixes the sign, large values fix nothing.
     approximation : "auto", None or one of ``pymc_skewgp.approximations``, default "auto"
         By which f has finite rank in `posterior` and `find_hyperparameters`, so that nothing is
-        n x n: ``Inducing(300)``, ``PivotedCholesky(300)``, ``HSGP(20)``. "auto" is the kernel as it
-        is up to 5000 rows and `Inducing` above, which is logged. None is the kernel as it is.
+        n x n: ``Inducing(300)``, ``PivotedCholesky(300)``, ``HSGP(20)``. None is the kernel as it
+        is. "auto" is that up to 5000 rows, or different rows. Above it is ``Inducing(300)``, or of
+        600 or 1200 points, where that changes the log evidence by .1 nats at most, which is
+        estimated; else for up to 8000 values with Gaussian noise the kernel as it is; else
+        `posterior` stops, with the figures and the choices. What learns hyperparameters goes on
+        with 300 points, and warns with `PriorApproximationWarning`.
         Variables of a model (`prior`, `conditional`, `marginal_likelihood`, `sample_latent`) have
         the kernel as it is and refuse approximations that were asked for.
 
@@ -74,7 +78,7 @@ class SkewGP(IntegratedOut):
         When `cov_func` is not a ``pm.gp.cov`` object, or `mean_func` not a ``pm.gp.mean`` one.
     ApproximationError
         When `approximation` is none; from the methods that make variables of a model, when one was
-        asked for.
+        asked for; from `posterior` where "auto" finds none that is near enough to the kernel.
 
     References
     ----------
@@ -256,6 +260,9 @@ class SkewGP(IntegratedOut):
         ValueError
             When `X` has not the number of columns that `cov_func` was built for, when `point`
             lacks a value, and as `SkewGPPosterior`.
+        ApproximationError
+            For more rows than the kernel as it is takes by itself, where no approximated prior that
+            is tried is near enough to it.
         TypeError
             When `point` is no mapping, or `likelihood` returns no PyMC distribution.
         NotSitesError

@@ -10,6 +10,7 @@ import numpy as np
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.blocks import Blocks
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.gaussian import Gaussian
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._posterior.approximations.features import Features
@@ -20,6 +21,7 @@ from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
 from pymc_skewgp._posterior.distributed.dask_groups import Group
 from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks, built_blocks
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
+from pymc_skewgp._posterior.finite_rank_values import FiniteRankValues, are_values
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray
 
@@ -52,6 +54,7 @@ class DistributedFit(FiniteRankFit):
     """
 
     keeps_coordinates = True
+    predictors = None
 
     def __init__(self, prior: Prior, features: Features, data: ChunkedData) -> None:
         super().__init__(prior, features, (data.some,))
@@ -85,3 +88,14 @@ class DistributedFit(FiniteRankFit):
                 "give Xnew, or draw f at some rows by at_rows."
             )
         return super().regression(new, joint=joint, derivative=derivative)
+
+
+class DistributedValues(DistributedFit, FiniteRankValues):
+    """The same of values with Gaussian noise, in closed form."""
+
+
+def distributed_fit(prior: Prior, features: Features, data: ChunkedData) -> DistributedFit:
+    """Given rows that other processes keep."""
+    # Of other likelihoods not all rows need be points where those are that came here.
+    closed = isinstance(data.likelihood, Gaussian) and are_values((data.some,), prior)
+    return (DistributedValues if closed else DistributedFit)(prior, features, data)

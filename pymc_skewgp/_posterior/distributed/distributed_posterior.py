@@ -14,7 +14,7 @@ from pymc_skewgp._posterior.approximations.automatic import automatic
 from pymc_skewgp._posterior.approximations.features import Approximation
 from pymc_skewgp._posterior.data_sets import DataSet, as_likelihood
 from pymc_skewgp._posterior.distributed.chunked_data import as_chunked_data
-from pymc_skewgp._posterior.distributed.distributed_fit import DistributedFit
+from pymc_skewgp._posterior.distributed.distributed_fit import DistributedFit, distributed_fit
 from pymc_skewgp._posterior.finite_rank import finite_rank_prior
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.row_predictors import as_row_numbers
@@ -100,7 +100,7 @@ class DistributedPosterior(SkewGPPosterior):
     @cached_property
     def _fit(self) -> DistributedFit:  # type: ignore[override]
         prior, features = finite_rank_prior(self._prior, self._data.some.X)
-        return DistributedFit(prior, features, self._data)
+        return distributed_fit(prior, features, self._data)
 
     def __repr__(self) -> str:
         data = self._data
