@@ -99,7 +99,6 @@ def _student_sites(model: ConjugateModel) -> Sites | None:
     size = sum(own.where.stop - own.where.start for own in model.mixtures)
     if (
         model.prior.truncation.size
-        or model.repeated is not None
         or observed.S.ndim == 2
         or size < observed.value.size
         or not observed.is_point.all()
