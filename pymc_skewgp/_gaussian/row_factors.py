@@ -113,3 +113,16 @@ def squared_gaps(factor: FloatArray) -> Callable[[slice], FloatArray]:
         return found
 
     return gaps
+
+
+def squared_gaps_of(cov: FloatArray, noise: FloatArray) -> Callable[[slice], FloatArray]:
+    """The same of predictors whose rows, noise of their own included, have this covariance."""
+    variances = cov.diagonal() - noise
+
+    def gaps(rows: slice) -> FloatArray:
+        found: FloatArray = variances[rows, None] + variances - 2.0 * cov[rows]
+        place = np.arange(variances.size)[rows]
+        found[np.arange(place.size), place] = 0.0
+        return found
+
+    return gaps

@@ -23,8 +23,14 @@ from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.row_factors import (
+    are_alike,
+    equal_predictors,
+    squared_gaps,
+    squared_gaps_of,
+)
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.interval_factors import interval_factors
+from pymc_skewgp._observations.interval_factors import factors_of
 from pymc_skewgp._observations.noise import add_noise, block_noise, noise_factor
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import SitesOfParts
@@ -217,7 +223,7 @@ class Conditioning:
     ) -> "tuple[Conditioning, SitesOfParts] | None":
         """Intervals that repeat as factors of values of z after the first `skip`.
 
-        None where none do: see `interval_factors`. Those that are `kept` stay rows; `counts` are
+        None where none do: see `row_factors`. Those that are `kept` stay rows; `counts` are
         the rows that each stands for.
         """
         rows = self._intervals
@@ -226,9 +232,15 @@ class Conditioning:
             return None
         own = rows.rows(moved)
         own = replace(own, A=own.A[:, skip:])
-        sites = interval_factors(own, counts[moved], self.row_factor[moved], self.centre[moved])
-        if sites is None:
+        factor, few = self.row_factor[moved], counts[moved]
+        if isinstance(self.cov, DenseCovariance):
+            gaps = squared_gaps_of(self.cov.matrix[np.ix_(moved, moved)], own.S)
+        else:
+            gaps = squared_gaps(factor)
+        if not are_alike(few, own.S, gaps):
             return None
+        units = equal_predictors(np.column_stack([factor, self.centre[moved]]))
+        sites = factors_of(own, few, *units)
         rest, other = rows.rows(~moved), copy(self)
         for name in ("_chol", "_factor_qr", "_noise_factor", "_coordinate_solvers"):
             vars(other).pop(name, None)

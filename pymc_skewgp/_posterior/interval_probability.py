@@ -12,10 +12,10 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.repeated_log_prob import RepeatedRectangle, folded, repeated_log_prob
-from pymc_skewgp._gaussian.row_factors import are_alike
+from pymc_skewgp._gaussian.row_factors import are_alike, squared_gaps_of
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._posterior.evidence_terms import Intervals
-from pymc_skewgp._validation import FloatArray, Seed, as_generator
+from pymc_skewgp._validation import Seed, as_generator
 
 # Share of its variance below which the noise of a single row is left in the covariance of z.
 _NUGGET = 1e-4
@@ -41,15 +41,8 @@ def alike_rows_of(rows: Intervals) -> RepeatedRectangle | None:
         return None
     noise = found.noise[own]
     cov = rows.cov if own.size == rows.noise.size else rows.cov[np.ix_(own, own)]
-
-    def squared(some: slice) -> FloatArray:
-        values = cov.diagonal() - noise
-        gap: FloatArray = values[some, None] + values - 2.0 * cov[some]
-        place = np.arange(own.size)[some]
-        gap[np.arange(place.size), place] = 0.0
-        return gap
-
-    return found if are_alike(rows.counts[own], noise, squared) else None
+    alike = are_alike(rows.counts[own], noise, squared_gaps_of(cov, noise))
+    return found if alike else None
 
 
 def _kinds(rows: Intervals) -> RepeatedRectangle:

@@ -5,8 +5,9 @@ import pytest
 from scipy.special import log_ndtr
 
 import pymc_skewgp as sg
-from pymc_skewgp._observations.interval_factors import interval_factors
+from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp.likelihoods import BinomialProbit, Gaussian
 
 INF = np.inf
@@ -24,9 +25,12 @@ def kernel(X, Xs=None, diag=False):
     return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
 
 
-def factors(rows):
-    root = np.asarray(rows.A @ np.linalg.cholesky(kernel(X)))
-    return interval_factors(rows, np.ones(rows.n_rows), root, np.zeros(rows.n_rows))
+def factors(rows, prior=None):
+    cov = FactoredCovariance.of_kernel(kernel(X) if prior is None else prior)
+    given = Conditioning(np.zeros(cov.factor.shape[0]), cov, rows)
+    n = rows.n_rows
+    found = given.with_factors(np.ones(n), np.zeros(n, dtype=bool), 0)
+    return None if found is None else found[1]
 
 
 def log_likelihood(f, y=(40, 100), n=(120, 180)):
@@ -36,9 +40,9 @@ def log_likelihood(f, y=(40, 100), n=(120, 180)):
 def test_trials_of_a_place_are_one_factor():
     found = factors(trials())
     f = np.array([[0.3, -0.8], [-1.2, 0.4]])
-    eta = np.asarray(found.A @ f.T).T + found.a
+    eta = found.of(f.T).T + found.a
     # Of numba's table of log Phi: 1e-10 of each of 300 trials.
-    order = np.asarray(found.A @ np.arange(2)).astype(int)
+    order = found.of(np.arange(2.0)).astype(int)
     want = log_likelihood(f)[:, order]
     np.testing.assert_allclose(found.log_prob(eta), want, atol=1e-6)
     first, second = found.slopes(eta)
@@ -55,8 +59,7 @@ def test_what_is_not_merged():
     assert factors(trials(y=(2, 1), n=(4, 3))) is None
     x = np.linspace(0.0, 30.0, 40)[:, None]
     apart = intervals(np.zeros(40), np.full(40, INF), np.ones(40))
-    root = np.linalg.cholesky(kernel(x) + 1e-9 * np.eye(40))
-    assert interval_factors(apart, np.ones(40), root, np.zeros(40)) is None
+    assert factors(apart, kernel(x)) is None
 
 
 def test_labels_with_offsets_stay_apart():
@@ -65,8 +68,7 @@ def test_labels_with_offsets_stay_apart():
     a = np.zeros(300)
     a[:20] = 0.5
     known = Observations(rows.A, a, rows.S, rows.lower, rows.upper, rows.value)
-    root = np.asarray(known.A @ np.linalg.cholesky(kernel(X)))
-    found = interval_factors(known, np.ones(300), root, a)
+    found = factors(known)
     assert found.size == 3
     assert sorted(found.a) == [0.0, 0.0, 0.5]
 
