@@ -21,8 +21,11 @@ from pymc_skewgp._validation import FloatArray
 
 # Draws of a new observation for each point, and at each node, at least.
 _DRAWS, _AT_NODE = 2**15, 2
+# Draws at each end of a grid that show whether it is not too long; values of f where it is.
+_AT_ENDS, _VALUES = 64, 2**12
 _MATTERS = 0.01  # share of a node in an average, against the largest, for it to tell of tails
-_LONG = 14.0  # of the grid: squares of an exponential of f, whose deviation is 3, are within it
+# Length of the grid in deviations s of f: squares of an exponential of f are within 8 + 2 s.
+_SHORT, _LONG = 8.0, 14.0
 
 Draw = Callable[[FloatArray, np.random.Generator], FloatArray]
 
@@ -50,10 +53,14 @@ class Drawn(NamedTuple):
         average = (weights * at_node).sum(axis=1)
         within = values.var(axis=0, ddof=1) / values.shape[0]
         error = np.sqrt((weights**2 * within).sum(axis=1))
+        of_f = np.zeros(error.size)
+        if self.nodes.shares is None:  # f is drawn
+            of_f = np.sqrt(((weights * (at_node - average[:, None])) ** 2).sum(axis=1))
         if not mixture.exact:
             influence = self.nodes.each(at_node) - average[:, None]
-            error = np.hypot(error, weighted_error(influence, mixture.weights, mixture.replicate))
-        return average, error
+            drawn = weighted_error(influence, mixture.weights, mixture.replicate)
+            of_f = np.maximum(of_f, drawn)
+        return average, np.hypot(error, of_f)
 
     def are_heavy(self, values: FloatArray) -> FloatArray:
         """At which points the Pareto tail of what an average is made of has no known error."""
@@ -130,18 +137,30 @@ def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
         left = np.flatnonzero(shared == is_shared)
         for part in parts_of(mixture, left.size, _LONG / STEP):
             rows = left[part]
-            nodes = (
-                shared_nodes(mixture, rows, STEP, _LONG)
-                if is_shared
-                else _random(mixture, rows, rng)
-            )
+            nodes = _random(mixture, rows, rng)
+            if is_shared:
+                reach = min(_SHORT + 2.0 * float(np.sqrt(mixture.variance[rows].max())), _LONG)
+                grid = shared_nodes(mixture, rows, STEP, reach)
+                nodes = grid if _can(draw, grid, rng) else nodes
             n = max(_AT_NODE, -(-_DRAWS // nodes.f.shape[1]))
             yield Drawn(rows, nodes, draw(np.broadcast_to(nodes.f, (n, *nodes.f.shape)), rng))
 
 
+def _can(draw: Draw, nodes: Nodes, rng: np.random.Generator) -> bool:
+    """Whether draws at the ends of a grid are accepted, where they are made by rejection."""
+    ends = nodes.f[:, [0, -1]]
+    try:
+        draw(np.broadcast_to(ends, (_AT_ENDS, *ends.shape)), rng)
+    except RuntimeError:  # as PyMC has it
+        return False
+    return True
+
+
 def _random(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
-    """A value of f from each component."""
+    """Values of f from each component."""
+    copies = -(-_VALUES // mixture.weights.size)
     centre, sd = mixture.means[rows], np.sqrt(mixture.variance[rows])
-    f = centre + sd[:, None] * rng.standard_normal(centre.shape)
-    weights = np.broadcast_to(mixture.weights, f.shape)
-    return Nodes(f, weights, weights, None, np.ones(1))
+    f = np.repeat(centre, copies, axis=1)
+    f += sd[:, None] * rng.standard_normal(f.shape)
+    weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape)
+    return Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))

@@ -11,19 +11,20 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 
 from pymc_skewgp._errors import DrawOverflowWarning, warn
 from pymc_skewgp._model.gp.distribution_graph import Distribution, DistributionGraph
-from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS
 from pymc_skewgp._validation import FloatArray
 
 Parameters = Sequence[FloatArray]
 # Steps that find the farthest predictor that can be drawn at.
-_BISECTIONS = 60
+_BISECTIONS = 20
+_REFUSED = (ValueError, OverflowError)  # parameters out of NumPy's range
 
 
 class DrawnValues:
@@ -61,7 +62,7 @@ class DrawnValues:
         """
         try:
             return self._draw(block, rng, parameters)
-        except (ValueError, OverflowError):
+        except _REFUSED:
             clipped = np.clip(block, *self._range(block, parameters))
             n = int((clipped != block).sum())
             if not n:
@@ -97,7 +98,7 @@ class DrawnValues:
         def can(value: float) -> bool:
             try:
                 self._draw(np.full((1, n), value), rng, parameters)
-            except (ValueError, OverflowError):
+            except _REFUSED:
                 return False
             return True
 
@@ -150,9 +151,13 @@ def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, i
     sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
     generators = [source.type() for source in sources]
     # SciPy's random variables write to their parameters, which constants of PyTensor refuse.
-    random = [v.owner for v in known if is_random(v)]
-    drawn_from = ancestors([x for node in random for x in node.op.dist_params(node)])
-    constants = [v for v in drawn_from if isinstance(v, TensorConstant)]
+    plain = [v.owner for v in known if v.owner and isinstance(v.owner.op, RandomVariable)]
+    drawn_from = set(ancestors([x for node in plain for x in node.op.dist_params(node)]))
+    constants = [
+        v
+        for v in known
+        if isinstance(v, TensorConstant) and (v in drawn_from or v.dtype.startswith("float"))
+    ]
     shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
     replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
     (drawn,) = graph_replace([variable], replace, strict=False)
