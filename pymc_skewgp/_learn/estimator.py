@@ -57,21 +57,22 @@ class ProcessEstimator(BaseEstimator):
 
     @staticmethod
     def _warn_of_bounds(fits: Sequence[Any], stacklevel: int = 3) -> None:
-        """Name hyperparameters that a search carried to the edge of its box.
+        """Name hyperparameters at the edge of the box of a search.
 
         An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
         lengthscales of single features without effect.
         """
         found: dict[str, Any] = {}
         for fit in fits:
-            names = fit.at_bound if isinstance(fit, HyperparameterFit) else []
-            none = "eta" in names and fit.point["eta"] < 1.0
-            found |= {x: fit.point[x] for x in names if x in fit.point and not none}
+            if not isinstance(fit, HyperparameterFit):
+                continue
+            none = "eta" in fit.at_bound and fit.point["eta"] < 1.0
+            found |= {x: fit.point[x] for x in fit.at_bound if x in fit.point and not none}
         if found:
             shown = ", ".join(f"{name} = {float(value):.3g}" for name, value in found.items())
             warn(
                 f"{shown}: a thousandfold away from where the search began, as neither data nor "
-                "prior bound it. Classes may be separable, or rare with large weights: the "
+                "prior bound it. Where classes are separable, or rare with large weights, "
                 'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
                 "bound it.",
                 BoundaryOptimumWarning,

@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -22,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_skewgp as sg
-from pymc_skewgp import SkewGPClassifier
+from pymc_skewgp import BoundaryOptimumWarning, SkewGPClassifier
 from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
 
 X, Y = make_moons(70, noise=0.25, random_state=0)
@@ -65,6 +66,8 @@ ORDER = {"check_sample_weight_equivalence_on_dense_data": "the order of rows sho
 
 
 # The one that is left out needs an experimental mode of SciPy, set before its import.
+# Labels that are separable, or have nothing to do with the features, have no optimum.
+@pytest.mark.filterwarnings("ignore::pymc_skewgp.BoundaryOptimumWarning")
 @pytest.mark.filterwarnings("ignore:.*array_api.*")
 @parametrize_with_checks(
     [QuickClassifier(n_restarts=0)], expected_failed_checks=lambda _: ORDER, xfail_strict=False
@@ -309,6 +312,7 @@ class TestPseudoPoints:
 
 
 class TestWarmStart:
+    @pytest.mark.filterwarnings("ignore::pymc_skewgp.BoundaryOptimumWarning")
     def test_it_does_not_leave_the_box_of_the_first_search(self):
         """Labels that are separable would send the variance ever further, a fit at a time."""
         X = np.random.default_rng(1).normal(size=(60, 3))
@@ -510,3 +514,29 @@ def test_kernel_objects_are_refused(kernel):
 def test_options(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         SkewGPClassifier(**options).fit(X, Y)
+
+
+def test_optima_far_out_are_named():
+    """Rare positives with large weights have no optimum; a box that is small shows it soon."""
+    rng = np.random.default_rng(1)
+    features, rare = rng.normal(size=(40, 2)), np.arange(40) < 2
+    model = SkewGPClassifier(n_restarts=0, random_state=0)
+    search = model._search
+    model._search = replace(search, start=replace(search.start, half_width=2.0))
+    with pytest.warns(BoundaryOptimumWarning, match=r"^eta = 14\.8: .*rare with large weights"):
+        model.fit(features, rare, sample_weight=np.where(rare, 10, 1))
+    assert model.hyperparameters_.at_bound == ["eta"]
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+@pytest.mark.parametrize(
+    "estimator",
+    [sg.SkewGPClassifier(), sg.SkewGPRegressor(), sg.SkewGPOrdinalClassifier()],
+    ids=lambda x: type(x).__name__,
+)
+def test_inputs_beyond_double_precision_are_refused(estimator, scale):
+    x = np.linspace(-1, 1, 10)[:, None]
+    with pytest.raises(
+        ValueError, match=r"feature 1 of X .* beyond double precision.*StandardScal"
+    ):
+        estimator.fit(np.hstack([x, scale * x]), np.arange(10) % 2)
