@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
@@ -14,6 +15,8 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.trace import has_draws
 from pymc_skewgp._model.gp.variables import FunctionAt
 from pymc_skewgp._observations.arguments import as_inputs
+
+_JITTER = 1e-6  # as `prior` has it
 
 
 class Latent(NamedTuple):
@@ -63,6 +66,8 @@ def sample_latent(
     new = None
     if wanted.Xnew is not None:
         new = as_input_graph("Xnew", as_inputs("Xnew", wanted.Xnew), gp.n_columns)
+    if known is None and wanted.data is None:
+        known = _stored_function(idata)
     how: dict[str, Any] = {"rng": rng, "progressbar": progressbar}
     if not wanted.given and known is not None and has_draws(idata, known.f.name):
         if new is None:
@@ -79,11 +84,22 @@ def sample_latent(
     return draw_latent(gp, idata, data, new, name=name or "f", n_candidates=n_candidates, **how)
 
 
+def _stored_function(idata: DataTree) -> FunctionAt | None:
+    """One function at the inputs that stand beside it, as `integrate(gp, X, y)` has them."""
+    if not has_draws(idata, "f") or "X" not in idata.get("constant_data", {}):
+        return None
+    f, X = idata["posterior"]["f"], idata["constant_data"]["X"]
+    if set(f.dims) != {"chain", "draw", X.dims[0]}:  # of several functions, or derivatives
+        return None
+    return FunctionAt(X.to_numpy(), pt.vector("f"), _JITTER)
+
+
 def _nothing_known(known: FunctionAt | None) -> str:
     if known is None:
         return (
             "sample_latent needs a latent function or data: call prior(name, X) or "
-            "marginal_likelihood(name, X, y) in the model that idata comes from, or pass X and y."
+            "marginal_likelihood(name, X, y) in the model that idata comes from, or pass X and y, "
+            "with a name= for f that idata.posterior does not have."
         )
     return (
         f"idata.posterior has no variable {known.f.name!r}, the latent function that prior made: "
