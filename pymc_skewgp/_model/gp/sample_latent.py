@@ -86,9 +86,12 @@ def sample_latent(
 
 def _stored_function(idata: DataTree) -> FunctionAt | None:
     """One function at the inputs that stand beside it, as `integrate(gp, X, y)` has them."""
-    if not has_draws(idata, "f") or "X" not in idata.get("constant_data", {}):
+    if not has_draws(idata, "f") or "constant_data" not in idata.children:
         return None
-    f, X = idata["posterior"]["f"], idata["constant_data"]["X"]
+    f, inputs = idata["posterior"]["f"], idata["constant_data"]
+    if "X" not in inputs:
+        return None
+    X = inputs["X"]
     if set(f.dims) != {"chain", "draw", X.dims[0]}:  # of several functions, or derivatives
         return None
     return FunctionAt(X.to_numpy(), pt.vector("f"), _JITTER)
