@@ -3,8 +3,8 @@
     python benchmarks/few_rows.py [--seeds 40] [--out DIR]
 
 Rows are appended to ``DIR/few_rows.csv`` as they are known; those in the file are kept. Asked for
-is a standard deviation of the error over its standard error between .65 and 1.35 in each problem and
-.85 and 1.15 in all, and none beyond 4.5.
+is a standard deviation of the error over its standard error between .65 and 1.35 in each problem
+and .85 and 1.15 in all, and none beyond 4.5.
 
 With few rows the posterior of the hyperparameters is wide, and its tails go far out: a noise scale
 near zero, a lengthscale that nothing bounds. The answer is the mean of the likelihood over
