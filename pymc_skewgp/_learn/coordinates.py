@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
 from pymc.logprob.transforms import LogTransform
@@ -18,9 +19,11 @@ from pymc_skewgp._errors import DiscreteHyperparameterError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.point import Bounds, Pattern, Point
 from pymc_skewgp._model.gp.functions import is_random
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
 Shape = tuple[int, ...]
+_TRIED = 64  # draws of a prior whose default start is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +222,45 @@ def initial_values(
     point: dict[str, NDArray[Any]] = make_initial_point_fn(
         model=model, overrides=strategies, jitter_rvs=set()
     )(0)
-    outside = [
-        model.values_to_rvs[value].name
-        for value in continuous
-        if not np.isfinite(point[value.name]).all()
-    ]
+    outside = []
+    for value in continuous:
+        rv = model.values_to_rvs[value]
+        if np.isfinite(point[value.name]).all():
+            continue
+        found = None if rv.name in given else _start_from_prior(model, rv)
+        if found is None:
+            outside.append(rv.name)
+        else:
+            point[value.name] = found
     if outside:
-        raise ValueError(f"start lies outside of the support of {', '.join(outside)}.")
+        raise ValueError(
+            f"start lies outside of the support of {', '.join(outside)}: give a value inside, as "
+            f"start={{{outside[0]!r}: ...}} or by initval, increasing where it is ordered; or "
+            "check its prior, and the scale of the data."
+        )
     return point
+
+
+def _start_from_prior(model: pm.Model, rv: Any) -> NDArray[Any] | None:
+    """A value, on the unconstrained scale, where a prior's default start has no density.
+
+    As of ordered cut-points, which all start at one place. None where no draw has one either.
+    """
+    transform = model.rvs_to_transforms[rv]
+    try:
+        drawn = np.asarray(pm.draw(rv, _TRIED, random_seed=0, mode=PLAIN))
+    except NotImplementedError:
+        return None
+    # In the order of the entries first, which is what such transforms ask for.
+    increasing = np.sort(drawn, axis=-1) if drawn.ndim > 1 else drawn
+    for tried in (np.median(increasing, axis=0), np.median(drawn, axis=0), *increasing):
+        value = pt.as_tensor_variable(tried.astype(rv.dtype))
+        if transform is not None:
+            value = transform.forward(value, *rv.owner.inputs)
+        found = np.asarray(value.eval(mode=PLAIN))
+        if np.isfinite(found).all():
+            return found
+    return None
 
 
 def _of_shape(rv: Any, value: Any) -> NDArray[Any]:

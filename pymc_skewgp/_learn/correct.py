@@ -16,6 +16,7 @@ from pymc_skewgp._gaussian.weights import (
     relative_ess,
     systematic_resample,
 )
+from pymc_skewgp._learn.averaging.named_values import without_initial_values
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._model.gp.trace import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.graph.collapsed import evidences_of_variables
@@ -157,14 +158,15 @@ def _kept(trace: Dataset, n_evidences: int) -> IntArray:
 def _approximate(model: pm.Model, trace: Dataset, names: list[str]) -> FloatArray:
     """The log density of these variables as the model has it."""
     tree = DataTree.from_dict({"posterior": trace})
-    found = pm.compute_log_likelihood(
-        tree,
-        var_names=names,
-        extend_inferencedata=False,
-        model=model,
-        progressbar=False,
-        compile_kwargs={"mode": PLAIN},
-    )
+    with without_initial_values(model):
+        found = pm.compute_log_likelihood(
+            tree,
+            var_names=names,
+            extend_inferencedata=False,
+            model=model,
+            progressbar=False,
+            compile_kwargs={"mode": PLAIN},
+        )
     total = np.zeros((trace.sizes["chain"], trace.sizes["draw"]))
     for name in names:
         values = found[name].transpose("chain", "draw", ...).to_numpy()

@@ -1,9 +1,17 @@
 """The correction of EP's evidence by exact ones at points, some of them several times."""
 
+import warnings
+
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
+from pymc_skewgp import IntegrationWarning
+from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.exact_points import ExactPoints
+from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral
+from pymc_skewgp._learn.averaging.reports import warn_of
+from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 
@@ -62,3 +70,20 @@ def test_each_draw_has_f_of_its_own():
     np.testing.assert_array_equal(equal.f[..., 0] // 10, equal.point)
     wanted = np.bincount(equal.point.ravel(), minlength=4)
     assert asked == {u: n - 2 for u, n in enumerate(wanted) if n > 2}
+
+
+@pytest.mark.parametrize(("sd", "said"), [(0.3, False), (1.3, True)])
+def test_exact_evidences_that_are_poor_are_said_to_be(sd, said):
+    """Log-normal ratios have a relative ESS of exp(-sd^2): .91, and .18 with a warning."""
+    ratios = sd * ndtri((np.arange(400) + 0.5) / 400)
+    points = [Point(np.array([float(u)])) for u in range(400)]
+    found = [DrawsWithEvidence(0.0, 0.0, 1.0, np.zeros((1, 1)))] * 400
+    exact = ExactPoints(np.arange(400), points, ratios, found)
+    # The weights by EP's evidence are good.
+    known = Estimate(0.0, 0.01, 0.9, 0.1)
+    equal = WeightedPoints(np.zeros((1, 1)), *[np.zeros(1, int), [()], *[np.zeros(1)] * 3, [0]])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of(Integral(equal, known, IMPORTANCE, True, 1), exact, stacklevel=1)
+    assert [x.category for x in caught] == [IntegrationWarning] * said
+    assert all("far from the exact one" in str(x.message) for x in caught)

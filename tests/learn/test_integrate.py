@@ -495,3 +495,92 @@ def test_the_order_of_declaration_has_no_effect():
         assert first.attrs[name] == pytest.approx(second.attrs[name], rel=1e-6)
     for name in priors:
         np.testing.assert_allclose(first[name].mean(), second[name].mean(), rtol=1e-6)
+
+
+class TestStarts:
+    """Where the modes are looked for does not change what is found."""
+
+    def ordinal(self, **options):
+        x = np.linspace(-2.0, 2.0, 8)
+        with pm.Model() as model:
+            ls = pm.InverseGamma("ls", 3, 2, **({"initval": 0.8} if options else {}))
+            ordered = pm.distributions.transforms.ordered
+            cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, transform=ordered, **options)
+            f = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", x[:, None])
+            pm.OrderedProbit("y", eta=f, cutpoints=cuts, observed=[0, 0, 1, 0, 1, 2, 2, 1])
+        return model
+
+    def test_ordered_cut_points_with_and_without_initval(self):
+        """All start at one place by PyMC's default, where there is no density."""
+        given = integrate(self.ordinal(initval=[-1.0, 1.0]), draws=50, random_seed=1, **FEW)
+        found = integrate(self.ordinal(), draws=50, random_seed=2, **FEW)
+        one, other = given["posterior"].attrs, found["posterior"].attrs
+        error = np.hypot(one["log_evidence_se"], other["log_evidence_se"])
+        assert agrees(one["log_evidence"], other["log_evidence"], error)
+        assert "y" in given["log_likelihood"]
+        cuts = found["posterior"]["cuts"].to_numpy()
+        assert (cuts[..., 0] < cuts[..., 1]).all()
+
+    def test_an_initval_is_still_there_afterwards(self):
+        model = self.ordinal(initval=[-1.0, 1.0])
+        before = dict(model.rvs_to_initial_values)
+        integrate(model, draws=10, random_seed=1, progressbar=False, n_evidences=16)
+        assert model.rvs_to_initial_values == before
+
+    def test_a_start_outside_names_the_way_out(self):
+        with pytest.raises(ValueError, match=r"outside of the support of cuts.*initval"):
+            integrate(self.ordinal(), start={"cuts": [1.0, -1.0]}, **QUIET)
+
+
+def test_its_result_is_continued_to_new_inputs():
+    """`sample_latent` of a result takes f and X from it: the moments that `Xnew` had at once."""
+    with pm.Model():
+        gp = sg.SkewGP(cov_func=1.5 * pm.gp.cov.ExpQuad(1, ls=pm.InverseGamma("ls", 3, 2)))
+    new = [[0.5], [3.0]]
+    labels = (Y5 > 0).astype(int)
+    dt = integrate(gp, X5[:, None], labels, Xnew=new, random_seed=1, **FEW)
+    later = gp.sample_latent(dt, Xnew=new, random_seed=2, progressbar=False)
+    first, second = (tree["predictions"]["f"].to_numpy().reshape(-1, 2) for tree in (dt, later))
+    # 4000 draws of f given the same f at X: five standard errors of their difference.
+    sd = first.std(axis=0)
+    assert (np.abs(first.mean(axis=0) - second.mean(axis=0)) < 5 * sd * np.sqrt(2 / 4000)).all()
+    np.testing.assert_allclose(first.std(axis=0), second.std(axis=0), rtol=5 / np.sqrt(4000))
+    named = gp.sample_latent(
+        dt.isel(draw=slice(2)),
+        X=X5[:, None],
+        y=labels,
+        Xnew=new,
+        name="g",
+        random_seed=3,
+        progressbar=False,
+    )
+    assert named["predictions"]["g"].shape == (4, 2, 2)
+
+
+def test_standard_errors_with_few_rows_are_honest():
+    """Five values, a vanishing scale among the hyperparameters: twelve runs against quadrature.
+
+    In thousandths of the prior's quantiles the likelihood is smooth: the midpoint rule in two
+    dimensions is right to 1e-4.
+    """
+    q = (np.arange(200) + 0.5) / 200
+    etas, sigmas = stats.halfcauchy(scale=1.0).ppf(q), stats.halfnorm(scale=1.0).ppf(q)
+    values, vectors = np.linalg.eigh(rbf(X5, X5, 0.8))
+    variances = etas[:, None, None] ** 2 * values + sigmas[:, None] ** 2
+    white = (vectors.T @ Y5) ** 2 / variances
+    likelihood = np.exp(-0.5 * (white + np.log(2.0 * np.pi * variances)).sum(axis=2))
+    right = np.log(likelihood.mean())
+    with pm.Model():
+        kernel = pm.HalfCauchy("eta", 1.0) ** 2 * pm.gp.cov.ExpQuad(1, ls=0.8)
+        sigma = pm.HalfNormal("sigma", 1.0)
+        gp = sg.SkewGP(cov_func=kernel)
+    data = TrainingData(gp, X5[:, None], Y5, sg.likelihoods.Gaussian(sigma))
+    problem = integration_problem(data, None, None, 3)
+    found = [
+        integral_by_ep(problem, IntegrationSettings(), np.random.default_rng(seed), Stages(False))
+        for seed in range(12)
+    ]
+    z = np.array([(x.log_integral.value - right) / x.log_integral.std_error for x in found])
+    # Of t with 15 degrees of freedom: false alarms below 1 in 1000 each.
+    assert np.square(z).sum() < 40
+    assert np.abs(z).max() < 4.5

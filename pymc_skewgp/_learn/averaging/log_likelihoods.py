@@ -11,6 +11,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import TensorType
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._learn.averaging.named_values import without_initial_values
 from pymc_skewgp._model.gp.trace import values_of
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -24,7 +25,8 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
     """As `pm.compute_log_likelihood`, which calls a function for every draw."""
     from arviz_base import dict_to_dataset  # heavy to import
 
-    plain = remove_value_transforms(model)
+    with without_initial_values(model):
+        plain = remove_value_transforms(model)
     observed = plain.observed_RVs
     drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions
     values = [plain.rvs_to_values[rv] for rv in drawn]
@@ -61,13 +63,14 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
 
 
 def _draw_by_draw(model: pm.Model, trace: Dataset) -> Dataset:
-    found: Dataset = pm.compute_log_likelihood(
-        DataTree.from_dict({"posterior": trace}),
-        extend_inferencedata=False,
-        model=model,
-        progressbar=False,
-        compile_kwargs={"mode": PLAIN},
-    )
+    with without_initial_values(model):
+        found: Dataset = pm.compute_log_likelihood(
+            DataTree.from_dict({"posterior": trace}),
+            extend_inferencedata=False,
+            model=model,
+            progressbar=False,
+            compile_kwargs={"mode": PLAIN},
+        )
     return found
 
 

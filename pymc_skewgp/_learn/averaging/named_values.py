@@ -1,6 +1,7 @@
 """Hyperparameters at points by name, on their own scale, as a data set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,17 @@ def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) ->
 def as_dataset(model: pm.Model, values: Mapping[str, NDArray[Any]]) -> Dataset:
     """Arrays (chain, draw, ...) of variables of a model, with its dimensions and coordinates."""
     return _groups(model, {"posterior": values}).get("posterior", Dataset())
+
+
+@contextmanager
+def without_initial_values(model: pm.Model) -> Iterator[None]:
+    """For what PyMC does with a copy of a model: it copies none that has an ``initval``."""
+    known = dict(model.rvs_to_initial_values)
+    model.rvs_to_initial_values.update(dict.fromkeys(known))
+    try:
+        yield
+    finally:
+        model.rvs_to_initial_values.update(known)
 
 
 def with_deterministics(model: pm.Model, trace: Dataset) -> Dataset:

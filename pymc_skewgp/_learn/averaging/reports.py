@@ -45,7 +45,7 @@ def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
             stacklevel=stacklevel,
         )
     correction = exact.correction()
-    if correction.heavy_tailed or correction.relative_ess < _DEFAULT.least_ess:
+    if correction.heavy_tailed or correction.relative_ess < _DEFAULT.least_exact_ess:
         warn(
             "expectation propagation's evidence is far from the exact one "
             f"({describe_weights(correction)} of the weights between them): raise n_evidences, or "

@@ -86,6 +86,9 @@ class ImportanceSettings:
         On the first rung, and on the second.
     least_ess : float
         Relative ESS below which a rung is not accepted.
+    least_exact_ess : float
+        Relative ESS of the exact evidences over EP's below which a warning says so: the rungs are
+        climbed by EP's alone, and nothing else would.
     promising : float
         Relative ESS of the last round below which more rounds are not tried.
     """
@@ -103,6 +106,7 @@ class ImportanceSettings:
     rounds: int = 4
     more_rounds: int = 12
     least_ess: float = 0.15
+    least_exact_ess: float = 0.3
     promising: float = 0.01
 
     def points_of_round(self, n_coordinates: int) -> int:

@@ -17,6 +17,10 @@ from pymc_skewgp._gaussian.weights import (
 from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._validation import FloatArray
 
+# Of plain Monte Carlo's error: a dozen points a replicate save no more, and the spread of sixteen
+# replicates is far too small by chance now and then.
+_LEAST_SHARE = 0.6
+
 
 @dataclass(frozen=True, eq=False)
 class WeightedPoints:
@@ -73,7 +77,10 @@ class WeightedPoints:
         found = replicate_estimate(ratio[order], int(self.replicate.max()) + 1)
         # Points where nothing can be computed have no weight, and are no part of a tail.
         tail = pareto_k(self.log_weights[self.log_weights > -np.inf])
-        return found._replace(pareto_k=tail, relative_ess=relative_ess(self.log_weights))
+        ess = relative_ess(self.log_weights)
+        plain = float(np.sqrt(max(1.0 / ess - 1.0, 0.0) / counted.size))
+        error = max(found.std_error, _LEAST_SHARE * plain)
+        return found._replace(std_error=error, pareto_k=tail, relative_ess=ess)
 
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
         """Indices of `count` of them with equal weights."""

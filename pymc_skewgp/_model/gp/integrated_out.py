@@ -128,7 +128,8 @@ class IntegratedOut(Definition):
 
         After `prior`, under any likelihood, ``idata.posterior`` has f at the inputs of `prior`: f*
         at `Xnew` is drawn from the process given it, with the hyperparameters of the same draw, as
-        ``pm.sample_posterior_predictive`` would draw a variable made by `conditional`.
+        ``pm.sample_posterior_predictive`` would draw a variable made by `conditional`. The same
+        holds for the result of ``integrate(gp, X, y)``, whose inputs are in its constant data.
 
         After `marginal_likelihood`, or with `X` and `y`, f is drawn from its exact posterior given
         the data, with one of `n_candidates` weighted draws of u, picked by weight: off by the

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
@@ -14,6 +15,8 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.trace import data_as_sampled, has_draws
 from pymc_skewgp._model.gp.variables import FunctionAt
 from pymc_skewgp._observations.arguments import as_inputs
+
+_JITTER = 1e-6  # as `prior` has it
 
 
 class Latent(NamedTuple):
@@ -78,6 +81,8 @@ def sample_latent(
         new = as_input_graph("Xnew", as_inputs("Xnew", wanted.Xnew), gp.n_columns)
     how: dict[str, Any] = {"rng": rng, "progressbar": progressbar}
     known = wanted.function_of(idata)
+    if known is None and not wanted.given and not wanted.data:
+        known = _stored_function(idata)
     if known is not None:
         if new is None:
             raise ValueError(
@@ -110,11 +115,25 @@ def _named(name: str | None, candidates: Mapping[str, Any], what: str) -> Any:
     return next(iter(candidates.values()), None)
 
 
+def _stored_function(idata: DataTree) -> FunctionAt | None:
+    """One function at the inputs that stand beside it, as `integrate(gp, X, y)` has them."""
+    if not has_draws(idata, "f") or "constant_data" not in idata.children:
+        return None
+    f, inputs = idata["posterior"]["f"], idata["constant_data"]
+    if "X" not in inputs:
+        return None
+    X = inputs["X"]
+    if set(f.dims) != {"chain", "draw", X.dims[0]}:  # of several functions, or derivatives
+        return None
+    return FunctionAt(X.to_numpy(), pt.vector("f"), _JITTER)
+
+
 def _nothing_known(functions: Mapping[str, FunctionAt]) -> str:
     if not functions:
         return (
             "sample_latent needs a latent function or data: call prior(name, X) or "
-            "marginal_likelihood(name, X, y) in the model that idata comes from, or pass X and y."
+            "marginal_likelihood(name, X, y) in the model that idata comes from, or pass X and y, "
+            "with a name= for f that idata.posterior does not have."
         )
     names = " or ".join(map(repr, functions))
     return (

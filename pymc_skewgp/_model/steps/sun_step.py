@@ -129,7 +129,9 @@ class SUNStep(BlockedStep):
                 point, info = block.step(point, self.rng, tune=tune, most=self._left)
             except (NotPositiveDefiniteError, FloatingPointError) as error:
                 raise SamplingError(
-                    f"{type(self).__name__} cannot move {block.name} at this point: {error}"
+                    f"{type(self).__name__} cannot move {block.name} at this point: {error} "
+                    "Where a chain starts there, give the variables that it depends on an "
+                    "initval, increasing for cut-points that are ordered."
                 ) from error
             infos.append(info)
             self._warn_if_inexact(block.name, info)
