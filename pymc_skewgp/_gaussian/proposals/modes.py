@@ -120,8 +120,8 @@ class _Search:
         """Starts from the factors that each mode leaves unexplained, and from those that all do."""
         eta = self._sites.offset + (self._sites.factor @ modes).T
         left = self._sites.log_prob(eta) < self._largest - _UNEXPLAINED
-        left = np.unique(np.vstack([left[:_MOST], left.all(axis=0)]), axis=0)
-        starts = [self._towards(self._peaks[0], self._bound * own) for own in left if own.any()]
+        sets = {own.tobytes(): own for own in [*left[:_MOST], left.all(axis=0)] if own.any()}
+        starts = [self._towards(self._peaks[0], self._bound * own) for own in sets.values()]
         return np.array(starts).reshape(-1, modes.shape[0]).T
 
     def _climbed(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
