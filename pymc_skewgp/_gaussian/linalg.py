@@ -84,3 +84,11 @@ def mirrored(lower: FloatArray) -> FloatArray:
 def symmetric(matrix: FloatArray) -> FloatArray:
     """`matrix`, symmetric by construction, without the asymmetry of its round-off."""
     return 0.5 * (matrix + matrix.T)
+
+
+def grouped_products(a: FloatArray, b: FloatArray, group: int) -> FloatArray:
+    """The product a' b of each `group` columns in a row; for one, the diagonal of the whole."""
+    if group == 1:
+        return np.asarray(np.einsum("ij,ij->j", a, b))
+    shape = (a.shape[0], -1, group)
+    return np.asarray(np.einsum("itk,itl->tkl", a.reshape(shape), b.reshape(shape), optimize=True))

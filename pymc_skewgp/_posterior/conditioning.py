@@ -167,7 +167,7 @@ class Conditioning:
         """
         factor = self.factor[skip:]
         row_cov = self.row_factor @ factor.T
-        prior = _within(factor.T, factor.T, group)
+        prior = linalg.grouped_products(factor.T, factor.T, group)
         return self._regression(self.mean[skip:], prior, row_cov, None, joint)
 
     def regression_at(
@@ -296,7 +296,7 @@ class Conditioning:
         row_cov = points.rows.of(cross)
         solved = points.precision.solve(row_cov)
         taken = row_cov.T @ solved if joint else None
-        left = variance - _within(row_cov, solved, _group(variance))
+        left = variance - linalg.grouped_products(row_cov, solved, _group(variance))
         if needed:  # covariance of z with f given the points
             prior_factor = self._prior_cov.factor
             cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
@@ -374,7 +374,7 @@ def _regression_from(
     joint: bool,
 ) -> Regression:
     """From covariances with a vector, and these times its inverse covariance."""
-    left = variance - _within(row_cov, solved, _group(variance))
+    left = variance - linalg.grouped_products(row_cov, solved, _group(variance))
     if joint:
         own = row_cov.T @ solved
         taken = own if taken is None else taken + own
@@ -386,14 +386,6 @@ def _regression_from(
 
 def _group(variance: FloatArray) -> int:
     return 1 if variance.ndim == 1 else int(variance.shape[-1])
-
-
-def _within(a: FloatArray, b: FloatArray, group: int) -> FloatArray:
-    """The product a' b of each `group` columns in a row; for one, the diagonal of the whole."""
-    if group == 1:
-        return np.asarray(np.einsum("ij,ij->j", a, b))
-    shape = (a.shape[0], -1, group)
-    return np.asarray(np.einsum("itk,itl->tkl", a.reshape(shape), b.reshape(shape), optimize=True))
 
 
 def _row_covariance(
