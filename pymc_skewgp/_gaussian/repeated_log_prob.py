@@ -82,7 +82,7 @@ class RepeatedRectangle:
 
     def sampler(self) -> RepeatedRowsSampler:
         """Draws of the coordinates."""
-        group, _ = equal_predictors(self.factor)
+        group, _ = equal_predictors(self.factor, np.zeros(self.count.size))
         return RepeatedRowsSampler(
             RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
         )
@@ -256,7 +256,7 @@ def _shift_together(
     low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
     unit = np.arange(mean.size)
     if (rows.noise > 0.0).all():
-        unit, _ = equal_predictors(rows.factor)
+        unit, _ = equal_predictors(rows.factor, np.zeros(mean.size))
     sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
     missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
     lower += np.where(low, missing, 0.0)

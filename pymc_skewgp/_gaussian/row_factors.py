@@ -69,12 +69,13 @@ class RowFactors:
         return np.ascontiguousarray(wide.reshape(-1, self._unit.size))
 
 
-def equal_predictors(numbers: FloatArray) -> tuple[IntArray, IntArray]:
-    """Which of the different rows of numbers each row is, and where each of these is first.
+def equal_predictors(factor: FloatArray, offset: FloatArray) -> tuple[IntArray, IntArray]:
+    """Which of the different predictors factor c + offset each is, and where each is first.
 
     By random projections: what differs by round-off alone is equal.
     """
-    seen = numbers @ np.random.default_rng(0).standard_normal((numbers.shape[1], 3))
+    probes = np.random.default_rng(0).standard_normal((factor.shape[1], 3))
+    seen = np.column_stack([factor @ probes, offset])
     step = _SAME * max(float(np.abs(seen).max(initial=0.0)), 1e-300)
     whole = np.round(seen / step)
     _, first, unit = np.unique(whole, axis=0, return_index=True, return_inverse=True)

@@ -18,17 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, qr, solve_triangular
 
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import linalg, row_factors
 from pymc_skewgp._gaussian.operators.covariance import Covariance
 from pymc_skewgp._gaussian.operators.dense import DenseCovariance
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.row_factors import (
-    are_alike,
-    equal_predictors,
-    squared_gaps,
-    squared_gaps_of,
-)
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.interval_factors import factors_of
 from pymc_skewgp._observations.noise import add_noise, block_noise, noise_factor
@@ -233,14 +227,12 @@ class Conditioning:
         own = rows.rows(moved)
         own = replace(own, A=own.A[:, skip:])
         factor, few = self.row_factor[moved], counts[moved]
+        gaps = row_factors.squared_gaps(factor)
         if isinstance(self.cov, DenseCovariance):
-            gaps = squared_gaps_of(self.cov.matrix[np.ix_(moved, moved)], own.S)
-        else:
-            gaps = squared_gaps(factor)
-        if not are_alike(few, own.S, gaps):
+            gaps = row_factors.squared_gaps_of(self.cov.matrix[np.ix_(moved, moved)], own.S)
+        if not row_factors.are_alike(few, own.S, gaps):
             return None
-        units = equal_predictors(np.column_stack([factor, self.centre[moved]]))
-        sites = factors_of(own, few, *units)
+        sites = factors_of(own, few, *row_factors.equal_predictors(factor, self.centre[moved]))
         rest, other = rows.rows(~moved), copy(self)
         for name in ("_chol", "_factor_qr", "_noise_factor", "_coordinate_solvers"):
             vars(other).pop(name, None)

@@ -57,7 +57,7 @@ class RepeatedRowsSampler(RectangleSampler):
     def pairs(self) -> PairProposal:
         """The proposal where all rows have noise."""
         kinds = self._kinds
-        unit, first = equal_predictors(kinds.factor)
+        unit, first = equal_predictors(kinds.factor, np.zeros(kinds.count.size))
         order = np.argsort(unit, kind="stable")
         low, high, noise = (x[order] for x in (kinds.lower, kinds.upper, kinds.noise))
         rows = RowSites(low, high, np.full(order.size, np.nan), noise)

@@ -175,7 +175,7 @@ class LatentAtPoint:
         observed, counts, moved = _every_row(blocks, size)
         rows = observed.rows(moved)
         design = csr_array(as_matrix(rows.A, rows.n_rows)).toarray()
-        unit, first = equal_predictors(np.column_stack([design, rows.a]))
+        unit, first = equal_predictors(design, rows.a)
         sites = factors_of(rows, counts[moved], unit, first)
         sites = replace(sites, A=design[first])
         points = observed.rows(observed.is_point)
