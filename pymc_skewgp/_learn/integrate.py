@@ -71,6 +71,10 @@ def integrate(
     bias, and its ratio to EP's is a further weight: EP's error is gone. The same run of the sampler
     draws f there, exactly.
 
+    With f go Gaussian variables that it is jointly Gaussian with: effects beside it in a model, and
+    coefficients of a ``mean_func`` that is affine in them. They are drawn with it, and are no
+    hyperparameters (but with f of finite rank, where coefficients of a mean are).
+
     It is meant for models in which all but the latent functions is up to some tens of continuous
     parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no
     chain to tune.
@@ -151,7 +155,8 @@ def integrate(
     Warns
     -----
     IntegrationWarning
-        Where the weights are so unequal that standard errors are not to be trusted.
+        Where the weights are so unequal that standard errors are not to be trusted, or where exact
+        evidences are far from EP's: a relative ESS of these below .3.
     PriorApproximationWarning
         Where the prior was approximated by itself, and that changes the log evidence at the mode by
         more than .1 nats.
@@ -164,7 +169,8 @@ def integrate(
     -----
     Weights by unbiased estimates of the evidence are exact importance weights of hyperparameters
     and auxiliary draws together [2]_. The standard error has three parts: of the importance
-    sampling, from sixteen independent randomisations of its points; of the correction, from the
+    sampling, from sixteen independent randomisations of its points, a tenth of which come from the
+    prior so that no tail has large weights; of the correction, from the
     spread of the ratios, their own Monte Carlo error included; and of no other.
 
     References
