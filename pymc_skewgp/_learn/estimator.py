@@ -62,7 +62,7 @@ class ProcessEstimator(BaseEstimator):
         An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
         lengthscales of single features without effect.
         """
-        found = {}
+        found: dict[str, Any] = {}
         for fit in fits:
             if not isinstance(fit, HyperparameterFit):
                 continue

@@ -54,7 +54,7 @@ class Latent(NamedTuple):
 
     def data_of(self, idata: DataTree) -> DataOfModel | None:
         """Data that `idata` was drawn given, as far as it says so."""
-        seen = idata.children.get("observed_data", {})
+        seen: Any = idata.children.get("observed_data", {})
         own = {x: data for x, data in self.data.items() if x in seen}
         return _named(self.name, own or self.data, "data")
 
@@ -99,7 +99,7 @@ def sample_latent(
 
 def _named(name: str | None, candidates: Mapping[str, Any], what: str) -> Any:
     """The one called `name`, or the only one; None of none."""
-    if name in candidates:
+    if name is not None and name in candidates:
         return candidates[name]
     if len(candidates) > 1:
         found = "" if name is None else f", got {name!r}"

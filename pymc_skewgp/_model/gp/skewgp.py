@@ -194,10 +194,9 @@ class SkewGP(IntegratedOut):
         """
         refuse_unknown_options(kwargs)
         self.refuse_approximation("conditional")
+        known = function_here(self._functions) if given is None else None
         if given is not None:
             known = as_function_at(given, self.n_columns, jitter)
-        else:
-            known = function_here(self._functions)
         if known is None:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "

@@ -65,7 +65,7 @@ def function_here(functions: Mapping[str, FunctionAt]) -> FunctionAt | None:
             f"this SkewGP has {len(here)} latent functions in the model, {names}: say which one by "
             "given={'X': ..., 'f': ...}."
         )
-    return (here or every or [None])[-1]
+    return next(reversed(here or every), None)
 
 
 def process_given(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
