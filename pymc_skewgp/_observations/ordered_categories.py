@@ -47,8 +47,8 @@ def as_categories(
 def declared_order(y: Any) -> Any:
     """Categories of an ordered pandas.Categorical, a Series, an Index or one column of such."""
     dtypes = list(getattr(y, "dtypes", ())) if getattr(y, "ndim", 1) == 2 else [y]
-    dtype = getattr(dtypes[0], "dtype", dtypes[0]) if len(dtypes) == 1 else None
-    return getattr(dtype, "categories", None) if getattr(dtype, "ordered", False) else None
+    dtype: Any = getattr(dtypes[0], "dtype", dtypes[0]) if len(dtypes) == 1 else None
+    return dtype.categories if getattr(dtype, "ordered", False) else None
 
 
 def category_names(names: Sequence[Any] | None, n_categories: int) -> list[Any]:

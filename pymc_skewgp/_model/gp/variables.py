@@ -65,8 +65,7 @@ def function_here(functions: Mapping[str, FunctionAt]) -> FunctionAt | None:
             f"this SkewGP has {len(here)} latent functions in the model, {names}: say which one by "
             "given={'X': ..., 'f': ...}."
         )
-    found = here or every
-    return found[-1] if found else None
+    return next(reversed(here or every), None)
 
 
 def process_given(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
