@@ -29,7 +29,8 @@ from pymc_skewgp._validation import FloatArray
 MOST, ALIKE = 16, 0.9
 TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
 _NODES = 161
-_SWEEPS, _DAMPING, _TOLERANCE = 50, 0.7, 1e-3
+# Sweeps at most; a residual in deviations and log variances above the second leaves EP as it was.
+_SWEEPS, _TOLERANCE, _LARGEST_RESIDUAL = 50, 1e-3, 0.05
 _LEAST_LEFT = 0.05  # of a site's precision
 
 
@@ -57,7 +58,10 @@ def with_grouped_sites(
     nodes = nodes_along(gaussian, directions.T)
     mean, slope = sites.factor @ gaussian.mean, length * cosine[several][group, rows]
     log_ratio = _log_ratio(sites, marginals, mean, slope, nodes, group, member)
-    tau, nu = _sites_of(directions.T @ directions, nodes, log_ratio)
+    found = _sites_of(directions.T @ directions, nodes, log_ratio)
+    if found is None:
+        return gaussian, marginals
+    tau, nu = found
     # Each site of a group to the same power: its share of the precision stays as it was.
     total = np.bincount(group[member], (marginals.tau * slope**2)[member], minlength=tau.size)
     power = np.maximum(1.0 + tau / total, _LEAST_LEFT)[group]
@@ -113,10 +117,13 @@ def _log_ratio(
 
 def _sites_of(
     cov: FloatArray, nodes: FloatArray, log_ratio: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """EP's sites exp(nu z - tau z^2 / 2) of factors of z ~ N(0, cov), known at nodes."""
+) -> tuple[FloatArray, FloatArray] | None:
+    """EP's sites exp(nu z - tau z^2 / 2) of factors of z ~ N(0, cov), known at nodes.
+
+    None where EP does not converge, as it may under factors that are not log-concave.
+    """
     k = len(cov)
-    tau, nu = np.zeros(k), np.zeros(k)
+    tau, nu, damping, previous = np.zeros(k), np.zeros(k), 0.7, np.inf
     with np.errstate(divide="ignore"):
         log_step = np.log(np.gradient(nodes, axis=1))
     for _ in range(_SWEEPS):
@@ -135,8 +142,13 @@ def _sites_of(
         new_variance = np.where(well, new_variance, variance)
         gaps = np.abs(np.where(well, new_mean - mean, 0.0)) / np.sqrt(variance)
         gap = max(float(gaps.max()), float(np.abs(np.log(new_variance / variance)).max()))
-        tau += _DAMPING * np.where(well, 1.0 / new_variance - precision - tau, 0.0)
-        nu += _DAMPING * np.where(well, new_mean / new_variance - pull - nu, 0.0)
+        if not np.isfinite(gap):
+            return None
         if gap < _TOLERANCE:
             break
-    return tau, nu
+        if gap > previous:
+            damping *= 0.7
+        previous = gap
+        tau += damping * np.where(well, 1.0 / new_variance - precision - tau, 0.0)
+        nu += damping * np.where(well, new_mean / new_variance - pull - nu, 0.0)
+    return (tau, nu) if well.all() and gap < _LARGEST_RESIDUAL else None
