@@ -17,7 +17,7 @@ from pymc_skewgp._validation import FloatArray
 
 # A row has so many others within this many deviations of its noise: their predictors are as good
 # as one.
-_LEAST_ALIKE, _ALIKE = 8.0, 0.2
+_LEAST_ALIKE, ALIKE = 8.0, 0.2
 _SAME = 1e-9  # of the largest deviation: predictors that differ by round-off alone
 _AT_ONCE = 2**22  # pairs of rows
 
@@ -83,7 +83,10 @@ def equal_predictors(factor: FloatArray, offset: FloatArray) -> tuple[IntArray, 
 
 
 def are_alike(
-    counts: FloatArray, noise: FloatArray, squared: Callable[[slice], FloatArray]
+    counts: FloatArray,
+    noise: FloatArray,
+    squared: Callable[[slice], FloatArray],
+    within: float = ALIKE,
 ) -> bool:
     """Whether many rows are of nearly one predictor: decided by structure, never by draws.
 
@@ -93,13 +96,15 @@ def are_alike(
         Rows that each stands for, and the variances of their noise.
     squared : callable
         Variances of the differences between some predictors and all, shape (rows, m).
+    within : float
+        Deviations of the noise up to which predictors are as good as one.
     """
     if counts.max(initial=0.0) >= _LEAST_ALIKE or counts.sum() < _LEAST_ALIKE:
         return bool(counts.max(initial=0.0) >= _LEAST_ALIKE)
     size = max(1, _AT_ONCE // counts.size)
     for start in range(0, counts.size, size):
         rows = slice(start, start + size)
-        near = squared(rows) <= _ALIKE**2 * np.minimum(noise[rows, None], noise)
+        near = squared(rows) <= within**2 * np.minimum(noise[rows, None], noise)
         if (near @ counts >= _LEAST_ALIKE).any():
             return True
     return False

@@ -14,6 +14,6 @@ def no_search(monkeypatch):
     def learn(data, settings, rng, start):
         values = {"shift": 0.0, **start}
         report = SimpleNamespace(point=values)
-        return SimpleNamespace(values=values, report=lambda evidence: report)
+        return SimpleNamespace(objective=None, values=values, report=lambda evidence: report)
 
     monkeypatch.setattr(one_process, "learn", learn)

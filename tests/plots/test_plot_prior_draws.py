@@ -81,11 +81,11 @@ def test_hyperparameters_come_from_the_point():
         place = pm.Normal("place", shape=(1, 1))
         gp = sg.SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=place)
         gp.prior("f", GRID[:, None])
-    given = gp._function
+    given = gp._functions["f"]
     ax = plot_prior_draws(gp, GRID, draws=1, point={"scale": 3.0, "place": [[0.0]]}, random_seed=1)
     assert mean_of(ax).get_ydata()[1] == pytest.approx(3.0 * np.sqrt(2 / np.pi), rel=1e-5)
     np.testing.assert_allclose(ax.collections[0].get_offsets(), [[0.0, 0.0]])
-    assert gp._function is given  # the process is as it was
+    assert gp._functions["f"] is given  # the process is as it was
     with pytest.raises(ValueError, match="scale"):
         plot_prior_draws(gp, GRID, point={"place": [[0.0]]})
 
