@@ -75,7 +75,12 @@ def equal_singles(
     """The same of coordinates, one member of each mirrored pair."""
     chains, draws = shape
     latent = sampler.singles(max(draws, LEAST_WEIGHTED) * chains, rng)
-    return latent, _resampled(latent, shape, rng)
+    chosen = _resampled(latent, shape, rng)
+    # A coordinate of evenly spaced points goes up and down with their order: chains in no order,
+    # but that copies stay side by side.
+    place = rng.random(latent.log_weights.size)
+    order = np.argsort(place[chosen], axis=1, kind="stable")
+    return latent, np.take_along_axis(chosen, order, axis=1)
 
 
 def _resampled(

@@ -33,6 +33,8 @@ _NEWTON_STEPS, _DECREMENT = 30, 1e-6
 _DIP, _BETWEEN = 0.5, np.linspace(0.0, 1.0, 11)[1:-1]
 # Nats below its peak from which on a factor is not explained; rounds of looking at these.
 _UNEXPLAINED, _ROUNDS = 4.0, 2
+# Factors that are moved to another of their peaks, and modes from which they are.
+_FLIPPED, _FLIPPED_MODES = 16, 2
 _POWER = 0.4  # of the factors, in a mode's wider Gaussian
 
 
@@ -122,7 +124,25 @@ class _Search:
         left = self._sites.log_prob(eta) < self._largest - _UNEXPLAINED
         sets = {own.tobytes(): own for own in [*left[:_MOST], left.all(axis=0)] if own.any()}
         starts = [self._towards(self._peaks[0], self._bound * own) for own in sets.values()]
-        return np.array(starts).reshape(-1, modes.shape[0]).T
+        return np.hstack(
+            [np.array(starts).reshape(-1, modes.shape[0]).T, self._at_other_peaks(modes)]
+        )
+
+    def _at_other_peaks(self, modes: FloatArray) -> FloatArray:
+        """Starts from the best modes, one factor each at another of its peaks."""
+        if len(self._peaks) == 1:
+            return np.zeros((modes.shape[0], 0))
+        first, last = self._peaks[1:]
+        several = np.flatnonzero(first != last)
+        some = several[:: -(-several.size // _FLIPPED)]
+        best = modes[:, np.argsort(-self._value(modes))[:_FLIPPED_MODES]]
+        factor = self._sites.factor[some]
+        eta = factor @ best  # (factors, modes)
+        middle = 0.5 * (first + last)[some, None]
+        other = np.where(eta < middle, last[some, None], first[some, None])
+        step = (other - eta) / np.einsum("ij,ij->i", factor, factor)[:, None]
+        found = best[:, None, :] + factor.T[:, :, None] * step
+        return found.reshape(modes.shape[0], -1)
 
     def _climbed(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Columns higher up, and their values; without those that are impossible."""
