@@ -122,7 +122,8 @@ class SiteSampler:
                 )
         replicate = np.repeat(np.arange(N_REPLICATES), size)
         if not both:
-            single = picked(pairs, points[-1])[:, :n_pairs].T
+            # Not by a coordinate of the points: evenly spaced ones go with the others of x.
+            single = picked(pairs, rng.random(log_weights.size))[:, :n_pairs].T
             return TruncatedDraws(
                 single, log_weights[:n_pairs], estimate, "pairs", n_modes=proposal.n_modes
             )
