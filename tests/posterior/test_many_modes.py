@@ -5,6 +5,9 @@ degrees of freedom: beyond 5 in 1.6e-4 of all. Errors that are 0.01 and more wou
 modes' weights, which the tests ask for as well.
 """
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coordinates
@@ -13,6 +16,9 @@ import pymc_skewgp as sg
 from pymc_skewgp._gaussian.proposals.pairs import PairProposal
 from pymc_skewgp._posterior.evidence_gradient import evidence_by_pairs, evidence_estimate
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from honesty_problems import problem
 
 X = np.linspace(-2.0, 2.0, 40)[:, None]
 
@@ -172,3 +178,17 @@ def test_the_evidence_that_hyperparameters_are_found_by():
     slope = (exact(here + 0.01) - exact(here - 0.01)) / 0.02
     # Over seeds the gradient has a deviation of .01; at one of the modes alone it is -.99.
     assert 2.0 * 1.5**2 * found.wrt.cov.sum() == pytest.approx(slope, abs=0.06)
+
+
+@pytest.mark.parametrize("index", [219, 233])
+def test_problems_that_were_wrong(index):
+    """EP of groups of factors that diverged (log evidence 9e130), and a mode of 2 % not found."""
+    case = problem("many modes", index)
+    truth = case.whole()
+    posterior = sg.SkewGPPosterior(**case.prior, random_seed=index)
+    found, at = posterior.log_marginal_likelihood, posterior.marginals()
+    # Of some 20 numbers each the worst, with room for the digits of the rule.
+    assert found.value == pytest.approx(truth.log_evidence, abs=5 * found.std_error)
+    error = np.hypot(at.moment_errors.mean, 1e-4)
+    assert (np.abs(at.moments.mean - truth.mean) < 5 * error).all()
+    assert at.moments.sd == pytest.approx(truth.sd, rel=0.05)
