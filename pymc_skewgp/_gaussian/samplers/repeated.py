@@ -20,7 +20,7 @@ from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.proposals.pairs import PairProposal, pair_proposal
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Goal, Rung, SamplerSettings
 from pymc_skewgp._gaussian.proposals.runs import SamplingResult
-from pymc_skewgp._gaussian.row_factors import RowFactors, equal_predictors
+from pymc_skewgp._gaussian.row_factors import RowFactors
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
 
@@ -57,7 +57,7 @@ class RepeatedRowsSampler(RectangleSampler):
     def pairs(self) -> PairProposal:
         """The proposal where all rows have noise."""
         kinds = self._kinds
-        unit, first = equal_predictors(kinds.factor, np.zeros(kinds.count.size))
+        _, first, unit = np.unique(kinds.group, return_index=True, return_inverse=True)
         order = np.argsort(unit, kind="stable")
         low, high, noise = (x[order] for x in (kinds.lower, kinds.upper, kinds.noise))
         rows = RowSites(low, high, np.full(order.size, np.nan), noise)
