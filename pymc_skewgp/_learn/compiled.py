@@ -17,9 +17,11 @@ from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
 from pymc_skewgp._model.ops.known_functions import PlainFunction, plain_function
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 Batch = tuple[NDArray[Any], ...]
+Terms = EvidenceTerms | FactorTerms
 
 
 class CompiledTerms:
@@ -30,24 +32,25 @@ class CompiledTerms:
     coordinates : Coordinates
     data : sequence of variables
         What `graph` is a function of besides the coordinates.
-    graph : EvidenceTerms
+    graph : EvidenceTerms or FactorTerms
     sites : sequence of SitesOfData
         On its last rows.
 
     Attributes
     ----------
     n_rows : int
-        Of the last covariance; 0 before the first one.
+        Of the matrix that the last evidence factorised; 0 before the first one.
     """
 
     def __init__(
         self,
         coordinates: Coordinates,
         data: Sequence[Any],
-        graph: EvidenceTerms,
+        graph: Terms,
         sites: Sequence[SitesOfData] = (),
     ) -> None:
         self._coordinates, self.n_rows, self._sites = coordinates, 0, sites
+        self.kind: type[Terms] = type(graph)
         inputs = [*coordinates.inputs, *data]
         self._forward = plain_function(inputs, list(graph))
         self._log_constant = pt.as_tensor_variable(graph.log_constant)
@@ -56,11 +59,12 @@ class CompiledTerms:
         self._of_sites = plain_function(inputs, [x for part in sites for x in part.graphs])
         self._pull = pull_back_function(inputs, [*graph, *parameters], coordinates)
 
-    def __call__(self, point: Point, batch: Batch) -> EvidenceTerms:
-        """The matrices."""
+    def __call__(self, point: Point, batch: Batch) -> Any:
+        """The matrices, as EvidenceTerms or FactorTerms."""
         found = self._forward(*self._coordinates.arguments(point), *batch)
-        terms = EvidenceTerms(*(np.asarray(x, np.float64) for x in found))
-        self.n_rows = terms.cov.shape[0]
+        terms = self.kind(*(np.asarray(x, np.float64) for x in found))
+        matrix = terms.factor if isinstance(terms, FactorTerms) else terms.cov
+        self.n_rows = matrix.shape[1]
         return terms
 
     def log_constant(self, point: Point, batch: Batch) -> float:
@@ -88,7 +92,7 @@ class CompiledTerms:
         self,
         point: Point,
         batch: Batch,
-        wrt: EvidenceTerms,
+        wrt: Terms,
         in_parameters: Sequence[FloatArray] = (),
     ) -> list[FloatArray]:
         """Gradient in the continuous variables from that in the matrices, and in parameters."""

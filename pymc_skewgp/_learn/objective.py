@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledTerms, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates, coordinates_of
+from pymc_skewgp._learn.factor_evidence import (
+    FactorEvidence,
+    factor_by_pairs,
+    factor_estimate,
+)
 from pymc_skewgp._learn.point import Pattern, Point, Value
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._observations.learnt_sites import SitesGiven
@@ -23,6 +28,7 @@ from pymc_skewgp._posterior.evidence_gradient import (
     evidence_by_twisting,
     evidence_estimate,
 )
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -32,7 +38,8 @@ _COMPOSITE_TOLERANCE = 3e-4
 
 # Which term of which batch.
 Key = tuple[int, int]
-Evidence = Callable[[Key, EvidenceTerms, SitesGiven | None], EvidenceGradient]
+EP = Any  # EvidenceByEP or FactorEvidence, of terms of their kind
+Evidence = Callable[[Key, Any, SitesGiven | None], EvidenceGradient]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +65,11 @@ class Objective:
     prior: CompiledLogPrior
     values: CompiledValues
     batches: list[Batch]
-    ep: dict[Key, EvidenceByEP]
+    ep: dict[Key, EP]
 
     def on(self, batches: Sequence[Batch]) -> "Objective":
         """The same for other data, nothing compiled anew."""
-        return replace(self, batches=list(batches), ep=_fresh_ep(len(self.terms), len(batches)))
+        return replace(self, batches=list(batches), ep=_fresh_ep(self.terms, len(batches)))
 
     def by_ep(self, point: Point) -> Value:
         """Value and gradient with the evidence of expectation propagation."""
@@ -84,7 +91,9 @@ class Objective:
     def by_twisting(self, point: Point, n_draws: int, seed: int) -> Value:
         """Value and gradient with the evidence of the twisted sampler, or of pairs for sites."""
 
-        def evidence(_: Key, terms: EvidenceTerms, sites: SitesGiven | None) -> EvidenceGradient:
+        def evidence(_: Key, terms: Any, sites: SitesGiven | None) -> EvidenceGradient:
+            if isinstance(terms, FactorTerms):
+                return factor_by_pairs(terms, sites, n_draws, seed)
             if sites is None:
                 return evidence_by_twisting(terms, n_draws, seed)
             return evidence_by_pairs(terms, sites, n_draws, seed)
@@ -118,7 +127,7 @@ class Objective:
         """Values by name on their own scale, those of Deterministics among them."""
         return self.values(point)
 
-    def terms_at(self, point: Point) -> Iterator[EvidenceTerms]:
+    def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
         """The matrices of every term and batch."""
         for compiled in self.terms:
             for batch in self.batches:
@@ -126,10 +135,13 @@ class Objective:
 
     def _estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
         """Log evidence of every term and batch."""
+        def estimate(terms: Any, sites: SitesGiven | None) -> Estimate:
+            if isinstance(terms, FactorTerms):
+                return factor_estimate(terms, sites, n_draws, seed)
+            return evidence_estimate(terms, n_draws, seed, sites=sites)
+
         return [
-            evidence_estimate(
-                compiled(point, batch), n_draws, seed, sites=compiled.sites(point, batch)
-            )
+            estimate(compiled(point, batch), compiled.sites(point, batch))
             for compiled in self.terms
             for batch in self.batches
         ]
@@ -207,23 +219,24 @@ def compile_objective(
     coordinates, origin = coordinates_of(
         model, everything, start, may_be_none=averaged, by_name=averaged
     )
+    terms = [
+        CompiledTerms(coordinates, data, graph, own)
+        for graph, own in zip(graphs, sites, strict=True)
+    ]
     objective = Objective(
         coordinates,
-        [
-            CompiledTerms(coordinates, data, graph, own)
-            for graph, own in zip(graphs, sites, strict=True)
-        ],
+        terms,
         CompiledLogPrior(coordinates, log_prior),
         CompiledValues(coordinates),
         list(batches),
-        _fresh_ep(len(graphs), len(batches)),
+        _fresh_ep(terms, len(batches)),
     )
     return objective, origin
 
 
 def _terms_and_sites(
     compiled: CompiledTerms, point: Point, batch: Batch
-) -> tuple[EvidenceTerms, SitesGiven | None] | None:
+) -> tuple[Any, SitesGiven | None] | None:
     """Matrices and sites; None where parameters are beyond their range, or double precision."""
     try:
         sites = compiled.sites(point, batch)
@@ -232,7 +245,11 @@ def _terms_and_sites(
     return compiled(point, batch), sites
 
 
-def _fresh_ep(n_terms: int, n_batches: int) -> dict[Key, EvidenceByEP]:
+def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:
     """EP for every term of every batch, with nothing to begin from."""
     tol = EP_TOLERANCE if n_batches <= 1 else _COMPOSITE_TOLERANCE
-    return {(i, j): EvidenceByEP(tol) for i in range(n_terms) for j in range(n_batches)}
+    return {
+        (i, j): FactorEvidence(tol) if own.kind is FactorTerms else EvidenceByEP(tol)
+        for i, own in enumerate(terms)
+        for j in range(n_batches)
+    }

@@ -7,6 +7,7 @@ import numpy as np
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._learn.searched import Searched
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._learn.settings import StartSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._validation import FloatArray
@@ -58,6 +59,8 @@ def refuse_other_phases(objective: Searched, point: Point, exact: bool) -> None:
         Whether the variances are squares of phases alone. Else only zeros are refused.
     """
     for terms in objective.terms_at(point):
+        if not isinstance(terms, EvidenceTerms):
+            continue  # without pseudo-points
         squares = terms.prior_cov.diagonal()
         if not (squares > 0).all() or (exact and np.abs(squares - 1.0).max(initial=0.0) > 1e-3):
             raise ValueError(

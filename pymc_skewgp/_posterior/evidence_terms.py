@@ -56,6 +56,11 @@ class EvidenceTerms(NamedTuple):
     log_constant: Any = np.float64(0.0)
     counts: Any = np.float64(1.0)
 
+    @property
+    def n_factorised(self) -> int:
+        """Rows of the matrix that is factorised."""
+        return int(self.value.size)
+
 
 class RowGradient(NamedTuple):
     """Derivatives of a log probability in rows: limits, values, and covariance (symmetric)."""

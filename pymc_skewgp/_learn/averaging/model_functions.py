@@ -18,11 +18,12 @@ from pymc_skewgp._learn.averaging.named_values import (
     dataset_of,
     with_deterministics,
 )
-from pymc_skewgp._learn.averaging.tasks import EvidenceTask, Task, VectorTask
+from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, VectorTask
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed, SiteDesign
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
@@ -96,18 +97,27 @@ class ModelFunctions:
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
+        if part.joint is not None:
+            return FactorTask(terms(point, ()), terms.sites(point, ()), *part.coordinates(values))
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 
 class _BlockFunctions:
     """One block, and the predictors of its sites."""
 
-    def __init__(self, model: pm.Model, block: BlockGraph, design: SiteDesign | None) -> None:
+    def __init__(
+        self, model: pm.Model, block: BlockGraph, design: SiteDesign | JointGaussian | None
+    ) -> None:
         used = set(graph_inputs([*block.prior, *(design or ())]))
         self._inputs = [value for value in model.value_vars if value in used]
-        self._latent = LatentAtPoint(model, block, {"mode": PLAIN}) if block.observed else None
-        self._prior = None if block.observed else plain_function(self._inputs, list(block.prior))
-        self._design = None if design is None else plain_function(self._inputs, list(design))
+        self._latent = self._prior = self._design = None
+        self.joint = design if isinstance(design, JointGaussian) else None
+        if design is not None:
+            self._design = plain_function(self._inputs, list(design)[:2])
+        if self.joint is None and block.observed:
+            self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
+        elif self.joint is None:
+            self._prior = plain_function(self._inputs, list(block.prior))
         self.has_sites = design is not None
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]
@@ -122,6 +132,12 @@ class _BlockFunctions:
     def size(self) -> int:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
+
+    def coordinates(self, values: dict[str, NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
+        """Mean and factor of the vector of a block without a SkewGP."""
+        assert self._design is not None
+        mean, factor = self._design(*self._arguments(values))
+        return np.asarray(mean, np.float64), np.asarray(factor, np.float64)
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

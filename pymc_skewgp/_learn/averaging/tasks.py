@@ -9,6 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian.weights import systematic_resample
+from pymc_skewgp._learn.factor_evidence import factor_sampler
+from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
     DrawsWithEvidence,
@@ -16,7 +19,9 @@ from pymc_skewgp._posterior.draws_with_evidence import (
 )
 from pymc_skewgp._posterior.evidence_gradient import evidence_estimate
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._posterior.many_draws import draws_of_many
+from pymc_skewgp._validation import FloatArray
 
 
 class Task(Protocol):
@@ -54,6 +59,34 @@ class EvidenceTask:
         found = evidence_estimate(self.terms, n_candidates, int(rng.integers(2**31)))
         nothing = np.zeros((count, 0))
         return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, nothing)
+
+
+@dataclass(frozen=True, eq=False)
+class FactorTask:
+    """Of a block of white coordinates c: its vector is mean + factor c.
+
+    Attributes
+    ----------
+    terms : FactorTerms
+    sites : SitesGiven or None
+    mean : ndarray, shape (q,)
+    factor : ndarray, shape (q, r)
+    """
+
+    terms: FactorTerms
+    sites: SitesGiven | None
+    mean: FloatArray
+    factor: FloatArray
+
+    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
+        """See `Task`."""
+        sampler = factor_sampler(self.terms, self.sites)[1]
+        found = sampler.singles(max(count, n_candidates), rng)
+        assert found.log_prob is not None
+        chosen = systematic_resample(found.log_weights, count, rng)
+        value = found.log_prob.value + float(self.terms.log_constant)
+        z = found.draws[chosen] @ self.factor.T + self.mean
+        return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
 
 
 def run_tasks(

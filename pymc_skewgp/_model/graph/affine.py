@@ -10,11 +10,23 @@ from pytensor.gradient import jacobian
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, io_toposort
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
+from pytensor.sparse.math import StructuredDot, TrueDot
+from pytensor.tensor.basic import (
+    Alloc,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+    get_underlying_scalar_constant_value,
+)
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.einsum import Einsum
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -45,7 +57,7 @@ _LINEAR_IN_FIRST = (
     ViewOp,
 )
 # Linear in any one input, the others being no functions of x.
-_MULTILINEAR = (Dot, Einsum)
+_MULTILINEAR = (Dot, Einsum, TrueDot, StructuredDot)
 # Chains of these and of f + offset leave every entry where it is.
 _IN_PLACE = (SpecifyShape, ViewOp)
 
@@ -156,8 +168,12 @@ def affine_coefficients(
 def _keeps_affine(node: Apply, places: list[int]) -> bool:
     """Whether a node is affine in x when its inputs at `places` are, and no others depend on x."""
     op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if isinstance(op, SolveTriangular | CholeskySolve):
+        return places == [1]
     if isinstance(op, Elemwise):
         kind = op.scalar_op
+        if isinstance(kind, scalar.Pow):
+            return places == [0] and _is_one(node.inputs[1])
         if isinstance(kind, scalar.Mul):
             return len(places) == 1
         if isinstance(kind, scalar.TrueDiv):
@@ -176,6 +192,13 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
     if isinstance(op, CumOp):
         return op.mode == "add"
     return isinstance(op, _LINEAR) or (isinstance(op, _LINEAR_IN_FIRST) and places == [0])
+
+
+def _is_one(power: Variable) -> bool:
+    try:
+        return float(get_underlying_scalar_constant_value(power)) == 1.0
+    except NotScalarConstantError:
+        return False
 
 
 def stays_in_place(graph: Variable, x: Any) -> bool:

@@ -38,17 +38,21 @@ class Block(NamedTuple):
         data, with what only they depend on.
     sites : sequence of ObservedSites
         Observations that are functions of one predictor each; see `site_blocks`.
+    potentials : sequence of TensorVariable
+        Those that are quadratic in members.
     """
 
     members: list[Any]
     observed: list[Observed]
     predicted: list[Any]
     sites: Sequence[ObservedSites] = ()
+    potentials: Sequence[Any] = ()
 
     @property
     def below(self) -> set[str]:
         """Names of the variables that depend on members."""
-        return {x.name for x in [*self.observed, *self.sites, *self.predicted]}
+        kids = [*self.observed, *self.sites, *self.predicted, *self.potentials]
+        return {x.name for x in kids}
 
 
 def find_blocks(model: pm.Model) -> list[Block]:
@@ -148,7 +152,7 @@ def _join(
     joint, found = [*members, candidate], dict(observed)
     for child in below:
         if child in members:
-            mean, spread = mean_and_spread(child)
+            mean, spread = mean_and_spread(model, child)
             if uses_values(spread, candidate, []) or why_not_affine(mean, joint) is not None:
                 return None
             continue

@@ -16,6 +16,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_gr
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
 from pymc_skewgp._model.graph.data_rows import RowsOfData
 from pymc_skewgp._model.graph.data_sites import SitesOfData
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_gaussian
 from pymc_skewgp._model.graph.joined_rows import (
     NoisyRows,
     joined,
@@ -28,10 +29,17 @@ from pymc_skewgp._model.graph.joined_rows import (
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.graph.mean_coefficients import mean_coefficients, with_coefficients
-from pymc_skewgp._model.graph.members import is_function, latent_dimensions, mean_and_spread
+from pymc_skewgp._model.graph.members import (
+    Member,
+    as_member,
+    is_function,
+    latent_dimensions,
+    mean_and_spread,
+)
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
-from pymc_skewgp._model.graph.site_blocks import site_block_of
+from pymc_skewgp._model.graph.site_blocks import gaussian_blocks, site_block_of
 from pymc_skewgp._model.graph.sites import ObservedSites
+from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.ops.skew_normal import (
     interval_limits,
@@ -39,7 +47,12 @@ from pymc_skewgp._model.ops.skew_normal import (
     static_n_latent,
 )
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._validation import FloatArray
+
+# Deviations of the Gaussian in place of a flat prior, beside what the data can say.
+_FLAT = 1e5
 
 # Terms, and sites on their last rows.
 Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
@@ -50,25 +63,26 @@ class Collapsed(NamedTuple):
 
     Attributes
     ----------
-    evidences : list of EvidenceTerms
-        One for each block of functions, graphs of the model's variables or of their values.
+    evidences : list of EvidenceTerms or FactorTerms
+        One for each block, graphs of the model's variables or of their values; the second kind of
+        blocks without a SkewGP.
     sites : list of tuples of SitesOfData
         Of each evidence: sites on its last rows, none where all are points or intervals.
     rest : list of variables
         Everything else that has a density: priors, other observations, potentials.
     blocks : list of BlockGraph or None
         What each of the evidences comes from; None where the model has it collapsed already.
-    designs : list of SiteDesign or None
-        Of each block; None where it has no sites.
+    designs : list of SiteDesign, JointGaussian or None
+        Of each block; None where it has no sites. Of one without a SkewGP its white coordinates.
     coefficients : list of variables
         Of the mean of a process, integrated out with it: see `mean_coefficients`.
     """
 
-    evidences: list[EvidenceTerms]
+    evidences: list[EvidenceTerms | FactorTerms]
     sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
     blocks: Sequence[BlockGraph | None] = ()
-    designs: Sequence["SiteDesign | None"] = ()
+    designs: Sequence["SiteDesign | JointGaussian | None"] = ()
     coefficients: Sequence[Any] = ()
 
 
@@ -96,10 +110,10 @@ def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Co
     ValueError
         Where there is none; the message says what is in the way.
     """
-    evidences: list[EvidenceTerms] = []
+    evidences: list[EvidenceTerms | FactorTerms] = []
     sites: list[tuple[SitesOfData, ...]] = []
     blocks: list[BlockGraph | None] = []
-    designs: list[SiteDesign | None] = []
+    designs: list[SiteDesign | JointGaussian | None] = []
     reasons: list[str] = []
     gone: set[str] = set()
     for rv in model.observed_RVs:
@@ -124,6 +138,15 @@ def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Co
         designs.append(_design_of_sites(block, own))
         gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
         gone.update(x.name for x in block.predicted)
+    sizes = {x.name: np.size(value) for x, value in _initial_values(model).items()}
+    for found in gaussian_blocks(model, gone, sizes):
+        block = block_graph(model, found)
+        terms, joint = _of_gaussian_block(model, block, found.potentials)
+        evidences.append(terms)
+        sites.append(tuple(sites_of_data(y) for y in block.sites))
+        blocks.append(block)
+        designs.append(joint)
+        gone.update([*block.names, *found.below])
     if reasons or not evidences:
         raise ValueError(
             "no evidence with the latent function integrated out: "
@@ -203,7 +226,7 @@ def _of_marginal(model: pm.Model, rv: Any) -> Evidence:
 def _without_means(model: pm.Model, block: Block) -> Block:
     """A block without its Gaussian variables that the means of its functions depend on."""
     kept = {rv for rv in block.members if is_function(rv)}
-    means = [mean_and_spread(rv)[0] for rv in kept]
+    means = [mean_and_spread(model, rv)[0] for rv in kept]
     above = set(ancestors(means)).difference(kept)
     return part_of(model, block, [rv for rv in block.members if rv not in above])
 
@@ -228,7 +251,8 @@ def _design_of_sites(block: BlockGraph, sites: list[ObservedSites]) -> SiteDesig
     return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
 
 
-def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
+def _predictors(block: BlockGraph, sites: Sequence[ObservedSites]) -> SiteDesign:
+    """Of rows, then of sites."""
     designs, offsets = [], []
     for y in block.observed:
         _checked(y.name, y.values, y.likelihood)
@@ -240,7 +264,72 @@ def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
     for known in sites:
         designs.append(site_design(block, known))
         offsets.append(known.a)
-    sun = predictor(_sun(block.prior, block.n_latent), joined(designs), joined(offsets))
+    return SiteDesign(joined(designs), joined(offsets))
+
+
+def _of_gaussian_block(
+    model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
+) -> tuple[FactorTerms, JointGaussian]:
+    """Terms of a block without a SkewGP, and its vector of white coordinates."""
+    A, a = _predictors(block, block.sites)
+    members = [as_member(model, model.named_vars[name]) for name in block.names]
+    scales = _flat_scales(model, block, members, A)
+    joint = joint_gaussian(model, members, potentials, scales)
+    rows = [_rows_of(y) for y in block.observed]
+    if any(x.S.type.ndim != 1 for x in rows):
+        raise NotSitesError("noise that observations share is not known to a block without SkewGP.")
+    nothing = pt.zeros(0, dtype="float64")
+    lower, upper, value, noise = (
+        joined([getattr(x, name) for x in rows]) if rows else nothing
+        for name in ("lower", "upper", "value", "S")
+    )
+    counts = joint_counts([(x.counts, x.lower) for x in rows]) if rows else None
+    constants = [joint.log_constant, *(x.log_constant for x in rows)]
+    terms = FactorTerms(
+        A @ joint.factor,
+        a + A @ joint.mean,
+        lower,
+        upper,
+        value,
+        noise,
+        pt.as_tensor_variable(np.float64(1.0) if counts is None else counts),
+        sum(constants),
+    )
+    return terms, joint
+
+
+def _flat_scales(
+    model: pm.Model, block: BlockGraph, members: list[Member], A: Any
+) -> dict[str, FloatArray]:
+    """Deviations in place of density 1: many times what the data can say, column by column."""
+    flat = [i for i, member in enumerate(members) if member.is_flat]
+    if not flat:
+        return {}
+    values = _initial_values(model)
+    known = {model.rvs_to_values[rv]: value for rv, value in values.items()}
+    found = [A, *(y.value for y in block.observed if y.value is not None)]
+    found += [x for own in block.slices for x in (own.start, own.stop)]
+    inputs = [x for x in known if x in set(graph_inputs(found))]
+    design, *data = plain_function(inputs, found)(*(known[x] for x in inputs))
+    *data, = (np.asarray(x) for x in data)
+    ends = data[-2 * len(members) :]
+    size = max((np.nanmax(np.abs(x), initial=1.0) for x in data[: -2 * len(members)]), default=1.0)
+    columns = np.sqrt(np.mean(np.asarray(design) ** 2, axis=0))
+    scales = {}
+    for i in flat:
+        own = columns[int(ends[2 * i]) : int(ends[2 * i + 1])]
+        scales[members[i].name] = _FLAT * size / np.where(own > 0.0, own, 1.0)
+    return scales
+
+
+def _initial_values(model: pm.Model) -> dict[Any, Any]:
+    point = model.initial_point()
+    return {rv: point[value.name] for rv, value in model.rvs_to_values.items() if rv in model.free_RVs}
+
+
+def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
+    A, a = _predictors(block, sites)
+    sun = predictor(_sun(block.prior, block.n_latent), A, a)
     rows = [_rows_of(y) for y in block.observed]
     rows += [_no_rows(known.a) for known in sites]
     lower, upper, value = (

@@ -30,7 +30,7 @@ def joint_prior(members: list[Member]) -> SunParameters:
     cov: Blocks = {}
     cross: Blocks = {}
     latent = [i for i, member in enumerate(members) if member.n_latent != 0]
-    for i, above in _by_dependence(members):
+    for i, above in by_dependence(members):
         member = members[i]
         cov[i, i] = member.prior.scale
         if i in latent:
@@ -44,34 +44,34 @@ def joint_prior(members: list[Member]) -> SunParameters:
             design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
         sizes = [pt.prod(members[j].shape) for j in above]
         for other in means:
-            carried = _carried(design, sizes, [cov.get((j, other)) for j in above])
-            if carried is not None:
-                cov[i, other], cov[other, i] = carried, carried.T
-        own = _carried(design, sizes, [cov[i, j].T if (i, j) in cov else None for j in above])
+            moved = carried(design, sizes, [cov.get((j, other)) for j in above])
+            if moved is not None:
+                cov[i, other], cov[other, i] = moved, moved.T
+        own = carried(design, sizes, [cov[i, j].T if (i, j) in cov else None for j in above])
         cov[i, i] = cov[i, i] + own
         for column in latent:
-            carried = _carried(design, sizes, [cross.get((j, column)) for j in above])
-            if carried is not None:
-                cross[i, column] = carried + cross.get((i, column), 0.0)
+            moved = carried(design, sizes, [cross.get((j, column)) for j in above])
+            if moved is not None:
+                cross[i, column] = moved + cross.get((i, column), 0.0)
         means[i] = offset + design @ pt.concatenate([means[j] for j in above])
     every = range(len(members))
     rows = [pt.prod(member.shape) for member in members]
     columns = [members[j].prior.truncation.shape[0] for j in latent]
     own_latent = {(j, j): members[j].prior.latent_cov for j in latent}
     mean = pt.concatenate([means[i] for i in every])
-    scale = _assembled(cov, every, every, rows, rows)
+    scale = assembled(cov, every, every, rows, rows)
     if not latent:
         return sun_of_process(mean, scale, None, None, 0)
     return SunParameters(
         mean,
         scale,
-        _assembled(cross, every, latent, rows, columns),
+        assembled(cross, every, latent, rows, columns),
         pt.concatenate([members[j].prior.truncation for j in latent]),
-        _assembled(own_latent, latent, latent, columns, columns),
+        assembled(own_latent, latent, latent, columns, columns),
     )
 
 
-def _by_dependence(members: list[Member]) -> list[tuple[int, list[int]]]:
+def by_dependence(members: list[Member]) -> list[tuple[int, list[int]]]:
     """Members after those that their means depend on, with these."""
     upstream = [set(ancestors([member.mean])) for member in members]
     above = [[j for j, x in enumerate(members) if x.value in found] for found in upstream]
@@ -88,7 +88,7 @@ def _raveled_mean(member: Member) -> Any:
     return pt.broadcast_to(member.mean, member.shape).ravel()
 
 
-def _carried(design: Any, sizes: list[Any], parts: list[Any]) -> Any:
+def carried(design: Any, sizes: list[Any], parts: list[Any]) -> Any:
     """`design` times blocks one below the other; None where all are zero."""
     known = [part for part in parts if part is not None]
     if not known:
@@ -101,7 +101,7 @@ def _carried(design: Any, sizes: list[Any], parts: list[Any]) -> Any:
     return design @ pt.concatenate(filled, axis=0)
 
 
-def _assembled(
+def assembled(
     blocks: Blocks, rows: Any, columns: Any, heights: list[Any], widths: list[Any]
 ) -> Any:
     """The matrix of these blocks."""

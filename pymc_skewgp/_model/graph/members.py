@@ -5,18 +5,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV
 from pymc.distributions.multivariate import ZeroSumNormalRV
 from pymc.distributions.transforms import ZeroSumTransform
+from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
 from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
+from pymc_skewgp._model.graph.quadratic import own_log_density, quadratic_in, slopes_of
 from pymc_skewgp._model.ops.double_precision import as_real
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._sun.parameters import SunParameters
 
-_GAUSSIAN = (NormalRV, MvNormalRV, ZeroSumNormalRV)
+_TYPED = (NormalRV, MvNormalRV, ZeroSumNormalRV)
+_HALF_LOG_2PI = float(0.5 * np.log(2.0 * np.pi))
 
 
 class Member(NamedTuple):
@@ -38,6 +43,12 @@ class Member(NamedTuple):
         Latent dimensions, where they are known before any evaluation.
     is_function : bool
         Whether it is a SkewGP's; its mean is a vector then.
+    factor : TensorVariable, shape (d, k), or None
+        F with F F' the covariance; None for a SkewGP.
+    log_constant : TensorVariable, shape (), or None
+        Log of the integral of its density, where that is not 1.
+    is_flat : bool
+        Whether it has the density 1 everywhere; `factor` is the identity then, to be scaled.
     """
 
     name: str
@@ -47,6 +58,9 @@ class Member(NamedTuple):
     prior: SunParameters
     n_latent: int | None
     is_function: bool = False
+    factor: Any = None
+    log_constant: Any = None
+    is_flat: bool = False
 
     @property
     def origin(self) -> Any:
@@ -70,8 +84,8 @@ def is_function(rv: Any) -> bool:
 
 
 def is_gaussian(model: pm.Model, rv: Any) -> bool:
-    """Whether a free variable is Gaussian, its value variable too."""
-    if not isinstance(rv.owner.op, _GAUSSIAN) or not rv.dtype.startswith("float"):
+    """Whether a free variable is Gaussian by its type, its value variable too."""
+    if not isinstance(rv.owner.op, _TYPED) or not rv.dtype.startswith("float"):
         return False
     transform = model.rvs_to_transforms[rv]
     if isinstance(rv.owner.op, ZeroSumNormalRV):
@@ -79,8 +93,23 @@ def is_gaussian(model: pm.Model, rv: Any) -> bool:
     return transform is None
 
 
-def mean_and_spread(rv: Any) -> tuple[Any, list[Any]]:
-    """Mean, or location, of a variable of a block, and its other parameters."""
+def is_quadratic(model: pm.Model, rv: Any) -> bool:
+    """Whether the log density of a free variable is quadratic in its value, by type or itself."""
+    if is_function(rv) or isinstance(rv.owner.op, _TYPED):
+        return is_gaussian(model, rv)
+    return own_log_density(model, rv) is not None
+
+
+def mean_and_spread(model: "pm.Model | Any", rv: Any) -> tuple[Any, list[Any]]:
+    """What is affine in other variables of a block, and what does not depend on them.
+
+    Mean, or location, of a variable, and its other parameters. Of one that is known by its log
+    density alone the gradient of that, which is to be affine in all of them together.
+    """
+    if not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
+        log_density, value = own_log_density(model, rv), model.rvs_to_values[rv]
+        back = {x: own for own, x in model.rvs_to_values.items()}
+        return clone_replace(slopes_of(log_density, [value]), back)[0], []
     mean, *others = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         return pt.zeros(()), [mean]
@@ -89,7 +118,9 @@ def mean_and_spread(rv: Any) -> tuple[Any, list[Any]]:
 
 def as_member(model: pm.Model, rv: Any) -> Member:
     """A variable of a block, its parameters replaced by graphs of value variables."""
-    mean, spread = mean_and_spread(rv)
+    if not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
+        return _by_own_density(model, rv)
+    mean, spread = mean_and_spread(model, rv)
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
     mean, shape, *spread = model.replace_rvs_by_values([mean, _value_shape(rv), *spread])
     mean, *spread = (as_real(x) for x in (mean, *spread))
@@ -100,10 +131,40 @@ def as_member(model: pm.Model, rv: Any) -> Member:
         return Member(rv.name, value, mean, shape, prior, latent_dimensions(prior), True)
     if isinstance(rv.owner.op, MvNormalRV):
         scale = _repeated(spread[0], shape)
+        factor = _repeated(pt.linalg.cholesky(spread[0]), shape)
     else:
-        scale = pt.diag(pt.broadcast_to(spread[0] ** 2, shape).ravel())
-    prior = sun_of_process(pt.zeros_like(scale[:, 0]), scale, None, None, 0)
-    return Member(rv.name, value, mean, shape, prior, 0)
+        sd = pt.broadcast_to(spread[0], shape).ravel()
+        scale, factor = pt.diag(sd**2), pt.diag(sd)
+    return Member(rv.name, value, mean, shape, _centred(scale), 0, factor=factor)
+
+
+def _by_own_density(model: pm.Model, rv: Any) -> Member:
+    """A variable whose log density is quadratic in it: precision Q, and Q times mean is b."""
+    value = model.rvs_to_values[rv]
+    shape = pt.as_tensor(rv.type.shape if None not in rv.type.shape else rv.shape.eval(mode=PLAIN))
+    shape = pt.cast(shape, "int64")
+    bare = Member(rv.name, value, None, shape, None, 0)
+    if isinstance(rv.owner.op, FlatRV):
+        eye = pt.eye(bare.origin.size)
+        return bare._replace(
+            mean=bare.origin, prior=_centred(eye), factor=eye, log_constant=None, is_flat=True
+        )
+    constant, slope, precision = quadratic_in(
+        own_log_density(model, rv), [value], [bare.origin]
+    )
+    chol = pt.linalg.cholesky(precision)
+    white = pt.linalg.solve_triangular(chol, slope, lower=True)
+    factor = pt.linalg.solve_triangular(chol, pt.eye(slope.shape[0]), lower=True).T
+    log_constant = constant + 0.5 * (white @ white) - pt.log(pt.diagonal(chol)).sum()
+    log_constant = log_constant + _HALF_LOG_2PI * slope.shape[0]
+    mean = (factor @ white).reshape(shape, ndim=value.type.ndim)
+    return bare._replace(
+        mean=mean, prior=_centred(factor @ factor.T), factor=factor, log_constant=log_constant
+    )
+
+
+def _centred(scale: Any) -> SunParameters:
+    return sun_of_process(pt.zeros_like(scale[:, 0]), scale, None, None, 0)
 
 
 def latent_dimensions(parameters: Any) -> int | None:

@@ -5,7 +5,7 @@ of its observations jointly affinely and nothing else. Here an observed variable
 there, or sites; mixtures of rows are sites too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -13,7 +13,12 @@ import pymc as pm
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
 from pymc_skewgp._model.graph.blocks import Block, find_blocks, part_of
-from pymc_skewgp._model.graph.members import is_function, is_gaussian, mean_and_spread
+from pymc_skewgp._model.graph.members import (
+    is_function,
+    is_gaussian,
+    is_quadratic,
+    mean_and_spread,
+)
 from pymc_skewgp._model.graph.observed import (
     NoRowsError,
     Observed,
@@ -24,7 +29,9 @@ from pymc_skewgp._model.graph.observed import (
     predictions_of,
     recognised,
 )
+from pymc_skewgp._model.graph.quadratic import why_not_quadratic
 from pymc_skewgp._model.graph.sites import ObservedSites, sites_of
+from pymc_skewgp._model.ops.double_precision import in_double
 
 _CORE_NDIM = 1  # of one unified skew-normal vector
 
@@ -67,25 +74,48 @@ def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     if not block.sites or part.members == block.members:
         return part
     below = {x: children(model, x) for x in part.members}
-    rows, sites = _observed(model, part.members, below)
+    rows, sites, _ = _observed(model, part.members, below)
     return part._replace(observed=rows, sites=sites)
 
 
+def gaussian_blocks(model: pm.Model, taken: set[str], sizes: Mapping[str, int]) -> list[Block]:
+    """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
+
+    The largest first: of a product of two the smaller one is a hyperparameter.
+    """
+    seeds = [x for x in model.free_RVs if is_quadratic(model, x) and x.name not in taken]
+    seeds.sort(key=lambda x: -sizes[x.name])
+    found: list[Block] = []
+    gone = set(taken)
+    for rv in seeds:
+        if rv.name in gone or any(x.name in gone for x in children(model, rv)):
+            continue
+        try:
+            found.append(site_block_of(model, rv))
+        except NotSitesError:
+            continue
+        gone.update(x.name for x in found[-1].members)
+        gone |= found[-1].below
+    return found
+
+
 def site_block_of(model: pm.Model, rv: Any) -> Block:
-    """The block of a SkewGP variable of a model, some of whose observations are sites.
+    """The block of a SkewGP or Gaussian variable, some of whose observations may be sites.
+
+    That of a SkewGP variable has Gaussian variables by type beside it, and no potentials.
 
     Raises
     ------
     NotSitesError
         The message names what is in the way.
     """
-    if rv.type.ndim != _CORE_NDIM or model.rvs_to_transforms[rv] is not None:
-        raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
-    below = {
-        x: children(model, x)
-        for x in model.free_RVs
-        if x is rv or ((is_function(x) or is_gaussian(model, x)) and not is_prediction(model, x))
-    }
+    if is_function(rv):
+        if rv.type.ndim != _CORE_NDIM or model.rvs_to_transforms[rv] is not None:
+            raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
+        others = [x for x in model.free_RVs if is_function(x) or is_gaussian(model, x)]
+    else:
+        others = [x for x in model.free_RVs if is_quadratic(model, x)]
+    below = {x: children(model, x) for x in others if x is rv or not is_prediction(model, x)}
     members = [rv]
     _observed(model, members, below)
     grows = True
@@ -100,15 +130,15 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
             except NotSitesError:  # a hyperparameter, or a function with other observations
                 continue
             members, grows = joint, True
-    members = _without_means(members)
-    rows, sites = _observed(model, members, below)
+    members = _without_means(model, members)
+    rows, sites, potentials = _observed(model, members, below)
     predictions = predictions_of(model, members)
-    return Block([x for x in model.free_RVs if x in members], rows, predictions, sites)
+    return Block([x for x in model.free_RVs if x in members], rows, predictions, sites, potentials)
 
 
-def _without_means(members: list[Any]) -> list[Any]:
+def _without_means(model: pm.Model, members: list[Any]) -> list[Any]:
     """Members but for those that the mean of a function depends on: they are hyperparameters."""
-    means = [mean_and_spread(x)[0] for x in members if is_function(x)]
+    means = [mean_and_spread(model, x)[0] for x in members if is_function(x)]
     return [x for x in members if is_function(x) or not uses_values(means, x, [])]
 
 
@@ -120,8 +150,8 @@ def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> boo
 
 def _observed(
     model: pm.Model, members: list[Any], below: dict[Any, list[Any]]
-) -> tuple[list[Observed], list[ObservedSites]]:
-    """Observations of members, rows and sites.
+) -> tuple[list[Observed], list[ObservedSites], list[Any]]:
+    """Observations of members, rows and sites, and potentials that are quadratic in them.
 
     Raises
     ------
@@ -130,13 +160,17 @@ def _observed(
     """
     rows: list[Observed] = []
     sites: list[ObservedSites] = []
+    potentials: list[Any] = []
     kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
     for child in kids:
         used = [x for x in members if child in below[x]]
         if child in members:
-            _refuse_other_means(child, used)
+            _refuse_other_means(model, child, used)
         elif is_prediction(model, child):
             continue
+        elif child in model.potentials:
+            _refuse_other_potentials(model, child, used)
+            potentials.append(child)
         elif child not in model.observed_RVs:
             raise NotSitesError(
                 f"{child.name}, which depends on {used[0].name}, is not observed.",
@@ -150,7 +184,7 @@ def _observed(
                 rows.append(found)
     if not rows and not sites:
         raise NotSitesError(f"{members[0].name} has no observations.")
-    return rows, sites
+    return rows, sites, potentials
 
 
 def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
@@ -163,7 +197,21 @@ def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
     return None if why_not_affine(found.rows.predictor, used) is not None else found
 
 
-def _refuse_other_means(child: Any, used: list[Any]) -> None:
-    mean, spread = mean_and_spread(child)
-    if any(uses_values(spread, x, []) for x in used) or why_not_affine(mean, used) is not None:
+def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
+    mean, spread = mean_and_spread(model, child)
+    if any(uses_values(spread, x, []) for x in used) or (
+        # Where it is known by its slope it is in there itself.
+        why_not_affine(mean, [*used, child]) is not None
+    ):
         raise NotSitesError(f"{child.name} does not depend affinely on {used[0].name}.")
+
+
+def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -> None:
+    name = f"the potential {potential.name}"
+    if any(is_function(x) for x in used):
+        raise NotSitesError(f"{name} depends on {used[0].name}.")
+    (log_density,) = in_double(model.replace_rvs_by_values([potential]))
+    reason = why_not_quadratic(log_density.sum(), [model.rvs_to_values[x] for x in used])
+    if reason is not None:
+        names = " and ".join(x.name for x in used)
+        raise NotSitesError(f"{name} is not known to be quadratic in {names}: {reason}.")

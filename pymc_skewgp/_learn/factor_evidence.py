@@ -1,0 +1,278 @@
+r"""Evidence, gradient and draws of white coordinates c, c ~ N(0, I), under rows and sites.
+
+Of the exact evidence derivatives are means over the posterior, with g and h the first two
+derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows the noise is in p:
+
+.. math:: \partial_{F_i} = \mathrm E(g_i c), \quad \partial_{a_i} = \mathrm E(g_i), \quad
+    \partial_{\sigma_i^2} = \tfrac12 \mathrm E(g_i^2 + h_i).
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
+from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.blocks.row_block import FactorGradient, RowBlock
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
+from pymc_skewgp._learn.rows.learnt_sites import (
+    LearntFunctions,
+    LearntRows,
+    LearntSites,
+    Predictors,
+    slopes_of_limits,
+)
+from pymc_skewgp._observations.learnt_sites import SitesGiven
+from pymc_skewgp._posterior.evidence_gradient import EP_TOLERANCE, EvidenceGradient
+from pymc_skewgp._posterior.factor_terms import FactorTerms
+from pymc_skewgp._validation import FloatArray
+
+_MAX_SWEEPS = 100
+_NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-4
+_PAIRS_TOLERANCE = 1e-2
+
+
+class FactorRows:
+    """Predictors of coordinates under rows and sites, in blocks.
+
+    Parameters
+    ----------
+    terms : FactorTerms
+        Arrays.
+    sites : SitesGiven or None
+        On the last predictors.
+    """
+
+    def __init__(self, terms: FactorTerms, sites: SitesGiven | None) -> None:
+        self.terms, self.sites = terms, sites
+        k = terms.value.size
+        self._ends = [slice(0, k), slice(k, None)]
+        sd = np.sqrt(np.einsum("ij,ij->i", terms.factor, terms.factor))
+        zero = np.zeros(sd.size)
+        parts: list[tuple[slice, LearntSites]] = []
+        if k:
+            own = Predictors(terms.offset[:k], zero[:k], sd[:k])
+            counts = None if np.ndim(terms.counts) == 0 else terms.counts
+            rows = LearntRows(terms.lower, terms.upper, terms.value, terms.noise, own, counts)
+            parts.append((self._ends[0], rows))
+        if sites is not None:
+            own = Predictors(terms.offset[k:], zero[k:], sd[k:])
+            parts.append((self._ends[1], LearntFunctions(sites, own)))
+        self.parts = parts
+        self._blocks = [RowBlock(terms.factor[own], part) for own, part in parts]
+        self.blocks = LocalBlocks(self._blocks)
+
+    def fit(self, tol: float, start: list[tuple[FloatArray, FloatArray]] | None = None) -> BlockEP:
+        """EP, from these sites or from Laplace's."""
+        if start is None or [len(x) for x, _ in start] != [b.n_rows for b in self._blocks]:
+            start = self._laplace()
+        for block, (tau, nu) in zip(self._blocks, start, strict=True):
+            block.tau, block.nu = tau.copy(), nu.copy()
+        return fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+
+    def found_sites(self) -> list[tuple[FloatArray, FloatArray]]:
+        """After `fit`."""
+        return [(block.tau, block.nu) for block in self._blocks]
+
+    def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
+        """Of EP's evidence, in the terms and in parameters of the sites."""
+        found = [block.gradient(ep.gaussian.mean, ep.gaussian.spread) for block in self._blocks]
+        numbers = [part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)]
+        return self._in_terms(found, numbers)
+
+    def slopes(self, eta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Two derivatives of log p of each row of each part, once, at predictors less offset.
+
+        Of shape (N, n) each.
+        """
+        k, found = self.terms.value.size, []
+        for own, part in self.parts:
+            if isinstance(part, LearntRows):
+                found.append(part.slopes(slice(None), np.ascontiguousarray(eta[:, own])))
+            else:
+                assert self.sites is not None
+                found.append(self.sites.slopes(eta[:, own] + self.terms.offset[k:]))
+        return found
+
+    def gradient_by_draws(
+        self, c: FloatArray, weights: FloatArray
+    ) -> tuple[FactorTerms, list[FloatArray]]:
+        """Of the exact evidence, by weighted draws of the coordinates, shape (N, r)."""
+        eta = c @ self.terms.factor.T
+        found, numbers = [], []
+        for (own, part), (first, second) in zip(self.parts, self.slopes(eta), strict=True):
+            counts = part.counts
+            pulled = weights[:, None] * first
+            factor = (counts * pulled).T @ c
+            offset = counts * pulled.sum(axis=0)
+            noise = 0.5 * counts * (weights @ (first**2 + second))
+            found.append(FactorGradient(factor, offset, noise, offset, offset))
+            if isinstance(part, LearntRows):
+                value = np.where(np.isnan(self.terms.value), 0.0, -offset)
+                limits = [x - self.terms.offset[own] for x in (self.terms.lower, self.terms.upper)]
+                at = eta[:, own], np.sqrt(self.terms.noise)
+                in_limits = slopes_of_limits(*limits, self.terms.value, *at)
+                moved = [counts * (weights @ x) for x in in_limits]
+                numbers.append([*moved, value, noise])
+            else:
+                assert self.sites is not None
+                at = eta[:, own] + self.terms.offset[own]
+                shares = np.broadcast_to(weights[:, None], at.shape)
+                known = self.sites.has_parameters
+                numbers.append(self.sites.in_parameters(at, shares) if known else [])
+        return self._in_terms(found, numbers)
+
+    def _in_terms(
+        self, found: list[FactorGradient], numbers: list[list[FloatArray]]
+    ) -> tuple[FactorTerms, list[FloatArray]]:
+        k = self.terms.value.size
+        rows, parameters = [np.zeros(0)] * 4, []
+        if k:
+            rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]]
+        if self.sites is not None:
+            parameters = numbers[-1]
+        wrt = FactorTerms(
+            np.concatenate([x.factor for x in found]),
+            np.concatenate([x.offset for x in found]),
+            *rows,
+            np.zeros_like(self.terms.counts),
+            np.float64(1.0),
+        )
+        return wrt, parameters
+
+    def _laplace(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Sites at the mode: about a wide prior's mean quadrature would be of nothing."""
+        F, c = self.terms.factor, np.zeros(self.terms.factor.shape[1])
+        counts = [part.counts for _, part in self.parts]
+        value, found, steps = self._log_density(c), None, 0
+        while steps < _NEWTON_STEPS:
+            steps += 1
+            found = self._sites_about(F @ c)
+            pull = np.concatenate([n * nu for n, (_, nu) in zip(counts, found, strict=True)])
+            bend = np.concatenate([n * tau for n, (tau, _) in zip(counts, found, strict=True)])
+            precision = F.T @ (bend[:, None] * F)
+            precision[np.diag_indices_from(precision)] += 1.0
+            chol, _ = linalg.cholesky("the precision at the mode", precision)
+            step, size = cho_solve((chol, True), F.T @ pull) - c, 1.0
+            trial = self._log_density(c + step)
+            while not trial >= value and size > _LEAST_STEP:
+                size *= 0.5
+                trial = self._log_density(c + size * step)
+            if not trial > value + _GAIN:
+                break
+            c, value = c + size * step, trial
+        assert found is not None
+        return found
+
+    def _log_density(self, c: FloatArray) -> float:
+        with np.errstate(all="ignore"):
+            return float(self.blocks.total("log_prob", c[:, None])[0] - 0.5 * c @ c)
+
+    def _sites_about(self, eta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Second-order expansions of log p, those of curvature."""
+        found = []
+        with np.errstate(all="ignore"):
+            slopes = self.slopes(eta[None])
+        for (own, _), (first, second) in zip(self.parts, slopes, strict=True):
+            tau = np.where(second[0] < 0.0, -second[0], 0.0)
+            tau = np.where(np.isfinite(tau), tau, 0.0)
+            pull = np.where(np.isfinite(first[0]), first[0], 0.0)
+            found.append((tau, pull + tau * eta[own]))
+        return found
+
+
+class FactorEvidence:
+    """EP's log evidence, begun each time where the last one ended.
+
+    Parameters
+    ----------
+    tol : float, default 1e-4
+        Residual at which EP stops.
+    """
+
+    def __init__(self, tol: float = EP_TOLERANCE) -> None:
+        self._tol = tol
+        self._last: list[tuple[FloatArray, FloatArray]] | None = None
+
+    def __call__(self, terms: FactorTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
+        """Value and gradient; minus infinity and zeros where no evidence can be computed."""
+        found = self._fit(terms, sites)
+        if found is None:
+            return nothing(terms)
+        rows, ep = found
+        wrt, parameters = rows.gradient(ep)
+        value = ep.log_prob + float(terms.log_constant)
+        if not all(np.isfinite(x).all() for x in wrt):
+            return nothing(terms)
+        return EvidenceGradient(value, wrt, in_parameters=parameters)
+
+    def value(self, terms: FactorTerms, sites: SitesGiven | None = None) -> float:
+        """The value alone."""
+        found = self._fit(terms, sites)
+        return -np.inf if found is None else found[1].log_prob + float(terms.log_constant)
+
+    def _fit(
+        self, terms: FactorTerms, sites: SitesGiven | None
+    ) -> tuple[FactorRows, BlockEP] | None:
+        if not (np.isfinite(terms.factor).all() and np.isfinite(terms.offset).all()):
+            return None
+        if not (np.isfinite(terms.log_constant) and (terms.noise > 0).all()):
+            return None
+        try:
+            with no_warnings(), np.errstate(all="ignore"):
+                rows = FactorRows(terms, sites)
+                ep = rows.fit(self._tol, self._last)
+                if not np.isfinite(ep.log_prob) and self._last is not None:
+                    ep = rows.fit(self._tol)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            self._last = None
+            return None
+        if not np.isfinite(ep.log_prob):
+            return None
+        self._last = rows.found_sites()
+        return rows, ep
+
+
+def nothing(terms: FactorTerms) -> EvidenceGradient:
+    """No evidence."""
+    return EvidenceGradient(-np.inf, FactorTerms(*(np.zeros_like(x) for x in terms)))
+
+
+def factor_sampler(terms: FactorTerms, sites: SitesGiven | None) -> tuple[FactorRows, SiteSampler]:
+    """Pairs of coordinates, and tempering where these are too few."""
+    rows = FactorRows(terms, sites)
+    ep = rows.fit(_PAIRS_TOLERANCE)
+    return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks))
+
+
+def factor_estimate(
+    terms: FactorTerms, sites: SitesGiven | None, n_draws: int, seed: int
+) -> Estimate:
+    """Log evidence with its error."""
+    sampler = factor_sampler(terms, sites)[1]
+    found: Any = sampler.members(n_draws, np.random.default_rng(seed)).log_prob
+    result: Estimate = found._replace(value=found.value + float(terms.log_constant))
+    return result
+
+
+def factor_by_pairs(
+    terms: FactorTerms, sites: SitesGiven | None, n_draws: int, seed: int
+) -> EvidenceGradient:
+    """Exact log evidence by draws at fixed points, and the gradient by the same draws."""
+    try:
+        with no_warnings(), np.errstate(all="ignore"):
+            rows, sampler = factor_sampler(terms, sites)
+            draws = sampler.members(n_draws, np.random.default_rng(seed))
+            weights = normalized_weights(draws.log_weights)
+            wrt, parameters = rows.gradient_by_draws(draws.draws, weights)
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return nothing(terms)
+    assert draws.log_prob is not None
+    noise = 0.0 if draws.method == "pairs" else draws.log_prob.std_error
+    value = draws.log_prob.value + float(terms.log_constant)
+    return EvidenceGradient(value, wrt, noise, parameters)

@@ -1,0 +1,108 @@
+"""The members of a block without a SkewGP as one Gaussian vector m + F c of white coordinates."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+
+from pymc_skewgp._model.graph.joint_prior import Blocks, assembled, by_dependence, carried
+from pymc_skewgp._model.graph.members import Member
+from pymc_skewgp._model.graph.quadratic import quadratic_in
+from pymc_skewgp._model.ops.double_precision import in_double
+from pymc_skewgp._validation import FloatArray
+
+_HALF_LOG_2PI = float(0.5 * np.log(2.0 * np.pi))
+
+
+class JointGaussian(NamedTuple):
+    """z = m + F c, c white, and the log of the integral of what the model says of z.
+
+    Attributes
+    ----------
+    mean : TensorVariable, shape (q,)
+    factor : TensorVariable, shape (q, r)
+    log_constant : TensorVariable, shape ()
+    """
+
+    mean: Any
+    factor: Any
+    log_constant: Any
+
+
+def joint_gaussian(
+    model: pm.Model,
+    members: list[Member],
+    potentials: Sequence[Any],
+    flat_scales: dict[str, FloatArray],
+) -> JointGaussian:
+    r"""Of members whose means are affine in others, times potentials that are quadratic in them.
+
+    With :math:`z_i` of mean :math:`k_i + M_i z_{a(i)}` and factor :math:`F_i` about it the rows of
+    the joint factor are :math:`M_i F_{a(i)}`, then :math:`F_i` for coordinates of its own. A
+    potential with gradient b and Hessian -P at m has :math:`L L^\top = I + F^\top P F`, and
+
+    .. math:: m' = m + F L^{-\top} w, \quad F' = F L^{-\top}, \quad w = L^{-1} F^\top b
+
+    `flat_scales`: of members with density 1, deviations of the Gaussian in its place, by name; they
+    are to be so large that its density hardly varies where the posterior is.
+    """
+    means: dict[int, Any] = {}
+    rows: Blocks = {}
+    log_constant: Any = pt.constant(0.0, dtype="float64")
+    own = [member.factor for member in members]
+    for i, member in enumerate(members):
+        if member.is_flat:
+            scale = flat_scales[member.name]
+            own[i] = pt.diag(pt.as_tensor(scale))
+            log_constant = log_constant + float(np.log(scale).sum() + _HALF_LOG_2PI * scale.size)
+    origins = {member.value: member.origin for member in members}
+    for i, above in by_dependence(members):
+        member = members[i]
+        rows[i, i] = own[i]
+        if member.log_constant is not None:
+            # Where its mean depends on others it is the same everywhere.
+            log_constant = log_constant + clone_replace(member.log_constant, origins)
+        if not above:
+            means[i] = pt.broadcast_to(member.mean, member.shape).ravel()
+            continue
+        design, offset = member.mean_given([members[j] for j in above])
+        if design is None:
+            n, p = offset.shape[0], pt.prod(members[above[0]].shape)
+            design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
+        sizes = [pt.prod(members[j].shape) for j in above]
+        for column in means:
+            part = carried(design, sizes, [rows.get((j, column)) for j in above])
+            if part is not None:
+                rows[i, column] = part
+        means[i] = offset + design @ pt.concatenate([means[j] for j in above])
+    every = range(len(members))
+    heights = [pt.prod(member.shape) for member in members]
+    joint = JointGaussian(
+        pt.concatenate([means[i] for i in every]),
+        assembled(rows, every, every, heights, [x.shape[1] for x in own]),
+        log_constant,
+    )
+    return _times_potentials(model, members, potentials, joint) if potentials else joint
+
+
+def _times_potentials(
+    model: pm.Model, members: list[Member], potentials: Sequence[Any], joint: JointGaussian
+) -> JointGaussian:
+    graphs = in_double(model.replace_rvs_by_values(list(potentials)))
+    found = quadratic_in(
+        sum(graph.sum() for graph in graphs),
+        [member.value for member in members],
+        [member.origin for member in members],
+    )
+    mean, factor = joint.mean, joint.factor
+    bent = found.precision @ mean
+    constant = found.constant + mean @ (found.slope - 0.5 * bent)
+    precision = pt.eye(factor.shape[1]) + factor.T @ found.precision @ factor
+    chol = pt.linalg.cholesky(precision)
+    white = pt.linalg.solve_triangular(chol, factor.T @ (found.slope - bent), lower=True)
+    turned = pt.linalg.solve_triangular(chol, factor.T, lower=True).T
+    constant = constant + 0.5 * (white @ white) - pt.log(pt.diagonal(chol)).sum()
+    return JointGaussian(mean + turned @ white, turned, joint.log_constant + constant)

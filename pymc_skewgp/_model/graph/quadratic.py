@@ -1,0 +1,104 @@
+r"""Variables and potentials whose log density is quadratic in latent values, by their own density.
+
+.. math:: \log p(z) = c + b^\top z - \tfrac12 z^\top Q z
+
+with b the gradient at 0 and Q minus the Hessian, which is the same everywhere: so are random walks,
+autoregressions, CAR and ICAR fields and Gaussian custom distributions recognised, with no code for
+any of them. A white list decides, of operations that keep the gradient affine.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.gradient import jacobian
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+
+from pymc_skewgp._model.graph.affine import why_not_affine
+from pymc_skewgp._model.ops.double_precision import in_double
+
+# Of each variable: its log density where it is quadratic in its value, else None.
+_KNOWN: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+class Quadratic(NamedTuple):
+    """A log density c + b' z - z' Q z / 2 of some values z, raveled one after the other.
+
+    Attributes
+    ----------
+    constant : TensorVariable, shape ()
+    slope : TensorVariable, shape (d,)
+    precision : TensorVariable, shape (d, d)
+    """
+
+    constant: Any
+    slope: Any
+    precision: Any
+
+
+def own_log_density(model: pm.Model, rv: Any) -> Any | None:
+    """Log density of a free variable, a graph of value variables; None if not quadratic in its own.
+
+    Without a transform.
+    """
+    if rv not in _KNOWN:
+        _KNOWN[rv] = _own_log_density(model, rv)
+    return _KNOWN[rv]
+
+
+def _own_log_density(model: pm.Model, rv: Any) -> Any | None:
+    if model.rvs_to_transforms[rv] is not None or not rv.dtype.startswith("float"):
+        return None
+    # Values first: PyMC would copy random variables, and a copy is another one.
+    inputs = model.replace_rvs_by_values(rv.owner.inputs)
+    given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
+    value = model.rvs_to_values[rv]
+    try:
+        log_density = pm.logp(given, value, warn_rvs=False).sum()
+        (log_density,) = in_double([log_density])
+        slope = slopes_of(log_density, [value])[0]
+    except Exception:  # what PyMC's many rules raise: it has no density, or no gradient
+        return None
+    return log_density if why_not_affine(slope, [value]) is None else None
+
+
+def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
+    """Gradient in some values, in a form that shows what it is affine in."""
+    found = pt.grad(
+        log_density, list(values), disconnected_inputs="ignore", return_disconnected="zero"
+    )
+    # x^1 is what PyTensor makes of the derivative of x^2.
+    return [rewrite_graph(x, include=("canonicalize", "stabilize")) for x in found]
+
+
+def why_not_quadratic(log_density: Any, values: Sequence[Any]) -> str | None:
+    """First operation by which a log density is not known to be quadratic in values, or None."""
+    reasons = (why_not_affine(slope, list(values)) for slope in slopes_of(log_density, values))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def quadratic_in(log_density: Any, values: Sequence[Any], origins: Sequence[Any]) -> Quadratic:
+    """The coefficients of a log density for which `why_not_quadratic` is None; free of `values`."""
+    slopes = slopes_of(log_density, values)
+    zeros = dict(zip(values, origins, strict=True))
+    rows = []
+    for slope, origin in zip(slopes, origins, strict=True):
+        flat = pt.broadcast_to(slope, origin.shape).ravel()
+        own = []
+        for value, other in zip(values, origins, strict=True):
+            bend = jacobian(flat, value, vectorize=True, disconnected_inputs="ignore")
+            own.append(-clone_replace(bend, zeros).reshape((origin.size, other.size)))
+        rows.append(own[0] if len(own) == 1 else pt.concatenate(own, axis=1))
+    at_zero = clone_replace([log_density, *slopes], zeros)
+    flat = [
+        pt.broadcast_to(x, origin.shape).ravel()
+        for x, origin in zip(at_zero[1:], origins, strict=True)
+    ]
+    return Quadratic(
+        at_zero[0],
+        flat[0] if len(flat) == 1 else pt.concatenate(flat),
+        rows[0] if len(rows) == 1 else pt.concatenate(rows, axis=0),
+    )
