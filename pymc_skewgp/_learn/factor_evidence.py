@@ -82,7 +82,9 @@ class FactorRows:
     def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
         """Of EP's evidence, in the terms and in parameters of the sites."""
         found = [block.gradient(ep.gaussian.mean, ep.gaussian.spread) for block in self._blocks]
-        numbers = [part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)]
+        numbers = [
+            part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)
+        ]
         return self._in_terms(found, numbers)
 
     def slopes(self, eta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
@@ -115,8 +117,10 @@ class FactorRows:
             if isinstance(part, LearntRows):
                 value = np.where(np.isnan(self.terms.value), 0.0, -offset)
                 limits = [x - self.terms.offset[own] for x in (self.terms.lower, self.terms.upper)]
-                at = eta[:, own], np.sqrt(self.terms.noise)
-                in_limits = slopes_of_limits(*limits, self.terms.value, *at)
+                deviation = np.sqrt(self.terms.noise)
+                in_limits = slopes_of_limits(
+                    limits[0], limits[1], self.terms.value, eta[:, own], deviation
+                )
                 moved = [counts * (weights @ x) for x in in_limits]
                 numbers.append([*moved, value, noise])
             else:
@@ -139,7 +143,10 @@ class FactorRows:
         wrt = FactorTerms(
             np.concatenate([x.factor for x in found]),
             np.concatenate([x.offset for x in found]),
-            *rows,
+            rows[0],
+            rows[1],
+            rows[2],
+            rows[3],
             np.zeros_like(self.terms.counts),
             np.float64(1.0),
         )

@@ -28,8 +28,8 @@ from pymc_skewgp._posterior.evidence_gradient import (
     evidence_by_twisting,
     evidence_estimate,
 )
-from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._threads import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -135,6 +135,7 @@ class Objective:
 
     def _estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
         """Log evidence of every term and batch."""
+
         def estimate(terms: Any, sites: SitesGiven | None) -> Estimate:
             if isinstance(terms, FactorTerms):
                 return factor_estimate(terms, sites, n_draws, seed)

@@ -7,9 +7,9 @@ import numpy as np
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Pattern, Point
 from pymc_skewgp._learn.searched import Searched
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._learn.settings import StartSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
 # Places in the vector of each pseudo-point.

@@ -9,6 +9,7 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.point import Pattern, Point, Value
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 
@@ -44,6 +45,6 @@ class Searched(Protocol):
         """Values by name on their own scale."""
         ...
 
-    def terms_at(self, point: Point) -> Iterator[EvidenceTerms]:
+    def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
         """The matrices of all rows, where there are any."""
         ...

@@ -11,7 +11,7 @@ the probability is that of the others times all p(y_i | eta_i): see `site_eviden
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class EvidenceGradient(NamedTuple):
     Attributes
     ----------
     value : float
-    wrt : EvidenceTerms
+    wrt : EvidenceTerms or FactorTerms
         Derivatives in each of its entries; 0 for infinite limits, and for `noise`, which is part
         of the covariance, but where rows repeat: what the noise of each says beyond that.
     noise : float
@@ -79,7 +79,7 @@ class EvidenceGradient(NamedTuple):
     """
 
     value: float
-    wrt: EvidenceTerms
+    wrt: Any
     noise: float = 0.0
     in_parameters: Sequence[FloatArray] = ()
 

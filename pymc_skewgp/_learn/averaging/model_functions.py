@@ -22,7 +22,8 @@ from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, V
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.collapsed import Collapsed, SiteDesign
+from pymc_skewgp._model.graph.collapsed import Collapsed
+from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -113,7 +114,7 @@ class _BlockFunctions:
         self._latent = self._prior = self._design = None
         self.joint = design if isinstance(design, JointGaussian) else None
         if design is not None:
-            self._design = plain_function(self._inputs, list(design)[:2])
+            self._design = plain_function(self._inputs, list(design)[:3])
         if self.joint is None and block.observed:
             self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
         elif self.joint is None:
@@ -133,11 +134,10 @@ class _BlockFunctions:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
-    def coordinates(self, values: dict[str, NDArray[Any]]) -> tuple[FloatArray, FloatArray]:
-        """Mean and factor of the vector of a block without a SkewGP."""
+    def coordinates(self, values: dict[str, NDArray[Any]]) -> list[FloatArray]:
+        """Mean, factor and flat scales of the vector of a block without a SkewGP."""
         assert self._design is not None
-        mean, factor = self._design(*self._arguments(values))
-        return np.asarray(mean, np.float64), np.asarray(factor, np.float64)
+        return [np.asarray(x, np.float64) for x in self._design(*self._arguments(values))]
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._errors import ImproperPriorError, no_warnings
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._learn.factor_evidence import factor_sampler
 from pymc_skewgp._observations.learnt_sites import SitesGiven
@@ -22,6 +22,9 @@ from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._posterior.many_draws import draws_of_many
 from pymc_skewgp._validation import FloatArray
+
+# Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
+_LARGEST_SHARE = 0.01
 
 
 class Task(Protocol):
@@ -71,12 +74,15 @@ class FactorTask:
     sites : SitesGiven or None
     mean : ndarray, shape (q,)
     factor : ndarray, shape (q, r)
+    scale : ndarray, shape (q,)
+        See `JointGaussian`.
     """
 
     terms: FactorTerms
     sites: SitesGiven | None
     mean: FloatArray
     factor: FloatArray
+    scale: FloatArray
 
     def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
         """See `Task`."""
@@ -86,6 +92,12 @@ class FactorTask:
         chosen = systematic_resample(found.log_weights, count, rng)
         value = found.log_prob.value + float(self.terms.log_constant)
         z = found.draws[chosen] @ self.factor.T + self.mean
+        if (np.abs(z) > _LARGEST_SHARE * self.scale).any():
+            raise ImproperPriorError(
+                "the data do not bound all coefficients with a flat prior: columns of the design "
+                "are collinear, or labels are separated, so that the posterior is improper. Give "
+                "pm.Flat variables a proper prior, such as pm.Normal."
+            )
         return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
 
 

@@ -24,6 +24,7 @@ from pymc_skewgp._learn.rows.latent_at import Latent
 from pymc_skewgp._learn.rows.rows_at import Rows, RowsAt, RowsHere
 from pymc_skewgp._learn.rows.signs_block import SignsBlock
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 # EP's residual over all rows; the evidence is off by its square.
@@ -83,7 +84,7 @@ class RowsObjective:
         """See `Objective`."""
         return self.values(point)
 
-    def terms_at(self, point: Point) -> Iterator[EvidenceTerms]:
+    def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
         """There are no matrices of all rows."""
         return iter(())
 

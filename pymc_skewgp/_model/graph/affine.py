@@ -113,9 +113,14 @@ def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
     'Mul'
     """
     found = set(xs)
-    for node in io_toposort(list(xs), [graph]):
+    order = list(io_toposort(list(xs), [graph]))
+    used = {graph}  # by more than its shape
+    for node in reversed(order):
+        if not (used.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i)):
+            used.update(node.inputs)
+    for node in order:
         places = [i for i, variable in enumerate(node.inputs) if variable in found]
-        if not places or isinstance(node.op, Shape | Shape_i):  # its values are not used
+        if not places or used.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i):
             continue
         if not _keeps_affine(node, places):
             return str(node.op)

@@ -152,7 +152,7 @@ def _join(
     joint, found = [*members, candidate], dict(observed)
     for child in below:
         if child in members:
-            mean, spread = mean_and_spread(model, child)
+            mean, spread = mean_and_spread(child)
             if uses_values(spread, candidate, []) or why_not_affine(mean, joint) is not None:
                 return None
             continue

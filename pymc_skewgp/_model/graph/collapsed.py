@@ -12,11 +12,20 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp._model.gp.process import process_of_values
-from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows, block_graph
+from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
 from pymc_skewgp._model.graph.data_rows import RowsOfData
 from pymc_skewgp._model.graph.data_sites import SitesOfData
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_gaussian
+from pymc_skewgp._model.graph.gaussian_terms import (
+    SiteDesign,
+    checked,
+    gaussian_terms,
+    initial_values,
+    noisy_rows,
+    nowhere,
+    predictors_of,
+    zero,
+)
 from pymc_skewgp._model.graph.joined_rows import (
     NoisyRows,
     joined,
@@ -26,12 +35,10 @@ from pymc_skewgp._model.graph.joined_rows import (
     rows_of_parts,
     sites_last,
 )
-from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.graph.mean_coefficients import mean_coefficients, with_coefficients
 from pymc_skewgp._model.graph.members import (
-    Member,
-    as_member,
     is_function,
     latent_dimensions,
     mean_and_spread,
@@ -39,8 +46,6 @@ from pymc_skewgp._model.graph.members import (
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.graph.site_blocks import gaussian_blocks, site_block_of
 from pymc_skewgp._model.graph.sites import ObservedSites
-from pymc_skewgp._model.ops.known_functions import plain_function
-from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.ops.skew_normal import (
     interval_limits,
     label_intervals,
@@ -49,10 +54,6 @@ from pymc_skewgp._model.ops.skew_normal import (
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._validation import FloatArray
-
-# Deviations of the Gaussian in place of a flat prior, beside what the data can say.
-_FLAT = 1e5
 
 # Terms, and sites on their last rows.
 Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
@@ -82,21 +83,8 @@ class Collapsed(NamedTuple):
     sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
     blocks: Sequence[BlockGraph | None] = ()
-    designs: Sequence["SiteDesign | JointGaussian | None"] = ()
+    designs: Sequence[SiteDesign | JointGaussian | None] = ()
     coefficients: Sequence[Any] = ()
-
-
-class SiteDesign(NamedTuple):
-    """Predictors A z + a of the sites of a block, z its vector: graphs.
-
-    Attributes
-    ----------
-    A : TensorVariable, shape (m, q)
-    a : TensorVariable, shape (m,)
-    """
-
-    A: Any
-    a: Any
 
 
 def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Collapsed:
@@ -138,11 +126,11 @@ def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Co
         designs.append(_design_of_sites(block, own))
         gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
         gone.update(x.name for x in block.predicted)
-    sizes = {x.name: np.size(value) for x, value in _initial_values(model).items()}
+    sizes = {x.name: np.size(value) for x, value in initial_values(model).items()}
     for found in gaussian_blocks(model, gone, sizes):
         block = block_graph(model, found)
-        terms, joint = _of_gaussian_block(model, block, found.potentials)
-        evidences.append(terms)
+        factor_terms, joint = gaussian_terms(model, block, found.potentials)
+        evidences.append(factor_terms)
         sites.append(tuple(sites_of_data(y) for y in block.sites))
         blocks.append(block)
         designs.append(joint)
@@ -218,15 +206,15 @@ def _of_marginal(model: pm.Model, rv: Any) -> Evidence:
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
-    labels = _checked(rv.name, model.rvs_to_values[rv], PROBIT)
+    labels = checked(rv.name, model.rvs_to_values[rv], PROBIT)
     lower, upper, noise = label_intervals(labels)
-    return _terms(sun, NoisyRows(noise, lower, upper, _nowhere(lower), _zero())), ()
+    return _terms(sun, NoisyRows(noise, lower, upper, nowhere(lower), zero())), ()
 
 
 def _without_means(model: pm.Model, block: Block) -> Block:
     """A block without its Gaussian variables that the means of its functions depend on."""
     kept = {rv for rv in block.members if is_function(rv)}
-    means = [mean_and_spread(model, rv)[0] for rv in kept]
+    means = [mean_and_spread(rv)[0] for rv in kept]
     above = set(ancestors(means)).difference(kept)
     return part_of(model, block, [rv for rv in block.members if rv not in above])
 
@@ -251,86 +239,10 @@ def _design_of_sites(block: BlockGraph, sites: list[ObservedSites]) -> SiteDesig
     return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
 
 
-def _predictors(block: BlockGraph, sites: Sequence[ObservedSites]) -> SiteDesign:
-    """Of rows, then of sites."""
-    designs, offsets = [], []
-    for y in block.observed:
-        _checked(y.name, y.values, y.likelihood)
-        m, p = y.a.shape[0], block.prior.mu.shape[0]
-        # Without a design eta is f itself, or its one entry for all rows.
-        same = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
-        designs.append(same if y.A is None else y.A)
-        offsets.append(y.a)
-    for known in sites:
-        designs.append(site_design(block, known))
-        offsets.append(known.a)
-    return SiteDesign(joined(designs), joined(offsets))
-
-
-def _of_gaussian_block(
-    model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
-) -> tuple[FactorTerms, JointGaussian]:
-    """Terms of a block without a SkewGP, and its vector of white coordinates."""
-    A, a = _predictors(block, block.sites)
-    members = [as_member(model, model.named_vars[name]) for name in block.names]
-    scales = _flat_scales(model, block, members, A)
-    joint = joint_gaussian(model, members, potentials, scales)
-    rows = [_rows_of(y) for y in block.observed]
-    if any(x.S.type.ndim != 1 for x in rows):
-        raise NotSitesError("noise that observations share is not known to a block without SkewGP.")
-    nothing = pt.zeros(0, dtype="float64")
-    lower, upper, value, noise = (
-        joined([getattr(x, name) for x in rows]) if rows else nothing
-        for name in ("lower", "upper", "value", "S")
-    )
-    counts = joint_counts([(x.counts, x.lower) for x in rows]) if rows else None
-    constants = [joint.log_constant, *(x.log_constant for x in rows)]
-    terms = FactorTerms(
-        A @ joint.factor,
-        a + A @ joint.mean,
-        lower,
-        upper,
-        value,
-        noise,
-        pt.as_tensor_variable(np.float64(1.0) if counts is None else counts),
-        sum(constants),
-    )
-    return terms, joint
-
-
-def _flat_scales(
-    model: pm.Model, block: BlockGraph, members: list[Member], A: Any
-) -> dict[str, FloatArray]:
-    """Deviations in place of density 1: many times what the data can say, column by column."""
-    flat = [i for i, member in enumerate(members) if member.is_flat]
-    if not flat:
-        return {}
-    values = _initial_values(model)
-    known = {model.rvs_to_values[rv]: value for rv, value in values.items()}
-    found = [A, *(y.value for y in block.observed if y.value is not None)]
-    found += [x for own in block.slices for x in (own.start, own.stop)]
-    inputs = [x for x in known if x in set(graph_inputs(found))]
-    design, *data = plain_function(inputs, found)(*(known[x] for x in inputs))
-    *data, = (np.asarray(x) for x in data)
-    ends = data[-2 * len(members) :]
-    size = max((np.nanmax(np.abs(x), initial=1.0) for x in data[: -2 * len(members)]), default=1.0)
-    columns = np.sqrt(np.mean(np.asarray(design) ** 2, axis=0))
-    scales = {}
-    for i in flat:
-        own = columns[int(ends[2 * i]) : int(ends[2 * i + 1])]
-        scales[members[i].name] = _FLAT * size / np.where(own > 0.0, own, 1.0)
-    return scales
-
-
-def _initial_values(model: pm.Model) -> dict[Any, Any]:
-    point = model.initial_point()
-    return {rv: point[value.name] for rv, value in model.rvs_to_values.items() if rv in model.free_RVs}
-
-
 def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
-    A, a = _predictors(block, sites)
+    A, a = predictors_of(block, sites)
     sun = predictor(_sun(block.prior, block.n_latent), A, a)
-    rows = [_rows_of(y) for y in block.observed]
+    rows = [noisy_rows(y) for y in block.observed]
     rows += [_no_rows(known.a) for known in sites]
     lower, upper, value = (
         joined([getattr(x, name) for x in rows]) for name in NoisyRows._fields[1:4]
@@ -341,22 +253,10 @@ def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
     return _terms(sun, NoisyRows(S, lower, upper, value, log_constant, counts=counts))
 
 
-def _rows_of(y: ObservedRows) -> NoisyRows:
-    value = _nowhere(y.lower) if y.value is None else y.value
-    log_constant = _zero() if y.log_constant is None else y.log_constant
-    log_constant = pt.cast(log_constant, "float64")
-    return NoisyRows(y.S, y.lower, y.upper, value, log_constant, counts=y.counts)
-
-
 def _no_rows(a: Any) -> NoisyRows:
     """Predictors of sites: at 0, without noise."""
     zero = pt.zeros_like(a, dtype="float64")
-    return NoisyRows(zero, zero, zero, _nowhere(zero), _zero())
-
-
-def _checked(name: str, values: Any, likelihood: Likelihood) -> Any:
-    likelihood.check(name, values.eval(mode=PLAIN))
-    return values
+    return NoisyRows(zero, zero, zero, nowhere(zero), zero())
 
 
 def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: set[str]) -> None:
@@ -377,15 +277,6 @@ def _sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
     return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
 
 
-def _nowhere(like: Any) -> Any:
-    """The value of rows that are intervals."""
-    return pt.full_like(like, pt.constant(float("nan"), dtype="float64"), dtype="float64")
-
-
-def _zero() -> Any:
-    return pt.constant(0.0, dtype="float64")
-
-
 def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
     lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
     truncation = sun.truncation
@@ -400,7 +291,7 @@ def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
     return EvidenceTerms(
         lower,
         upper,
-        pt.concatenate([_nowhere(truncation), rows.value - sun.mu]),
+        pt.concatenate([nowhere(truncation), rows.value - sun.mu]),
         cov,
         pt.concatenate([pt.zeros_like(truncation, dtype="float64"), own]),
         -truncation,

@@ -24,11 +24,14 @@ class JointGaussian(NamedTuple):
     ----------
     mean : TensorVariable, shape (q,)
     factor : TensorVariable, shape (q, r)
+    scale : TensorVariable, shape (q,)
+        Of those with a flat prior the deviation of the Gaussian in its place; infinite for others.
     log_constant : TensorVariable, shape ()
     """
 
     mean: Any
     factor: Any
+    scale: Any
     log_constant: Any
 
 
@@ -83,6 +86,12 @@ def joint_gaussian(
     joint = JointGaussian(
         pt.concatenate([means[i] for i in every]),
         assembled(rows, every, every, heights, [x.shape[1] for x in own]),
+        pt.concatenate(
+            [
+                pt.as_tensor(flat_scales[x.name]) if x.is_flat else pt.full((n,), np.inf)
+                for x, n in zip(members, heights, strict=True)
+            ]
+        ),
         log_constant,
     )
     return _times_potentials(model, members, potentials, joint) if potentials else joint
@@ -105,4 +114,5 @@ def _times_potentials(
     white = pt.linalg.solve_triangular(chol, factor.T @ (found.slope - bent), lower=True)
     turned = pt.linalg.solve_triangular(chol, factor.T, lower=True).T
     constant = constant + 0.5 * (white @ white) - pt.log(pt.diagonal(chol)).sum()
-    return JointGaussian(mean + turned @ white, turned, joint.log_constant + constant)
+    log_constant = joint.log_constant + constant
+    return JointGaussian(mean + turned @ white, turned, joint.scale, log_constant)

@@ -72,7 +72,7 @@ def _are_coefficients(
     below = [x for rv in rest if rv not in chosen for x in (rv.owner.inputs if rv.owner else ())]
     means = [mean]
     for rv in chosen:
-        own, spread = mean_and_spread(model, rv)
+        own, spread = mean_and_spread(rv)
         means.append(own)
         below += spread
     if any(uses_values([*others, *below], rv, chosen) for rv in chosen):

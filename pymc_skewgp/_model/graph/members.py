@@ -100,13 +100,13 @@ def is_quadratic(model: pm.Model, rv: Any) -> bool:
     return own_log_density(model, rv) is not None
 
 
-def mean_and_spread(model: "pm.Model | Any", rv: Any) -> tuple[Any, list[Any]]:
+def mean_and_spread(rv: Any, model: pm.Model | None = None) -> tuple[Any, list[Any]]:
     """What is affine in other variables of a block, and what does not depend on them.
 
     Mean, or location, of a variable, and its other parameters. Of one that is known by its log
     density alone the gradient of that, which is to be affine in all of them together.
     """
-    if not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
+    if model is not None and not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
         log_density, value = own_log_density(model, rv), model.rvs_to_values[rv]
         back = {x: own for own, x in model.rvs_to_values.items()}
         return clone_replace(slopes_of(log_density, [value]), back)[0], []
@@ -120,7 +120,7 @@ def as_member(model: pm.Model, rv: Any) -> Member:
     """A variable of a block, its parameters replaced by graphs of value variables."""
     if not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
         return _by_own_density(model, rv)
-    mean, spread = mean_and_spread(model, rv)
+    mean, spread = mean_and_spread(rv)
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
     mean, shape, *spread = model.replace_rvs_by_values([mean, _value_shape(rv), *spread])
     mean, *spread = (as_real(x) for x in (mean, *spread))
@@ -143,15 +143,14 @@ def _by_own_density(model: pm.Model, rv: Any) -> Member:
     value = model.rvs_to_values[rv]
     shape = pt.as_tensor(rv.type.shape if None not in rv.type.shape else rv.shape.eval(mode=PLAIN))
     shape = pt.cast(shape, "int64")
-    bare = Member(rv.name, value, None, shape, None, 0)
+    nothing: Any = None
+    bare = Member(rv.name, value, nothing, shape, nothing, 0)
     if isinstance(rv.owner.op, FlatRV):
         eye = pt.eye(bare.origin.size)
         return bare._replace(
             mean=bare.origin, prior=_centred(eye), factor=eye, log_constant=None, is_flat=True
         )
-    constant, slope, precision = quadratic_in(
-        own_log_density(model, rv), [value], [bare.origin]
-    )
+    constant, slope, precision = quadratic_in(own_log_density(model, rv), [value], [bare.origin])
     chol = pt.linalg.cholesky(precision)
     white = pt.linalg.solve_triangular(chol, slope, lower=True)
     factor = pt.linalg.solve_triangular(chol, pt.eye(slope.shape[0]), lower=True).T

@@ -130,15 +130,15 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
             except NotSitesError:  # a hyperparameter, or a function with other observations
                 continue
             members, grows = joint, True
-    members = _without_means(model, members)
+    members = _without_means(members)
     rows, sites, potentials = _observed(model, members, below)
     predictions = predictions_of(model, members)
     return Block([x for x in model.free_RVs if x in members], rows, predictions, sites, potentials)
 
 
-def _without_means(model: pm.Model, members: list[Any]) -> list[Any]:
+def _without_means(members: list[Any]) -> list[Any]:
     """Members but for those that the mean of a function depends on: they are hyperparameters."""
-    means = [mean_and_spread(model, x)[0] for x in members if is_function(x)]
+    means = [mean_and_spread(x)[0] for x in members if is_function(x)]
     return [x for x in members if is_function(x) or not uses_values(means, x, [])]
 
 
@@ -198,7 +198,7 @@ def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
 
 
 def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
-    mean, spread = mean_and_spread(model, child)
+    mean, spread = mean_and_spread(child, model)
     if any(uses_values(spread, x, []) for x in used) or (
         # Where it is known by its slope it is in there itself.
         why_not_affine(mean, [*used, child]) is not None

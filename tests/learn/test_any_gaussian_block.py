@@ -1,0 +1,135 @@
+"""`integrate` of models without a SkewGP, against closed forms and quadrature."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import log_expit, logsumexp
+from scipy.stats import multivariate_normal, norm, poisson
+
+import pymc_skewgp as sg
+
+
+def _integrated(model):
+    found = sg.integrate(model, draws=200, chains=2, random_seed=0, progressbar=False)
+    attrs = found["posterior"].attrs
+    return found, attrs["log_evidence"], attrs["log_evidence_se"]
+
+
+def test_linear_regression_has_its_closed_form():
+    rng = np.random.default_rng(0)
+    X = np.c_[np.ones(15), rng.normal(size=(15, 2))]
+    y = X @ [1.0, -0.5, 2.0] + 0.3 * rng.normal(size=15)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 100.0, shape=3)
+        pm.Normal("y", pm.math.dot(X, b), 0.3, observed=y)
+    found, log_evidence, _ = _integrated(model)
+    cov = 1e4 * X @ X.T + 0.09 * np.eye(15)
+    # Round-off of a covariance of condition 1e6, of which ours has none.
+    assert log_evidence == pytest.approx(multivariate_normal(cov=cov).logpdf(y), abs=1e-5)
+    precision = X.T @ X / 0.09 + 1e-4 * np.eye(3)
+    mean, sd = (
+        np.linalg.solve(precision, X.T @ y / 0.09),
+        np.linalg.inv(precision).diagonal() ** 0.5,
+    )
+    drawn = found["posterior"]["b"].values.reshape(-1, 3)
+    # 400 draws: five standard errors of three means, a false alarm in 6e5 seeds.
+    assert (np.abs(drawn.mean(0) - mean) < 5 * sd / np.sqrt(400)).all()
+
+
+def test_logistic_regression_with_one_coefficient_is_its_quadrature():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=12)
+    y = (x + rng.logistic(size=12) > 0).astype(int)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 3.0)
+        pm.Bernoulli("y", logit_p=b * x, observed=y)
+    _, log_evidence, se = _integrated(model)
+    grid = np.linspace(-30, 30, 20001)
+    logs = log_expit(grid[:, None] * x * (2 * y - 1)).sum(1) + norm(0, 3).logpdf(grid)
+    true = logsumexp(logs) + np.log(grid[1] - grid[0])
+    # Five standard errors, and what is left of EP's skewness in the weights of pairs.
+    assert abs(log_evidence - true) < 5 * se + 1e-3
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_random_effects_are_their_quadrature_centred_or_not(centred):
+    counts = np.array([3, 0, 7, 2])
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0)
+        effects = pm.Normal("u", 0.0, s if centred else 1.0, shape=4)
+        u = effects if centred else s * effects
+        pm.Poisson("y", pm.math.exp(1.0 + u), observed=counts)
+    _, log_evidence, se = _integrated(model)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    s = np.linspace(1e-4, 6, 3001)
+    rate = np.exp(1.0 + s[:, None] * nodes)
+    each = [(poisson(rate).pmf(k) * weights).sum(1) / np.sqrt(2 * np.pi) for k in counts]
+    total = np.prod(each, axis=0) * 2 * norm.pdf(s)
+    true = np.log(np.trapezoid(total, s))
+    # Five standard errors: a false alarm in 2e6 seeds.
+    assert abs(log_evidence - true) < 5 * se
+
+
+@pytest.mark.parametrize("kind", ["walk", "autoregression", "potential"])
+def test_variables_known_by_their_log_density(kind):
+    rng = np.random.default_rng(2)
+    n, y = 5, rng.normal(size=5)
+    i = np.arange(n)
+    with pm.Model() as model:
+        if kind == "walk":
+            f = pm.GaussianRandomWalk(
+                "f", mu=0.1, sigma=0.5, init_dist=pm.Normal.dist(0.3, 2.0), shape=n
+            )
+            mean = 0.3 + 0.1 * i
+            cov = 4.0 + 0.25 * np.minimum(i[:, None], i)
+        elif kind == "autoregression":
+            f = pm.AR("f", rho=[0.6], sigma=0.5, init_dist=pm.Normal.dist(0, 2.0), shape=n)
+            mean = np.zeros(n)
+            L = np.linalg.inv(np.eye(n) - 0.6 * np.eye(n, k=-1))
+            cov = L @ np.diag([4.0, *[0.25] * (n - 1)]) @ L.T
+        else:
+            f = pm.Normal("f", 0.0, 1.0, shape=n)
+            pm.Potential("sum", pm.logp(pm.Normal.dist(0.0, 0.5), f.sum()))
+            mean, cov = np.zeros(n), np.linalg.inv(np.eye(n) + 4.0)
+        pm.Normal("y", f, 0.4, observed=y)
+    found, log_evidence, _ = _integrated(model)
+    true = multivariate_normal(mean, cov + 0.16 * np.eye(n)).logpdf(y)
+    if kind == "potential":  # of which the prior's own integral is part
+        true += norm(0.0, np.sqrt(n + 0.25)).logpdf(0.0)
+    # Gaussian throughout: round-off.
+    assert log_evidence == pytest.approx(true, abs=1e-6)
+    gain = np.linalg.solve(cov + 0.16 * np.eye(n), cov).T
+    at_data = mean + gain @ (y - mean)
+    sd = np.sqrt((cov - gain @ cov).diagonal())
+    drawn = found["posterior"]["f"].values.reshape(-1, n)
+    # 400 draws: five standard errors.
+    assert (np.abs(drawn.mean(0) - at_data) < 5 * sd / 20).all()
+
+
+def test_flat_coefficients_have_the_evidence_of_density_one():
+    rng = np.random.default_rng(3)
+    X = np.c_[np.ones(10), rng.normal(size=10)]
+    y = X @ [5.0, 2.0] + rng.normal(size=10)
+    with pm.Model() as model:
+        b = pm.Flat("b", shape=2)
+        pm.Normal("y", pm.math.dot(X, b), 1.0, observed=y)
+    _, log_evidence, _ = _integrated(model)
+    best = np.linalg.lstsq(X, y, rcond=None)[0]
+    true = norm.logpdf(y - X @ best).sum() + np.log(2 * np.pi)
+    true -= 0.5 * np.linalg.slogdet(X.T @ X)[1]
+    # The Gaussian in its place varies by 1e-10 there.
+    assert log_evidence == pytest.approx(true, abs=1e-6)
+
+
+def test_an_improper_posterior_is_refused():
+    x = np.linspace(-1, 1, 10)
+    with pm.Model() as separated:
+        b = pm.Flat("b")
+        pm.Bernoulli("y", logit_p=b * x, observed=(x > 0).astype(int))
+    with pytest.raises(sg.ImproperPriorError, match=r"pm\.Flat"):
+        _integrated(separated)
+    with pm.Model() as collinear:
+        b = pm.Flat("b", shape=2)
+        pm.Normal("y", b[0] + b[1] * np.ones(10), 1.0, observed=x)
+    with pytest.raises(sg.ImproperPriorError, match="collinear"):
+        _integrated(collinear)
