@@ -64,9 +64,14 @@ def find_hyperparameters(
 
     Everything that is a random variable is learnt: kernel parameters of any ``pm.gp.cov``
     expression, means, pseudo-points, truncation, noise and cut-points of the likelihood; binary
-    variables, such as those behind a `phase`, by trying every value. Numbers stay as they are. In a
-    model, Gaussian variables that enter predictors, such as random effects, are integrated out
-    with the functions (``pm.sample`` draws them all together): ``point`` has no values for them.
+    variables, such as those behind a `phase`, by trying every value. Numbers stay as they are.
+
+    Gaussian variables that are jointly Gaussian with f are integrated out with it: coefficients of
+    a ``mean_func`` that is affine in them, and in a model those of predictors, such as random
+    effects. ``point`` has no values for them, and `SkewGP.posterior` at it has them integrated out
+    too. `integrate` draws them: of a SkewGP with the numbers of ``point`` for all else, exactly as
+    they are there. Coefficients are learnt, though, where such a posterior cannot be had: beside
+    pseudo-points, with several functions, with f of finite rank and in batches.
 
     Parameters
     ----------

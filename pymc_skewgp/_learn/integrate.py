@@ -73,7 +73,8 @@ def integrate(
 
     With f go Gaussian variables that it is jointly Gaussian with: effects beside it in a model, and
     coefficients of a ``mean_func`` that is affine in them. They are drawn with it, and are no
-    hyperparameters (but with f of finite rank, where coefficients of a mean are).
+    hyperparameters (but with f of finite rank, or `SkewGP.marginal_likelihood` in a model, whose
+    function is not drawn: there coefficients of a mean are).
 
     It is meant for models in which all but the latent functions is up to some tens of continuous
     parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no

@@ -20,6 +20,7 @@ from pymc_skewgp._learn.rows.rows_graphs import approximation_of, rows_objective
 from pymc_skewgp._learn.search import Part
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.exact_posterior import inputs_of
+from pymc_skewgp._model.gp.integrated_mean import can_be_integrated
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.values import as_coregion_graph
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
@@ -149,12 +150,13 @@ def process_objective(
     start: Start,
     *,
     averaged: bool = False,
-    without_coefficients: bool = False,
+    drawn: bool = False,
 ) -> ProcessObjective:
     """The objective of a SkewGP: the evidence of all its data, or the sum over random batches.
 
-    `averaged` as for `compile_objective`, `without_coefficients` as for `collapse_process`; with f
-    of finite rank its mean is a function, and coefficients stay.
+    `averaged` as for `compile_objective`. Coefficients of the mean are integrated out where a
+    posterior at a point has them in its kernel, or where they are `drawn` with f. They stay with f
+    of finite rank, whose mean is a function, and in batches, which share them.
     """
     chunked = _chunked_rows(data, batch_size, averaged)
     if chunked is not None:
@@ -174,7 +176,8 @@ def process_objective(
         approximation = chunked.approximation(gp, kinds[0])
     elif batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
-    coregion = as_coregion_graph(coregion, max(kind.n_functions for kind in kinds))
+    k = max(kind.n_functions for kind in kinds)
+    coregion = as_coregion_graph(coregion, k)
     arrays: Arrays = ()
     if approximation is None:
         arrays = tuple(array for kind in kinds for array in kind.arrays)
@@ -190,18 +193,17 @@ def process_objective(
         parts = random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
-    without = without_coefficients and approximation is None
+    without = approximation is None and batch_size is None
+    without = without and (drawn or can_be_integrated(gp, k, coregion))
     collapsed = collapse_process(model, gp, list(rows), coregion, without_coefficients=without)
     symbols = [symbol for own in inputs for symbol in own]
     objective, origin = compile_objective(
         model, collapsed, symbols, batches, start, averaged=averaged
     )
     if approximation is None:
-        return ProcessObjective(
-            objective, origin, arrays, only, coefficients=collapsed.coefficients
-        )
+        return ProcessObjective(objective, origin, arrays, only, None, collapsed.coefficients)
     X = np.concatenate([kind.X for kind in kinds])
-    k, coordinates = max(kind.n_functions for kind in kinds), objective.coordinates
+    coordinates = objective.coordinates
     functions = Functions(coregion, k, coordinates, model)
     by_rows = rows_objective(model, gp, approximation, objective, functions, kinds)
     of_rows = [kind_of(kind, model, coordinates, functions.known) for kind in kinds]

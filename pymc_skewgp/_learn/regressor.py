@@ -27,8 +27,8 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
 
     Without `censoring`, L and U are infinite, and it is Gaussian process regression in closed
     form. With it (tobit models), or with values that are known to lie between bounds, the posterior
-    of f is skewed: it is averaged over near-independent draws. Kernel, noise and level b maximise
-    the marginal likelihood times weak priors.
+    of f is skewed: it is averaged over near-independent draws. Kernel and noise maximise the
+    marginal likelihood times weak priors; the level b is integrated out with f.
 
     Parameters
     ----------
@@ -63,9 +63,10 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         Exact posterior.
     hyperparameters_ : HyperparameterFit or DataTree
         With ``hyperparameters="average"`` draws of the hyperparameters; otherwise
-        ``point`` has ``sigma``, the level b as ``level``, and for named kernels ``eta``, the
-        standard deviation of f, and ``ls``; ``std_error`` their standard errors; ``converged``
-        whether the search ended at an optimum.
+        ``point`` has ``sigma`` and for named kernels ``eta``, the standard deviation of f, and
+        ``ls``; ``std_error`` their standard errors; ``converged`` whether the search ended at an
+        optimum. The level b is integrated out with f; with f of finite rank (more than 5000 rows)
+        or in batches it is in ``point`` as ``level``.
     log_marginal_likelihood_ : Estimate
         Log evidence of all training data in nats, with its standard error.
 
@@ -165,7 +166,7 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
 
         def define() -> Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
-            level = pm.Deterministic("level", centre + scale * pm.Normal("shift"))
+            level = pm.Normal("level", centre, scale)
             noise: Likelihood = CensoredGaussian(sigma, lower, upper)
             if points:
                 noise = Gaussian(sigma)

@@ -285,14 +285,15 @@ class TestBlocks:
         assert found.log_evidence == pytest.approx(truth, abs=1e-9)
         assert set(objective.named(Point(self.POINT))) == {"eta", "ls"}
 
-    def test_the_mean_of_a_function_is_learnt(self):
-        """`SkewGP.posterior` needs a value of it."""
+    @pytest.mark.parametrize(("signs", "left"), [({}, []), ({"pseudo_points": [[0.3]]}, ["level"])])
+    def test_the_mean_of_a_function_is_integrated_out(self, signs, left):
+        """Where `SkewGP.posterior` can: not beside signs, which are those of f less its mean."""
         with pm.Model() as model:
             level = pm.Normal("level", 0.0, 2.0)
-            gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(level), cov_func=kernel())
+            gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(level), cov_func=kernel(), **signs)
             pm.Normal("y", gp.prior("f", X), 0.5, observed=[0.3, -0.2, 1.1])
         objective = compile_objective(model, collapse_model(model))[0]
-        assert set(objective.named(Point(np.zeros(3)))) == {"eta", "ls", "level"}
+        assert objective.coordinates.labels == [*left, "eta", "ls"]
 
 
 class TestRefusals:

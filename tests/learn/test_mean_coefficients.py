@@ -1,13 +1,16 @@
 """Coefficients of a mean under Gaussian priors are integrated out with f, in closed form."""
 
+import pickle
+
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.averaging.problem import integration_problem
-from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.problem import TrainingData, process_objective
 
 X = np.linspace(-2.0, 2.0, 9)
 Y = 1.0 + 0.8 * X + 0.5 * np.sin(3.0 * X)
@@ -140,3 +143,153 @@ def test_products_of_coefficients_stay():
         mean = pm.gp.mean.Linear(coeffs=pm.math.stack([a * b]), intercept=a)
         gp = sg.SkewGP(mean_func=mean, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
     assert len(coordinates(gp, sg.likelihoods.Gaussian(NOISE))) == 1
+
+
+WAVE = Y + np.sin(2.0 * X)  # of which a process is needed, too
+
+
+def learnt(spelling, scale=1.0):
+    """A line with Gaussian coefficients and a process; its model, SkewGP and likelihood."""
+    with pm.Model() as model:
+        b = pm.MvNormal("b", [1.0, 0.3], [[4.0, 0.5], [0.5, 1.0]])
+        eta = pm.HalfNormal("eta", 2.0)
+        mean = pm.gp.mean.Linear(coeffs=b[1:], intercept=b[0])
+        kernel = eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
+        gp = sg.SkewGP(cov_func=kernel, mean_func=mean)
+        gaussian = sg.likelihoods.Gaussian(NOISE)
+        if spelling == "effects":
+            f = sg.SkewGP(cov_func=kernel).prior("f", X[:, None], jitter=0.0)
+            pm.Normal("y", b[0] + b[1] * X + f, NOISE, observed=WAVE)
+        if spelling == "prior":
+            pm.Normal("y", gp.prior("f", X[:, None], jitter=0.0), NOISE, observed=WAVE)
+        if spelling == "marginal":
+            gp.marginal_likelihood("y", X[:, None], WAVE, likelihood=gaussian, jitter=0.0)
+    return model, gp, gaussian
+
+
+# The prior of a line, b = (intercept, slope), and the covariance of values of line and process.
+LINE_MEAN, LINE_COV = np.array([1.0, 0.3]), np.array([[4.0, 0.5], [0.5, 1.0]])
+
+
+def line(a):
+    return np.column_stack([np.ones(a.size), a])
+
+
+def line_cov(a, b, eta):
+    return eta**2 * rbf(a, b) + line(a) @ LINE_COV @ line(b).T
+
+
+def log_evidence(eta):
+    seen = line_cov(X, X, eta) + NOISE**2 * np.eye(9)
+    return stats.multivariate_normal(line(X) @ LINE_MEAN, seen).logpdf(WAVE)
+
+
+def best_eta():
+    def loss(log_eta):
+        return -log_evidence(np.exp(log_eta)) - stats.halfnorm(scale=2.0).logpdf(np.exp(log_eta))
+
+    return np.exp(optimize.minimize_scalar(loss, (-1.0, 0.0), tol=1e-10).x)
+
+
+@pytest.mark.parametrize("spelling", ["process", "prior", "effects", "marginal"])
+def test_the_maximum_is_that_of_the_closed_form(spelling):
+    model, gp, gaussian = learnt(spelling)
+    data = (X[:, None], WAVE) if spelling == "process" else ()
+    own = {"likelihood": gaussian} if data else {}
+    fit = sg.find_hyperparameters(
+        gp if data else model, *data, random_seed=0, progressbar=False, **own
+    )
+    assert set(fit.point) == {"eta"}
+    # Newton's steps end where the slope of the log density is below some 1e-3.
+    assert fit.point["eta"] == pytest.approx(best_eta(), rel=1e-2)
+    # Closed forms at one point, two Cholesky factorisations.
+    evidence = fit.log_marginal_likelihood
+    assert evidence.value == pytest.approx(log_evidence(float(fit.point["eta"])), abs=1e-8)
+    assert evidence.std_error == 0.0
+
+
+ETA = 0.8
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    _, gp, gaussian = learnt("process")
+    return gp.posterior(X[:, None], WAVE, likelihood=gaussian, point={"eta": ETA})
+
+
+class TestPosteriorWithoutCoefficients:
+    def test_it_is_that_of_the_closed_form(self, posterior):
+        assert posterior.log_marginal_likelihood.value == pytest.approx(log_evidence(ETA), abs=1e-8)
+        far = np.array([0.5, 8.0])  # where the line is all there is
+        new = posterior.predict(far[:, None], draws=0)["predictions_summary"]
+        seen, cross = line_cov(X, X, ETA) + NOISE**2 * np.eye(9), line_cov(far, X, ETA)
+        gain = np.linalg.solve(seen, cross.T).T
+        mean = line(far) @ LINE_MEAN + gain @ (WAVE - line(X) @ LINE_MEAN)
+        cov = line_cov(far, far, ETA) - gain @ cross.T
+        np.testing.assert_allclose(new["f_mean"], mean, atol=1e-8)
+        np.testing.assert_allclose(new["f_sd"], np.sqrt(cov.diagonal()), atol=1e-8)
+
+    def test_it_can_be_pickled(self, posterior):
+        again = pickle.loads(pickle.dumps(posterior))
+        new = [p.predict([[3.0]], draws=0)["predictions_summary"] for p in (again, posterior)]
+        np.testing.assert_array_equal(new[0]["f_sd"], new[1]["f_sd"])
+
+    def test_its_derivatives(self):
+        """A slope that is seen: f' at 0 is the slope b and that of the process, 1 / ls^2."""
+        _, gp, _ = learnt("process")
+        steep = sg.likelihoods.Constraint.increasing(0)
+        found = gp.posterior([[0.0]], likelihood=steep, point={"eta": ETA})
+        # P(f'(0) > 0), f' ~ N(.3, 1 + eta^2); one row: exact.
+        right = stats.norm.logcdf(0.3 / np.hypot(1.0, ETA))
+        assert found.log_marginal_likelihood.value == pytest.approx(right, abs=1e-6)
+
+    def test_values_that_are_given_stay(self):
+        """With b known it is a regression about the line."""
+        _, gp, gaussian = learnt("process")
+        point = {"eta": ETA, "b": [0.5, 0.7]}
+        found = gp.posterior(X[:, None], WAVE, likelihood=gaussian, point=point)
+        seen = ETA**2 * rbf(X, X) + NOISE**2 * np.eye(9)
+        right = stats.multivariate_normal(line(X) @ [0.5, 0.7], seen).logpdf(WAVE)
+        assert found.log_marginal_likelihood.value == pytest.approx(right, abs=1e-8)
+
+    def test_labels(self):
+        """EP aside: the same as the line in the kernel."""
+        _, gp, _ = learnt("process")
+        labels = (WAVE > 1.0).astype(int)
+        found = gp.posterior(X[:, None], labels, point={"eta": ETA})
+        kernel = ETA**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
+
+        class Line(pm.gp.cov.Covariance):
+            def full(self, X, Xs=None):
+                left, right = (
+                    pt.concatenate([pt.ones_like(x), x], axis=1)
+                    for x in (X, X if Xs is None else Xs)
+                )
+                return left @ LINE_COV @ right.T
+
+            def diag(self, X):
+                return pt.diag(self.full(X))
+
+        mean = pm.gp.mean.Linear(coeffs=[0.3], intercept=1.0)
+        other = sg.SkewGP(cov_func=kernel + Line(1), mean_func=mean)
+        right = other.posterior(X[:, None], labels).log_marginal_likelihood
+        assert found.log_marginal_likelihood.value == pytest.approx(right.value, abs=1e-8)
+
+    @pytest.mark.parametrize(
+        ("options", "y", "likelihood"),
+        [
+            ({"pseudo_points": [[PSEUDO]]}, WAVE, sg.likelihoods.Gaussian(NOISE)),
+            ({}, np.arange(9) % 3, sg.likelihoods.MultinomialProbit()),  # several functions
+        ],
+    )
+    def test_where_they_stay_hyperparameters(self, options, y, likelihood):
+        with pm.Model():
+            b = pm.Normal("b", 0.0, 1.0)
+            gp = sg.SkewGP(
+                mean_func=pm.gp.mean.Constant(b), cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), **options
+            )
+        with pytest.raises(ValueError, match="the mean depends on b: give their values in point"):
+            gp.posterior(X[:, None], y, likelihood=likelihood)
+        data = TrainingData(gp, X[:, None], y, likelihood)
+        found = process_objective(data, None, np.random.default_rng(0), None)
+        assert found.objective.coordinates.labels == ["b"]

@@ -42,18 +42,18 @@ def test_checks_of_scikit_learn(estimator, check, no_search):
 
 class TestValues:
     def peer(self, point):
-        """scikit-learn's regressor at the same hyperparameters, y less its level."""
+        """scikit-learn's regressor at the same hyperparameters, the level a constant kernel."""
         kernel = ConstantKernel(point["eta"] ** 2) * RBF(point["ls"])
-        kernel += WhiteKernel(point["sigma"] ** 2)
+        kernel += ConstantKernel(Y.var()) + WhiteKernel(point["sigma"] ** 2)
         return GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)
 
     def test_forecasts_are_those_of_scikit_learn(self, fitted):
         point = fitted.hyperparameters_.point
-        peer = self.peer(point).fit(X, Y - point["level"])
+        peer = self.peer(point).fit(X, Y - Y.mean())
         mean, sd = peer.predict(NEW, return_std=True)
         found, found_sd = fitted.predict(NEW, return_std=True)
         # Two Cholesky factorisations of one matrix, numbers of about 10.
-        np.testing.assert_allclose(found, mean + point["level"], atol=1e-8)
+        np.testing.assert_allclose(found, mean + Y.mean(), atol=1e-8)
         np.testing.assert_allclose(found_sd, sd, atol=1e-8)
         evidence = fitted.log_marginal_likelihood_
         assert evidence.std_error == 0.0
@@ -62,8 +62,8 @@ class TestValues:
     def test_the_search_finds_what_scikit_learn_finds(self, fitted):
         """Weak priors move the maximum by less than its standard error."""
         kernel = ConstantKernel(9.0) * RBF(1.0) + WhiteKernel(0.25)
-        y = Y - fitted.hyperparameters_.point["level"]
-        peer = GaussianProcessRegressor(kernel, alpha=0.0).fit(X, y)
+        kernel += ConstantKernel(Y.var(), "fixed")
+        peer = GaussianProcessRegressor(kernel, alpha=0.0).fit(X, Y - Y.mean())
         fit = fitted.hyperparameters_
         assert fit.converged
         best = np.exp(0.5 * peer.kernel_.theta)[[0, 2]], np.exp(peer.kernel_.theta)[1]
@@ -111,9 +111,12 @@ class TestCensored:
 
     def test_the_posterior_is_that_of_the_likelihood(self, tobit):
         point = tobit.hyperparameters_.point
+        values = np.maximum(Y, LIMIT)
+        # The level, normal about the mean of y, is a constant in the kernel.
+        kernel = point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"])
         gp = sg.SkewGP(
-            mean_func=pm.gp.mean.Constant(point["level"]),
-            cov_func=point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"]),
+            mean_func=pm.gp.mean.Constant(values.mean()),
+            cov_func=kernel + pm.gp.cov.Constant(values.var()),
         )
         likelihood = sg.likelihoods.CensoredGaussian(float(point["sigma"]), lower=LIMIT)
         direct = gp.posterior(X, np.maximum(Y, LIMIT), likelihood=likelihood, n_draws=4096)
@@ -153,7 +156,7 @@ class TestAmongScikitLearn:
             return 9.0 * pm.gp.cov.Matern52(d, ls=pm.Gamma("own", 2, 1))
 
         model = fast(kernel=kernel).fit(X, Y)
-        assert set(model.hyperparameters_.point) == {"sigma", "shift", "level", "own"}
+        assert set(model.hyperparameters_.point) == {"sigma", "own"}
 
     def test_batches(self):
         model = fast(batch_size=10).fit(X, Y)

@@ -66,10 +66,7 @@ def averaged_process(
     settings : IntegrationSettings
     """
     rng = np.random.default_rng(seed)
-    # A posterior at a point has its mean as a function.
-    problem = integration_problem(
-        data, None, start, settings.most_binary, without_coefficients=False
-    )
+    problem = integration_problem(data, None, start, settings.most_binary, drawn=False)
     if isinstance(problem, ManyRowsProblem):
         return _of_many_rows(problem, settings.for_many_rows(), rng)
     n = problem.n_distinct

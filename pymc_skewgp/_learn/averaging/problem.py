@@ -136,11 +136,11 @@ def integration_problem(
     start: Start,
     most_binary: int,
     *,
-    without_coefficients: bool = True,
+    drawn: bool = True,
 ) -> IntegrationProblem | ManyRowsProblem:
     """Compile what is to be integrated.
 
-    `without_coefficients`: those of the mean are no hyperparameters, but drawn as f is.
+    `drawn`: coefficients of the mean are, as f is, and no hyperparameters; see `process_objective`.
 
     Raises
     ------
@@ -162,14 +162,12 @@ def integration_problem(
                 "result of integrate(model)."
             )
         root = model.root
-        collapsed = collapse_model(root, without_coefficients=without_coefficients)
+        collapsed = collapse_model(root, drawn=drawn)
         objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
         latent = ModelFunctions(root, collapsed, objective)
     elif isinstance(model, SkewGP):
         rng = np.random.default_rng(0)  # of the part that starts are tried on
-        found = process_objective(
-            data, None, rng, start, averaged=True, without_coefficients=without_coefficients
-        )
+        found = process_objective(data, None, rng, start, averaged=True, drawn=drawn)
         objective, origin = found.objective, found.origin
         new = (
             None

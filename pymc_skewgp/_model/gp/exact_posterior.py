@@ -13,11 +13,12 @@ from pymc_skewgp._model.gp.functions import (
     SharedFunctions,
     compile_at,
 )
+from pymc_skewgp._model.gp.integrated_mean import can_be_integrated, functions_at
 from pymc_skewgp._model.gp.likelihood_at import likelihood_at
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
 from pymc_skewgp._observations.arguments import as_inputs
-from pymc_skewgp._posterior.data_sets import kinds_of
+from pymc_skewgp._posterior.data_sets import as_likelihood, kinds_of
 from pymc_skewgp._posterior.distributed.chunked_data import is_dask
 from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -44,10 +45,14 @@ def posterior_of(
         name: (inputs_of(gp, X), y, likelihood_at(likelihood, point))
         for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
     }
-    cov_func, mean_func = (
-        ArrayCovariance(gp.cov_func, point, shared),
-        ArrayMean(gp.mean_func, point, shared),
-    )
+
+    def one_kernel() -> bool:
+        found = [(as_likelihood(own), y, X.shape[0]) for X, y, own in kinds.values()]
+        k = max(own.n_functions(own.as_data(y, n)) for own, y, n in found)
+        return can_be_integrated(gp, k, coregion)
+
+    kernel, mean = functions_at(gp, point, one_kernel)
+    cov_func, mean_func = ArrayCovariance(kernel, point, shared), ArrayMean(mean, point, shared)
     only = kinds.get("")
     X, y, likelihood = (kinds, None, None) if only is None else only
     posterior = SkewGPPosterior(

@@ -258,17 +258,30 @@ def hyperparameters(
     ValueError
         When a random variable is needed and not determined; `where` names what should have it.
     """
+    found, missing = _determining(outputs, known, inputs)
+    if missing:
+        names = sorted(str(node.name or "<unnamed>") for node in missing)
+        raise ValueError(
+            f"the covariance or mean depends on {', '.join(names)}: give their values in {where}"
+            + (f", as in point={{{names[0]!r}: 1.0}}." if where == "point" else ".")
+        )
+    return sorted(found, key=lambda node: node.name)
+
+
+def undetermined(outputs: list[Any], known: Container[str], inputs: Sequence[Any]) -> list[Any]:
+    """Random variables that `outputs` need, and that the variables named in `known` leave open."""
+    return _determining(outputs, known, inputs)[1]
+
+
+def _determining(
+    outputs: list[Any], known: Container[str], inputs: Sequence[Any]
+) -> tuple[set[Any], list[Any]]:
+    """Variables named in `known` that `outputs` need, and random ones that these leave open."""
     nodes = [node for node in ancestors(outputs) if node not in inputs]
     given = {node for node in nodes if node.name is not None and node.name in known}
-    random = {node for node in nodes if is_random(node)}
-    needed = set(ancestors(outputs, blockers=given | random))
-    missing = sorted(str(node.name or "<unnamed>") for node in (needed & random) - given)
-    if missing:
-        raise ValueError(
-            f"the covariance or mean depends on {', '.join(missing)}: give their values in {where}"
-            + (f", as in point={{{missing[0]!r}: 1.0}}." if where == "point" else ".")
-        )
-    return sorted(needed & given, key=lambda node: node.name)
+    random = [node for node in nodes if is_random(node)]
+    needed = set(ancestors(outputs, blockers=given.union(random)))
+    return needed & given, [node for node in random if node in needed and node not in given]
 
 
 def is_random(node: Any) -> bool:

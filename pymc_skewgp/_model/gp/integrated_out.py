@@ -42,7 +42,9 @@ class IntegratedOut(Definition):
         P are rows where a value was seen, u the rows of which limits are known, and the signs are
         those at pseudo-points; of labels it is :math:`\Phi_{s+n}(\tilde\gamma; \tilde\Gamma) /
         \Phi_s(\gamma; \Gamma)`. What is left for NUTS are the hyperparameters, with those of the
-        likelihood; `sample_latent` then draws f for each of its draws.
+        likelihood; `sample_latent` then draws f for each of its draws. Coefficients of the mean are
+        among them; `find_hyperparameters` integrates them out, and `prior` lets ``pm.sample`` draw
+        them exactly, together with f.
 
         Parameters
         ----------

@@ -246,7 +246,7 @@ def _with_coefficients(
     model: Any, coefficients: Sequence[Any], outputs: list[Any], s: int
 ) -> list[Any]:
     """The prior moments with the coefficients of the mean after the values."""
-    known = OwnScale(model)
+    known = OwnScale(model.free_RVs)
     cov, mean, *others = outputs
     values = sun_of_process(mean, cov[s:, s:], None, None, 0)
     joint = with_coefficients(known, coefficients, values, 0)

@@ -233,7 +233,9 @@ class SkewGP(IntegratedOut):
         y : array_like, shape (n,)
             Labels, 0 and 1 (or -1 and 1), or what `likelihood` asks for.
         point : mapping, optional
-            Values, by name, of the random variables among the hyperparameters.
+            Values, by name, of the random variables among the hyperparameters. Gaussian
+            coefficients of a mean that is affine in them may be left out: they are integrated out,
+            as a part of the kernel (without pseudo-points, and for data of one function).
         likelihood : optional
             Of ``pymc_skewgp.likelihoods``, default ``BernoulliProbit()``. Its parameters may be
             random variables, whose values `point` has. Or a function from a vector of predictors

@@ -1,6 +1,6 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,11 +87,12 @@ class Collapsed(NamedTuple):
     coefficients: Sequence[Any] = ()
 
 
-def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Collapsed:
+def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
     """Integrate out every latent function whose observations have a known likelihood.
 
-    With it go the Gaussian variables that are jointly Gaussian with it given the data. Those that
-    the mean of a function depends on are its hyperparameters, unless `without_coefficients`.
+    With it go the Gaussian variables that are jointly Gaussian with it given the data; those that
+    its mean depends on where functions are `drawn` with them, or where a posterior at a point has
+    them in its kernel.
 
     Raises
     ------
@@ -103,20 +104,22 @@ def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Co
     blocks: list[BlockGraph | None] = []
     designs: list[SiteDesign | JointGaussian | None] = []
     reasons: list[str] = []
+    coefficients: list[Any] = []
     gone: set[str] = set()
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
-            terms, known = _of_marginal(model, rv)
+            terms, known, chosen = _of_marginal_without_coefficients(model, rv, drawn)
+            coefficients += chosen
             evidences.append(terms)
             sites.append(known)
             blocks.append(None)
             designs.append(None)
-            gone.add(rv.name)
+            gone.update(x.name for x in (rv, *chosen))
     for rv in model.free_RVs:
         if not is_function(rv) or rv.name in gone:
             continue
         try:
-            block, own = _block_of(model, rv, without_coefficients)
+            block, own = _block_of(model, rv, drawn)
         except (NotConjugateError, NotSitesError) as error:
             reasons.append(error.reason)
             continue
@@ -145,7 +148,7 @@ def collapse_model(model: pm.Model, *, without_coefficients: bool = False) -> Co
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
     graphs = [part.parameters for known in sites for part in known]
     _refuse_products(model, [*evidences, *graphs], gone)
-    return Collapsed(evidences, sites, rest, blocks, designs)
+    return Collapsed(evidences, sites, rest, blocks, designs, coefficients)
 
 
 def collapse_process(
@@ -172,18 +175,35 @@ def collapse_process(
     rest += [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
     if not without_coefficients:
         return Collapsed([terms], [sites], rest)
+    found, chosen = _without_coefficients(
+        model, sun, lambda x: _terms(*rows_of_parts(x, parts)), parameters, rest
+    )
+    rest = [x for x in rest if x not in chosen]
+    return Collapsed([found], [sites], rest, coefficients=chosen)
+
+
+def _without_coefficients(
+    model: pm.Model,
+    sun: SunParameters,
+    terms_of: Callable[[SunParameters], EvidenceTerms],
+    parameters: Sequence[Any],
+    rest: Sequence[Any],
+) -> tuple[EvidenceTerms, list[Any]]:
+    """Terms of a process, Gaussian coefficients of its mean integrated out, and which they are.
+
+    `parameters` are those of sites, `rest` as for `mean_coefficients`.
+    """
     # What is left of the terms where the mean is zero depends on all but the mean.
-    centred = _terms(*rows_of_parts(sun._replace(mu=pt.zeros(sun.scale.shape[:1])), parts))
+    centred = terms_of(sun._replace(mu=pt.zeros(sun.scale.shape[:1])))
     chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
-    if chosen:
-        joint = with_coefficients(model, chosen, sun, static_n_latent(sun) or 0)
-        n = sun.scale.shape[0]
-        joint = joint._replace(
-            mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
-        )
-        terms = _terms(*rows_of_parts(_sun(joint, static_n_latent(sun)), parts))
-        rest = [x for x in rest if x not in chosen]
-    return Collapsed([terms], [sites], rest, coefficients=chosen)
+    if not chosen:
+        return terms_of(sun), chosen
+    n_latent, n = static_n_latent(sun), sun.scale.shape[0]
+    joint = with_coefficients(model, chosen, sun, n_latent or 0)
+    joint = joint._replace(
+        mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
+    )
+    return terms_of(_sun(joint, n_latent)), chosen
 
 
 def evidences_of_variables(
@@ -197,8 +217,33 @@ def evidences_of_variables(
     }
 
 
-def _of_marginal(model: pm.Model, rv: Any) -> Evidence:
+def _of_marginal_without_coefficients(
+    model: pm.Model, rv: Any, drawn: bool
+) -> tuple[EvidenceTerms, tuple[SitesOfData, ...], list[Any]]:
+    """With the coefficients of the mean that were integrated out; where all is `drawn` none are.
+
+    Such a variable has no function to draw them with.
+    """
+    terms, sites = _of_marginal(model, rv)
     parameters = list(rv.owner.op.dist_params(rv.owner))
+    sun = SunParameters(*parameters[: len(SunParameters._fields)])
+    kinds = getattr(rv.owner.op, "kinds", None)
+    several = kinds is not None and any(part.n_functions > 1 for part in kinds.parts)
+    if drawn or several or latent_dimensions(sun) != 0:
+        return terms, sites, []
+    rest = [x for x in [*model.basic_RVs, *model.potentials] if x is not rv]
+    learnt = [x for part in sites for x in part.parameters]
+    found, chosen = _without_coefficients(
+        model, sun, lambda x: _of_marginal(model, rv, x)[0], learnt, rest
+    )
+    return found, sites, chosen
+
+
+def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> Evidence:
+    """Its evidence; or that with other parameters of the function."""
+    parameters = list(rv.owner.op.dist_params(rv.owner))
+    if sun is not None:
+        parameters[: len(sun)] = sun
     if isinstance(rv.owner.op, MarginalDataRV):
         given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
@@ -219,11 +264,12 @@ def _without_means(model: pm.Model, block: Block) -> Block:
     return part_of(model, block, [rv for rv in block.members if rv not in above])
 
 
-def _block_of(model: pm.Model, rv: Any, with_means: bool) -> tuple[BlockGraph, list[ObservedSites]]:
+def _block_of(model: pm.Model, rv: Any, drawn: bool) -> tuple[BlockGraph, list[ObservedSites]]:
     """A block of rows alone, or of rows and sites."""
     try:
         block = block_of(model, rv)
-        if not with_means:
+        functions = [x.owner for x in block.members if is_function(x)]
+        if not drawn and any(latent_dimensions(x.op.dist_params(x)) != 0 for x in functions):
             block = _without_means(model, block)
         if all(y.rows.mixture is None for y in block.observed):
             return block_graph(model, block), []

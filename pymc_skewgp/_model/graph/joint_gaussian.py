@@ -8,7 +8,13 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_skewgp._model.graph.joint_prior import Blocks, assembled, by_dependence, carried
+from pymc_skewgp._model.graph.joint_prior import (
+    Blocks,
+    assembled,
+    by_dependence,
+    carried,
+    design_and_offset,
+)
 from pymc_skewgp._model.graph.members import Member
 from pymc_skewgp._model.graph.quadratic import quadratic_in
 from pymc_skewgp._model.ops.double_precision import in_double
@@ -71,10 +77,7 @@ def joint_gaussian(
         if not above:
             means[i] = pt.broadcast_to(member.mean, member.shape).ravel()
             continue
-        design, offset = member.mean_given([members[j] for j in above])
-        if design is None:
-            n, p = offset.shape[0], pt.prod(members[above[0]].shape)
-            design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
+        design, offset = design_and_offset(member, [members[j] for j in above])
         sizes = [pt.prod(members[j].shape) for j in above]
         for column in means:
             part = carried(design, sizes, [rows.get((j, column)) for j in above])

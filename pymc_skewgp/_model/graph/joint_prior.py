@@ -38,10 +38,7 @@ def joint_prior(members: list[Member]) -> SunParameters:
         if not above:
             means[i] = _raveled_mean(member)
             continue
-        design, offset = member.mean_given([members[j] for j in above])
-        if design is None:
-            n, p = offset.shape[0], pt.prod(members[above[0]].shape)
-            design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
+        design, offset = design_and_offset(member, [members[j] for j in above])
         sizes = [pt.prod(members[j].shape) for j in above]
         for other in means:
             moved = carried(design, sizes, [cov.get((j, other)) for j in above])
@@ -69,6 +66,15 @@ def joint_prior(members: list[Member]) -> SunParameters:
         pt.concatenate([members[j].prior.truncation for j in latent]),
         assembled(own_latent, latent, latent, columns, columns),
     )
+
+
+def design_and_offset(member: Member, above: list[Member]) -> tuple[Any, Any]:
+    """M and k of a member's mean k + M z, z the values of those above it: graphs free of these."""
+    design, offset = member.mean_given(above)
+    if design is None:
+        n, p = offset.shape[0], pt.prod(above[0].shape)
+        design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
+    return design, offset
 
 
 def by_dependence(members: list[Member]) -> list[tuple[int, list[int]]]:

@@ -1,7 +1,7 @@
 """Gaussian variables in which the mean of a process is affine: integrated out together with it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -9,21 +9,21 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
-from pymc_skewgp._model.graph.joint_prior import joint_prior
+from pymc_skewgp._model.graph.joint_prior import design_and_offset, joint_prior
 from pymc_skewgp._model.graph.members import Member, as_member, is_gaussian, mean_and_spread
 from pymc_skewgp._sun.parameters import SunParameters
 
 
 class OwnScale:
-    """A model's free variables as inputs with their names, in place of PyMC's value variables.
+    """Free variables as inputs with their names, in place of PyMC's value variables.
 
     Attributes
     ----------
     rvs_to_values : dict
     """
 
-    def __init__(self, model: pm.Model) -> None:
-        self.rvs_to_values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self.rvs_to_values = {rv: rv.type(name=rv.name) for rv in variables}
 
     def replace_rvs_by_values(self, graphs: Sequence[Any]) -> list[Any]:
         """As ``pm.Model`` has it."""
@@ -90,3 +90,39 @@ def with_coefficients(
     about = SunParameters(pt.zeros(shape), *others)
     process = Member("", pt.vector(), mean, shape, about, n_latent, is_function=True)
     return joint_prior([process, *(as_member(model, rv) for rv in coefficients)])
+
+
+class AffineMean(NamedTuple):
+    """A mean k + M b whose coefficients b are Gaussian: graphs of the other variables.
+
+    Attributes
+    ----------
+    design : TensorVariable, shape (n, p)
+        M.
+    mean : TensorVariable, shape (n,)
+        With b at its own mean.
+    cov : TensorVariable, shape (p, p)
+        Of b.
+    """
+
+    design: Any
+    mean: Any
+    cov: Any
+
+
+def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any) -> AffineMean:
+    """The mean of a process, a vector, without coefficients that it is affine in.
+
+    `variables` are all the free ones of the model.
+    """
+    known = OwnScale(variables)
+    (graph,) = known.replace_rvs_by_values([mean])
+    members = [as_member(known, rv) for rv in coefficients]
+    nothing = SunParameters(*(pt.zeros(0) for _ in SunParameters._fields))
+    shape = pt.stack([graph.shape[0]])
+    process = Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
+    design, offset = design_and_offset(process, members)
+    prior = joint_prior(members)
+    back = {value: rv for rv, value in known.rvs_to_values.items()}
+    found = clone_replace([design, offset + design @ prior.mu, prior.scale], back)
+    return AffineMean(*found)
