@@ -10,6 +10,7 @@ _MAX_STEPS = 60
 _NARROW = 0.03  # of the mixture's deviation: a thousand components would leave gaps
 _SILVERMAN = 0.9
 _CHUNK = 2**22  # entries of a block of rows x components
+_LEAST_OF_SD = 0.6  # of independent draws' error: what of it evenly spaced ones have at least
 
 
 def mixture_moments(
@@ -52,8 +53,8 @@ def mixture_moment_errors(
     total variance,
     :math:`(d_j^3 - \mu_3 - 3 \mu_2 d_j) / S^{3/2} - \tfrac32 \mathrm{skew}\,(d_j^2 - \mu_2) / S`.
     With `replicate`, shape (n_components,), draws of one replicate depend on each other
-    (`weights.weighted_error`). A third power hangs on few draws, which most replicates lack: its
-    error is no less than that of independent draws.
+    (`weights.weighted_error`). A second power hangs on few draws, a third one on so few that most
+    replicates lack them: their errors are no less than .6 and 1 times those of independent draws.
 
     Returns
     -------
@@ -69,11 +70,8 @@ def mixture_moment_errors(
     on_skewness -= 1.5 * skewness[:, None] * (squared - second) / scale**2
     return (
         weighted_error(centred, weights, replicate),
-        weighted_error((squared - second) / (2.0 * scale), weights, replicate),
-        np.maximum(
-            weighted_error(on_skewness, weights, replicate),
-            weighted_error(on_skewness, weights, None),
-        ),
+        weighted_error((squared - second) / (2.0 * scale), weights, replicate, _LEAST_OF_SD),
+        weighted_error(on_skewness, weights, replicate, 1.0),
     )
 
 

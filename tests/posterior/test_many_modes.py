@@ -180,9 +180,12 @@ def test_the_evidence_that_hyperparameters_are_found_by():
     assert 2.0 * 1.5**2 * found.wrt.cov.sum() == pytest.approx(slope, abs=0.06)
 
 
-@pytest.mark.parametrize("index", [219, 233])
+@pytest.mark.parametrize("index", [2, 45, 79, 210, 219, 233])
 def test_problems_that_were_wrong(index):
-    """EP of groups of factors that diverged (log evidence 9e130), and a mode of 2 % not found."""
+    """Plateaus that draws hardly met, which 2 to 3 % of the deviation hung on, at 4 to 7 errors.
+
+    EP of groups of factors that diverged (log evidence 9e130), and a mode of 2 % not found.
+    """
     case = problem("many modes", index)
     truth = case.whole()
     posterior = sg.SkewGPPosterior(**case.prior, random_seed=index)
@@ -192,3 +195,5 @@ def test_problems_that_were_wrong(index):
     error = np.hypot(at.moment_errors.mean, 1e-4)
     assert (np.abs(at.moments.mean - truth.mean) < 5 * error).all()
     assert at.moments.sd == pytest.approx(truth.sd, rel=0.05)
+    # Of 1440 such problems and seeds one was beyond 4.2.
+    assert (np.abs(at.moments.sd - truth.sd) < 4.2 * np.hypot(at.moment_errors.sd, 1e-4)).all()

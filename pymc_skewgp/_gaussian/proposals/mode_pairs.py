@@ -11,7 +11,7 @@ of a pair is unbiased whatever the modes are. The share of the prior bounds the 
 factors are bounded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp, ndtri
@@ -24,14 +24,14 @@ from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
-# Shares of EP's Gaussian, of the prior, and of a Gaussian about what EP's misses; the rest is of
-# modes, by evidence, but of none less than this part of equal shares. Part of a mode's share that
-# its wider Gaussian has. Shares are multiples of one over the last.
-_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.3, 0.1, 0.2, 0.4, 0.25, 32
-# Draws of the prior by which mass is looked for that EP's Gaussian hardly meets, and of the pilot
-# run that says what the evidence is; times the mean weight that are much; the error of second
-# moments from which on it matters, and draws that would have it.
-_DRAWS, _PILOT, _HARDLY, _MATTERS, _OF_MOMENTS = 512, 128, 3.0, 0.02, 1024
+# Shares of EP's Gaussian beside several modes, of the prior, and of a Gaussian about what others
+# hardly meet. Of the modes by evidence, but of none less than this part of equal shares; part of a
+# mode's share that its wider Gaussian has. Shares are multiples of one over the last.
+_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.4, 0.1, 0.15, 0.4, 0.25, 32
+# Pairs by which mass is looked for that draws hardly meet, as many from the prior; times the mean
+# weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
+# which on the prior has its share, and from which on a Gaussian about them.
+_PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class ModePairs:
         """Number of sites."""
         return self.ep.n_sites
 
-    def pairs(self, points: FloatArray) -> Pairs:
-        """Both members of each pair; the last of the points, which picks one, is not used."""
+    def members(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Coordinates of both members of each pair, not weighed."""
         chosen = np.searchsorted(np.cumsum(self.shares)[:-1], points[0], side="right")
         r = self.ep.gaussian.mean.size
         plus, minus = np.empty((2, r, chosen.size))
@@ -79,11 +79,18 @@ class ModePairs:
             own = np.flatnonzero(chosen == k)
             off = gaussian.spread @ np.asarray(ndtri(points[1 : r + 1, own]))
             plus[:, own], minus[:, own] = gaussian.mean[:, None] + [off, -off]
-        return Pairs(plus, minus, self._log_weights(plus), self._log_weights(minus))
+        return plus, minus
 
-    def _log_weights(self, c: FloatArray) -> FloatArray:
-        parts = [self.ep.log_over_prior(c), *(own.log_over_prior(c) for own in self.others)]
-        return self.ep.sites(c) - logsumexp(np.array(parts), axis=0, b=self.shares[:, None])
+    def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
+        """Log of the density over N(c; 0, I), of columns."""
+        parts = [own.log_over_prior(coordinates) for own in (self.ep, *self.others)]
+        return np.asarray(logsumexp(np.array(parts), axis=0, b=self.shares[:, None]))
+
+    def pairs(self, points: FloatArray) -> Pairs:
+        """Both members of each pair; the last of the points, which picks one, is not used."""
+        plus, minus = self.members(points)
+        logs = [self.ep.sites(c) - self.log_over_prior(c) for c in (plus, minus)]
+        return Pairs(plus, minus, *logs)
 
     def draw(
         self, points: FloatArray, *, overwrite_points: bool = False
@@ -111,21 +118,26 @@ def with_modes(proposal: PairProposal, factors: SiteFactors) -> PairProposal | M
     factors : SiteFactors
         After EP. Where all of them are log-concave there is one mode.
     """
-    sites, ep = proposal.sites, proposal.gaussian
     if factors.log_concave or proposal.rows is not None:
         return proposal
-    modes = find_modes(sites, factors.slopes, ep.mean)
-    missed = _missed(proposal)
-    if not modes and missed is None:
+    ep = proposal.gaussian
+    modes = find_modes(proposal.sites, factors.slopes, ep.mean)
+    core: PairProposal | ModePairs = proposal
+    if modes:
+        own = (1.0 - _OF_EP) * _shares(modes)
+        shares = np.concatenate([[_OF_EP], (1.0 - _WIDE) * own, _WIDE * own])
+        gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes)
+        core = ModePairs(proposal, gaussians, shares, len(modes))
+    spread = _spread(core, proposal)
+    if not modes and not spread:
         return proposal
+    if isinstance(core, PairProposal):
+        core = ModePairs(core, (), np.ones(1), 1)
     prior = CoordinateGaussian(np.zeros(ep.mean.size), np.eye(ep.mean.size))
-    spread = [prior] if missed is None else [prior, missed]
-    of_spread = [_OF_PRIOR] if missed is None else [_OF_PRIOR, _OF_MISSED]
-    own = _shares(modes) * (1.0 - _OF_EP - sum(of_spread))
-    parts = [(1.0 - _WIDE) * own, _WIDE * own, of_spread]
-    shares = _rounded(np.concatenate([[1.0 - own.sum() - sum(of_spread)], *parts]))
-    gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes), *spread
-    return ModePairs(proposal, gaussians, shares, max(len(modes), 1))
+    spread = spread or [prior]
+    own = np.array([_OF_PRIOR, _OF_MISSED][: len(spread)])
+    shares = _rounded(np.concatenate([(1.0 - own.sum()) * core.shares, own]))
+    return replace(core, others=(*core.others, *spread), shares=shares)
 
 
 def _rounded(shares: FloatArray) -> FloatArray:
@@ -144,27 +156,33 @@ def _shares(modes: list[Mode]) -> FloatArray:
     return np.asarray(share / share.sum())
 
 
-def _missed(proposal: PairProposal) -> CoordinateGaussian | None:
-    """About posterior mass that draws of the proposal hardly meet, such as a plateau.
+def _spread(core: PairProposal | ModePairs, ep: PairProposal) -> list[CoordinateGaussian]:
+    """The prior, and a Gaussian about posterior mass that `core` hardly meets, such as a plateau.
 
-    None where the error of second moments by a thousand draws would be hardly of these few.
+    Each only where it matters.
     """
-    rng, gaussian = np.random.default_rng(0), proposal.gaussian
-    r = gaussian.mean.size
+    rng, r = np.random.default_rng(0), ep.gaussian.mean.size
+    prior = CoordinateGaussian(np.zeros(r), np.eye(r))
+    own = core.members(rng.random((core.n_dims, _PILOT)))
+    c = np.hstack([*own, rng.standard_normal((r, 2 * _PILOT))])
     with np.errstate(all="ignore"):
-        c = rng.standard_normal((r, _DRAWS))
-        log_likelihood = proposal.sites(c)
-        log_weights = log_likelihood - proposal.log_over_prior(c)
-        evidence = log_mean_exp(proposal.draw(rng.random((proposal.n_dims, _PILOT)))[1])
-        hardly = log_weights > evidence + np.log(_HARDLY)
-        c, log_likelihood = c[:, hardly], log_likelihood[hardly]
-        square = (gaussian.white(c) ** 2).mean(axis=0)
-        variance = np.exp(log_likelihood - evidence) @ square**2 / _DRAWS
-        if not variance > _MATTERS**2 * _OF_MOMENTS:
-            return None
-    weights = normalized_weights(log_likelihood)
+        logs, log_core = ep.sites(c), core.log_over_prior(c)
+        logs[np.isnan(logs)] = -np.inf
+        log_weights = logs - np.logaddexp(log_core, 0.0)
+        hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
+    weights = normalized_weights(log_weights)
+    off = ep.sites.factor @ (c - (c @ weights)[:, None])
+    off **= 2
+    # EP's variance, for where few draws have all of the weight.
+    off /= np.maximum(off @ weights, ep.marginals.variance)[:, None]
+    c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
+    fourth = (off**2 @ weights).max(initial=0.0)
+    if fourth < _MATTERS:
+        return [prior] if fourth > _DEFENDED else []
+    weights = weights * off.mean(axis=0)
+    weights /= weights.sum()
     mean = c @ weights
     # Smoothed as a density of so many draws is (Silverman 1986).
     smooth = float(weights @ weights) ** (2.0 / (r + 4.0))
     covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T + smooth * np.eye(r)
-    return CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))
+    return [prior, CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))]
