@@ -83,7 +83,8 @@ class ModePairs:
 
     def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
         """Log of the density over N(c; 0, I), of columns."""
-        parts = [own.log_over_prior(coordinates) for own in (self.ep, *self.others)]
+        parts = [self.ep.log_over_prior(coordinates)]
+        parts += [own.log_over_prior(coordinates) for own in self.others]
         return np.asarray(logsumexp(np.array(parts), axis=0, b=self.shares[:, None]))
 
     def pairs(self, points: FloatArray) -> Pairs:
