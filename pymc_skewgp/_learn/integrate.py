@@ -76,6 +76,11 @@ def integrate(
     hyperparameters (but with f of finite rank, or `SkewGP.marginal_likelihood` in a model, whose
     function is not drawn: there coefficients of a mean are).
 
+    A model without a SkewGP is taken as well: its latent variables are all those whose log density
+    is quadratic and that enter the predictors of observations affinely, such as effects,
+    coefficients, ``pm.gp.Latent``, random walks, AR and CAR; ``pm.Flat`` coefficients have density
+    one in the evidence.
+
     It is meant for models in which all but the latent functions is up to some tens of continuous
     parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no
     chain to tune.
