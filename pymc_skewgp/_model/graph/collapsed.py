@@ -301,8 +301,8 @@ def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
 
 def _no_rows(a: Any) -> NoisyRows:
     """Predictors of sites: at 0, without noise."""
-    zero = pt.zeros_like(a, dtype="float64")
-    return NoisyRows(zero, zero, zero, nowhere(zero), zero())
+    origin = pt.zeros_like(a, dtype="float64")
+    return NoisyRows(origin, origin, origin, nowhere(origin), zero())
 
 
 def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: set[str]) -> None:

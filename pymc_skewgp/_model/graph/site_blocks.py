@@ -168,7 +168,7 @@ def _observed(
             _refuse_other_means(model, child, used)
         elif is_prediction(model, child):
             continue
-        elif child in model.potentials:
+        elif child in model.potentials and not any(is_function(x) for x in used):
             _refuse_other_potentials(model, child, used)
             potentials.append(child)
         elif child not in model.observed_RVs:
@@ -207,11 +207,9 @@ def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
 
 
 def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -> None:
-    name = f"the potential {potential.name}"
-    if any(is_function(x) for x in used):
-        raise NotSitesError(f"{name} depends on {used[0].name}.")
     (log_density,) = in_double(model.replace_rvs_by_values([potential]))
     reason = why_not_quadratic(log_density.sum(), [model.rvs_to_values[x] for x in used])
     if reason is not None:
         names = " and ".join(x.name for x in used)
+        name = f"the potential {potential.name}"
         raise NotSitesError(f"{name} is not known to be quadratic in {names}: {reason}.")
