@@ -108,6 +108,7 @@ class BlockGraph(NamedTuple):
         on, but not the prior of f: to be moved given f as well, or alone.
     predicted : list of TensorVariable
         Free random variables that depend on members, and that nothing depends on.
+    members : list of Member
     rest : list of TensorVariable
         All variables and potentials of the model but the members, their observations and what they
         predict: with f integrated out, what the density has besides the evidence.
@@ -124,6 +125,7 @@ class BlockGraph(NamedTuple):
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
     predicted: list[Any]
+    members: list[Member]
     rest: list[Any]
 
     @property
@@ -175,6 +177,7 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
         _hyperparameters(model, prior, rows, block.sites, own),
         _likelihood_parameters(model, prior, rows, own),
         block.predicted,
+        members,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 

@@ -20,7 +20,6 @@ from pymc_skewgp._model.graph.gaussian_terms import (
     SiteDesign,
     checked,
     gaussian_terms,
-    initial_values,
     noisy_rows,
     nowhere,
     predictors_of,
@@ -45,7 +44,6 @@ from pymc_skewgp._model.graph.members import (
 )
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.graph.site_blocks import gaussian_blocks, site_block_of
-from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.skew_normal import (
     interval_limits,
     label_intervals,
@@ -119,18 +117,18 @@ def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
         if not is_function(rv) or rv.name in gone:
             continue
         try:
-            block, own = _block_of(model, rv, drawn)
+            block = _block_of(model, rv, drawn)
         except (NotConjugateError, NotSitesError) as error:
             reasons.append(error.reason)
             continue
-        evidences.append(_of_block(block, own))
-        sites.append(tuple(sites_of_data(y) for y in own))
+        evidences.append(_of_block(block))
+        sites.append(tuple(sites_of_data(y) for y in block.sites))
         blocks.append(block)
-        designs.append(_design_of_sites(block, own))
-        gone.update([*block.names, *(y.name for y in block.observed), *(y.name for y in own)])
+        designs.append(_design_of_sites(block))
+        gone.update([*block.names, *(y.name for y in block.observed)])
+        gone.update(y.name for y in block.sites)
         gone.update(x.name for x in block.predicted)
-    sizes = {x.name: np.size(value) for x, value in initial_values(model).items()}
-    for found in gaussian_blocks(model, gone, sizes):
+    for found in gaussian_blocks(model, gone):
         block = block_graph(model, found)
         factor_terms, joint = gaussian_terms(model, block, found.potentials)
         evidences.append(factor_terms)
@@ -264,7 +262,7 @@ def _without_means(model: pm.Model, block: Block) -> Block:
     return part_of(model, block, [rv for rv in block.members if rv not in above])
 
 
-def _block_of(model: pm.Model, rv: Any, drawn: bool) -> tuple[BlockGraph, list[ObservedSites]]:
+def _block_of(model: pm.Model, rv: Any, drawn: bool) -> BlockGraph:
     """A block of rows alone, or of rows and sites."""
     try:
         block = block_of(model, rv)
@@ -272,24 +270,24 @@ def _block_of(model: pm.Model, rv: Any, drawn: bool) -> tuple[BlockGraph, list[O
         if not drawn and any(latent_dimensions(x.op.dist_params(x)) != 0 for x in functions):
             block = _without_means(model, block)
         if all(y.rows.mixture is None for y in block.observed):
-            return block_graph(model, block), []
+            return block_graph(model, block)
     except NotConjugateError:  # sites say better what is in the way
         pass
-    found = site_block_of(model, rv)
-    return block_graph(model, found), list(found.sites)
+    return block_graph(model, site_block_of(model, rv))
 
 
-def _design_of_sites(block: BlockGraph, sites: list[ObservedSites]) -> SiteDesign | None:
+def _design_of_sites(block: BlockGraph) -> SiteDesign | None:
+    sites = block.sites
     if not sites:
         return None
     return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
 
 
-def _of_block(block: BlockGraph, sites: list[ObservedSites]) -> EvidenceTerms:
-    A, a = predictors_of(block, sites)
+def _of_block(block: BlockGraph) -> EvidenceTerms:
+    A, a = predictors_of(block)
     sun = predictor(_sun(block.prior, block.n_latent), A, a)
     rows = [noisy_rows(y) for y in block.observed]
-    rows += [_no_rows(known.a) for known in sites]
+    rows += [_no_rows(known.a) for known in block.sites]
     lower, upper, value = (
         joined([getattr(x, name) for x in rows]) for name in NoisyRows._fields[1:4]
     )

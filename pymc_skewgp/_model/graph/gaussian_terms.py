@@ -13,9 +13,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
 from pymc_skewgp._model.graph.joined_rows import NoisyRows, joined, joint_counts
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_gaussian
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
-from pymc_skewgp._model.graph.members import Member, as_member
 from pymc_skewgp._model.graph.observed_sites import site_design
-from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.factor_terms import FactorTerms
@@ -38,7 +36,7 @@ class SiteDesign(NamedTuple):
     a: Any
 
 
-def predictors_of(block: BlockGraph, sites: Sequence[ObservedSites]) -> SiteDesign:
+def predictors_of(block: BlockGraph) -> SiteDesign:
     """Of rows, then of sites."""
     designs, offsets = [], []
     for y in block.observed:
@@ -48,7 +46,7 @@ def predictors_of(block: BlockGraph, sites: Sequence[ObservedSites]) -> SiteDesi
         same = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
         designs.append(same if y.A is None else y.A)
         offsets.append(y.a)
-    for known in sites:
+    for known in block.sites:
         designs.append(site_design(block, known))
         offsets.append(known.a)
     return SiteDesign(joined(designs), joined(offsets))
@@ -58,10 +56,8 @@ def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
 ) -> tuple[FactorTerms, JointGaussian]:
     """Terms of a block without a SkewGP, and its vector of white coordinates."""
-    A, a = predictors_of(block, block.sites)
-    members = [as_member(model, model.named_vars[name]) for name in block.names]
-    scales = _flat_scales(model, block, members, A)
-    joint = joint_gaussian(model, members, potentials, scales)
+    A, a = predictors_of(block)
+    joint = joint_gaussian(model, block.members, potentials, _flat_scales(model, block, A))
     rows = [noisy_rows(y) for y in block.observed]
     if any(x.S.type.ndim != 1 for x in rows):
         raise NotSitesError("noise that observations share is not known to a block without SkewGP.")
@@ -85,38 +81,25 @@ def gaussian_terms(
     return terms, joint
 
 
-def _flat_scales(
-    model: pm.Model, block: BlockGraph, members: list[Member], A: Any
-) -> dict[str, FloatArray]:
+def _flat_scales(model: pm.Model, block: BlockGraph, A: Any) -> dict[str, FloatArray]:
     """Deviations in place of density 1: many times what the data can say, column by column."""
-    flat = [i for i, member in enumerate(members) if member.is_flat]
-    if not flat:
+    if not any(member.is_flat for member in block.members):
         return {}
-    values = initial_values(model)
-    known = {model.rvs_to_values[rv]: value for rv, value in values.items()}
-    found = [A, *(y.value for y in block.observed if y.value is not None)]
-    found += [x for own in block.slices for x in (own.start, own.stop)]
-    inputs = [x for x in known if x in set(graph_inputs(found))]
-    design, *data = plain_function(inputs, found)(*(known[x] for x in inputs))
-    data = [np.asarray(x) for x in data]
-    ends = data[-2 * len(members) :]
-    size = max((np.nanmax(np.abs(x), initial=1.0) for x in data[: -2 * len(members)]), default=1.0)
-    columns = np.sqrt(np.mean(np.asarray(design) ** 2, axis=0))
-    scales = {}
-    for i in flat:
-        own = columns[int(ends[2 * i]) : int(ends[2 * i + 1])]
-        scales[members[i].name] = _FLAT * size / np.where(own > 0.0, own, 1.0)
-    return scales
-
-
-def initial_values(model: pm.Model) -> dict[Any, Any]:
     point = model.initial_point()
-    return {
-        rv: point[value.name] for rv, value in model.rvs_to_values.items() if rv in model.free_RVs
-    }
+    found = [A, *(y.value for y in block.observed if y.value is not None)]
+    used = set(graph_inputs(found))
+    inputs = [value for value in model.value_vars if value in used]
+    design, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
+    size = max((np.nanmax(np.abs(x), initial=1.0) for x in data), default=1.0)
+    columns = np.sqrt(np.mean(np.asarray(design) ** 2, axis=0))
+    scales = _FLAT * size / np.where(columns > 0.0, columns, 1.0)
+    ends = np.cumsum([np.size(point[member.value.name]) for member in block.members])
+    each = zip(block.members, np.split(scales, ends[:-1]), strict=True)
+    return {member.name: own for member, own in each if member.is_flat}
 
 
 def noisy_rows(y: ObservedRows) -> NoisyRows:
+    """Rows of the vector of a block."""
     value = nowhere(y.lower) if y.value is None else y.value
     log_constant = zero() if y.log_constant is None else y.log_constant
     log_constant = pt.cast(log_constant, "float64")
@@ -124,6 +107,7 @@ def noisy_rows(y: ObservedRows) -> NoisyRows:
 
 
 def checked(name: str, values: Any, likelihood: Likelihood) -> Any:
+    """The data, where they are what a likelihood asks for."""
     likelihood.check(name, values.eval(mode=PLAIN))
     return values
 
@@ -134,4 +118,5 @@ def nowhere(like: Any) -> Any:
 
 
 def zero() -> Any:
+    """The log of no constant."""
     return pt.constant(0.0, dtype="float64")

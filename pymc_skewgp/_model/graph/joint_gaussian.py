@@ -11,16 +11,12 @@ from pytensor.graph.replace import clone_replace
 from pymc_skewgp._model.graph.joint_prior import (
     Blocks,
     assembled,
-    by_dependence,
-    carried,
-    design_and_offset,
+    placed_members,
 )
-from pymc_skewgp._model.graph.members import Member
-from pymc_skewgp._model.graph.quadratic import quadratic_in
+from pymc_skewgp._model.graph.members import HALF_LOG_2PI, Member
+from pymc_skewgp._model.graph.quadratic import Quadratic, quadratic_in
 from pymc_skewgp._model.ops.double_precision import in_double
 from pymc_skewgp._validation import FloatArray
-
-_HALF_LOG_2PI = float(0.5 * np.log(2.0 * np.pi))
 
 
 class JointGaussian(NamedTuple):
@@ -58,43 +54,37 @@ def joint_gaussian(
     `flat_scales`: of members with density 1, deviations of the Gaussian in its place, by name; they
     are to be so large that its density hardly varies where the posterior is.
     """
-    means: dict[int, Any] = {}
     rows: Blocks = {}
     log_constant: Any = pt.constant(0.0, dtype="float64")
-    own = [member.factor for member in members]
-    for i, member in enumerate(members):
+    origins = {member.value: member.origin for member in members}
+    own, scales = [], []
+    for member in members:
         if member.is_flat:
             scale = flat_scales[member.name]
-            own[i] = pt.diag(pt.as_tensor(scale))
-            log_constant = log_constant + float(np.log(scale).sum() + _HALF_LOG_2PI * scale.size)
-    origins = {member.value: member.origin for member in members}
-    for i, above in by_dependence(members):
-        member = members[i]
-        rows[i, i] = own[i]
+            log_constant = log_constant + float(np.log(scale).sum() + HALF_LOG_2PI * scale.size)
+            own.append(pt.diag(pt.as_tensor(scale)))
+            scales.append(pt.as_tensor(scale))
+            continue
         if member.log_constant is not None:
             # Where its mean depends on others it is the same everywhere.
             log_constant = log_constant + clone_replace(member.log_constant, origins)
-        if not above:
-            means[i] = pt.broadcast_to(member.mean, member.shape).ravel()
-            continue
-        design, offset = design_and_offset(member, [members[j] for j in above])
-        sizes = [pt.prod(members[j].shape) for j in above]
-        for column in means:
-            part = carried(design, sizes, [rows.get((j, column)) for j in above])
+        own.append(member.factor)
+        scales.append(pt.full((pt.prod(member.shape),), np.inf))
+    placed = placed_members(members)
+    done: list[int] = []
+    for i, place in placed.items():
+        rows[i, i] = own[i]
+        for column in done:
+            part = place.carried({j: rows.get((j, column)) for j in place.above})
             if part is not None:
                 rows[i, column] = part
-        means[i] = offset + design @ pt.concatenate([means[j] for j in above])
+        done.append(i)
     every = range(len(members))
     heights = [pt.prod(member.shape) for member in members]
     joint = JointGaussian(
-        pt.concatenate([means[i] for i in every]),
+        pt.concatenate([placed[i].mean for i in every]),
         assembled(rows, every, every, heights, [x.shape[1] for x in own]),
-        pt.concatenate(
-            [
-                pt.as_tensor(flat_scales[x.name]) if x.is_flat else pt.full((n,), np.inf)
-                for x, n in zip(members, heights, strict=True)
-            ]
-        ),
+        pt.concatenate(scales),
         log_constant,
     )
     return _times_potentials(model, members, potentials, joint) if potentials else joint
@@ -110,12 +100,11 @@ def _times_potentials(
         [member.origin for member in members],
     )
     mean, factor = joint.mean, joint.factor
-    bent = found.precision @ mean
-    constant = found.constant + mean @ (found.slope - 0.5 * bent)
-    precision = pt.eye(factor.shape[1]) + factor.T @ found.precision @ factor
-    chol = pt.linalg.cholesky(precision)
-    white = pt.linalg.solve_triangular(chol, factor.T @ (found.slope - bent), lower=True)
-    turned = pt.linalg.solve_triangular(chol, factor.T, lower=True).T
-    constant = constant + 0.5 * (white @ white) - pt.log(pt.diagonal(chol)).sum()
-    log_constant = joint.log_constant + constant
-    return JointGaussian(mean + turned @ white, turned, joint.scale, log_constant)
+    gradient = found.slope - found.precision @ mean
+    of_white = Quadratic(
+        found.constant + 0.5 * mean @ (found.slope + gradient),
+        factor.T @ gradient,
+        pt.eye(factor.shape[1]) + factor.T @ found.precision @ factor,
+    )
+    moved, turned, log_integral = of_white.integrated(factor)
+    return JointGaussian(mean + moved, turned, joint.scale, joint.log_constant + log_integral)

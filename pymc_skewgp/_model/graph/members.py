@@ -14,14 +14,14 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
 from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
-from pymc_skewgp._model.graph.quadratic import own_log_density, quadratic_in, slopes_of
+from pymc_skewgp._model.graph.quadratic import own_density, quadratic_in
 from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._sun.parameters import SunParameters
 
 _TYPED = (NormalRV, MvNormalRV, ZeroSumNormalRV)
-_HALF_LOG_2PI = float(0.5 * np.log(2.0 * np.pi))
+HALF_LOG_2PI = float(0.5 * np.log(2.0 * np.pi))
 
 
 class Member(NamedTuple):
@@ -97,7 +97,7 @@ def is_quadratic(model: pm.Model, rv: Any) -> bool:
     """Whether the log density of a free variable is quadratic in its value, by type or itself."""
     if is_function(rv) or isinstance(rv.owner.op, _TYPED):
         return is_gaussian(model, rv)
-    return own_log_density(model, rv) is not None
+    return own_density(model, rv) is not None
 
 
 def mean_and_spread(rv: Any, model: pm.Model | None = None) -> tuple[Any, list[Any]]:
@@ -107,9 +107,10 @@ def mean_and_spread(rv: Any, model: pm.Model | None = None) -> tuple[Any, list[A
     density alone the gradient of that, which is to be affine in all of them together.
     """
     if model is not None and not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
-        log_density, value = own_log_density(model, rv), model.rvs_to_values[rv]
-        back = {x: own for own, x in model.rvs_to_values.items()}
-        return clone_replace(slopes_of(log_density, [value]), back)[0], []
+        own = own_density(model, rv)
+        assert own is not None
+        back = {value: x for x, value in model.rvs_to_values.items()}
+        return clone_replace([own.slope], back)[0], []
     mean, *others = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         return pt.zeros(()), [mean]
@@ -141,25 +142,29 @@ def as_member(model: pm.Model, rv: Any) -> Member:
 def _by_own_density(model: pm.Model, rv: Any) -> Member:
     """A variable whose log density is quadratic in it: precision Q, and Q times mean is b."""
     value = model.rvs_to_values[rv]
-    shape = pt.as_tensor(rv.type.shape if None not in rv.type.shape else rv.shape.eval(mode=PLAIN))
-    shape = pt.cast(shape, "int64")
+    shape = pt.as_tensor(np.array(known_shape(rv), dtype="int64"))
     nothing: Any = None
     bare = Member(rv.name, value, nothing, shape, nothing, 0)
     if isinstance(rv.owner.op, FlatRV):
         eye = pt.eye(bare.origin.size)
-        return bare._replace(
-            mean=bare.origin, prior=_centred(eye), factor=eye, log_constant=None, is_flat=True
-        )
-    constant, slope, precision = quadratic_in(own_log_density(model, rv), [value], [bare.origin])
-    chol = pt.linalg.cholesky(precision)
-    white = pt.linalg.solve_triangular(chol, slope, lower=True)
-    factor = pt.linalg.solve_triangular(chol, pt.eye(slope.shape[0]), lower=True).T
-    log_constant = constant + 0.5 * (white @ white) - pt.log(pt.diagonal(chol)).sum()
-    log_constant = log_constant + _HALF_LOG_2PI * slope.shape[0]
-    mean = (factor @ white).reshape(shape, ndim=value.type.ndim)
+        return bare._replace(mean=bare.origin, prior=_centred(eye), factor=eye, is_flat=True)
+    own = own_density(model, rv)
+    assert own is not None
+    found = quadratic_in(own.log_density, [value], [bare.origin])
+    mean, factor, log_constant = found.integrated(pt.eye(bare.origin.size))
     return bare._replace(
-        mean=mean, prior=_centred(factor @ factor.T), factor=factor, log_constant=log_constant
+        mean=mean.reshape(shape, ndim=value.type.ndim),
+        prior=_centred(factor @ factor.T),
+        factor=factor,
+        log_constant=log_constant + HALF_LOG_2PI * bare.origin.size,
     )
+
+
+def known_shape(rv: Any) -> tuple[int, ...]:
+    """Of a free variable, in numbers."""
+    if None not in rv.type.shape:
+        return tuple(rv.type.shape)
+    return tuple(int(n) for n in rv.shape.eval(mode=PLAIN))
 
 
 def _centred(scale: Any) -> SunParameters:

@@ -20,8 +20,12 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pymc_skewgp._model.graph.affine import why_not_affine
 from pymc_skewgp._model.ops.double_precision import in_double
 
-# Of each variable: its log density where it is quadratic in its value, else None.
-_KNOWN: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+class OwnDensity(NamedTuple):
+    """Log density of a variable, and its slope in the variable's value: graphs of values."""
+
+    log_density: Any
+    slope: Any
 
 
 class Quadratic(NamedTuple):
@@ -38,18 +42,31 @@ class Quadratic(NamedTuple):
     slope: Any
     precision: Any
 
+    def integrated(self, factor: Any) -> tuple[Any, Any, Any]:
+        r"""Mean and factor of F z, and the log of the integral but for (2 pi)^(d/2).
 
-def own_log_density(model: pm.Model, rv: Any) -> Any | None:
-    """Log density of a free variable, a graph of value variables; None if not quadratic in its own.
+        With :math:`Q = L L^\top` and :math:`w = L^{-1} b` these are :math:`F L^{-\top} w`,
+        :math:`F L^{-\top}` and :math:`c + w^\top w / 2 - \sum_i \log L_{ii}`.
+        """
+        chol = pt.linalg.cholesky(self.precision)
+        white = pt.linalg.solve_triangular(chol, self.slope, lower=True)
+        turned = pt.linalg.solve_triangular(chol, factor.T, lower=True).T
+        log_det = pt.log(pt.diagonal(chol)).sum()
+        return turned @ white, turned, self.constant + 0.5 * (white @ white) - log_det
 
-    Without a transform.
-    """
+
+# Of each variable: its density where the log of it is quadratic in its value, else None.
+_KNOWN: WeakKeyDictionary[Any, OwnDensity | None] = WeakKeyDictionary()
+
+
+def own_density(model: pm.Model, rv: Any) -> OwnDensity | None:
+    """Of a free variable without a transform; None where its log is not quadratic in its value."""
     if rv not in _KNOWN:
-        _KNOWN[rv] = _own_log_density(model, rv)
+        _KNOWN[rv] = _own_density(model, rv)
     return _KNOWN[rv]
 
 
-def _own_log_density(model: pm.Model, rv: Any) -> Any | None:
+def _own_density(model: pm.Model, rv: Any) -> OwnDensity | None:
     if model.rvs_to_transforms[rv] is not None or not rv.dtype.startswith("float"):
         return None
     # Values first: PyMC would copy random variables, and a copy is another one.
@@ -62,7 +79,7 @@ def _own_log_density(model: pm.Model, rv: Any) -> Any | None:
         slope = slopes_of(log_density, [value])[0]
     except Exception:  # what PyMC's many rules raise: it has no density, or no gradient
         return None
-    return log_density if why_not_affine(slope, [value]) is None else None
+    return OwnDensity(log_density, slope) if why_not_affine(slope, [value]) is None else None
 
 
 def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:

@@ -5,9 +5,10 @@ of its observations jointly affinely and nothing else. Here an observed variable
 there, or sites; mixtures of rows are sites too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
@@ -17,6 +18,7 @@ from pymc_skewgp._model.graph.members import (
     is_function,
     is_gaussian,
     is_quadratic,
+    known_shape,
     mean_and_spread,
 )
 from pymc_skewgp._model.graph.observed import (
@@ -78,13 +80,13 @@ def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     return part._replace(observed=rows, sites=sites)
 
 
-def gaussian_blocks(model: pm.Model, taken: set[str], sizes: Mapping[str, int]) -> list[Block]:
+def gaussian_blocks(model: pm.Model, taken: set[str]) -> list[Block]:
     """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
 
     The largest first: of a product of two the smaller one is a hyperparameter.
     """
     seeds = [x for x in model.free_RVs if is_quadratic(model, x) and x.name not in taken]
-    seeds.sort(key=lambda x: -sizes[x.name])
+    seeds.sort(key=lambda x: -int(np.prod(known_shape(x), dtype=int)))
     found: list[Block] = []
     gone = set(taken)
     for rv in seeds:
