@@ -10,12 +10,10 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
+from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.row_block import FactorGradient, RowBlock
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
@@ -36,6 +34,9 @@ _MAX_SWEEPS = 100
 _NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-4
 _PAIRS_TOLERANCE = 1e-2
 
+# Tau and nu of each part.
+Sites = list[tuple[FloatArray, FloatArray]]
+
 
 class FactorRows:
     """Predictors of coordinates under rows and sites, in blocks.
@@ -51,7 +52,6 @@ class FactorRows:
     def __init__(self, terms: FactorTerms, sites: SitesGiven | None) -> None:
         self.terms, self.sites = terms, sites
         k = terms.value.size
-        self._ends = [slice(0, k), slice(k, None)]
         sd = np.sqrt(np.einsum("ij,ij->i", terms.factor, terms.factor))
         zero = np.zeros(sd.size)
         parts: list[tuple[slice, LearntSites]] = []
@@ -59,23 +59,23 @@ class FactorRows:
             own = Predictors(terms.offset[:k], zero[:k], sd[:k])
             counts = None if np.ndim(terms.counts) == 0 else terms.counts
             rows = LearntRows(terms.lower, terms.upper, terms.value, terms.noise, own, counts)
-            parts.append((self._ends[0], rows))
+            parts.append((slice(0, k), rows))
         if sites is not None:
             own = Predictors(terms.offset[k:], zero[k:], sd[k:])
-            parts.append((self._ends[1], LearntFunctions(sites, own)))
+            parts.append((slice(k, None), LearntFunctions(sites, own)))
         self.parts = parts
         self._blocks = [RowBlock(terms.factor[own], part) for own, part in parts]
         self.blocks = LocalBlocks(self._blocks)
 
-    def fit(self, tol: float, start: list[tuple[FloatArray, FloatArray]] | None = None) -> BlockEP:
+    def fit(self, tol: float, start: Sites | None = None) -> BlockEP:
         """EP, from these sites or from Laplace's."""
         if start is None or [len(x) for x, _ in start] != [b.n_rows for b in self._blocks]:
-            start = self._laplace()
-        for block, (tau, nu) in zip(self._blocks, start, strict=True):
-            block.tau, block.nu = tau.copy(), nu.copy()
+            self._begin_at_mode()
+        else:
+            self._set(start)
         return fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
 
-    def found_sites(self) -> list[tuple[FloatArray, FloatArray]]:
+    def found_sites(self) -> Sites:
         """After `fit`."""
         return [(block.tau, block.nu) for block in self._blocks]
 
@@ -92,13 +92,13 @@ class FactorRows:
 
         Of shape (N, n) each.
         """
-        k, found = self.terms.value.size, []
+        found = []
         for own, part in self.parts:
             if isinstance(part, LearntRows):
                 found.append(part.slopes(slice(None), np.ascontiguousarray(eta[:, own])))
             else:
                 assert self.sites is not None
-                found.append(self.sites.slopes(eta[:, own] + self.terms.offset[k:]))
+                found.append(self.sites.slopes(eta[:, own] + self.terms.offset[own]))
         return found
 
     def gradient_by_draws(
@@ -152,20 +152,13 @@ class FactorRows:
         )
         return wrt, parameters
 
-    def _laplace(self) -> list[tuple[FloatArray, FloatArray]]:
-        """Sites at the mode: about a wide prior's mean quadrature would be of nothing."""
+    def _begin_at_mode(self) -> None:
+        """Laplace's sites: about a wide prior's mean quadrature would be of nothing."""
         F, c = self.terms.factor, np.zeros(self.terms.factor.shape[1])
-        counts = [part.counts for _, part in self.parts]
-        value, found, steps = self._log_density(c), None, 0
-        while steps < _NEWTON_STEPS:
-            steps += 1
-            found = self._sites_about(F @ c)
-            pull = np.concatenate([n * nu for n, (_, nu) in zip(counts, found, strict=True)])
-            bend = np.concatenate([n * tau for n, (tau, _) in zip(counts, found, strict=True)])
-            precision = F.T @ (bend[:, None] * F)
-            precision[np.diag_indices_from(precision)] += 1.0
-            chol, _ = linalg.cholesky("the precision at the mode", precision)
-            step, size = cho_solve((chol, True), F.T @ pull) - c, 1.0
+        value = self._log_density(c)
+        for _ in range(_NEWTON_STEPS):
+            self._set(self._sites_about(F @ c))
+            step, size = gaussian_of(self.blocks.total("sums")).mean - c, 1.0
             trial = self._log_density(c + step)
             while not trial >= value and size > _LEAST_STEP:
                 size *= 0.5
@@ -173,14 +166,16 @@ class FactorRows:
             if not trial > value + _GAIN:
                 break
             c, value = c + size * step, trial
-        assert found is not None
-        return found
+
+    def _set(self, sites: Sites) -> None:
+        for block, (tau, nu) in zip(self._blocks, sites, strict=True):
+            block.tau, block.nu = tau.copy(), nu.copy()
 
     def _log_density(self, c: FloatArray) -> float:
         with np.errstate(all="ignore"):
             return float(self.blocks.total("log_prob", c[:, None])[0] - 0.5 * c @ c)
 
-    def _sites_about(self, eta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+    def _sites_about(self, eta: FloatArray) -> Sites:
         """Second-order expansions of log p, those of curvature."""
         found = []
         with np.errstate(all="ignore"):
@@ -204,7 +199,7 @@ class FactorEvidence:
 
     def __init__(self, tol: float = EP_TOLERANCE) -> None:
         self._tol = tol
-        self._last: list[tuple[FloatArray, FloatArray]] | None = None
+        self._last: Sites | None = None
 
     def __call__(self, terms: FactorTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
