@@ -129,12 +129,12 @@ def with_modes(proposal: PairProposal, factors: SiteFactors) -> PairProposal | M
         shares = np.concatenate([[_OF_EP], (1.0 - _WIDE) * own, _WIDE * own])
         gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes)
         core = ModePairs(proposal, gaussians, shares, len(modes))
-    spread = _spread(core, proposal)
+    prior = CoordinateGaussian(np.zeros(ep.mean.size), np.eye(ep.mean.size))
+    spread = _spread(core, proposal, prior)
     if not modes and not spread:
         return proposal
     if isinstance(core, PairProposal):
         core = ModePairs(core, (), np.ones(1), 1)
-    prior = CoordinateGaussian(np.zeros(ep.mean.size), np.eye(ep.mean.size))
     spread = spread or [prior]
     own = np.array([_OF_PRIOR, _OF_MISSED][: len(spread)])
     shares = _rounded(np.concatenate([(1.0 - own.sum()) * core.shares, own]))
@@ -157,13 +157,14 @@ def _shares(modes: list[Mode]) -> FloatArray:
     return np.asarray(share / share.sum())
 
 
-def _spread(core: PairProposal | ModePairs, ep: PairProposal) -> list[CoordinateGaussian]:
+def _spread(
+    core: PairProposal | ModePairs, ep: PairProposal, prior: CoordinateGaussian
+) -> list[CoordinateGaussian]:
     """The prior, and a Gaussian about posterior mass that `core` hardly meets, such as a plateau.
 
     Each only where it matters.
     """
-    rng, r = np.random.default_rng(0), ep.gaussian.mean.size
-    prior = CoordinateGaussian(np.zeros(r), np.eye(r))
+    rng, r = np.random.default_rng(0), prior.mean.size
     own = core.members(rng.random((core.n_dims, _PILOT)))
     c = np.hstack([*own, rng.standard_normal((r, 2 * _PILOT))])
     with np.errstate(all="ignore"):
