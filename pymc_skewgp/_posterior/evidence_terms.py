@@ -57,6 +57,11 @@ class EvidenceTerms(NamedTuple):
     counts: Any = np.float64(1.0)
 
     @property
+    def n_rows(self) -> int:
+        """Rows, each as often as it was observed."""
+        return int(np.broadcast_to(self.counts, self.value.shape).sum())
+
+    @property
     def n_factorised(self) -> int:
         """Rows of the matrix that is factorised."""
         return int(self.value.size)

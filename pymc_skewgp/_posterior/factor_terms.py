@@ -39,6 +39,11 @@ class FactorTerms(NamedTuple):
     log_constant: Any = np.float64(0.0)
 
     @property
+    def n_rows(self) -> int:
+        """Predictors."""
+        return int(self.offset.size)
+
+    @property
     def n_factorised(self) -> int:
         """Rows of a matrix whose factorisation takes as long as a sweep: (n r^2)^(1/3)."""
         n, r = self.factor.shape

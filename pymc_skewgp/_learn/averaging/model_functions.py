@@ -98,8 +98,9 @@ class ModelFunctions:
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
-        if part.joint is not None:
-            return FactorTask(terms(point, ()), terms.sites(point, ()), *part.coordinates(values))
+        if part.is_white:
+            mean, factor, scale = part.coordinates(values)
+            return FactorTask(terms(point, ()), terms.sites(point, ()), mean, factor, scale)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 
@@ -111,13 +112,12 @@ class _BlockFunctions:
     ) -> None:
         used = set(graph_inputs([*block.prior, *(design or ())]))
         self._inputs = [value for value in model.value_vars if value in used]
-        self._latent = self._prior = self._design = None
-        self.joint = design if isinstance(design, JointGaussian) else None
-        if design is not None:
-            self._design = plain_function(self._inputs, list(design)[:3])
-        if self.joint is None and block.observed:
+        self._latent = self._prior = None
+        self._design = None if design is None else plain_function(self._inputs, list(design))
+        self.is_white = isinstance(design, JointGaussian)
+        if not self.is_white and block.observed:
             self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
-        elif self.joint is None:
+        elif not self.is_white:
             self._prior = plain_function(self._inputs, list(block.prior))
         self.has_sites = design is not None
         self._values = block.values
@@ -137,7 +137,8 @@ class _BlockFunctions:
     def coordinates(self, values: dict[str, NDArray[Any]]) -> list[FloatArray]:
         """Mean, factor and flat scales of the vector of a block without a SkewGP."""
         assert self._design is not None
-        return [np.asarray(x, np.float64) for x in self._design(*self._arguments(values))]
+        found = JointGaussian(*self._design(*self._arguments(values)))
+        return [np.asarray(x, np.float64) for x in (found.mean, found.factor, found.scale)]
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

@@ -28,7 +28,6 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._observations.arguments import as_inputs
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
 _MOST_DRAWN = 10_000  # rows at which f is drawn
@@ -62,12 +61,7 @@ class Integrand:
         every = list(self.objective.terms_at(self.origins[0]))
         if not every:
             return sys.maxsize  # many: in blocks
-        return max(
-            int(np.broadcast_to(terms.counts, terms.value.shape).sum())
-            if isinstance(terms, EvidenceTerms)
-            else terms.offset.size
-            for terms in every
-        )
+        return max(terms.n_rows for terms in every)
 
     @property
     def n_distinct(self) -> int:
