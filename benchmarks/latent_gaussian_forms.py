@@ -38,15 +38,19 @@ def observe(eta, y, likelihood):
         pm.Bernoulli("y", pm.math.invprobit(eta), observed=y)
 
 
+def kernel():
+    ls = pm.InverseGamma("ls", 5.0, 8.0)
+    scale = pm.HalfNormal("scale", 1.0)
+    return scale**2 * pm.gp.cov.Matern52(1, ls=ls)
+
+
 @form
 def latent(likelihood):
     """A Gaussian process by `pm.gp.Latent`."""
     x = np.linspace(0.0, 10.0, 30)
     y = simulated(0.5 + np.sin(x), likelihood, 0)
     with pm.Model() as model:
-        ls = pm.InverseGamma("ls", 5.0, 8.0)
-        scale = pm.HalfNormal("scale", 1.0)
-        gp = pm.gp.Latent(cov_func=scale**2 * pm.gp.cov.Matern52(1, ls=ls))
+        gp = pm.gp.Latent(cov_func=kernel())
         observe(gp.prior("f", X=x[:, None]), y, likelihood)
     return model
 
@@ -57,10 +61,8 @@ def hsgp(likelihood):
     x = np.linspace(0.0, 10.0, 40)
     y = simulated(0.5 + np.sin(x), likelihood, 1)
     with pm.Model() as model:
-        ls = pm.InverseGamma("ls", 5.0, 8.0)
-        scale = pm.HalfNormal("scale", 1.0)
         level = pm.Normal("level", 0.0, 1.0)
-        gp = pm.gp.HSGP(m=[12], c=1.5, cov_func=scale**2 * pm.gp.cov.Matern52(1, ls=ls))
+        gp = pm.gp.HSGP(m=[12], c=1.5, cov_func=kernel())
         observe(level + gp.prior("f", X=x[:, None]), y, likelihood)
     return model
 
@@ -145,29 +147,30 @@ def groups(likelihood):
     return group, x, simulated(effects[group] + 0.5 * x, likelihood, 7)
 
 
-@form
-def centred_effects(likelihood):
+def grouped(likelihood, is_centred):
+    """A line with levels of the groups, in either form."""
     group, x, y = groups(likelihood)
     with pm.Model() as model:
         mu = pm.Normal("mu", 0.0, 1.0)
         slope = pm.Normal("slope", 0.0, 1.0)
         tau = pm.HalfNormal("tau", 1.0)
-        effects = pm.Normal("effects", mu, tau, shape=8)
+        if is_centred:
+            effects = pm.Normal("effects", mu, tau, shape=8)
+        else:
+            z = pm.Normal("z", 0.0, 1.0, shape=8)
+            effects = pm.Deterministic("effects", mu + tau * z)
         observe(effects[group] + slope * x, y, likelihood)
     return model
+
+
+@form
+def centred_effects(likelihood):
+    return grouped(likelihood, True)
 
 
 @form
 def noncentred_effects(likelihood):
-    group, x, y = groups(likelihood)
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0.0, 1.0)
-        slope = pm.Normal("slope", 0.0, 1.0)
-        tau = pm.HalfNormal("tau", 1.0)
-        z = pm.Normal("z", 0.0, 1.0, shape=8)
-        effects = pm.Deterministic("effects", mu + tau * z)
-        observe(effects[group] + slope * x, y, likelihood)
-    return model
+    return grouped(likelihood, False)
 
 
 @form
