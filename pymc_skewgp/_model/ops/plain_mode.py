@@ -55,13 +55,18 @@ def _is_infinite(x: Any) -> bool:
     return isinstance(x, Constant) and bool(np.all(x.data == np.inf))
 
 
+# With each of them that it removes the stack trace of a constant grows threefold: of the shapes of
+# an autoregression of 30 steps to gigabytes.
+_TRACED = ("local_useless_switch",)
+
+
 def _plain(*excluded: str) -> Mode:
     """A mode without what would run element by element in Python: fused loops and powers."""
     # The last position: rewrites make clips. One after the other: two in one have a cache of their
     # own, which cannot be pickled.
     return (
         Mode(linker=PlainLinker(), optimizer="fast_run")
-        .excluding("fusion", "local_pow_to_nested_squaring", *excluded)
+        .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *excluded)
         .register(
             (dfs_rewriter(_clip_as_bounds), 99),
             (dfs_rewriter(_one_bound), 99),
