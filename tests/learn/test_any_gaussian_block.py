@@ -70,7 +70,7 @@ def test_random_effects_are_their_quadrature_centred_or_not(centred):
     assert abs(log_evidence - true) < 5 * se
 
 
-@pytest.mark.parametrize("kind", ["walk", "autoregression", "potential"])
+@pytest.mark.parametrize("kind", ["walk", "autoregression", "with a level", "potential"])
 def test_variables_known_by_their_log_density(kind):
     rng = np.random.default_rng(2)
     n, y = 5, rng.normal(size=5)
@@ -87,6 +87,14 @@ def test_variables_known_by_their_log_density(kind):
             mean = np.zeros(n)
             L = np.linalg.inv(np.eye(n) - 0.6 * np.eye(n, k=-1))
             cov = L @ np.diag([4.0, *[0.25] * (n - 1)]) @ L.T
+        elif kind == "with a level":
+            level = pm.Normal("level", 0.7, 1.5)
+            rho, start = [level, 0.6], pm.Normal.dist(0, 2.0, shape=1)
+            f = pm.AR("f", rho=rho, sigma=0.5, constant=True, init_dist=start, shape=n)
+            L = np.linalg.inv(np.eye(n) - 0.6 * np.eye(n, k=-1))
+            drift = L @ (i > 0)
+            mean = 0.7 * drift
+            cov = L @ np.diag([4.0, *[0.25] * (n - 1)]) @ L.T + 2.25 * np.outer(drift, drift)
         else:
             f = pm.Normal("f", 0.0, 1.0, shape=n)
             pm.Potential("sum", pm.logp(pm.Normal.dist(0.0, 0.5), f.sum()))

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor import scalar
 from pytensor.compile.ops import ViewOp
 from pytensor.gradient import jacobian
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.sparse.math import StructuredDot, TrueDot
 from pytensor.tensor.basic import (
     Alloc,
@@ -18,12 +19,10 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     Split,
     TensorFromScalar,
-    get_underlying_scalar_constant_value,
 )
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.einsum import Einsum
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
@@ -36,6 +35,8 @@ from pytensor.tensor.subtensor import (
     IncSubtensor,
     Subtensor,
 )
+
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 # Linear in all inputs together.
 _LINEAR = (Join, MakeVector)
@@ -117,7 +118,7 @@ def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
     used = {graph}  # by more than its shape
     for node in reversed(order):
         if not (used.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i)):
-            used.update(node.inputs)
+            used.update(node.inputs[1:] if _fills(node) else node.inputs)
     for node in order:
         places = [i for i, variable in enumerate(node.inputs) if variable in found]
         if not places or used.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i):
@@ -199,11 +200,17 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
     return isinstance(op, _LINEAR) or (isinstance(op, _LINEAR_IN_FIRST) and places == [0])
 
 
+def _fills(node: Apply) -> bool:
+    """Whether a node gives its second input the shape of the first."""
+    return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar.Second)
+
+
 def _is_one(power: Variable) -> bool:
-    try:
-        return float(get_underlying_scalar_constant_value(power)) == 1.0
-    except NotScalarConstantError:
-        return False
+    """Whether a power is 1, as in the derivative of a square."""
+    known = graph_inputs([power])
+    if all(isinstance(x, Constant) for x in known):
+        return bool((np.asarray(power.eval(mode=PLAIN)) == 1.0).all())
+    return False
 
 
 def stays_in_place(graph: Variable, x: Any) -> bool:

@@ -20,7 +20,7 @@ from pymc_skewgp._model.graph.affine import affine_coefficients
 from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
 from pymc_skewgp._model.graph.joint_prior import joint_prior
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, MixtureGraphs
-from pymc_skewgp._model.graph.members import Member, as_member, is_function
+from pymc_skewgp._model.graph.members import Member, as_members, is_function
 from pymc_skewgp._model.graph.observed import Observed
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._sun.parameters import SunParameters
@@ -156,7 +156,7 @@ def analyse(model: pm.Model, rv: Any, only: Sequence[Any] | None = None) -> Bloc
 
 def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
-    members = [as_member(model, rv) for rv in block.members]
+    members = as_members(model, block.members)
     rows = [_observed_rows(model, y, members) for y in block.observed]
     prior = joint_prior(members)
     graphs = [graph for y in rows for graph in y.graphs]

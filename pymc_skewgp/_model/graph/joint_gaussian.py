@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.replace import clone_replace
 
 from pymc_skewgp._model.graph.joint_prior import (
     Blocks,
@@ -56,7 +55,6 @@ def joint_gaussian(
     """
     rows: Blocks = {}
     log_constant: Any = pt.constant(0.0, dtype="float64")
-    origins = {member.value: member.origin for member in members}
     own, scales = [], []
     for member in members:
         if member.is_flat:
@@ -66,8 +64,7 @@ def joint_gaussian(
             scales.append(pt.as_tensor(scale))
             continue
         if member.log_constant is not None:
-            # Where its mean depends on others it is the same everywhere.
-            log_constant = log_constant + clone_replace(member.log_constant, origins)
+            log_constant = log_constant + member.log_constant
         own.append(member.factor)
         scales.append(pt.full((pt.prod(member.shape),), np.inf))
     placed = placed_members(members)

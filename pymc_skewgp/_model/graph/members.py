@@ -1,5 +1,6 @@
 """Variables that a block may hold: SkewGP and Gaussian ones, as graphs of value variables."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,6 +138,26 @@ def as_member(model: pm.Model, rv: Any) -> Member:
         sd = pt.broadcast_to(spread[0], shape).ravel()
         scale, factor = pt.diag(sd**2), pt.diag(sd)
     return Member(rv.name, value, mean, shape, _centred(scale), 0, factor=factor)
+
+
+def as_members(model: pm.Model, rvs: Sequence[Any]) -> list[Member]:
+    """Variables of one block, jointly affine: only means are functions of others' values.
+
+    Graphs of those known by their log density may mention these all the same, without effect.
+    """
+    members = [as_member(model, rv) for rv in rvs]
+    origins = {member.value: member.origin for member in members}
+
+    def freed(member: Member) -> Member:
+        if member.log_constant is None:
+            return member
+        graphs = [*member.prior, member.factor, member.log_constant]
+        *prior, factor, log_constant = clone_replace(graphs, origins)
+        return member._replace(
+            prior=SunParameters(*prior), factor=factor, log_constant=log_constant
+        )
+
+    return [freed(member) for member in members]
 
 
 def _by_own_density(model: pm.Model, rv: Any) -> Member:
