@@ -414,9 +414,9 @@ def test_nuts_recovers_exact_moments():
     sun = SUN(**SMALL)
     with pm.Model(), pytensor.config.change_flags(linker="auto"):
         UnifiedSkewNormal("z", **SMALL)
-        trace = pm.sample(
-            2000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
-        )
+        # PyMC's own NUTS: where nutpie is installed it is taken, which is warned of.
+        options = {"cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+        trace = pm.sample(2000, tune=500, chains=2, nuts_sampler="pymc", **options)
     draws = trace["posterior"]["z"].values.reshape(-1, 2)
     # At least 1000 effective draws of 4000, five standard errors: four means and variances,
     # a false alarm in 2e-6 of all seeds.
