@@ -1,0 +1,278 @@
+"""Models with references through `integrate`: a process, a row and a verdict each.
+
+`posteriordb.py` and `latent_gaussian.py` run it on their models:
+
+    python benchmarks/posteriordb.py --data DIR [--references DIR] [--nuts] [--only MODEL ...]
+
+A row says whether the model was taken or why not, CPU seconds with compilation, the log evidence,
+relative ESS, and how far means and standard deviations of all parameters are from the reference, in
+joint Monte Carlo errors. ``--nuts`` makes references, by nutpie's NUTS, for models that have none.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import arviz as az
+import numpy as np
+import pymc as pm
+from runner import append_rows, machine, read_rows
+
+import pymc_skewgp as sg
+
+SEED = 35
+BEYOND = 4.0  # joint errors: the largest of a thousand normal ones is at 3.3
+MEMORY_GB = 6.0
+FIELDS = (
+    "model",
+    "rows",
+    "answer",
+    "reason",
+    "cpu_seconds",
+    "log_evidence",
+    "se",
+    "relative_ess",
+    "relative_ess_exact",
+    "pareto_k",
+    "method",
+    "warnings",
+    "reference",
+    "parameters",
+    "mean_z",
+    "mean_of",
+    "mean_sds",
+    "sd_z",
+    "sd_of",
+    "verdict",
+)
+
+# Names of scalars, `beta[2]` counted from one, to mean, standard deviation and effective draws.
+Reference = Mapping[str, tuple[float, float, float]]
+
+
+class Case(NamedTuple):
+    """A model, and the summaries of its reference: none, where the folder is to have NUTS's."""
+
+    build: Callable[[], pm.Model]
+    reference: Callable[[], Reference] | None = None
+
+
+class Summary(NamedTuple):
+    """Of the draws of one scalar, with Monte Carlo errors."""
+
+    mean: float
+    sd: float
+    mean_error: float
+    sd_error: float
+    kurtosis: float
+
+
+def scalars(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of a variable's scalars as Stan writes them, in the order of its memory."""
+    return [
+        f"{name}[{','.join(str(i + 1) for i in index)}]" if shape else name
+        for index in np.ndindex(*shape)
+    ]
+
+
+def summaries(posterior: Any, wanted: set[str]) -> dict[str, Summary]:
+    """Of the scalars that are wanted."""
+    found: dict[str, Summary] = {}
+    for name in posterior.data_vars:
+        draws = posterior[name].to_numpy()
+        flat = draws.reshape(*draws.shape[:2], -1)
+        for i, scalar in enumerate(scalars(str(name), draws.shape[2:])):
+            if scalar in wanted:
+                x = flat[..., i]
+                sd = float(x.std())
+                kurtosis = float(((x - x.mean()) ** 4).mean() / max(sd, 1e-300) ** 4)
+                errors = [float(az.mcse(x, method=method)) for method in ("mean", "sd")]
+                found[scalar] = Summary(float(x.mean()), sd, *errors, kurtosis)
+    return found
+
+
+def compared(posterior: Any, reference: Reference) -> dict[str, object]:
+    """The largest distances from the reference, in joint errors."""
+    found = summaries(posterior, set(reference))
+    if not found:
+        return {"parameters": 0}
+    z_mean, z_sd, distance = {}, {}, {}
+    for name, ours in found.items():
+        mean, sd, ess = reference[name]
+        error = np.hypot(ours.mean_error, sd / np.sqrt(ess))
+        z_mean[name] = (ours.mean - mean) / error
+        distance[name] = abs(ours.mean - mean) / sd
+        # The error of a standard deviation goes with the fourth moment.
+        error = np.hypot(ours.sd_error, sd * np.sqrt(max(ours.kurtosis - 1.0, 2.0) / (4.0 * ess)))
+        z_sd[name] = (ours.sd - sd) / error
+    worst = {k: max(z, key=lambda name, z=z: abs(z[name])) for k, z in (("m", z_mean), ("s", z_sd))}
+    right = abs(z_mean[worst["m"]]) <= BEYOND and abs(z_sd[worst["s"]]) <= BEYOND
+    return {
+        "parameters": len(found),
+        "mean_z": f"{z_mean[worst['m']]:.2f}",
+        "mean_of": worst["m"],
+        "mean_sds": f"{max(distance.values()):.3f}",
+        "sd_z": f"{z_sd[worst['s']]:.2f}",
+        "sd_of": worst["s"],
+        "verdict": "right" if right else "beyond",
+    }
+
+
+def by_nuts(model: pm.Model, path: Path) -> None:
+    """A reference: four chains of 4,000 draws after 2,000 of tuning."""
+    import nutpie
+
+    compiled = nutpie.compile_pymc_model(model)
+    trace = nutpie.sample(
+        compiled, draws=4000, tune=2000, chains=4, cores=1, seed=SEED, target_accept=0.9,
+        progress_bar=False,
+    )  # fmt: skip
+    found: dict[str, tuple[float, float, float]] = {}
+    r_hat = 0.0
+    for variable, values in trace["posterior"].data_vars.items():
+        draws = values.to_numpy()
+        flat = draws.reshape(*draws.shape[:2], -1)
+        for i, scalar in enumerate(scalars(str(variable), draws.shape[2:])):
+            x = flat[..., i]
+            if x.std() > 0.0:
+                ess = min(float(az.ess(x, method=method)) for method in ("bulk", "mean", "sd"))
+                found[scalar] = (float(x.mean()), float(x.std()), ess)
+                r_hat = max(r_hat, float(az.rhat(x)))
+    divergent = int(trace["sample_stats"]["diverging"].sum())
+    content = {"r_hat": r_hat, "divergent": divergent, "summaries": found}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    print(path.stem, f"r_hat {r_hat:.3f}, {divergent} divergent,", end=" ")
+    print(f"smallest ESS {min(ess for _, _, ess in found.values()):.0f}", flush=True)
+
+
+def known(name: str, case: Case, folder: Path | None) -> tuple[str, Reference] | None:
+    """The reference of a model, and where it is from."""
+    if case.reference is not None:
+        return "given", case.reference()
+    path = None if folder is None else folder / f"{name}.json"
+    if path is None or not path.exists():
+        return None
+    content = json.loads(path.read_text())
+    least = min(ess for _, _, ess in content["summaries"].values())
+    bad = content["r_hat"] > 1.01 or least < 400.0
+    text = f"NUTS, r_hat {content['r_hat']:.3f}, ESS {least:.0f}, {content['divergent']} divergent"
+    return (text if bad or content["divergent"] else "NUTS"), content["summaries"]
+
+
+def answer(case: Case, known: tuple[str, Reference] | None) -> dict[str, object]:
+    """The row of one model, without its name and seconds."""
+    model = case.build()
+    rows = sum(int(np.prod(rv.shape.eval(), dtype=int)) for rv in model.observed_RVs)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            tree = sg.integrate(model, random_seed=SEED, progressbar=False)
+        except Exception as error:
+            kind = "refused" if isinstance(error, (TypeError, ValueError)) else "failed"
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return {"rows": rows, "answer": kind, "reason": text[:400]}
+    own = {x.category.__name__ for x in heard if issubclass(x.category, sg.SkewGPWarning)}
+    attrs = tree["posterior"].attrs
+    row: dict[str, object] = {
+        "rows": rows,
+        "answer": "taken",
+        "log_evidence": f"{attrs['log_evidence']:.3f}",
+        "se": f"{attrs['log_evidence_se']:.3f}",
+        "relative_ess": f"{attrs['relative_ess']:.3f}",
+        "relative_ess_exact": f"{attrs['relative_ess_exact']:.3f}",
+        "pareto_k": f"{attrs['pareto_k']:.2f}",
+        "method": attrs["method"],
+        "warnings": " ".join(sorted(own)),
+    }
+    if known is not None:
+        row |= {"reference": known[0], **compared(tree["posterior"], known[1])}
+    return row
+
+
+def watched(command: list[str], cpu_seconds: float) -> tuple[str, str, float]:
+    """Standard output of a process, why it was stopped, and its CPU seconds."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds) + 5))
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limited)
+    stopped = ""
+    page = resource.getpagesize()
+    while process.poll() is None:
+        time.sleep(0.3)
+        try:
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            continue
+        if pages * page > MEMORY_GB * 1e9:
+            stopped = f"more than {MEMORY_GB:.0f} GB"
+            process.kill()
+    assert process.stdout is not None
+    out = process.stdout.read()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if process.returncode and not stopped:
+        late = used > 0.95 * cpu_seconds
+        stopped = f"more than {cpu_seconds:.0f} CPU s" if late else f"exit {process.returncode}"
+    return out, stopped, used
+
+
+def run(cases: Callable[[Path], Mapping[str, Case]], description: str, out: Path) -> None:
+    """The command line of a table: every model that has no row yet."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, required=True, help="folder of data and references")
+    parser.add_argument("--references", type=Path, help="folder of references by NUTS")
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--only", nargs="*", help="models, run again where they have a row")
+    parser.add_argument("--cpu-seconds", type=float, default=300.0)
+    parser.add_argument("--nuts", action="store_true", help="make references only")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    data = args.data.resolve()
+    references = args.references and args.references.resolve()
+    models = cases(data)
+    if args.one and args.nuts:
+        by_nuts(models[args.one].build(), references / f"{args.one}.json")
+        return
+    if args.one:
+        case = models[args.one]
+        print("\n" + json.dumps(answer(case, known(args.one, case, references))))
+        return
+    command = [sys.executable, sys.argv[0], "--data", str(data)]
+    command += ["--references", str(references)] if references else []
+    if args.nuts:
+        for name in args.only or models:
+            if models[name].reference is None and not (references / f"{name}.json").exists():
+                out, stopped, used = watched([*command, "--nuts", "--one", name], args.cpu_seconds)
+                print(out.strip() or name, stopped, f"{used:.0f} CPU s", flush=True)
+        return
+    host = machine(("numpy", "scipy", "numba", "pymc"))
+    done = read_rows(args.out)
+    if args.only:
+        kept = [row for row in done if row["model"] not in args.only]
+        if len(kept) < len(done):
+            args.out.unlink()
+            for row in kept:
+                append_rows(args.out, [{f: row[f] for f in FIELDS}], row["machine"], FIELDS)
+        done = kept
+    finished = {row["model"] for row in done}
+    for name in args.only or [name for name in models if name not in finished]:
+        output, stopped, used = watched([*command, "--one", name], args.cpu_seconds)
+        row: dict[str, object] = dict.fromkeys(FIELDS, "")
+        if stopped:
+            row |= {"answer": "stopped", "reason": stopped}
+        else:
+            row |= json.loads(output.strip().splitlines()[-1])
+        row |= {"model": name, "cpu_seconds": f"{used:.1f}"}
+        append_rows(args.out, [row], host, FIELDS)
+        shown = ("answer", "cpu_seconds", "relative_ess", "mean_z", "sd_z", "verdict", "reason")
+        print(name, *(row[key] for key in shown), flush=True)
