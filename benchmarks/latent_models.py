@@ -10,11 +10,10 @@ joint Monte Carlo errors. ``--nuts`` makes references, by nutpie's NUTS, for mod
 """
 
 import argparse
+import functools
 import json
+import multiprocessing
 import resource
-import subprocess
-import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -125,13 +124,13 @@ def compared(posterior: Any, reference: Reference) -> dict[str, object]:
     }
 
 
-def by_nuts(model: pm.Model, path: Path) -> None:
-    """A reference: four chains of 4,000 draws after 2,000 of tuning."""
+def by_nuts(build: Callable[[], pm.Model], path: Path) -> str:
+    """A reference: four chains of 2,000 draws after 1,000 of tuning."""
     import nutpie
 
-    compiled = nutpie.compile_pymc_model(model)
+    compiled = nutpie.compile_pymc_model(build())
     trace = nutpie.sample(
-        compiled, draws=4000, tune=2000, chains=4, cores=1, seed=SEED, target_accept=0.9,
+        compiled, draws=2000, tune=1000, chains=4, cores=1, seed=SEED, target_accept=0.9,
         progress_bar=False,
     )  # fmt: skip
     found: dict[str, tuple[float, float, float]] = {}
@@ -149,8 +148,8 @@ def by_nuts(model: pm.Model, path: Path) -> None:
     content = {"r_hat": r_hat, "divergent": divergent, "summaries": found}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
-    print(path.stem, f"r_hat {r_hat:.3f}, {divergent} divergent,", end=" ")
-    print(f"smallest ESS {min(ess for _, _, ess in found.values()):.0f}", flush=True)
+    least = min(ess for _, _, ess in found.values())
+    return f"r_hat {r_hat:.3f}, {divergent} divergent, smallest ESS {least:.0f}"
 
 
 def known(name: str, case: Case, folder: Path | None) -> tuple[str, Reference] | None:
@@ -197,36 +196,49 @@ def answer(case: Case, known: tuple[str, Reference] | None) -> dict[str, object]
     return row
 
 
-def watched(command: list[str], cpu_seconds: float) -> tuple[str, str, float]:
-    """Standard output of a process, why it was stopped, and its CPU seconds."""
+class Watched(NamedTuple):
+    """What a piece of work gave, or why it was stopped, and its CPU seconds."""
+
+    found: Any
+    stopped: str
+    cpu_seconds: float
+
+
+def watched(work: Callable[[], Any], cpu_seconds: float) -> Watched:
+    """Work in a process of its own: with what is imported, but nothing that was compiled."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds) + 5))
+        there.send(work())
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limited)
-    stopped = ""
-    page = resource.getpagesize()
-    while process.poll() is None:
-        time.sleep(0.3)
+    process = context.Process(target=limited)
+    process.start()
+    there.close()
+    found, stopped = None, ""
+    while True:
         try:
+            if here.poll(0.5):
+                found = here.recv()
+                break
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError):
-            continue
-        if pages * page > MEMORY_GB * 1e9:
+        except (EOFError, OSError):  # it has ended without an answer
+            break
+        if pages * resource.getpagesize() > MEMORY_GB * 1e9:
             stopped = f"more than {MEMORY_GB:.0f} GB"
             process.kill()
-    assert process.stdout is not None
-    out = process.stdout.read()
+    process.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    if process.returncode and not stopped:
+    if found is None and not stopped:
         late = used > 0.95 * cpu_seconds
-        stopped = f"more than {cpu_seconds:.0f} CPU s" if late else f"exit {process.returncode}"
-    return out, stopped, used
+        stopped = f"more than {cpu_seconds:.0f} CPU s" if late else f"exit {process.exitcode}"
+    return Watched(found, stopped, used)
 
 
-def run(cases: Callable[[Path], Mapping[str, Case]], description: str, out: Path) -> None:
+def run(cases: Callable[[Path], Mapping[str, Case]], description: str | None, out: Path) -> None:
     """The command line of a table: every model that has no row yet."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, required=True, help="folder of data and references")
@@ -235,44 +247,38 @@ def run(cases: Callable[[Path], Mapping[str, Case]], description: str, out: Path
     parser.add_argument("--only", nargs="*", help="models, run again where they have a row")
     parser.add_argument("--cpu-seconds", type=float, default=300.0)
     parser.add_argument("--nuts", action="store_true", help="make references only")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    data = args.data.resolve()
-    references = args.references and args.references.resolve()
-    models = cases(data)
-    if args.one and args.nuts:
-        by_nuts(models[args.one].build(), references / f"{args.one}.json")
-        return
-    if args.one:
-        case = models[args.one]
-        print("\n" + json.dumps(answer(case, known(args.one, case, references))))
-        return
-    command = [sys.executable, sys.argv[0], "--data", str(data)]
-    command += ["--references", str(references)] if references else []
+    models = cases(args.data)
     if args.nuts:
-        for name in args.only or models:
-            if models[name].reference is None and not (references / f"{name}.json").exists():
-                out, stopped, used = watched([*command, "--nuts", "--one", name], args.cpu_seconds)
-                print(out.strip() or name, stopped, f"{used:.0f} CPU s", flush=True)
+        _make_references(models, args.only or list(models), args.references, args.cpu_seconds)
         return
     host = machine(("numpy", "scipy", "numba", "pymc"))
     done = read_rows(args.out)
     if args.only:
         kept = [row for row in done if row["model"] not in args.only]
-        if len(kept) < len(done):
-            args.out.unlink()
-            for row in kept:
-                append_rows(args.out, [{f: row[f] for f in FIELDS}], row["machine"], FIELDS)
+        args.out.unlink(missing_ok=True)
+        for row in kept:
+            append_rows(args.out, [{f: row[f] for f in FIELDS}], row["machine"], FIELDS)
         done = kept
     finished = {row["model"] for row in done}
     for name in args.only or [name for name in models if name not in finished]:
-        output, stopped, used = watched([*command, "--one", name], args.cpu_seconds)
-        row: dict[str, object] = dict.fromkeys(FIELDS, "")
-        if stopped:
-            row |= {"answer": "stopped", "reason": stopped}
-        else:
-            row |= json.loads(output.strip().splitlines()[-1])
-        row |= {"model": name, "cpu_seconds": f"{used:.1f}"}
+        case = models[name]
+        reference = known(name, case, args.references)
+        found = watched(functools.partial(answer, case, reference), args.cpu_seconds)
+        row = dict.fromkeys(FIELDS, "")
+        row |= found.found or {"answer": "stopped", "reason": found.stopped}
+        row |= {"model": name, "cpu_seconds": f"{found.cpu_seconds:.1f}"}
         append_rows(args.out, [row], host, FIELDS)
         shown = ("answer", "cpu_seconds", "relative_ess", "mean_z", "sd_z", "verdict", "reason")
         print(name, *(row[key] for key in shown), flush=True)
+
+
+def _make_references(
+    models: Mapping[str, Case], names: list[str], folder: Path, cpu_seconds: float
+) -> None:
+    for name in names:
+        path = folder / f"{name}.json"
+        if models[name].reference is None and not path.exists():
+            work = functools.partial(by_nuts, models[name].build, path)
+            found = watched(work, cpu_seconds)
+            print(name, found.found or found.stopped, f"{found.cpu_seconds:.0f} CPU s", flush=True)

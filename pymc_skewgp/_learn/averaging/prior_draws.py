@@ -51,9 +51,20 @@ class PriorDraws:
         self._draw = compile_graph([], clone_replace(free, known), random_seed=seed, mode=PLAIN)
 
     def draw(self, count: int) -> FloatArray:
-        """Rows."""
-        rows = [np.concatenate([np.ravel(x) for x in self._draw()]) for _ in range(count)]
-        return np.array(rows, dtype=np.float64)
+        """Rows; the few that are not finite are drawn again."""
+        rows: list[FloatArray] = []
+        while len(rows) < count:
+            row = self.row()
+            if np.isfinite(row).all():
+                rows.append(row)
+        return np.array(rows).reshape(count, -1)
+
+    def row(self) -> FloatArray:
+        """One draw; not finite where a vague prior is beyond double precision."""
+        try:
+            return np.concatenate([np.ravel(x) for x in self._draw()], dtype=np.float64)
+        except ArithmeticError:  # of a random generator that divides by a draw
+            return np.full(1, np.nan)
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """At rows."""
@@ -66,8 +77,9 @@ def prior_draws(
     """None where the prior cannot be drawn from, or has draws that are not finite."""
     try:
         found = PriorDraws(coordinates, pattern, rng)
-        tried = found.draw(_TRIED)
+        tried = [found.row() for _ in range(_TRIED)]
     except NotImplementedError:
         return None
-    finite = np.isfinite(tried).all() and np.isfinite(found.log_density(tried)).all()
-    return found if finite else None
+    if not all(np.isfinite(row).all() for row in tried):
+        return None
+    return found if np.isfinite(found.log_density(np.array(tried))).all() else None
