@@ -6,6 +6,7 @@ A target over its prior is the likelihood, which is bounded: no tail of it has l
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import compile as compile_graph
+from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from pytensor.graph.replace import clone_replace
 
 from pymc_skewgp._learn.compiled import CompiledLogPrior
@@ -47,8 +48,9 @@ class PriorDraws:
         binary = [model.values_to_rvs[value] for value in coordinates.binary]
         values = zip(binary, coordinates.binary_values(pattern), strict=True)
         known = {rv: pt.constant(value, dtype=rv.dtype) for rv, value in values}
-        seed = int(rng.integers(2**31))
-        self._draw = compile_graph([], clone_replace(free, known), random_seed=seed, mode=PLAIN)
+        drawn = clone_replace(free, known)
+        self._rng, self._generators = rng, find_rng_nodes(drawn)
+        self._draw = compile_graph([], drawn, random_seed=int(rng.integers(2**31)), mode=PLAIN)
 
     def draw(self, count: int) -> FloatArray:
         """Rows; the few that are not finite are drawn again."""
@@ -63,7 +65,9 @@ class PriorDraws:
         """One draw; not finite where a vague prior is beyond double precision."""
         try:
             return np.concatenate([np.ravel(x) for x in self._draw()], dtype=np.float64)
-        except ArithmeticError:  # of a random generator that divides by a draw
+        except ArithmeticError:  # of a random variable that divides by a draw
+            # The call that failed has left the generators where they were.
+            reseed_rngs(self._generators, int(self._rng.integers(2**31)))
             return np.full(1, np.nan)
 
     def log_density(self, x: FloatArray) -> FloatArray:

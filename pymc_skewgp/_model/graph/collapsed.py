@@ -128,8 +128,7 @@ def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
         gone.update([*block.names, *(y.name for y in block.observed)])
         gone.update(y.name for y in block.sites)
         gone.update(x.name for x in block.predicted)
-    gaussian, not_gaussian = gaussian_blocks(model, gone)
-    for found in gaussian:
+    for found in gaussian_blocks(model, gone):
         block = block_graph(model, found)
         factor_terms, joint = gaussian_terms(model, block, found.potentials)
         evidences.append(factor_terms)
@@ -138,13 +137,11 @@ def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
         designs.append(joint)
         gone.update([*block.names, *found.below])
     if reasons or not evidences:
-        nothing = "the model has no marginal_likelihood, and no latent variable is Gaussian."
         raise ValueError(
-            f"no evidence with latent variables integrated out: "
-            f"{' '.join(reasons or not_gaussian) or nothing} Latent variables with a log density "
-            "that is quadratic in them are integrated out where observations are independent given "
-            "predictors affine in them, one for each observation, or under "
-            "SkewGP.marginal_likelihood. Where there are none, use pm.sample."
+            "no evidence with the latent function integrated out: "
+            + (" ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
+            + " Use SkewGP.marginal_likelihood, or SkewGP.prior under observations that are "
+            "independent given predictors affine in f."
         )
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
     graphs = [part.parameters for known in sites for part in known]

@@ -80,28 +80,25 @@ def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     return part._replace(observed=rows, sites=sites)
 
 
-def gaussian_blocks(model: pm.Model, taken: set[str]) -> tuple[list[Block], list[str]]:
+def gaussian_blocks(model: pm.Model, taken: set[str]) -> list[Block]:
     """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
 
-    The largest first: of a product of two the smaller one is a hyperparameter. And why others are
-    in none.
+    The largest first: of a product of two the smaller one is a hyperparameter.
     """
     seeds = [x for x in model.free_RVs if is_quadratic(model, x) and x.name not in taken]
     seeds.sort(key=lambda x: -int(np.prod(known_shape(x), dtype=int)))
     found: list[Block] = []
-    reasons: list[str] = []
     gone = set(taken)
     for rv in seeds:
         if rv.name in gone or any(x.name in gone for x in children(model, rv)):
             continue
         try:
             found.append(site_block_of(model, rv))
-        except NotSitesError as error:
-            reasons.append(error.reason)
+        except NotSitesError:
             continue
         gone.update(x.name for x in found[-1].members)
         gone |= found[-1].below
-    return found, list(dict.fromkeys(reasons))
+    return found
 
 
 def site_block_of(model: pm.Model, rv: Any) -> Block:
