@@ -13,6 +13,8 @@ import numpy as np
 from latent_models import Case, Reference, run
 from posteriordb_models import NAMES
 
+# Without draws of its own: the posterior is that of another form.
+SAME = {"eight_schools-eight_schools_centered": "eight_schools-eight_schools_noncentered"}
 RESULTS = Path(__file__).resolve().parent / "results" / "posteriordb.csv"
 
 
@@ -34,7 +36,7 @@ def cases(folder: Path) -> dict[str, Case]:
         return folder / "data" / f"{name}.json.gz"
 
     def case(name: str) -> Case:
-        posterior, ref = NAMES[name], folder / "ref" / f"{name}.json"
+        posterior, ref = NAMES[name], folder / "ref" / f"{SAME.get(name, name)}.json"
         reference = functools.partial(reference_of, ref) if ref.exists() else None
         return Case(lambda: posterior.model(data_of(data(posterior.data))), reference)
 
