@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from latent_models import Case, Reference, run, scalars
+from latent_models import Case, run
 from posteriordb import reference_of
+from references import Reference, scalars
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latent_gaussian.csv"
 DRAWS_OF_BUGS = 10_000.0  # published without a number; its means have three or four digits

@@ -2,11 +2,11 @@
 
 `posteriordb.py` and `latent_gaussian.py` run it on their models:
 
-    python benchmarks/posteriordb.py --data DIR [--references DIR] [--nuts] [--only MODEL ...]
+    python benchmarks/posteriordb.py --data DIR [--references DIR] [--only MODEL ...]
 
 A row says whether the model was taken or why not, CPU seconds with compilation, the log evidence,
 relative ESS, and how far means and standard deviations of all parameters are from the reference, in
-joint Monte Carlo errors. ``--nuts`` makes references, by nutpie's NUTS, for models that have none.
+joint Monte Carlo errors. ``--make-references`` makes them for models without: see `references`.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import arviz as az
 import numpy as np
 import pymc as pm
+from references import Reference, make_reference, scalars
 from runner import append_rows, machine, read_rows
 
 import pymc_skewgp as sg
@@ -52,9 +53,6 @@ FIELDS = (
     "verdict",
 )
 
-# Names of scalars, `beta[2]` counted from one, to mean, standard deviation and effective draws.
-Reference = Mapping[str, tuple[float, float, float]]
-
 
 class Case(NamedTuple):
     """A model, and the summaries of its reference: none, where the folder is to have NUTS's."""
@@ -71,14 +69,6 @@ class Summary(NamedTuple):
     mean_error: float
     sd_error: float
     kurtosis: float
-
-
-def scalars(name: str, shape: tuple[int, ...]) -> list[str]:
-    """Names of a variable's scalars as Stan writes them, in the order of its memory."""
-    return [
-        f"{name}[{','.join(str(i + 1) for i in index)}]" if shape else name
-        for index in np.ndindex(*shape)
-    ]
 
 
 def summaries(posterior: Any, wanted: set[str]) -> dict[str, Summary]:
@@ -124,46 +114,15 @@ def compared(posterior: Any, reference: Reference) -> dict[str, object]:
     }
 
 
-def by_nuts(build: Callable[[], pm.Model], path: Path) -> str:
-    """A reference: four chains of 2,000 draws after 1,000 of tuning."""
-    import nutpie
-
-    compiled = nutpie.compile_pymc_model(build())
-    trace = nutpie.sample(
-        compiled, draws=2000, tune=1000, chains=4, cores=1, seed=SEED, target_accept=0.9,
-        progress_bar=False,
-    )  # fmt: skip
-    found: dict[str, tuple[float, float, float]] = {}
-    r_hat = 0.0
-    for variable, values in trace["posterior"].data_vars.items():
-        draws = values.to_numpy()
-        flat = draws.reshape(*draws.shape[:2], -1)
-        for i, scalar in enumerate(scalars(str(variable), draws.shape[2:])):
-            x = flat[..., i]
-            if x.std() > 0.0:
-                ess = min(float(az.ess(x, method=method)) for method in ("bulk", "mean", "sd"))
-                found[scalar] = (float(x.mean()), float(x.std()), ess)
-                r_hat = max(r_hat, float(az.rhat(x)))
-    divergent = int(trace["sample_stats"]["diverging"].sum())
-    content = {"r_hat": r_hat, "divergent": divergent, "summaries": found}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-    least = min(ess for _, _, ess in found.values())
-    return f"r_hat {r_hat:.3f}, {divergent} divergent, smallest ESS {least:.0f}"
-
-
 def known(name: str, case: Case, folder: Path | None) -> tuple[str, Reference] | None:
-    """The reference of a model, and where it is from."""
+    """The reference of a model, and where it is from, with what is wrong with it."""
     if case.reference is not None:
         return "given", case.reference()
     path = None if folder is None else folder / f"{name}.json"
     if path is None or not path.exists():
         return None
     content = json.loads(path.read_text())
-    least = min(ess for _, _, ess in content["summaries"].values())
-    bad = content["r_hat"] > 1.01 or least < 400.0
-    text = f"NUTS, r_hat {content['r_hat']:.3f}, ESS {least:.0f}, {content['divergent']} divergent"
-    return (text if bad or content["divergent"] else "NUTS"), content["summaries"]
+    return content["how"], content["summaries"]
 
 
 def answer(case: Case, known: tuple[str, Reference] | None) -> dict[str, object]:
@@ -242,14 +201,16 @@ def run(cases: Callable[[Path], Mapping[str, Case]], description: str | None, ou
     """The command line of a table: every model that has no row yet."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, required=True, help="folder of data and references")
-    parser.add_argument("--references", type=Path, help="folder of references by NUTS")
+    parser.add_argument("--references", type=Path, help="folder of references that were made")
     parser.add_argument("--out", type=Path, default=out)
     parser.add_argument("--only", nargs="*", help="models, run again where they have a row")
     parser.add_argument("--cpu-seconds", type=float, default=300.0)
-    parser.add_argument("--nuts", action="store_true", help="make references only")
+    parser.add_argument(
+        "--make-references", action="store_true", help="for models without one, and no more"
+    )
     args = parser.parse_args()
     models = cases(args.data)
-    if args.nuts:
+    if args.make_references:
         _make_references(models, args.only or list(models), args.references, args.cpu_seconds)
         return
     host = machine(("numpy", "scipy", "numba", "pymc"))
@@ -279,6 +240,6 @@ def _make_references(
     for name in names:
         path = folder / f"{name}.json"
         if models[name].reference is None and not path.exists():
-            work = functools.partial(by_nuts, models[name].build, path)
+            work = functools.partial(make_reference, models[name].build, path)
             found = watched(work, cpu_seconds)
             print(name, found.found or found.stopped, f"{found.cpu_seconds:.0f} CPU s", flush=True)

@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from latent_models import Case, Reference, run
+from latent_models import Case, run
 from posteriordb_models import NAMES
+from references import Reference
 
 # Without draws of its own: the posterior is that of another form.
 SAME = {"eight_schools-eight_schools_centered": "eight_schools-eight_schools_noncentered"}
