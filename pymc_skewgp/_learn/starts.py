@@ -75,8 +75,9 @@ def _move_together(drawn: FloatArray, scatter: float, rng: np.random.Generator) 
 def _prior_draws(
     model: pm.Model, value: Any, count: int, rng: np.random.Generator
 ) -> FloatArray | None:
-    """Draws of a variable on its unconstrained scale; None where its prior is flat, or so vague
-    that draws are beyond double precision.
+    """Draws of a variable on its unconstrained scale; None where its prior is flat.
+
+    Or so vague that draws are beyond double precision.
     """
     rv = model.values_to_rvs[value]
     transform = model.rvs_to_transforms[rv]

@@ -68,3 +68,21 @@ def test_draws_of_a_prior_that_underflows_now_and_then_are_all_finite():
     drawn = found.draw(2000)
     assert drawn.shape == (2000, 1)
     assert np.isfinite(found.log_density(drawn)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_units_are_many_factors_away_from_the_start(scale):
+    # The start of sigma is one of its prior, whatever the data are; the evidence moves by the
+    # logarithm of the unit for each value, and the prior by it once.
+    found = []
+    for unit in (1.0, scale):
+        with pm.Model() as model:
+            sigma = pm.LogNormal("sigma", 0.0, 1e3)
+            effect = pm.Normal("effect", 0.0, 1e3 * unit)
+            pm.Normal("y", effect, sigma, observed=unit * Y)
+        attrs = sg.integrate(model, draws=100, chains=2, random_seed=0, progressbar=False)
+        found.append(attrs["posterior"].attrs)
+    here, there = (a["log_evidence"] for a in found)
+    error = np.hypot(*(a["log_evidence_se"] for a in found))
+    # Five standard errors, a false alarm in 2e6 seeds; and the slope of the prior.
+    assert abs(there + Y.size * np.log(scale) - here) < 5 * error + 1e-3
