@@ -1,4 +1,4 @@
-"""The tables of docs/your_model.md: what is drawn exactly in each model, and what is averaged over."""
+"""The tables of docs/your_model.md: what is drawn exactly, and what is averaged over."""
 
 import re
 from pathlib import Path
