@@ -155,7 +155,8 @@ class FiniteRankFit(FunctionFit):
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
         rows = None if self._hard is None else self._hard.given(self.gaussian)
-        return SiteSampler(BlockPairs(self.gaussian, self.data_blocks, rows))
+        pairs = BlockPairs(self.gaussian, self.data_blocks, rows=rows)
+        return SiteSampler(pairs.with_modes(self._hard and self._hard.beside()))
 
     @property
     def fitted(self) -> bool:

@@ -24,6 +24,8 @@ A derivative in a parameter of p is the mean of that of log p, each draw weighte
 identities hold for the moments of the predictors.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -44,8 +46,10 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.proposals.ep_gradient import cavities, ep_cov_gradient
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
+from pymc_skewgp._gaussian.proposals.mode_pairs import RowsBeside, with_modes
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._gaussian.tilted import Intervals, Joined
@@ -167,28 +171,46 @@ class _Pairs:
         self.ep = ep = _fit(self.cov, rows, factors, k, _PAIRS_TOLERANCE)
         marginals = SiteMarginals(*(x[k:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         gaussian = coordinate_gaussian(factor, marginals.tau, marginals.nu)
-        given = _given_rows(rows, matrix, factor, gaussian) if k else None
+        given = beside = None
+        if k:
+            own = _RowsGiven(rows, matrix, factor)
+            given, beside = own.under(gaussian, DEFAULT), own.beside()
         proposal = pair_proposal(gaussian, self.density, marginals, given)
-        self.sampler = SiteSampler(with_modes(proposal, factors))
+        target = None if factors.log_concave else Target(self.density, sites.slopes)
+        self.sampler = SiteSampler(with_modes(proposal, target, beside))
 
     def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""
         return self.sampler.members(n_draws, as_generator(random_seed))
 
 
-def _given_rows(
-    rows: Rectangle, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
-) -> GivenRows:
-    """Rows under EP's Gaussian of the predictors' coordinates c, and white c given them."""
-    k = matrix.shape[0] - factor.shape[0]
-    orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
-    cross = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False).T
-    white = solve_triangular(gaussian.chol, cross.T, lower=True, check_finite=False).T
-    cov = matrix[:k, :k] - cross @ cross.T + white @ white.T
-    own = DenseCovariance(linalg.symmetric(cov), "the covariance of the rows")
-    shift = cross @ gaussian.mean
-    sampler = RectangleSampler(own, rows.lower[:k] - shift, rows.upper[:k] - shift)
-    return GivenRows.of(sampler.first, own, white, shift)
+class _RowsGiven:
+    """Rows beside the predictors, given the coordinates c of these."""
+
+    def __init__(self, rows: Rectangle, matrix: FloatArray, factor: FloatArray) -> None:
+        k = matrix.shape[0] - factor.shape[0]
+        self._lower, self._upper = rows.lower[:k], rows.upper[:k]
+        orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
+        white = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False)
+        self._cross = white.T
+        self._left = matrix[:k, :k] - white.T @ white
+
+    def beside(self) -> RowsBeside:
+        """As they are beside several modes."""
+        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
+        given = partial(self.under, settings=settings)
+        noise = np.maximum(self._left.diagonal(), 0.0)
+        return RowsBeside(self._cross, self._lower, self._upper, noise, given)
+
+    def under(self, gaussian: CoordinateGaussian, settings: SamplerSettings) -> GivenRows:
+        """Under a Gaussian of c, and white c given them."""
+        cross = self._cross
+        white = solve_triangular(gaussian.chol, cross.T, lower=True, check_finite=False).T
+        cov = linalg.symmetric(self._left + white @ white.T)
+        own = DenseCovariance(cov, "the covariance of the rows")
+        shift = cross @ gaussian.mean
+        sampler = RectangleSampler(own, self._lower - shift, self._upper - shift, settings)
+        return GivenRows.of(sampler.first, own, white, shift)
 
 
 def _fit(

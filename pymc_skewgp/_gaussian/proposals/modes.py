@@ -7,6 +7,8 @@ that it leaves unexplained, alone. Climbs between whose ends the posterior hardl
 mode; Laplace's evidence compares the modes.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +37,33 @@ _DIP, _BETWEEN = 0.5, np.linspace(0.0, 1.0, 11)[1:-1]
 _UNEXPLAINED, _ROUNDS = 4.0, 2
 # Factors that are moved to another of their peaks, and modes from which they are.
 _FLIPPED, _FLIPPED_MODES = 16, 2
-_POWER = 0.4  # of the factors, in a mode's wider Gaussian
+POWER = 0.4  # of the factors, in a mode's wider Gaussian
+
+
+class Target(NamedTuple):
+    """Factors of predictors of the coordinates."""
+
+    sites: SiteLogDensity
+    slopes: SlopeFunction
+
+    @classmethod
+    def joined(cls, parts: Sequence["Target"]) -> "Target":
+        """The factors of all, in their order."""
+        ends = np.cumsum([0, *(part.sites.offset.size for part in parts)])
+        own = [(part, slice(*at)) for part, at in zip(parts, pairwise(ends), strict=True)]
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            found = [part.sites.log_prob(eta[..., at]) for part, at in own]
+            return np.concatenate(found, axis=-1)
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            found = [part.slopes(eta[..., at]) for part, at in own]
+            first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
+            return first, second
+
+        offset = np.concatenate([part.sites.offset for part in parts])
+        factor = np.vstack([part.sites.factor for part in parts])
+        return cls(SiteLogDensity(log_prob, offset, factor), slopes)
 
 
 class Mode(NamedTuple):
@@ -58,13 +86,13 @@ class Mode(NamedTuple):
     log_evidence: float
 
 
-def find_modes(sites: SiteLogDensity, slopes: SlopeFunction, mean: FloatArray) -> list[Mode]:
+def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
     """Modes that are not negligible beside the best of them; none where all climbs end at one.
 
     The first is where the climb from `mean`, that of EP's Gaussian, ends, negligible or not.
     """
     with np.errstate(all="ignore"):
-        return _Search(sites, slopes).modes(mean)
+        return _Search(*target).modes(mean)
 
 
 class _Search:
@@ -230,8 +258,8 @@ class _Search:
             return None
         eta = factor @ mean
         kept = np.maximum(tau, 0.0)
-        first = self._slopes(self._sites.offset + eta)[0]
-        wide = CoordinateGaussian(mean, self._gaussian(_POWER * kept, 0.0 * kept).chol)
+        first = self._slopes((self._sites.offset + eta)[None])[0][0]
+        wide = CoordinateGaussian(mean, self._gaussian(POWER * kept, 0.0 * kept).chol)
         evidence = value - float(np.log(gaussian.chol.diagonal()).sum())
         return Mode(gaussian, wide, kept, first + kept * eta, evidence)
 

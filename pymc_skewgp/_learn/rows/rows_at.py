@@ -172,7 +172,7 @@ class RowsHereAt(LocalBlocks):
         noisy = [block for block, hard in found if hard is None]
         blocks = LocalBlocks(noisy, self._rows.n_threads)
         gaussian = gaussian_of(blocks.total("sums"))
-        return BlockPairs(gaussian, blocks, rows.given(gaussian))
+        return BlockPairs(gaussian, blocks, rows=rows.given(gaussian))
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
         """See `RowsAt`."""
