@@ -42,6 +42,7 @@ _OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.4, 0.1, 0.15, 0.4, 
 # weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
 # which on the prior has its share, and from which on a Gaussian about them.
 _PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
+_ROUNDS = 3  # of looking for such mass
 _PREDICTORS = 4096  # at most, whose moments are looked at
 # Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
 _SOFTENED = 0.1
@@ -89,12 +90,15 @@ class ModePairs(DrawnInPairs):
     shares : ndarray, shape (1 + len(others),)
         That sum to 1.
     n_modes : int
+    tails : bool
+        Whether it is about mass as well that EP's Gaussian and the modes lack.
     """
 
     ep: EPPairs
     others: tuple[GaussianPairs, ...]
     shares: FloatArray
     n_modes: int
+    tails: bool = False
 
     @property
     def n_dims(self) -> int:
@@ -133,8 +137,8 @@ class ModePairs(DrawnInPairs):
         return Pairs(plus, minus, *logs)
 
     def unseen_share(self, n_draws: int) -> float:
-        """That of EP's Gaussian."""
-        return self.ep.unseen_share(n_draws)
+        """That of EP's Gaussian, unless tails were looked for and found."""
+        return self.ep.unseen_of_rows(n_draws) if self.tails else self.ep.unseen_share(n_draws)
 
 
 def with_modes(
@@ -164,18 +168,22 @@ def with_modes(
         if given is not None:
             gaussians = _without_rows(target, modes)
         core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, len(modes))
-    spread = _spread(core, everything, given)
-    if not modes and not spread:
+    prior = _part(CoordinateGaussian(np.zeros(n := ep.gaussian.mean.size), np.eye(n)), given)
+    mass, about = _missed(core, prior, everything)
+    if not modes and mass <= _DEFENDED:
         return proposal
-    spread = spread or [_prior(ep, given)]
-    own = np.array([_OF_PRIOR, _OF_MISSED][: len(spread)])
-    shares = _rounded(np.concatenate([(1.0 - own.sum()) * core.shares, own]))
-    return replace(core, others=(*core.others, *spread), shares=shares)
+    core = replace(_with(core, prior, _OF_PRIOR), tails=mass > _DEFENDED)
+    for _ in range(_ROUNDS):
+        if mass < _MATTERS:
+            break
+        core = _with(core, _part(about, given), _OF_MISSED)
+        mass, about = _missed(core, prior, everything)
+    return replace(core, shares=_rounded(core.shares))
 
 
-def _prior(ep: EPPairs, given: Given | None) -> GaussianPairs:
-    r = ep.gaussian.mean.size
-    return _part(CoordinateGaussian(np.zeros(r), np.eye(r)), given)
+def _with(core: ModePairs, part: GaussianPairs, share: float) -> ModePairs:
+    shares = np.append((1.0 - share) * core.shares, share)
+    return replace(core, others=(*core.others, part), shares=shares)
 
 
 def _part(gaussian: CoordinateGaussian, given: Given | None) -> GaussianPairs:
@@ -211,13 +219,14 @@ def _shares(modes: list[Mode]) -> FloatArray:
     return np.asarray(share / share.sum())
 
 
-def _spread(core: ModePairs, target: Target, given: Given | None) -> list[GaussianPairs]:
-    """The prior, and a Gaussian about posterior mass that `core` hardly meets, such as a plateau.
+def _missed(
+    core: ModePairs, prior: GaussianPairs, target: Target
+) -> tuple[float, CoordinateGaussian]:
+    """Posterior mass that `core` hardly meets, such as a plateau, and a Gaussian about it.
 
-    Each only where it matters.
+    Measured by what it holds of a predictor's fourth moment; looked for by draws of both.
     """
-    ep, rng = core.ep, np.random.default_rng(0)
-    prior = _prior(ep, given)
+    ep, rng = core.ep, np.random.default_rng(len(core.others))
     plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
     own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
     c = np.hstack([plus, minus, prior.gaussian.of_white(own.plus)])
@@ -235,15 +244,14 @@ def _spread(core: ModePairs, target: Target, given: Given | None) -> list[Gaussi
     variance = np.einsum("ij,ij->i", *[factor @ ep.gaussian.spread] * 2)
     off /= np.maximum(off @ weights, variance)[:, None]
     c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
-    fourth = (off**2 @ weights).max(initial=0.0)
+    fourth = float((off**2 @ weights).max(initial=0.0))
     if fourth < _MATTERS:
-        return [prior] if fourth > _DEFENDED else []
+        return fourth, prior.gaussian
     weights = weights * off.mean(axis=0)
     weights /= weights.sum()
     mean = c @ weights
     # Smoothed as a density of so many draws is (Silverman 1986).
     smooth = float(weights @ weights) ** (2.0 / (mean.size + 4.0))
     covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T
-    covariance += smooth * np.eye(mean.size)
-    about = CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))
-    return [prior, _part(about, given)]
+    covariance += smooth * (covariance + ep.gaussian.spread @ ep.gaussian.spread.T)
+    return fourth, CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))

@@ -221,8 +221,11 @@ class EPPairs(GaussianPairs, DrawnInPairs):
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the evidence from tails that so many draws hardly meet."""
-        rows = 0.0 if self.rows is None else self.rows.proposal.unseen_share(n_draws)
-        return float(np.sqrt(self.missing(n_draws) + rows**2))
+        return float(np.sqrt(self.missing(n_draws) + self.unseen_of_rows(n_draws) ** 2))
+
+    def unseen_of_rows(self, n_draws: int) -> float:
+        """The same of those of the rows alone."""
+        return 0.0 if self.rows is None else self.rows.proposal.unseen_share(n_draws)
 
 
 @dataclass(frozen=True)
