@@ -89,16 +89,19 @@ class ModePairs(DrawnInPairs):
     others : tuple of GaussianPairs
     shares : ndarray, shape (1 + len(others),)
         That sum to 1.
-    n_modes : int
-    tails : bool
-        Whether it is about mass as well that EP's Gaussian and the modes lack.
+    modes : tuple of Mode
+        None where it is about one.
     """
 
     ep: EPPairs
     others: tuple[GaussianPairs, ...]
     shares: FloatArray
-    n_modes: int
-    tails: bool = False
+    modes: tuple[Mode, ...] = ()
+
+    @property
+    def n_modes(self) -> int:
+        """Modes that it is about."""
+        return max(1, len(self.modes))
 
     @property
     def n_dims(self) -> int:
@@ -137,8 +140,8 @@ class ModePairs(DrawnInPairs):
         return Pairs(plus, minus, *logs)
 
     def unseen_share(self, n_draws: int) -> float:
-        """That of EP's Gaussian, unless tails were looked for and found."""
-        return self.ep.unseen_of_rows(n_draws) if self.tails else self.ep.unseen_share(n_draws)
+        """That of the rows: mass that EP's Gaussian lacks was looked for by other draws."""
+        return self.ep.unseen_of_rows(n_draws)
 
 
 def with_modes(
@@ -160,19 +163,19 @@ def with_modes(
     everything = target if beside is None else Target.joined([target, beside.target()])
     ep = proposal if given is None else replace(proposal, rows=given(proposal.gaussian))
     modes = find_modes(everything, proposal.gaussian.mean)
-    core = ModePairs(ep, (), np.ones(1), 1)
+    core = ModePairs(ep, (), np.ones(1))
     if modes:
         own = (1.0 - _OF_EP) * _shares(modes)
         shares = np.concatenate([[_OF_EP], (1.0 - _WIDE) * own, _WIDE * own])
         gaussians = [x.gaussian for x in modes] + [x.wide for x in modes]
         if given is not None:
             gaussians = _without_rows(target, modes)
-        core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, len(modes))
+        core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, tuple(modes))
     prior = _part(CoordinateGaussian(np.zeros(n := ep.gaussian.mean.size), np.eye(n)), given)
     mass, about = _missed(core, prior, everything)
     if not modes and mass <= _DEFENDED:
         return proposal
-    core = replace(_with(core, prior, _OF_PRIOR), tails=mass > _DEFENDED)
+    core = _with(core, prior, _OF_PRIOR)
     for _ in range(_ROUNDS):
         if mass < _MATTERS:
             break

@@ -89,7 +89,7 @@ class Mode(NamedTuple):
 def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
     """Modes that are not negligible beside the best of them; none where all climbs end at one.
 
-    The first is where the climb from `mean`, that of EP's Gaussian, ends, negligible or not.
+    One of these starts at `mean`, that of EP's Gaussian.
     """
     with np.errstate(all="ignore"):
         return _Search(*target).modes(mean)
@@ -117,7 +117,7 @@ class _Search:
             if more.shape[1] == found.shape[1]:
                 break
             found = more
-        return self._polished(found) if found.shape[1] > 1 else []
+        return self._polished(found, mean) if found.shape[1] > 1 else []
 
     def _value(self, c: FloatArray) -> FloatArray:
         """Log posterior of columns, but for a constant."""
@@ -191,10 +191,8 @@ class _Search:
     def _distinct(self, known: FloatArray, starts: FloatArray) -> FloatArray:
         """Columns `known`, and the ends of climbs from others that are apart from these."""
         found, values = self._climbed(starts)
-        first = not known.shape[1]
-        order = np.argsort(-values)
-        # The climb from EP's mean comes first.
-        for i in np.append(0, order) if first else order:
+        # The highest first: all that climbs from a saddle would be alike to it.
+        for i in np.argsort(-values):
             if not self._alike(known, found[:, i]):
                 known = np.column_stack([known, found[:, i]])
         return known
@@ -208,23 +206,22 @@ class _Search:
         ends = np.minimum(self._value(known), self._value(c[:, None]))
         return bool((between.reshape(-1, _BETWEEN.size).min(axis=1) > ends - _DIP).any())
 
-    def _polished(self, found: FloatArray) -> list[Mode]:
+    def _polished(self, found: FloatArray, mean: FloatArray) -> list[Mode]:
         n, r = self._sites.factor.shape
         most = int(np.clip(_MOST_NUMBERS // (n * r * r), 2, _MOST))
-        order = np.argsort(-self._value(found[:, 1:]))[: most - 1]
         ends = np.zeros((r, 0))
         modes: list[Mode] = []
-        for i in np.append(0, 1 + order):
+        for i in np.argsort(-self._value(found))[:most]:
             mode = self._mode(found[:, i])
             if mode is None or self._alike(ends, mode.gaussian.mean):
                 continue
             ends = np.column_stack([ends, mode.gaussian.mean])
             modes.append(mode)
-        if not modes:
+        least = max((mode.log_evidence for mode in modes), default=0.0) - _NEGLIGIBLE
+        kept = [mode for mode in modes if mode.log_evidence > least]
+        if len(kept) == 1 and self._alike(kept[0].gaussian.mean[:, None], mean):
             return []
-        least = max(mode.log_evidence for mode in modes) - _NEGLIGIBLE
-        kept = [mode for mode in modes[1:] if mode.log_evidence > least]
-        return [modes[0], *kept] if kept else []
+        return kept
 
     def _mode(self, c: FloatArray) -> Mode | None:
         """By Newton's method; None at a saddle."""
