@@ -2,9 +2,9 @@ r"""Modes of coordinates c ~ N(0, I) under factors p(y_i | eta_i) that are not l
 
 The log posterior :math:`\sum_i \log p(y_i \mid a_i + F_i c) - c^\top c / 2` is climbed from many
 starts side by side, in one metric: that of the largest curvatures of the factors. Starts are EP's
-mean, the best of some draws of the prior, the peaks of the factors, and of each mode the factors
-that it leaves unexplained, alone. Climbs between whose ends the posterior hardly falls are at one
-mode; Laplace's evidence compares the modes.
+mean, the best of some draws of the prior, the peaks of the factors and of a few of them alone, and
+of each mode the factors that it leaves unexplained. Climbs between whose ends the posterior hardly
+falls are at one mode; Laplace's evidence compares the modes.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,8 @@ _NEGLIGIBLE, _MOST, _MOST_NUMBERS = 12.0, 8, 2**27
 _REACH, _SCAN = 6.0, 97
 # Draws of the prior, the best of which are starts; predictors of all draws at most.
 _DRAWS, _BEST, _PREDICTORS = 256, 8, 2**17
+# Coordinates up to which modes are looked for from so many few factors.
+_FEW, _SUBSETS = 8, 24
 # Steps of a climb, what their length is multiplied by, and the gain in nats at which it ends.
 _STEPS, _LONGER, _SHORTER, _GAIN = 40, 1.6, 0.3, 1e-3
 _NEWTON_STEPS, _DECREMENT = 30, 1e-6
@@ -110,6 +112,7 @@ class _Search:
     def modes(self, mean: FloatArray) -> list[Mode]:
         starts = [mean[:, None], np.zeros((mean.size, 1)), self._prior_draws()]
         starts += [self._towards(peak, self._bound)[:, None] for peak in self._peaks]
+        starts.append(self._of_few())
         found = self._distinct(np.zeros((mean.size, 0)), np.hstack(starts))
         for _ in range(_ROUNDS):
             rest = self._unexplained(found)
@@ -145,6 +148,20 @@ class _Search:
         logs = self._sites(draws)
         logs[np.isnan(logs)] = -np.inf
         return draws[:, np.argsort(-logs)[:_BEST]]
+
+    def _of_few(self) -> FloatArray:
+        """Towards as many factors as there are coordinates, always the same ones (RANSAC)."""
+        n, r = self._sites.factor.shape
+        if r > min(n, _FEW):
+            return np.zeros((r, 0))
+        rng = np.random.default_rng(0)
+        found = np.empty((r, _SUBSETS))
+        for i in range(_SUBSETS):
+            own = rng.choice(n, r, replace=False)
+            tau = self._bound[own]
+            gaussian = coordinate_gaussian(self._sites.factor[own], tau, tau * self._peaks[0][own])
+            found[:, i] = gaussian.mean
+        return found
 
     def _unexplained(self, modes: FloatArray) -> FloatArray:
         """Starts from the factors that each mode leaves unexplained, and from those that all do."""
