@@ -171,7 +171,7 @@ def test_several_modes_of_coefficients(kind):
             logs += np.logaddexp(norm(0, 0.3).logpdf(off), norm(0, 30.0).logpdf(off)) - np.log(2)
     true = logsumexp(logs) + 2.0 * np.log(a[1] - a[0])
     # Five standard errors; about one mode alone the evidence is .69 too small.
-    assert abs(log_evidence - true) < 5 * se < 0.2
+    assert abs(log_evidence - true) < 5 * se < 0.3
     # 400 draws at a relative ESS of a half: sd .035 of the share, five of them.
     drawn = found["posterior"]["alpha"].to_numpy()
     assert abs((drawn > 0).mean() - 0.5) < 0.18
