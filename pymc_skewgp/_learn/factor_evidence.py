@@ -249,7 +249,7 @@ def factor_sampler(terms: FactorTerms, sites: SitesGiven | None) -> tuple[Factor
     """Pairs of coordinates, and tempering where these are too few."""
     rows = FactorRows(terms, sites)
     ep = rows.fit(_PAIRS_TOLERANCE)
-    return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks))
+    return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks).with_modes())
 
 
 def factor_estimate(

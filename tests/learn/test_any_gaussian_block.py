@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 from scipy.special import log_expit, logsumexp
 from scipy.stats import multivariate_normal, norm, poisson
+from scipy.stats import t as student
 
 import pymc_skewgp as sg
 
@@ -141,3 +142,37 @@ def test_an_improper_posterior_is_refused():
         pm.Normal("y", b[0] + b[1] * np.ones(10), 1.0, observed=x)
     with pytest.raises(sg.ImproperPriorError, match="collinear"):
         _integrated(collinear)
+
+
+@pytest.mark.parametrize("kind", ["Student", "mixture"])
+def test_several_modes_of_coefficients(kind):
+    """Data that y -> -y maps to themselves: the mean is 0, with modes at both signs."""
+    rng = np.random.default_rng(4)
+    x = np.linspace(-1.0, 1.0, 12)
+    y = 1.5 + 0.8 * x + 0.2 * rng.normal(size=12)
+    x, y = np.r_[x, x], np.r_[y, -y]
+    with pm.Model() as model:
+        alpha, beta = pm.Normal("alpha", 0.0, 5.0), pm.Normal("beta", 0.0, 5.0)
+        eta = alpha + beta * x
+        if kind == "Student":
+            pm.StudentT("y", nu=1.0, mu=eta, sigma=0.2, observed=y)
+        else:
+            parts = [pm.Normal.dist(eta, 0.3), pm.Normal.dist(eta, 30.0)]
+            pm.Mixture("y", w=[0.5, 0.5], comp_dists=parts, observed=y)
+    found, log_evidence, se = _integrated(model)
+    # By midpoints, in steps of some eighth of the posterior's deviations.
+    a, b = np.linspace(-4.0, 4.0, 801), np.linspace(-4.0, 4.0, 801)
+    logs = norm(0, 5).logpdf(a)[:, None] + norm(0, 5).logpdf(b)
+    for xi, yi in zip(x, y, strict=True):
+        off = yi - a[:, None] - b * xi
+        if kind == "Student":
+            logs += student.logpdf(off, 1.0, scale=0.2)
+        else:
+            logs += np.logaddexp(norm(0, 0.3).logpdf(off), norm(0, 30.0).logpdf(off)) - np.log(2)
+    true = logsumexp(logs) + 2.0 * np.log(a[1] - a[0])
+    # Five standard errors; about one mode alone the evidence is .69 too small.
+    assert abs(log_evidence - true) < 5 * se < 0.3
+    # 400 draws at a relative ESS of a half: sd .035 of the share, five of them.
+    drawn = found["posterior"]["alpha"].to_numpy()
+    assert abs((drawn > 0).mean() - 0.5) < 0.18
+    assert abs(drawn).mean() == pytest.approx(1.5, abs=0.1)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, Protocol
 
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._threads import few_blas_threads, n_blas_threads
 
 
@@ -19,6 +20,15 @@ class Block(Protocol):
     @property
     def rank(self) -> int:
         """Number r of coordinates."""
+        ...
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all its factors are, after EP."""
+        ...
+
+    def target(self) -> Target:
+        """Its factors, as modes are looked for among them."""
         ...
 
 

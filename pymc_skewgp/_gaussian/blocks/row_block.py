@@ -13,6 +13,8 @@ from scipy.linalg.blas import dsyrk, dtrmm
 
 from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites
 from pymc_skewgp._gaussian.blocks.site_steps import SiteSteps, SiteSums, Tilts
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._validation import FloatArray
 
@@ -123,6 +125,24 @@ class RowBlock(SiteSteps):
             eta = self.factor[rows] @ off[:, draws]
             self.sites.add_pair_log_probs(rows, middle[rows], eta, totals[:, draws])
         return totals
+
+    @property
+    def log_concave(self) -> bool:
+        """See `SiteSteps`."""
+        return self.sites.log_concave
+
+    def target(self) -> Target:
+        """See `SiteSteps`."""
+        counts, sites, every = self._counts, self.sites, slice(None)
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return counts * sites.log_prob(every, np.ascontiguousarray(eta))
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            first, second = sites.slopes(every, np.ascontiguousarray(eta))
+            return counts * first, counts * second
+
+        return Target(SiteLogDensity(log_prob, np.zeros(self.n_rows), self.factor), slopes)
 
     def missing(self, n_draws: int) -> float:
         """Sum over the rows of squared shares of the evidence in tails that draws hardly meet."""

@@ -124,18 +124,24 @@ class FunctionsOfF(SitesOfFunctions):
 
     def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
         """See `BlockSites`; of all rows."""
-        return self._averaged(self._predictors.mean + eta)
+        return self._averaged[0](self._predictors.mean + eta)
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `BlockSites`; of all rows."""
+        return self._averaged[1](self._predictors.mean + eta)
 
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """See `BlockSites`."""
         with np.errstate(over="ignore"):
-            total += self._averaged(eta.T + self._predictors.mean).sum(axis=1)
+            total += self._averaged[0](eta.T + self._predictors.mean).sum(axis=1)
 
     @cached_property
-    def _averaged(self) -> SiteFunction:
+    def _averaged(self) -> tuple[SiteFunction, SlopeFunction]:
         own = self._predictors
         rule = NoiseRule.of(self._log_prob, own.rest, own.mean, own.sd)
-        return self._log_prob if rule is None else rule.averaged(self._log_prob, self._slopes)[0]
+        if rule is None:
+            return self._log_prob, self._slopes
+        return rule.averaged(self._log_prob, self._slopes)
 
 
 class LearntFunctions(FunctionsOfF):
