@@ -21,11 +21,11 @@ _SCAN_NODES, _FIRST_NODES, _MOST_NODES = 17, 9, 2049
 
 LogDensity = Callable[[FloatArray], FloatArray]
 Span = tuple[FloatArray, FloatArray]
-_MOST_BEGUN = 65  # nodes that a rule has from another one
+_LEAST_BEGUN, _MOST_BEGUN = 17, 65  # nodes that a rule has from another one
 
 
 class Nodes(NamedTuple):
-    """Of a rule: first and last t, each of shape (n,), and how many between them."""
+    """Of a rule: first and last t, each of shape (n,), and how many that would have done."""
 
     span: Span
     size: int
@@ -74,17 +74,21 @@ def line_moments(
     LineMoments, LineRule
     """
     if known is not None:
-        size = min(known.size, _MOST_BEGUN)
+        size = min(max(known.size, _LEAST_BEGUN), _MOST_BEGUN)
         rule = LineRule(log_density, centre, scale, known.span, size)
     if known is None or not rule.is_wide:
         span = _span(log_density, centre, scale, reach)
         rule = LineRule(log_density, centre, scale, span)
     found = rule.moments()
-    if rule.size > _FIRST_NODES and found.change(rule.moments(2)) < change:
-        return found, rule
+    if rule.size > _FIRST_NODES:
+        changed = found.change(rule.moments(2))
+        rule.enough = (rule.size + 1) // 2 if changed < change**2 else rule.size
+        if changed < change:
+            return found, rule
     while rule.size < _MOST_NODES:
         rule.refine()
         before, found = found, rule.moments()
+        rule.enough = rule.size
         if found.change(before) < change:
             break
     return found, rule
@@ -117,7 +121,7 @@ class LineRule:
         size: int = _FIRST_NODES,
     ) -> None:
         self._log_density, self._centre, self._scale = log_density, centre, scale / _STRETCH
-        self._span = span
+        self._span, self.enough = span, size
         self._start, self._length = span[0], span[1] - span[0]
         self._offset, self._jacobian, self._logs = self._at(np.linspace(0.0, 1.0, size))
         self._weigh()
@@ -125,7 +129,7 @@ class LineRule:
     @property
     def where(self) -> Nodes:
         """Its nodes, for similar densities."""
-        return Nodes(self._span, self.size)
+        return Nodes(self._span, self.enough)
 
     @property
     def size(self) -> int:

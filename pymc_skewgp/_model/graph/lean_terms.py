@@ -1,0 +1,116 @@
+"""Terms of a block without a SkewGP, in the form that takes the least time.
+
+Of values with noise that are of the same predictor up to an offset one is left, of their mean
+weighted by precision; designs that are known and of few entries are sparse.
+"""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor import sparse
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import graph_inputs
+from scipy.sparse import csr_matrix
+
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
+from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._observations.distinct_rows import DistinctRows, distinct_rows
+from pymc_skewgp._posterior.factor_terms import FactorTerms
+from pymc_skewgp._validation import FloatArray
+
+# Points in all of which rows are equal that always are, and how far these are from the first.
+_POINTS, _SPREAD, _SEED = 3, 0.3, 0
+# Share of a design's entries that are not zero, and entries, from which on it stays as it is.
+_DENSEST, _SMALL = 0.2, 10**4
+
+
+def lean_terms(model: pm.Model, terms: FactorTerms, joint: JointGaussian) -> FactorTerms:
+    """Terms of white coordinates, by few operations.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    terms : FactorTerms
+        Of the vector z of a block: predictors A z + a.
+    joint : JointGaussian
+        z = m + F c.
+    """
+    found = _equal_points(model, terms)
+    A, a = terms.factor, terms.offset
+    if found is not None:
+        k, one = found.kind.size, found.first
+        terms = _merged(terms, found)
+        a = pt.concatenate([pt.zeros(one.size), a[k:]])
+        A = A[pt.concatenate([one, pt.arange(k, A.shape[0])])]
+    known = _known(A)
+    if known is not None and _is_sparse(known):
+        W = sparse.as_sparse_variable(csr_matrix(known))
+        offset = a + sparse.structured_dot(W, joint.mean[:, None])[:, 0]
+        return terms._replace(factor=sparse.structured_dot(W, joint.factor), offset=offset)
+    scales = _known(joint.factor)
+    if scales is None or scales.shape[0] != scales.shape[1] or not _is_diagonal(scales):
+        factor = A @ joint.factor
+    else:
+        factor = A * scales.diagonal()
+    return terms._replace(factor=factor, offset=a + A @ joint.mean)
+
+
+def _merged(terms: FactorTerms, found: DistinctRows) -> FactorTerms:
+    """One value for each kind, less what its predictors have beside A z."""
+    kind, one = found.kind, found.first
+    precision = terms.counts / terms.noise
+    value = terms.value - terms.offset[: kind.size]
+    total = _sums(precision, kind, one.size)
+    mean = _sums(precision * value, kind, one.size) / total
+    off = value - mean[kind]
+    log_lost = 0.5 * (pt.log(2.0 * np.pi / total).sum() - (precision * off**2).sum())
+    log_lost -= 0.5 * (terms.counts * pt.log(2.0 * np.pi * terms.noise)).sum()
+    return terms._replace(
+        lower=terms.lower[one],
+        upper=terms.upper[one],
+        value=mean,
+        noise=1.0 / total,
+        counts=pt.as_tensor_variable(np.float64(1.0)),
+        log_constant=terms.log_constant + log_lost,
+    )
+
+
+def _equal_points(model: pm.Model, terms: FactorTerms) -> DistinctRows | None:
+    """Kinds of equal rows of A, where all rows are points and not each of a kind of its own."""
+    graphs = [terms.factor, terms.value]
+    used = set(graph_inputs(graphs))
+    inputs = [value for value in model.value_vars if value in used]
+    if any(x.type.dtype.startswith(("int", "uint", "bool")) for x in inputs):
+        return None
+    function = plain_function(inputs, graphs)
+    start, rng, columns = model.initial_point(), np.random.default_rng(_SEED), []
+    for _ in range(_POINTS if inputs else 1):
+        A, value = function(*(start[x.name] for x in inputs))
+        if not np.isfinite(value).all():
+            return None
+        columns.append(np.ascontiguousarray(A[: value.size], dtype=np.float64))
+        start = {name: x + _SPREAD * rng.normal(size=np.shape(x)) for name, x in start.items()}
+    return distinct_rows(columns)
+
+
+def _sums(x: Any, kind: IntArray, n_kinds: int) -> Any:
+    return pt.zeros(n_kinds)[kind].inc(x + pt.zeros(kind.size))
+
+
+def _known(matrix: Any) -> FloatArray | None:
+    """A matrix without variables in it."""
+    if not all(isinstance(x, Constant) or hasattr(x, "get_value") for x in graph_inputs([matrix])):
+        return None
+    return np.asarray(matrix.eval(mode=PLAIN), dtype=np.float64)
+
+
+def _is_sparse(matrix: FloatArray) -> bool:
+    return matrix.size > _SMALL and np.count_nonzero(matrix) < _DENSEST * matrix.size
+
+
+def _is_diagonal(matrix: FloatArray) -> bool:
+    return np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal())
