@@ -82,7 +82,7 @@ class SiteFactors:
         self.active = np.ones(offset.size, dtype=bool)
         self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
         self._concave = self.active
-        self._looked = False
+        self.looked = False  # at how they curve, or it is known
         self.known = KnownProducts()
 
     @property
@@ -113,7 +113,7 @@ class SiteFactors:
         self, mean: FloatArray, sd: FloatArray
     ) -> tuple[FloatArray, LineMoments, LineRule]:
         """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
-        if not self._looked and not self._has_seen(mean, sd):
+        if not self.looked and not self._has_seen(mean, sd):
             self.look_around(mean - self._offset, sd)
         centre, curvature = self._mode_of_product(mean, sd)
         scale = 1.0 / np.sqrt(curvature)
@@ -137,7 +137,7 @@ class SiteFactors:
 
     def look_around(self, mean: FloatArray, sd: FloatArray) -> None:
         """Which factors are log-concave within reach, and the modes of those that are not."""
-        self._looked = True
+        self.looked = True
         mean = self._offset + mean
         at = mean + sd * np.linspace(-_TAIL, _TAIL, _SCAN_NODES)[:, None]
         # Round-off of a second derivative that is almost 0 is no convexity.

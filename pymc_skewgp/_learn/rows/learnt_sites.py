@@ -154,6 +154,7 @@ class LearntFunctions(FunctionsOfF):
     ) -> None:
         super().__init__(sites.log_prob, sites.slopes, predictors)
         self._sites = sites
+        self.factors.looked = sites.log_concave
         if known is not None:
             self.factors.known = known.of_others() if sites.has_parameters else known
 
