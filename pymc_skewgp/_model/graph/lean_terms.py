@@ -39,24 +39,26 @@ def lean_terms(model: pm.Model, terms: FactorTerms, joint: JointGaussian) -> Fac
     joint : JointGaussian
         z = m + F c.
     """
-    found = _equal_points(model, terms)
+    known, found = _looked_at(model, terms)
     A, a = terms.factor, terms.offset
     if found is not None:
         k, one = found.kind.size, found.first
         terms = _merged(terms, found)
         a = pt.concatenate([pt.zeros(one.size), a[k:]])
         A = A[pt.concatenate([one, pt.arange(k, A.shape[0])])]
-    known = _known(A)
+        known = None if known is None else np.concatenate([known[one], known[k:]])
     if known is not None and _is_sparse(known):
         W = sparse.as_sparse_variable(csr_matrix(known))
         offset = a + sparse.structured_dot(W, joint.mean[:, None])[:, 0]
         return terms._replace(factor=sparse.structured_dot(W, joint.factor), offset=offset)
-    scales = _known(joint.factor)
-    if scales is None or scales.shape[0] != scales.shape[1] or not _is_diagonal(scales):
-        factor = A @ joint.factor
-    else:
-        factor = A * scales.diagonal()
-    return terms._replace(factor=factor, offset=a + A @ joint.mean)
+    if known is not None:
+        A = pt.as_tensor_variable(known)
+    factor, scales = joint.factor, None
+    if known is None and _is_known(factor):
+        scales = np.asarray(factor.eval(mode=PLAIN), dtype=np.float64)
+    if scales is not None and _is_diagonal(scales):
+        return terms._replace(factor=A * scales.diagonal(), offset=a + A @ joint.mean)
+    return terms._replace(factor=A @ factor, offset=a + A @ joint.mean)
 
 
 def _merged(terms: FactorTerms, found: DistinctRows) -> FactorTerms:
@@ -79,33 +81,34 @@ def _merged(terms: FactorTerms, found: DistinctRows) -> FactorTerms:
     )
 
 
-def _equal_points(model: pm.Model, terms: FactorTerms) -> DistinctRows | None:
-    """Kinds of equal rows of A, where all rows are points and not each of a kind of its own."""
+def _looked_at(
+    model: pm.Model, terms: FactorTerms
+) -> tuple[FloatArray | None, DistinctRows | None]:
+    """A where it is known, and kinds of its equal rows where all of these are points."""
     graphs = [terms.factor, terms.value]
     used = set(graph_inputs(graphs))
     inputs = [value for value in model.value_vars if value in used]
-    if any(x.type.dtype.startswith(("int", "uint", "bool")) for x in inputs):
-        return None
     function = plain_function(inputs, graphs)
-    start, rng, columns = model.initial_point(), np.random.default_rng(_SEED), []
+    start, rng, found = model.initial_point(), np.random.default_rng(_SEED), []
     for _ in range(_POINTS if inputs else 1):
         A, value = function(*(start[x.name] for x in inputs))
-        if not np.isfinite(value).all():
-            return None
-        columns.append(np.ascontiguousarray(A[: value.size], dtype=np.float64))
+        found.append(np.ascontiguousarray(A, dtype=np.float64))
         start = {name: x + _SPREAD * rng.normal(size=np.shape(x)) for name, x in start.items()}
-    return distinct_rows(columns)
+        if any(x.type.dtype != "float64" for x in inputs) or not np.isfinite(value).all():
+            value = value[:0]
+            break
+    kinds = distinct_rows([A[: value.size] for A in found])
+    return found[0] if _is_known(terms.factor) else None, kinds
 
 
 def _sums(x: Any, kind: IntArray, n_kinds: int) -> Any:
     return pt.zeros(n_kinds)[kind].inc(x + pt.zeros(kind.size))
 
 
-def _known(matrix: Any) -> FloatArray | None:
-    """A matrix without variables in it."""
-    if not all(isinstance(x, Constant) or hasattr(x, "get_value") for x in graph_inputs([matrix])):
-        return None
-    return np.asarray(matrix.eval(mode=PLAIN), dtype=np.float64)
+def _is_known(matrix: Any) -> bool:
+    """Whether no variables are in it."""
+    inputs = graph_inputs([matrix])
+    return all(isinstance(x, Constant) or hasattr(x, "get_value") for x in inputs)
 
 
 def _is_sparse(matrix: FloatArray) -> bool:
@@ -113,4 +116,5 @@ def _is_sparse(matrix: FloatArray) -> bool:
 
 
 def _is_diagonal(matrix: FloatArray) -> bool:
-    return np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal())
+    square = matrix.shape[0] == matrix.shape[1]
+    return square and np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal())
