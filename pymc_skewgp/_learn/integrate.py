@@ -254,7 +254,9 @@ def _integral(
         rows = integral_with_many_rows(problem, settings, wanted, n_draws, rng, stages, n_jobs)
         return rows.integral, rows.exact, rows.latent
     integral = integral_by_ep(problem, settings, rng, stages)
-    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
+    count = settings.n_evidences
+    if integral.points.log_weights.size == 1:
+        count, n_draws = 1, n_draws / settings.spare
     stages.begin("Exact evidences, and f", count)
     exact = exact_points(
         problem.latent,

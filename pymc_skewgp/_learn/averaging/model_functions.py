@@ -19,6 +19,7 @@ from pymc_skewgp._learn.averaging.named_values import (
     with_deterministics,
 )
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, VectorTask
+from pymc_skewgp._learn.factor_evidence import FactorStart
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -67,8 +68,13 @@ class ModelFunctions:
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
-        for point in points:
-            yield [self._task(point, i) for i in range(len(self._parts))]
+        # One start for all, so that a task's result is that of its point.
+        starts: list[FactorStart | None] = [None] * len(self._parts)
+        for i, point in enumerate(points):
+            tasks = [self._task(point, j, start) for j, start in enumerate(starts)]
+            if not i:
+                starts = [x.begun() if isinstance(x, FactorTask) else None for x in tasks]
+            yield tasks
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
@@ -90,7 +96,7 @@ class ModelFunctions:
             {"posterior": trace, "log_likelihood": log_likelihoods(model, trace), **data}
         )
 
-    def _task(self, point: Point, i: int) -> Task:
+    def _task(self, point: Point, i: int, start: FactorStart | None) -> Task:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i]
         if part is None:
@@ -100,7 +106,8 @@ class ModelFunctions:
         values = {x.name: value for x, value in named}
         if part.is_white:
             mean, factor, scale = part.coordinates(values)
-            return FactorTask(terms(point, ()), terms.sites(point, ()), mean, factor, scale)
+            known = terms.sites(point, ())
+            return FactorTask(terms(point, ()), known, mean, factor, scale, start)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_skewgp._errors import ImproperPriorError, no_warnings
 from pymc_skewgp._gaussian.weights import systematic_resample
-from pymc_skewgp._learn.factor_evidence import factor_sampler
+from pymc_skewgp._learn.factor_evidence import FactorStart, factor_sampler, factor_start
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
@@ -76,6 +76,8 @@ class FactorTask:
     factor : ndarray, shape (q, r)
     scale : ndarray, shape (q,)
         See `JointGaussian`.
+    start : FactorStart or None
+        Of EP.
     """
 
     terms: FactorTerms
@@ -83,10 +85,15 @@ class FactorTask:
     mean: FloatArray
     factor: FloatArray
     scale: FloatArray
+    start: FactorStart | None
+
+    def begun(self) -> FactorStart | None:
+        """For tasks at other hyperparameters."""
+        return factor_start(self.terms, self.sites)
 
     def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
         """See `Task`."""
-        sampler = factor_sampler(self.terms, self.sites)[1]
+        sampler = factor_sampler(self.terms, self.sites, self.start)[1]
         found = sampler.singles(max(count, n_candidates), rng)
         assert found.log_prob is not None
         chosen = systematic_resample(found.log_weights, count, rng)

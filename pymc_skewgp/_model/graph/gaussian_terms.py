@@ -13,6 +13,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
 from pymc_skewgp._model.graph.joined_rows import NoisyRows, joined, joint_counts
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_gaussian
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
+from pymc_skewgp._model.graph.lean_terms import lean_terms
 from pymc_skewgp._model.graph.observed_sites import site_design
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -69,8 +70,8 @@ def gaussian_terms(
     counts = joint_counts([(x.counts, x.lower) for x in rows]) if rows else None
     constants = [joint.log_constant, *(x.log_constant for x in rows)]
     terms = FactorTerms(
-        A @ joint.factor,
-        a + A @ joint.mean,
+        A,
+        a,
         lower,
         upper,
         value,
@@ -78,7 +79,7 @@ def gaussian_terms(
         pt.as_tensor_variable(np.float64(1.0) if counts is None else counts),
         sum(constants),
     )
-    return terms, joint
+    return lean_terms(model, terms, joint), joint
 
 
 def _flat_scales(model: pm.Model, block: BlockGraph, A: Any) -> dict[str, FloatArray]:
