@@ -107,7 +107,7 @@ class LowEffectiveSampleWarning(SkewGPWarning):
 
 
 class SeveralModesWarning(SkewGPWarning):
-    """A posterior has several modes, and draws are about one of them alone."""
+    """A posterior may have several modes, and draws are about one of them alone."""
 
 
 class InexactStepWarning(SkewGPWarning):

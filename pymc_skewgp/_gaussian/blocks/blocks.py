@@ -22,9 +22,8 @@ class Block(Protocol):
         """Number r of coordinates."""
         ...
 
-    @property
-    def log_concave(self) -> bool:
-        """Whether all its factors are, after EP."""
+    def bent(self) -> int:
+        """Whether not all its factors are log-concave, after EP."""
         ...
 
     def target(self) -> Target:

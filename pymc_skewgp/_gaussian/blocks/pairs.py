@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from pymc_skewgp._errors import SeveralModesWarning, warn
 from pymc_skewgp._gaussian.blocks.blocks import Blocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.rough_rows import rough_blocks
 from pymc_skewgp._gaussian.proposals.mode_pairs import ModePairs, RowsBeside, with_modes
@@ -47,9 +48,24 @@ class BlockPairs(EPPairs):
         return Pairs(plus, minus, log_plus, log_minus)
 
     def with_modes(self, beside: RowsBeside | None = None) -> EPPairs | ModePairs:
-        """See `mode_pairs.with_modes`; of blocks in this process."""
+        """See `mode_pairs.with_modes`.
+
+        Warns
+        -----
+        SeveralModesWarning
+            Where blocks are in other processes, in which modes are not looked for.
+        """
         blocks = self.blocks
-        if not isinstance(blocks, LocalBlocks) or all(x.log_concave for x in blocks.blocks):
+        if not blocks.total("bent"):
+            return self
+        if not isinstance(blocks, LocalBlocks):
+            warn(
+                "the likelihood is not log-concave, so that the posterior may have several modes, "
+                "which are not looked for on the workers of a cluster: draws are about one of "
+                "them. Without a client modes are looked for; or take part of the rows to see.",
+                SeveralModesWarning,
+                stacklevel=2,
+            )
             return self
         return with_modes(self, Target.joined([x.target() for x in blocks.blocks]), beside)
 

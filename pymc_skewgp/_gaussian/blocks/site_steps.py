@@ -97,6 +97,10 @@ class SiteSteps(ABC):
         """Whether all factors are, after EP."""
         return True
 
+    def bent(self) -> int:
+        """1 where they are not, so that `Blocks.total` counts such blocks."""
+        return int(not self.log_concave)
+
     def target(self) -> Target:
         """The factors as functions of predictors: here a Gaussian as their sites are."""
         gram, pull = self.sums()
