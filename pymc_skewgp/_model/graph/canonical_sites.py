@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._model.ops.plain_functions import softplus
 from pymc_skewgp._observations.learnt_sites import SitesGiven
@@ -75,14 +76,23 @@ class CanonicalSites:
         return []
 
 
-class RecognisedFamily(CompiledFamily):
-    """A family without parameters whose sites, for the data seen first, may be canonical."""
+class RecognisedFamily:
+    """`CompiledFamily`, whose sites may be canonical for the data that are seen first.
 
-    _known: tuple[Data, CanonicalSites | None] | None = None
+    Those of no parameters, that is.
+
+    Parameters
+    ----------
+    functions : SiteFunctions
+    """
+
+    def __init__(self, functions: SiteFunctions) -> None:
+        self._family = CompiledFamily(functions)
+        self._known: tuple[Data, CanonicalSites | None] | None = None
 
     def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
         """See `SiteFamily`."""
-        sites = super().at(y, parameters)
+        sites = self._family.at(y, parameters)
         if sites.has_parameters:
             return sites
         if self._known is None:

@@ -12,8 +12,8 @@ from pymc_skewgp._errors import NotSitesError
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
 from pymc_skewgp._model.graph.joined_rows import NoisyRows, joined, joint_counts
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_gaussian
-from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.lean_terms import lean_terms
+from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.observed_sites import site_design
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN

@@ -94,7 +94,8 @@ def _looked_at(
         A, value = function(*(start[x.name] for x in inputs))
         found.append(np.ascontiguousarray(A, dtype=np.float64))
         start = {name: x + _SPREAD * rng.normal(size=np.shape(x)) for name, x in start.items()}
-        if any(x.type.dtype != "float64" for x in inputs) or not np.isfinite(value).all():
+        finite = np.isfinite(value).all() and np.isfinite(A).all()
+        if any(x.type.dtype != "float64" for x in inputs) or not finite:
             value = value[:0]
             break
     kinds = distinct_rows([A[: value.size] for A in found])
@@ -112,9 +113,10 @@ def _is_known(matrix: Any) -> bool:
 
 
 def _is_sparse(matrix: FloatArray) -> bool:
-    return matrix.size > _SMALL and np.count_nonzero(matrix) < _DENSEST * matrix.size
+    return bool(matrix.size > _SMALL and np.count_nonzero(matrix) < _DENSEST * matrix.size)
 
 
 def _is_diagonal(matrix: FloatArray) -> bool:
-    square = matrix.shape[0] == matrix.shape[1]
-    return square and np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal())
+    if matrix.shape[0] != matrix.shape[1]:
+        return False
+    return bool(np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal()))
