@@ -5,9 +5,10 @@
 For each problem both goals: a probability (`mvn_logcdf`, or the evidence of a SkewGP) and draws
 (`truncated_mvn`, whose evidence comes from the draws); `integrate` has one, under two seeds. The
 error over the stated standard error has Student's t distribution with 15 degrees of freedom at best
-(16 replicates): 6.4 % beyond 2, .1 % beyond 4. Rows are appended to ``DIR/honesty_rows.csv`` as they
-are known, those in the file are not computed again; the table goes to ``DIR/honesty.csv``. ``--against``: rows of another state of the
-package, on the same problems, whose time and root mean square error stand beside.
+(16 replicates): 6.4 % beyond 2, .1 % beyond 4. Rows are appended to ``DIR/honesty_rows.csv`` as
+they are known, those in the file are not computed again; the table goes to ``DIR/honesty.csv``.
+``--against``: rows of another state of the package, on the same problems, whose time and root mean
+square error stand beside.
 """
 
 import argparse
