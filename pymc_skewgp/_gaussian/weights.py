@@ -180,14 +180,16 @@ def weighted_error(
     weights: FloatArray,
     replicate: IntArray | None,
     least: float = _LEAST_SHARE,
+    varying: float = 1.0,
 ) -> FloatArray:
     """Standard error of sum_j w_j influence_j, one for each row of `influence` (n, n_draws).
 
     Draws are independent of each other, or, with `replicate` given, only from one replicate to
     another: then it comes from the spread of the replicates' sums. As in `replicate_estimate` it is
-    then no less than a share of independent draws' error: `least`, or, where weights vary, the root
-    of 1 minus their relative ESS, since evenly spaced points do not meet few large weights evenly.
-    Of fewer than eight replicates, whose spread says little, it is no less than that error.
+    then no less than a share of independent draws' error: `least`, or, where weights vary,
+    `varying` times the root of 1 minus their relative ESS, since evenly spaced points do not meet
+    few large weights evenly. Of fewer than eight replicates, whose spread says little, it is no
+    less than that error.
     """
     independent = np.sqrt(influence**2 @ weights**2)
     if replicate is None:
@@ -197,8 +199,9 @@ def weighted_error(
     of_replicate[np.arange(weights.size), own] = weights
     sums = influence @ of_replicate
     spread = np.sqrt((sums**2).sum(axis=-1) * (names.size / max(names.size - 1, 1)))
-    varying = 1.0 - 1.0 / (weights.size * float(weights @ weights))
-    share = max(least, np.sqrt(max(varying, 0.0))) if names.size >= _ENOUGH_REPLICATES else 1.0
+    lost = max(1.0 - 1.0 / (weights.size * float(weights @ weights)), 0.0)
+    enough = names.size >= _ENOUGH_REPLICATES
+    share = max(least, varying * np.sqrt(lost)) if enough else 1.0
     found: FloatArray = np.maximum(spread, share * independent)
     return found
 
