@@ -17,7 +17,7 @@ import warnings
 import numpy as np
 from scipy import stats
 
-LONG, MOST = 0.3, 10  # seconds of all calls, from which on, and calls, up to which there are more
+LONG, MOST = 0.2, 6  # seconds of all calls, from which on, and calls, up to which there are more
 
 
 def worker():
