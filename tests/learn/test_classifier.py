@@ -528,6 +528,40 @@ def test_optima_far_out_are_named():
     assert model.hyperparameters_.at_bound == ["eta"]
 
 
+def test_amplitudes_that_run_off_are_named():
+    """Repeated positives among negatives: the less noise the better, without an end."""
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(60, 2))
+    rare = np.arange(60) < 4
+    with pytest.warns(BoundaryOptimumWarning, match=r"^eta = [\d.e+]+, where the log evidence is "):
+        model = fast().fit(
+            features, rare, sample_weight=np.where(rare, 10, 1)
+        )
+    # The same by the evidences themselves, of which draws have errors of .02 or so.
+    eta, ls = (float(model.hyperparameters_.point[x]) for x in ("eta", "ls"))
+    evidences = [
+        sg.SkewGP(cov_func=a**2 * pm.gp.cov.ExpQuad(2, ls=ls))
+        .posterior(features, rare, weights=np.where(rare, 10, 1))
+        .log_marginal_likelihood.value
+        for a in (100.0, eta, 100.0 * eta)
+    ]
+    assert evidences[0] < evidences[1] - 0.1
+    assert evidences[2] > evidences[1] - 0.2
+
+
+def test_no_word_of_amplitudes_that_do_not_matter():
+    """The first kind of iris is separable, and any eta above some 50 gives the same forecasts."""
+    data, target = load_iris(return_X_y=True)
+    model = fast().fit(data, target == 0)
+    eta = float(model.hyperparameters_.point["eta"])
+    assert eta > 100
+    ls = float(model.hyperparameters_.point["ls"])
+    new = 0.5 * (data[:50] + data[50:100])  # between the two
+    other = sg.SkewGP(cov_func=100.0**2 * pm.gp.cov.ExpQuad(4, ls=ls)).posterior(data, target == 0)
+    # Monte Carlo errors of .01 each.
+    np.testing.assert_allclose(model.predict_proba(new)[:, 1], other.probability(new).value, atol=0.05)
+
+
 @pytest.mark.parametrize("scale", [1e200, 1e-200])
 @pytest.mark.parametrize(
     "estimator",
