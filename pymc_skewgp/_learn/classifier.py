@@ -108,8 +108,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     But for averages and ``multi_class="exact"`` named kernels have flat priors: hyperparameters
     maximise the marginal likelihood, and on separable labels the variance has no maximum: `fit`
-    warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by a tenth of a
-    nat, or others end at the bounds, a thousand times their start. Of weak identification and
+    warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by .08
+    nats, or others end at the bounds, a thousand times their start. Of weak identification and
     convergence see `hyperparameters_` (``flat``, ``converged``). Pseudo-points have a prior that
     keeps them apart, the volume of their correlation matrix. A kernel with priors is a function::
 

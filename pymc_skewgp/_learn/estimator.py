@@ -28,7 +28,7 @@ from pymc_skewgp._validation import FloatArray
 
 ROWS_AT_ONCE = 1000
 # Nats by which an evidence says that an amplitude is too small.
-_RISE = 0.1
+_RISE = 0.08
 # Differences of inputs whose squares, and squares of these, are far from over- and underflow.
 _LEAST_INPUT, _LARGEST_INPUT = 1e-100, 1e100
 
