@@ -19,6 +19,9 @@ from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._learn.standard_errors import standard_errors
 from pymc_skewgp._learn.starts import spread_starts
 
+# How far out an objective is looked at, and what it has to lose there, in nats, to have a maximum.
+_FURTHER, _FALL = 100.0, 0.1
+
 
 @dataclass(frozen=True)
 class LearningRun:
@@ -86,6 +89,29 @@ class LearningRun:
         """Whether it ended at an optimum, and the run before it did."""
         own = self.result.optimum.converged
         return own and (self.fixed_from is None or self.fixed_from.converged)
+
+    def rise(self, name: str, away: float) -> float | None:
+        """What the objective gains from a value of a positive variable on, if it has no maximum.
+
+        All else is as found. None where it falls: by more than a tenth of a nat a hundredfold
+        further out. So an optimum among values that do as well is one that a search happens to end
+        at, but one that the objective still rises to, far out, is none.
+
+        Parameters
+        ----------
+        name : str
+            A coordinate that is a logarithm.
+        away : float
+            The value.
+        """
+        place = self.objective.coordinates.labels.index(name)
+        here, low, high = self.point.x, self.point.x.copy(), self.point.x.copy()
+        low[place] = min(np.log(away), here[place])
+        high[place] += np.log(_FURTHER)
+        best, before, beyond = (
+            self.objective.total_by_ep(self.point.at(x))[0] for x in (here, low, high)
+        )
+        return best - before if beyond > best - _FALL else None
 
     def estimate(self) -> Estimate:
         """Log evidence, or composite likelihood, at the optimum, from draws of its own."""

@@ -100,7 +100,7 @@ class ModelFunctions:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i]
         if part is None:
-            return EvidenceTask(terms(point, ()))
+            return EvidenceTask(terms(point, ()), terms.sites(point, ()))
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}

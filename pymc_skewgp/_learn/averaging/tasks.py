@@ -53,13 +53,22 @@ class VectorTask:
 
 @dataclass(frozen=True, eq=False)
 class EvidenceTask:
-    """Of data whose functions nobody asks for."""
+    """Of data whose functions nobody asks for.
+
+    Attributes
+    ----------
+    terms : EvidenceTerms
+    sites : SitesGiven or None
+        On its last rows.
+    """
 
     terms: EvidenceTerms
+    sites: SitesGiven | None
 
     def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
         """See `Task`."""
-        found = evidence_estimate(self.terms, n_candidates, int(rng.integers(2**31)))
+        seed = int(rng.integers(2**31))
+        found = evidence_estimate(self.terms, n_candidates, seed, sites=self.sites)
         nothing = np.zeros((count, 0))
         return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, nothing)
 
