@@ -235,8 +235,7 @@ def classes():
 
 @call
 def classes_by_name():
-    y = [["a", "b", "c"][k] for k in LEVELS]
-    return told(fit(y, of.MultinomialProbit(categories=["a", "b", "c"])))
+    return told(fit(LEVELS, of.MultinomialProbit(categories=["a", "b", "c"])))
 
 
 @call
@@ -343,7 +342,7 @@ def pymc_weibull_censored():
 @call
 def pymc_mixture():
     def two_normals(eta):
-        return pm.Mixture.dist([0.8, 0.2], [pm.Normal.dist(eta, 0.2), pm.Normal.dist(eta, 2.0)])
+        return pm.Mixture.dist([0.8, 0.2], [pm.Normal.dist(eta, 0.5), pm.Normal.dist(eta, 2.0)])
 
     return told(fit(VALUES, two_normals))
 
