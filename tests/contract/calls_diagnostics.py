@@ -99,12 +99,16 @@ def approximations_of_labels():
     # Distances from draws have a bias of the size of their noise.
     noisy = {n: (v, np.hypot(e, table[f"{n}_noise"].fillna(0).values))
              for n, (v, e) in numbers.items() if f"{n}_noise" in table}  # fmt: skip
-    return numbers | noisy | {
-        "information": (table["information"].values, 0.01),
-        "columns": sorted(table.columns),
-        "summary": list(found.summary.columns),
-        "trees": sorted(found.trees),
-    }
+    return (
+        numbers
+        | noisy
+        | {
+            "information": (table["information"].values, 0.01),
+            "columns": sorted(table.columns),
+            "summary": list(found.summary.columns),
+            "trees": sorted(found.trees),
+        }
+    )
 
 
 @call

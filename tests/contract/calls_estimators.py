@@ -87,7 +87,10 @@ def latent_draws():
     tree = model.sample_latent(NEW, draws=500, chains=2, random_state=SEED)
     data = model.to_datatree(draws=500, chains=2, random_state=SEED)
     found = drawn(tree["predictions"]["f"])
-    return found | {"at_data": drawn(data["posterior"]["f"][..., 0])["mean"], "groups": sorted(data)}
+    return found | {
+        "at_data": drawn(data["posterior"]["f"][..., 0])["mean"],
+        "groups": sorted(data),
+    }
 
 
 @call

@@ -79,7 +79,9 @@ def labels_in_batches():
 def values():
     with pm.Model():
         gp, sigma = process(), pm.HalfNormal("sigma")
-        return optimum(sg.find_hyperparameters(gp, X, VALUES, likelihood=of.Gaussian(sigma), **OPTIONS))
+        return optimum(
+            sg.find_hyperparameters(gp, X, VALUES, likelihood=of.Gaussian(sigma), **OPTIONS)
+        )
 
 
 @call
@@ -192,7 +194,10 @@ def averaged(tree, *names):
     posterior = tree["posterior"]
     stats = posterior.attrs
     ess = stats["relative_ess_exact"] * stats["relative_ess"] * stats["n_evidences"]
-    found = {"evidence": (stats["log_evidence"], stats["log_evidence_se"]), "method": stats["method"]}
+    found = {
+        "evidence": (stats["log_evidence"], stats["log_evidence_se"]),
+        "method": stats["method"],
+    }
     for name in names:
         draws = posterior[name].values
         draws = draws[..., 10] if draws.ndim == 3 else draws

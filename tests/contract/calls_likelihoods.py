@@ -363,7 +363,7 @@ def pymc_numbers_for_each_row():
 def pymc_custom():
     def likelihood(eta):
         def logp(y, eta):
-            return -pm.math.abs(y - eta) ** 1.5
+            return -(pm.math.abs(y - eta) ** 1.5)
 
         return pm.CustomDist.dist(eta, logp=logp, random=lambda eta, rng, size: rng.normal(eta))
 

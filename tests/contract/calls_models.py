@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from patterns import PATTERNS
 from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_skewgp as sg
-from patterns import PATTERNS
 from pymc_skewgp import likelihoods as of
 
 from .harness import SEED, call, drawn
@@ -330,7 +330,9 @@ def evidence_of_several_kinds():
 def evidence_of_learnt_noise():
     with pm.Model() as model:
         sigma = pm.HalfNormal("sigma")
-        sg.SkewGP(cov_func=KERNEL).marginal_likelihood("y", X, VALUES, likelihood=of.Gaussian(sigma))
+        sg.SkewGP(cov_func=KERNEL).marginal_likelihood(
+            "y", X, VALUES, likelihood=of.Gaussian(sigma)
+        )
     point = {"sigma_log__": np.array(-0.7)}
     return {"logp": model.compile_logp()(point), "gradient": model.compile_dlogp()(point)}
 

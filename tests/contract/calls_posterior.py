@@ -20,6 +20,10 @@ def fit(y=LABELS, likelihood=None, **more):
     return GP.posterior(X, y, likelihood=likelihood, random_seed=SEED, **more)
 
 
+def sizes(group):
+    return [f"{name} {size}" for name, size in group.sizes.items()]
+
+
 def groups(tree):
     return sorted(f"{group}/{name}" for group in tree for name in tree[group].data_vars)
 
@@ -67,7 +71,7 @@ def what_draws_hold():
     stats = tree["sample_stats"].attrs
     return {
         "groups": groups(tree),
-        "sizes": dict(tree["posterior"].sizes),
+        "sizes": sizes(tree["posterior"]),
         "attributes": sorted({"method", "relative_ess", "pareto_k", "sampling_time"} & set(stats)),
     }
 
@@ -75,14 +79,14 @@ def what_draws_hold():
 @call
 def what_a_forecast_holds():
     tree = fit().predict([[0.3], [1.0]], draws=2, chains=1, random_seed=SEED)
-    return {"groups": groups(tree), "sizes": dict(tree["predictions"].sizes)}
+    return {"groups": groups(tree), "sizes": sizes(tree["predictions"])}
 
 
 @call
 def what_a_forecast_of_classes_holds():
     known = of.MultinomialProbit(categories=["a", "b", "c"])
     found = fit([0, 1, 0, 2, 1, 2, 2, 1], known).predict([[0.3]], draws=2, chains=1)
-    return {"groups": groups(found), "sizes": dict(found["predictions"].sizes)}
+    return {"groups": groups(found), "sizes": sizes(found["predictions"])}
 
 
 @call
@@ -236,8 +240,9 @@ def what_it_was_made_of():
         "likelihood": repr(found.likelihood),
         "several": [
             type(one).__name__
-            for one in GP.posterior([(X, LABELS, of.BernoulliProbit()), (X, COUNTS, of.Poisson())])
-            .likelihood
+            for one in GP.posterior(
+                [(X, LABELS, of.BernoulliProbit()), (X, COUNTS, of.Poisson())]
+            ).likelihood
         ],
         "pseudo_points": GP.n_pseudo_points,
         "columns": GP.n_columns,
@@ -250,9 +255,7 @@ def latent_posterior_by_itself():
         return np.ones(len(X)) if diag else np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
 
     found = sg.LatentPosterior(X, LABELS, cov_func=kernel, random_seed=SEED)
-    return moments(found.marginals([[0.3]])) | {
-        "evidence": estimate(found.log_marginal_likelihood)
-    }
+    return moments(found.marginals([[0.3]])) | {"evidence": estimate(found.log_marginal_likelihood)}
 
 
 @call

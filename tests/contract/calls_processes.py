@@ -88,7 +88,9 @@ def periodic_kernel():
 
 @call
 def sum_of_kernels():
-    cov = pm.gp.cov.Linear(1, c=0.2) + pm.gp.cov.Constant(0.5) + 0.5 * pm.gp.cov.RatQuad(1, 2.0, 1.0)
+    cov = (
+        pm.gp.cov.Linear(1, c=0.2) + pm.gp.cov.Constant(0.5) + 0.5 * pm.gp.cov.RatQuad(1, 2.0, 1.0)
+    )
     return labelled(sg.SkewGP(cov_func=cov))
 
 
@@ -232,7 +234,9 @@ def values_duels_and_limits():
 @call
 def values_of_several_outputs():
     inputs = np.column_stack([np.repeat(X[:, 0], 2), np.tile([0, 1], 8)])
-    B = pm.gp.cov.Coregion(2, W=np.array([[0.8], [0.4]]), kappa=np.array([0.3, 0.2]), active_dims=[1])
+    B = pm.gp.cov.Coregion(
+        2, W=np.array([[0.8], [0.4]]), kappa=np.array([0.3, 0.2]), active_dims=[1]
+    )
     gp = sg.SkewGP(cov_func=B * pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[0]))
     y = np.arange(16) * 5 % 7 > 3
     return told(gp.posterior(inputs, y, random_seed=SEED), [[0.3, 0.0], [0.3, 1.0]])

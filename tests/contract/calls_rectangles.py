@@ -93,7 +93,9 @@ def truncated_draws_of_equal_weight():
     result = sg.truncated_mvn(AR8, 0.0, None, n_draws=4000, random_seed=SEED)
     equal = result.equally_weighted(2000, random_seed=SEED)
     error = equal.std(0) / np.sqrt(equal.shape[0] * result.relative_ess)
-    return {"mean": (equal.mean(0), error), "ess": (result.relative_ess, 0.05)}
+    return {"mean": (equal.mean(0), error), "ess": (result.relative_ess, 0.05)} | {
+        "reliable": bool(result.pareto_k < 0.7)
+    }
 
 
 @call
@@ -249,6 +251,8 @@ def sun_given_labels():
 @call
 def sun_parameters():
     found = sun().parameters
-    return {"normal": sg.SUN([0.0], [[2.0]], np.zeros((1, 0)), [], np.zeros((0, 0))).logpdf([0.3])} | {
+    return {
+        "normal": sg.SUN([0.0], [[2.0]], np.zeros((1, 0)), [], np.zeros((0, 0))).logpdf([0.3])
+    } | {
         name: np.asarray(getattr(found, name), dtype=float) for name in ("mu", "scale", "cross_cov")
     }

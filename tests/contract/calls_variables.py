@@ -142,7 +142,11 @@ def neural_network_kernel():
     X = np.array([[0.0, 1.0], [1.0, -0.5], [30.0, 2.0]])
     kernel = sg.cov.NeuralNetwork(2, ls=[0.5, 2.0], bias=0.7)
     one = sg.cov.NeuralNetwork(2, ls_inv=2.0, active_dims=[0])
-    return {"full": kernel(X).eval(), "diag": kernel(X, diag=True).eval(), "one": one(X, X[:1]).eval()}
+    return {
+        "full": kernel(X).eval(),
+        "diag": kernel(X, diag=True).eval(),
+        "one": one(X, X[:1]).eval(),
+    }
 
 
 @call
