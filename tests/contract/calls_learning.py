@@ -7,7 +7,7 @@ import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 from pymc_skewgp.approximations import HSGP, Inducing
 
-from .harness import SEED, call, estimate
+from .harness import SEED, averaged, call, calls, estimate, optimum
 
 X = np.linspace(-3.0, 3.0, 20)[:, None]
 WAVE = np.sin(2.0 * X[:, 0])
@@ -24,17 +24,6 @@ def process(**options):
     return sg.SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=ls), **options)
 
 
-def optimum(fit):
-    """A search ends within a fiftieth of the standard errors of the optimum."""
-    assert isinstance(fit, sg.HyperparameterFit)
-    found = {
-        name: (value, 0.02 * fit.std_error[name])
-        for name, value in fit.point.items()
-        if name in fit.std_error
-    }
-    return found | {"evidence": estimate(fit.log_marginal_likelihood), "converged": fit.converged}
-
-
 def learnt(y, likelihood=None, **more):
     options = {k: more.pop(k) for k in ("approximation", "pseudo_points") if k in more}
     with pm.Model():
@@ -46,26 +35,6 @@ def learnt(y, likelihood=None, **more):
 def labels():
     fit = learnt(LABELS)
     return optimum(fit) | {"prior": (fit.log_prior, 0.01), "kind": fit.kind, "flat": fit.flat}
-
-
-@call
-def labels_by_ep():
-    return optimum(learnt(LABELS, method="ep"))
-
-
-@call
-def labels_from_a_start():
-    return optimum(learnt(LABELS, start={"ls": 0.7, "sd": 1.0}, n_restarts=0))
-
-
-@call
-def labels_under_signs():
-    return optimum(learnt(LABELS, pseudo_points=[[1.0]]))
-
-
-@call
-def labels_with_weights():
-    return optimum(learnt(LABELS, weights=1 + np.arange(20) % 3))
 
 
 @call
@@ -82,11 +51,6 @@ def values():
         return optimum(
             sg.find_hyperparameters(gp, X, VALUES, likelihood=of.Gaussian(sigma), **OPTIONS)
         )
-
-
-@call
-def counts():
-    return optimum(learnt(COUNTS, of.Poisson()))
 
 
 @call
@@ -153,11 +117,6 @@ def approximated_labels():
 
 
 @call
-def approximated_counts():
-    return optimum(learnt(COUNTS, of.Poisson(), approximation=HSGP(12)))
-
-
-@call
 def places_of_pseudo_points():
     with pm.Model():
         place = pm.Normal("place", 1.0, 1.0, shape=(1, 1))
@@ -187,22 +146,6 @@ def frechet_bound():
             gp, X, LABELS, batch_size=10, n_iterations=30, random_seed=SEED, progressbar=False
         )
     return {"kind": fit.kind, "names": sorted(fit.point)}
-
-
-def averaged(tree, *names):
-    """Means by weights of so many points, the evidence with its own error."""
-    posterior = tree["posterior"]
-    stats = posterior.attrs
-    ess = stats["relative_ess_exact"] * stats["relative_ess"] * stats["n_evidences"]
-    found = {
-        "evidence": (stats["log_evidence"], stats["log_evidence_se"]),
-        "method": stats["method"],
-    }
-    for name in names:
-        draws = posterior[name].values
-        draws = draws[..., 10] if draws.ndim == 3 else draws
-        found[name] = (draws.mean(), draws.std() / np.sqrt(ess))
-    return found
 
 
 QUIET = {"random_seed": SEED, "progressbar": False, "draws": 500, "chains": 2}
@@ -294,3 +237,13 @@ def forecasts_of_an_average():
         found = gp.sample_latent(tree, Xnew=[[0.3]], random_seed=SEED, progressbar=False)
     f = found["predictions"]["f"].values
     return {"f": (f.mean(), f.std() / np.sqrt(500))}
+
+
+calls(
+    labels_by_ep=lambda: optimum(learnt(LABELS, method="ep")),
+    labels_from_a_start=lambda: optimum(learnt(LABELS, start={"ls": 0.7, "sd": 1.0}, n_restarts=0)),
+    labels_under_signs=lambda: optimum(learnt(LABELS, pseudo_points=[[1.0]])),
+    labels_with_weights=lambda: optimum(learnt(LABELS, weights=1 + np.arange(20) % 3)),
+    counts=lambda: optimum(learnt(COUNTS, of.Poisson())),
+    approximated_counts=lambda: optimum(learnt(COUNTS, of.Poisson(), approximation=HSGP(12))),
+)

@@ -6,7 +6,7 @@ import pymc as pm
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 
-from .harness import SEED, call, summary, told
+from .harness import SEED, call, calls, summary, told
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 GP = sg.SkewGP(cov_func=1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.8))
@@ -26,59 +26,9 @@ def fit(y, likelihood=None, **more):
 
 
 @call
-def labels():
-    return told(fit(LABELS))
-
-
-@call
-def labels_as_signs():
-    return told(fit([-1, 1, -1, -1, 1, 1, -1, 1]))
-
-
-@call
-def labels_as_booleans():
-    return told(fit(np.array(LABELS, dtype=bool)))
-
-
-@call
-def labels_all_alike():
-    return told(fit(np.ones(8, dtype=int)))
-
-
-@call
 def labels_sharing_noise():
     noise = 0.5 * np.eye(8) + 0.5
     return told(fit(LABELS, of.BernoulliProbit(noise_cov=noise)))
-
-
-@call
-def labels_logit():
-    return told(fit(LABELS, of.BernoulliLogit()))
-
-
-@call
-def successes():
-    return told(fit([1, 2, 0, 1, 3, 5, 0, 2], of.BinomialProbit(TRIALS)))
-
-
-@call
-def successes_of_the_same_number():
-    return told(fit([1, 2, 0, 1, 3, 5, 0, 2], of.BinomialProbit(6)))
-
-
-@call
-def successes_logit():
-    return told(fit([1, 2, 0, 1, 3, 5, 0, 2], of.BinomialLogit(TRIALS)))
-
-
-@call
-def successes_of_many_trials():
-    return told(fit([10, 22, 8, 17, 30, 45, 12, 24], of.BinomialLogit(60)))
-
-
-@call
-def levels():
-    return told(fit(LEVELS, of.OrderedProbit([-0.5, 0.6])))
 
 
 @call
@@ -86,96 +36,6 @@ def levels_by_name():
     names = ["low", "middle", "high"]
     y = [names[k] for k in LEVELS]
     return told(fit(y, of.OrderedProbit([-0.5, 0.6], sigma=0.7, categories=names)))
-
-
-@call
-def levels_logit():
-    return told(fit(LEVELS, of.OrderedLogit([-0.5, 0.6])))
-
-
-@call
-def levels_of_two():
-    return told(fit(LABELS, of.OrderedProbit([0.2])))
-
-
-@call
-def counts():
-    return told(fit(COUNTS, of.Poisson()))
-
-
-@call
-def counts_with_exposures():
-    return told(fit(COUNTS, of.Poisson(exposure=[1.0, 0.5, 2.0, 1.0, 0.3, 1.5, 1.0, 2.0])))
-
-
-@call
-def counts_that_vary_more():
-    return told(fit(COUNTS, of.NegativeBinomial(2.0)))
-
-
-@call
-def counts_that_vary_more_with_exposure():
-    return told(fit(COUNTS, of.NegativeBinomial(alpha=3.0, exposure=2.0)))
-
-
-@call
-def large_counts():
-    return told(fit([130, 160, 90, 180, 260, 320, 140, 170], of.Poisson(exposure=100.0)))
-
-
-@call
-def positive_values():
-    return told(fit(POSITIVE, of.Gamma(2.0)))
-
-
-@call
-def waiting_times():
-    return told(fit(POSITIVE, of.Gamma(1.0)))
-
-
-@call
-def values():
-    return told(fit(VALUES, of.Gaussian(0.3)))
-
-
-@call
-def values_with_noise_of_their_own():
-    return told(fit(VALUES, of.Gaussian(SD)))
-
-
-@call
-def values_almost_without_noise():
-    return told(fit(VALUES, of.Gaussian(1e-3)))
-
-
-@call
-def values_with_outliers():
-    return told(fit([*VALUES[:5], 9.0, *VALUES[6:]], of.StudentT(4.0, 0.3)))
-
-
-@call
-def values_with_outliers_and_noise_of_their_own():
-    return told(fit(VALUES, of.StudentT(nu=3.0, sigma=SD)))
-
-
-@call
-def medians():
-    return told(fit(VALUES, of.Laplace(0.4)))
-
-
-@call
-def medians_with_noise_of_their_own():
-    return told(fit(VALUES, of.Laplace(SD)))
-
-
-@call
-def values_beyond_limits():
-    return told(fit(VALUES.clip(0.0, 1.0), of.CensoredGaussian(0.3, lower=0.0, upper=1.0)))
-
-
-@call
-def values_above_a_limit():
-    return told(fit(VALUES.clip(0.0), of.CensoredGaussian(0.3, lower=0.0)))
 
 
 @call
@@ -198,44 +58,9 @@ def selected_outcomes_of_functions_that_depend():
 
 
 @call
-def duels():
-    return told(fit(DUELS, of.Preference()), [[-1.0], [0.3], [1.2]])
-
-
-@call
-def duels_with_little_noise():
-    return told(fit(DUELS, of.Preference(sigma=0.01)), [[-1.0], [0.3]])
-
-
-@call
-def duels_with_noise_of_items():
-    return told(fit(DUELS, of.Preference(0.5, noise="item")), [[-1.0], [0.3]])
-
-
-@call
 def duels_with_ties():
     ties = np.column_stack([DUELS, [0, 1, 0, 0, 1, 0]])
     return told(fit(ties, of.Preference(0.7, threshold=0.4)), [[-1.0], [0.3]])
-
-
-@call
-def choices():
-    return told(fit(SETS, of.Choice(sigma=0.8)), [[-1.0], [0.3], [1.2]])
-
-
-@call
-def rankings():
-    return told(fit(SETS, of.Ranking(sigma=0.8)), [[-1.0], [0.3], [1.2]])
-
-
-@call
-def classes():
-    return told(fit(LEVELS, of.MultinomialProbit()))
-
-
-@call
-def classes_by_name():
-    return told(fit(LEVELS, of.MultinomialProbit(categories=["a", "b", "c"])))
 
 
 @call
@@ -262,49 +87,9 @@ def weighted_logits():
     return told(fit(LABELS, of.Weighted(of.BernoulliLogit(), weights)))
 
 
-@call
-def weighted_outliers():
-    return told(fit(VALUES, of.Weighted(of.StudentT(4.0, 0.3), 0.5)))
-
-
 def shape_of(constraint):
     data = {"y": (X[::2], VALUES[::2], of.Gaussian(0.4)), "shape": (X[1::2], None, constraint)}
     return told(GP.posterior(data, random_seed=SEED))
-
-
-@call
-def increasing():
-    return shape_of(of.Constraint.increasing())
-
-
-@call
-def decreasing():
-    return shape_of(of.Constraint.decreasing())
-
-
-@call
-def convex():
-    return shape_of(of.Constraint.convex())
-
-
-@call
-def concave():
-    return shape_of(of.Constraint.concave(nugget=1e-4))
-
-
-@call
-def within_bounds():
-    return shape_of(of.Constraint.bounds(-0.5, 1.0))
-
-
-@call
-def slopes_within_limits():
-    return shape_of(of.Constraint(lower=-0.5, upper=2.0, derivative=(0, 1)))
-
-
-@call
-def pymc_poisson():
-    return told(fit(COUNTS, lambda eta: pm.Poisson.dist(pm.math.exp(eta))))
 
 
 @call
@@ -313,16 +98,6 @@ def pymc_poisson_with_many_zeros():
         return pm.ZeroInflatedPoisson.dist(psi=0.7, mu=2.0 * pm.math.exp(eta))
 
     return told(fit(COUNTS, zero_inflated))
-
-
-@call
-def pymc_truncated_normal():
-    return told(fit(POSITIVE, lambda eta: pm.TruncatedNormal.dist(eta, 0.5, lower=0.0)))
-
-
-@call
-def pymc_logistic():
-    return told(fit(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3)))
 
 
 @call
@@ -348,11 +123,6 @@ def pymc_mixture():
 
 
 @call
-def pymc_log_scale():
-    return told(fit(VALUES, lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta))))
-
-
-@call
 def pymc_numbers_for_each_row():
     exposure = np.linspace(0.5, 2.0, 8)
     found = fit(COUNTS, lambda eta: pm.Poisson.dist(exposure * pm.math.exp(eta)))
@@ -375,3 +145,69 @@ def several_modes():
     """Values whose level is known up to its sign."""
     found = fit(np.abs(VALUES) + 0.5, lambda eta: pm.Normal.dist(eta**2, 0.4))
     return told(found)
+
+
+calls(
+    labels=lambda: told(fit(LABELS)),
+    labels_as_signs=lambda: told(fit([-1, 1, -1, -1, 1, 1, -1, 1])),
+    labels_as_booleans=lambda: told(fit(np.array(LABELS, dtype=bool))),
+    labels_all_alike=lambda: told(fit(np.ones(8, dtype=int))),
+    labels_logit=lambda: told(fit(LABELS, of.BernoulliLogit())),
+    successes=lambda: told(fit([1, 2, 0, 1, 3, 5, 0, 2], of.BinomialProbit(TRIALS))),
+    successes_of_the_same_number=lambda: told(fit([1, 2, 0, 1, 3, 5, 0, 2], of.BinomialProbit(6))),
+    successes_logit=lambda: told(fit([1, 2, 0, 1, 3, 5, 0, 2], of.BinomialLogit(TRIALS))),
+    successes_of_many_trials=lambda: told(
+        fit([10, 22, 8, 17, 30, 45, 12, 24], of.BinomialLogit(60))
+    ),
+    levels=lambda: told(fit(LEVELS, of.OrderedProbit([-0.5, 0.6]))),
+    levels_logit=lambda: told(fit(LEVELS, of.OrderedLogit([-0.5, 0.6]))),
+    levels_of_two=lambda: told(fit(LABELS, of.OrderedProbit([0.2]))),
+    counts=lambda: told(fit(COUNTS, of.Poisson())),
+    counts_with_exposures=lambda: told(
+        fit(COUNTS, of.Poisson(exposure=[1.0, 0.5, 2.0, 1.0, 0.3, 1.5, 1.0, 2.0]))
+    ),
+    counts_that_vary_more=lambda: told(fit(COUNTS, of.NegativeBinomial(2.0))),
+    counts_that_vary_more_with_exposure=lambda: told(
+        fit(COUNTS, of.NegativeBinomial(alpha=3.0, exposure=2.0))
+    ),
+    large_counts=lambda: told(
+        fit([130, 160, 90, 180, 260, 320, 140, 170], of.Poisson(exposure=100.0))
+    ),
+    positive_values=lambda: told(fit(POSITIVE, of.Gamma(2.0))),
+    waiting_times=lambda: told(fit(POSITIVE, of.Gamma(1.0))),
+    values=lambda: told(fit(VALUES, of.Gaussian(0.3))),
+    values_with_noise_of_their_own=lambda: told(fit(VALUES, of.Gaussian(SD))),
+    values_almost_without_noise=lambda: told(fit(VALUES, of.Gaussian(1e-3))),
+    values_with_outliers=lambda: told(fit([*VALUES[:5], 9.0, *VALUES[6:]], of.StudentT(4.0, 0.3))),
+    values_with_outliers_and_noise_of_their_own=lambda: told(
+        fit(VALUES, of.StudentT(nu=3.0, sigma=SD))
+    ),
+    medians=lambda: told(fit(VALUES, of.Laplace(0.4))),
+    medians_with_noise_of_their_own=lambda: told(fit(VALUES, of.Laplace(SD))),
+    values_beyond_limits=lambda: told(
+        fit(VALUES.clip(0.0, 1.0), of.CensoredGaussian(0.3, lower=0.0, upper=1.0))
+    ),
+    values_above_a_limit=lambda: told(fit(VALUES.clip(0.0), of.CensoredGaussian(0.3, lower=0.0))),
+    duels=lambda: told(fit(DUELS, of.Preference()), [[-1.0], [0.3], [1.2]]),
+    duels_with_little_noise=lambda: told(fit(DUELS, of.Preference(sigma=0.01)), [[-1.0], [0.3]]),
+    duels_with_noise_of_items=lambda: told(
+        fit(DUELS, of.Preference(0.5, noise="item")), [[-1.0], [0.3]]
+    ),
+    choices=lambda: told(fit(SETS, of.Choice(sigma=0.8)), [[-1.0], [0.3], [1.2]]),
+    rankings=lambda: told(fit(SETS, of.Ranking(sigma=0.8)), [[-1.0], [0.3], [1.2]]),
+    classes=lambda: told(fit(LEVELS, of.MultinomialProbit())),
+    classes_by_name=lambda: told(fit(LEVELS, of.MultinomialProbit(categories=["a", "b", "c"]))),
+    weighted_outliers=lambda: told(fit(VALUES, of.Weighted(of.StudentT(4.0, 0.3), 0.5))),
+    increasing=lambda: shape_of(of.Constraint.increasing()),
+    decreasing=lambda: shape_of(of.Constraint.decreasing()),
+    convex=lambda: shape_of(of.Constraint.convex()),
+    concave=lambda: shape_of(of.Constraint.concave(nugget=1e-4)),
+    within_bounds=lambda: shape_of(of.Constraint.bounds(-0.5, 1.0)),
+    slopes_within_limits=lambda: shape_of(of.Constraint(lower=-0.5, upper=2.0, derivative=(0, 1))),
+    pymc_poisson=lambda: told(fit(COUNTS, lambda eta: pm.Poisson.dist(pm.math.exp(eta)))),
+    pymc_truncated_normal=lambda: told(
+        fit(POSITIVE, lambda eta: pm.TruncatedNormal.dist(eta, 0.5, lower=0.0))
+    ),
+    pymc_logistic=lambda: told(fit(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3))),
+    pymc_log_scale=lambda: told(fit(VALUES, lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta)))),
+)

@@ -11,7 +11,7 @@ from pymc.sampling.mcmc import assign_step_methods
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 
-from .harness import SEED, call, drawn
+from .harness import SEED, call, calls, drawn
 
 X = np.linspace(-1.0, 1.0, 6)[:, None]
 LABELS = np.array([0, 1, 1, 0, 1, 0])
@@ -269,56 +269,6 @@ def integrated(y=LABELS, likelihood=None, method="twisted", error=3e-3, **option
 
 
 @call
-def evidence_of_labels():
-    return integrated()
-
-
-@call
-def evidence_of_labels_by_ep():
-    return integrated(method="ep")
-
-
-@call
-def evidence_of_labels_with_signs():
-    return integrated(pseudo_points=[[0.5]])
-
-
-@call
-def evidence_of_values():
-    return integrated(VALUES, of.Gaussian(0.3), error=0.0)
-
-
-@call
-def evidence_of_counts():
-    return integrated(COUNTS, of.Poisson())
-
-
-@call
-def evidence_of_counts_by_ep():
-    return integrated(COUNTS, of.Poisson(), method="ep")
-
-
-@call
-def evidence_of_levels():
-    return integrated([0, 2, 1, 1, 0, 2], of.OrderedProbit([-0.5, 0.5]))
-
-
-@call
-def evidence_of_duels():
-    return integrated([[0, 1], [2, 3], [4, 0], [1, 5]], of.Preference(0.5))
-
-
-@call
-def evidence_of_classes():
-    return integrated([0, 2, 1, 1, 0, 2], of.MultinomialProbit())
-
-
-@call
-def evidence_of_a_distribution():
-    return integrated(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3))
-
-
-@call
 def evidence_of_several_kinds():
     with pm.Model() as model:
         ls = pm.HalfNormal("ls")
@@ -415,3 +365,17 @@ def step_one_by_one():
         "stats": sorted({"relative_ess", "log_weight"} & set(stats[0])),
         "vars": [v.name for v in step.vars],
     }
+
+
+calls(
+    evidence_of_labels=lambda: integrated(),
+    evidence_of_labels_by_ep=lambda: integrated(method="ep"),
+    evidence_of_labels_with_signs=lambda: integrated(pseudo_points=[[0.5]]),
+    evidence_of_values=lambda: integrated(VALUES, of.Gaussian(0.3), error=0.0),
+    evidence_of_counts=lambda: integrated(COUNTS, of.Poisson()),
+    evidence_of_counts_by_ep=lambda: integrated(COUNTS, of.Poisson(), method="ep"),
+    evidence_of_levels=lambda: integrated([0, 2, 1, 1, 0, 2], of.OrderedProbit([-0.5, 0.5])),
+    evidence_of_duels=lambda: integrated([[0, 1], [2, 3], [4, 0], [1, 5]], of.Preference(0.5)),
+    evidence_of_classes=lambda: integrated([0, 2, 1, 1, 0, 2], of.MultinomialProbit()),
+    evidence_of_a_distribution=lambda: integrated(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3)),
+)

@@ -6,7 +6,7 @@ import pymc as pm
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 
-from .harness import SEED, call, drawn, estimate, moments, told
+from .harness import SEED, call, calls, drawn, estimate, moments, told
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 GP = sg.SkewGP(cov_func=1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.8), pseudo_points=[[0.5]])
@@ -167,25 +167,10 @@ def marginals_of_the_first_functions():
 
 
 @call
-def slopes():
-    return moments(fit().marginals([[0.3], [2.5]], derivative=(0, 1)))
-
-
-@call
 def curvature_of_a_regression():
     gp = sg.SkewGP(cov_func=pm.gp.cov.Matern52(1, ls=1.0))
     found = gp.posterior(X, VALUES, likelihood=of.Gaussian(0.3))
     return moments(found.marginals([[0.3]], derivative=(0, 2)))
-
-
-@call
-def probability():
-    return {"p": estimate(fit().probability([[0.3], [2.5]]))}
-
-
-@call
-def probability_under_a_logit_link():
-    return {"p": estimate(fit(LABELS, of.BernoulliLogit()).probability([[0.3], [2.5]]))}
 
 
 @call
@@ -199,16 +184,6 @@ def probability_of_winning_with_ties():
     ties = np.column_stack([DUELS, [0, 1, 0, 0, 1, 0]])
     found = fit(ties, of.Preference(0.7, threshold=0.4))
     return {"p": estimate(found.preference_probability([[0.3]], [[-1.0]]))}
-
-
-@call
-def updated():
-    return told(fit().update([[0.3], [2.5]], [1, 0]))
-
-
-@call
-def updated_counts():
-    return told(fit(COUNTS, of.Poisson()).update([[0.3]], [6]))
 
 
 @call
@@ -265,7 +240,14 @@ def reliability_of_the_evidence():
     return {"ess": (found.relative_ess, 0.02), "heavy": bool(found.heavy_tailed)}
 
 
-@call
-def more_draws():
-    """Four times as many draws as by default."""
-    return told(fit(COUNTS, of.Poisson(), n_draws=4096))
+calls(
+    slopes=lambda: moments(fit().marginals([[0.3], [2.5]], derivative=(0, 1))),
+    probability=lambda: {"p": estimate(fit().probability([[0.3], [2.5]]))},
+    probability_under_a_logit_link=lambda: {
+        "p": estimate(fit(LABELS, of.BernoulliLogit()).probability([[0.3], [2.5]]))
+    },
+    updated=lambda: told(fit().update([[0.3], [2.5]], [1, 0])),
+    updated_counts=lambda: told(fit(COUNTS, of.Poisson()).update([[0.3]], [6])),
+    # Four times as many draws as by default.
+    more_draws=lambda: told(fit(COUNTS, of.Poisson(), n_draws=4096)),
+)

@@ -7,7 +7,7 @@ import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 
-from .harness import SEED, call, estimate, moments, told
+from .harness import SEED, call, calls, estimate, moments, told
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 RBF = 1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.8)
@@ -21,11 +21,6 @@ SMOOTH = 1.5**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
 
 def labelled(gp, **more):
     return told(gp.posterior(X, LABELS, random_seed=SEED, **more))
-
-
-@call
-def positive_at_a_point():
-    return labelled(sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]]))
 
 
 @call
@@ -66,24 +61,9 @@ def signs_and_classes():
 
 
 @call
-def constant_mean():
-    return labelled(sg.SkewGP(mean_func=pm.gp.mean.Constant(0.8), cov_func=RBF))
-
-
-@call
 def constant_mean_of_counts():
     gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(1.0), cov_func=RBF)
     return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
-
-
-@call
-def matern_kernel():
-    return labelled(sg.SkewGP(cov_func=2.0 * pm.gp.cov.Matern32(1, ls=1.2)))
-
-
-@call
-def periodic_kernel():
-    return labelled(sg.SkewGP(cov_func=2.0 * pm.gp.cov.Periodic(1, period=2.5, ls=0.7)))
 
 
 @call
@@ -95,19 +75,9 @@ def sum_of_kernels():
 
 
 @call
-def kernel_with_noise():
-    return labelled(sg.SkewGP(cov_func=RBF + pm.gp.cov.WhiteNoise(0.5)))
-
-
-@call
 def kernel_with_noise_under_counts():
     gp = sg.SkewGP(cov_func=RBF + pm.gp.cov.WhiteNoise(0.5))
     return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
-
-
-@call
-def neural_network_kernel():
-    return labelled(sg.SkewGP(cov_func=4.0 * sg.cov.NeuralNetwork(1, ls=0.5, bias=0.7)))
 
 
 @call
@@ -142,19 +112,9 @@ def likelihood_at_a_point():
 
 
 @call
-def large_variance():
-    return labelled(sg.SkewGP(cov_func=30.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8)))
-
-
-@call
 def large_variance_of_counts():
     gp = sg.SkewGP(cov_func=5.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8))
     return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
-
-
-@call
-def weights_of_labels():
-    return labelled(sg.SkewGP(cov_func=RBF), weights=[3, 1, 0, 2, 1, 5, 1, 1])
 
 
 @call
@@ -195,21 +155,6 @@ def many_repeats_under_noise_of_the_kernel():
 def together(*data):
     gp = sg.SkewGP(cov_func=RBF)
     return told(gp.posterior(list(data), random_seed=SEED))
-
-
-@call
-def values_and_labels():
-    return together((X[::2], VALUES[::2], of.Gaussian(0.3)), (X, LABELS, of.BernoulliProbit()))
-
-
-@call
-def values_and_counts():
-    return together((X[::2], VALUES[::2], of.Gaussian(0.3)), (X, COUNTS, of.Poisson()))
-
-
-@call
-def labels_and_counts():
-    return together((X, LABELS, of.BernoulliProbit()), (X, COUNTS, of.Poisson()))
 
 
 @call
@@ -268,25 +213,10 @@ def approximated(approximation, y=None, likelihood=None, **more):
 
 
 @call
-def inducing_points():
-    return approximated(Inducing(np.linspace(-2.0, 2.0, 9)[:, None]))
-
-
-@call
 def inducing_points_that_are_placed():
     """Placed by k-means: to where they are the result owes a few thousandths."""
     found = approximated(Inducing(12))
     return {name: (value, np.hypot(error, 1e-3)) for name, (value, error) in found.items()}
-
-
-@call
-def pivoted_cholesky():
-    return approximated(PivotedCholesky(9))
-
-
-@call
-def basis_functions():
-    return approximated(HSGP(12, c=1.6))
 
 
 @call
@@ -394,3 +324,31 @@ def rows_beyond_ten_thousand():
         "coordinates": draws["posterior"]["coordinates"].sizes["coordinate"],
         "rows": (rows.values.mean((0, 1)), error),
     }
+
+
+calls(
+    positive_at_a_point=lambda: labelled(sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]])),
+    constant_mean=lambda: labelled(sg.SkewGP(mean_func=pm.gp.mean.Constant(0.8), cov_func=RBF)),
+    matern_kernel=lambda: labelled(sg.SkewGP(cov_func=2.0 * pm.gp.cov.Matern32(1, ls=1.2))),
+    periodic_kernel=lambda: labelled(
+        sg.SkewGP(cov_func=2.0 * pm.gp.cov.Periodic(1, period=2.5, ls=0.7))
+    ),
+    kernel_with_noise=lambda: labelled(sg.SkewGP(cov_func=RBF + pm.gp.cov.WhiteNoise(0.5))),
+    neural_network_kernel=lambda: labelled(
+        sg.SkewGP(cov_func=4.0 * sg.cov.NeuralNetwork(1, ls=0.5, bias=0.7))
+    ),
+    large_variance=lambda: labelled(sg.SkewGP(cov_func=30.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8))),
+    weights_of_labels=lambda: labelled(sg.SkewGP(cov_func=RBF), weights=[3, 1, 0, 2, 1, 5, 1, 1]),
+    values_and_labels=lambda: together(
+        (X[::2], VALUES[::2], of.Gaussian(0.3)), (X, LABELS, of.BernoulliProbit())
+    ),
+    values_and_counts=lambda: together(
+        (X[::2], VALUES[::2], of.Gaussian(0.3)), (X, COUNTS, of.Poisson())
+    ),
+    labels_and_counts=lambda: together(
+        (X, LABELS, of.BernoulliProbit()), (X, COUNTS, of.Poisson())
+    ),
+    inducing_points=lambda: approximated(Inducing(np.linspace(-2.0, 2.0, 9)[:, None])),
+    pivoted_cholesky=lambda: approximated(PivotedCholesky(9)),
+    basis_functions=lambda: approximated(HSGP(12, c=1.6)),
+)

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 
 import pymc_skewgp as sg
 
-from .harness import SEED, call, estimate
+from .harness import SEED, call, calls, estimate
 
 COV3 = np.array([[1.0, 0.6, 0.3], [0.6, 2.0, -0.4], [0.3, -0.4, 0.8]])
 X3 = np.array([0.3, -0.5, 1.2])
@@ -15,56 +15,6 @@ AR8 = 0.7 ** np.abs(np.subtract.outer(np.arange(8.0), np.arange(8.0)))
 
 def logcdf(x, cov, **more):
     return {"log_prob": estimate(sg.mvn_logcdf(x, cov, random_seed=SEED, **more))}
-
-
-@call
-def one_dimension():
-    return logcdf([0.3], [[2.0]])
-
-
-@call
-def two_dimensions():
-    return logcdf([0.3, -1.0], [[2.0, -0.9], [-0.9, 1.0]], lower=[-1.0, -np.inf])
-
-
-@call
-def three_dimensions():
-    return logcdf(X3, COV3)
-
-
-@call
-def eight_dimensions():
-    return logcdf(np.linspace(-1.0, 1.0, 8), AR8)
-
-
-@call
-def eight_dimensions_between_limits():
-    return logcdf(np.linspace(0.1, 1.0, 8), AR8, lower=-0.5)
-
-
-@call
-def some_limits_infinite():
-    return logcdf([np.inf, 0.3, np.inf, -0.2, 1.0, np.inf, 0.0, 0.4], AR8)
-
-
-@call
-def far_in_the_tail():
-    return logcdf(np.full(8, -6.0), AR8)
-
-
-@call
-def half_of_the_error():
-    return logcdf(np.zeros(8), AR8, rtol=5e-4)
-
-
-@call
-def a_hundred_dimensions():
-    return logcdf(0.0, 0.5 * np.eye(100) + 0.5)
-
-
-@call
-def nearly_singular():
-    return logcdf(np.zeros(12), 0.999 * np.ones((12, 12)) + 0.001 * np.eye(12))
 
 
 def of_truncated(result):
@@ -175,22 +125,6 @@ def sun_density():
 
 
 @call
-def sun_density_with_five():
-    return {
-        "logpdf": estimate(five().logpdf_estimate([0.5, 0.1, -1.0], random_seed=SEED)),
-        "normalizer": estimate(five().log_normalizer),
-    }
-
-
-@call
-def sun_distribution_function():
-    return {
-        "two": estimate(sun().logcdf([0.5, 0.1, 0.0], random_seed=SEED)),
-        "five": estimate(five().logcdf([0.5, 0.1, 0.0], random_seed=SEED)),
-    }
-
-
-@call
 def sun_moments():
     found = sun()
     return {"mean": found.mean(), "cov": found.cov(), "skew": found.skew()}
@@ -256,3 +190,25 @@ def sun_parameters():
     } | {
         name: np.asarray(getattr(found, name), dtype=float) for name in ("mu", "scale", "cross_cov")
     }
+
+
+calls(
+    one_dimension=lambda: logcdf([0.3], [[2.0]]),
+    two_dimensions=lambda: logcdf([0.3, -1.0], [[2.0, -0.9], [-0.9, 1.0]], lower=[-1.0, -np.inf]),
+    three_dimensions=lambda: logcdf(X3, COV3),
+    eight_dimensions=lambda: logcdf(np.linspace(-1.0, 1.0, 8), AR8),
+    eight_dimensions_between_limits=lambda: logcdf(np.linspace(0.1, 1.0, 8), AR8, lower=-0.5),
+    some_limits_infinite=lambda: logcdf([np.inf, 0.3, np.inf, -0.2, 1.0, np.inf, 0.0, 0.4], AR8),
+    far_in_the_tail=lambda: logcdf(np.full(8, -6.0), AR8),
+    half_of_the_error=lambda: logcdf(np.zeros(8), AR8, rtol=5e-4),
+    a_hundred_dimensions=lambda: logcdf(0.0, 0.5 * np.eye(100) + 0.5),
+    nearly_singular=lambda: logcdf(np.zeros(12), 0.999 * np.ones((12, 12)) + 0.001 * np.eye(12)),
+    sun_density_with_five=lambda: {
+        "logpdf": estimate(five().logpdf_estimate([0.5, 0.1, -1.0], random_seed=SEED)),
+        "normalizer": estimate(five().log_normalizer),
+    },
+    sun_distribution_function=lambda: {
+        "two": estimate(sun().logcdf([0.5, 0.1, 0.0], random_seed=SEED)),
+        "five": estimate(five().logcdf([0.5, 0.1, 0.0], random_seed=SEED)),
+    },
+)

@@ -9,7 +9,7 @@ import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 
-from .harness import refused, warned
+from .harness import refused, refuses, warned, warns
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 LABELS = [0, 1, 0, 0, 1, 1, 0, 1]
@@ -30,116 +30,11 @@ def learnable(**more):
         return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")), **more)
 
 
-@refused(ValueError, "y must", "0 and 1")
-def labels_of_three_kinds():
-    GP.posterior(X, [0, 1, 2, 0, 1, 2, 0, 1])
-
-
-@refused(ValueError, "y must have shape (8,)")
-def too_few_labels():
-    GP.posterior(X, [0, 1])
-
-
-@refused(ValueError, "X holds 1 NaN")
-def nan_in_inputs():
-    GP.posterior(np.where(X[3] == X, np.nan, X), LABELS)
-
-
-@refused(ValueError, "X has 2 column(s)", "1")
-def too_many_columns():
-    GP.posterior(np.ones((8, 2)), LABELS)
-
-
-@refused(ValueError, "X is empty")
-def no_data():
-    GP.posterior(np.empty((0, 1)), [])
-
-
-@refused(ValueError, "y has masked values", "1 of 8")
-def masked_labels():
-    GP.posterior(X, np.ma.masked_array(LABELS, mask=[1] + [0] * 7))
-
-
-@refused(TypeError, "y must be numeric")
-def labels_that_are_dates():
-    GP.posterior(X, np.arange(8).astype("M8[D]"))
-
-
 @refused(TypeError, "X", "sparse")
 def sparse_inputs():
     from scipy import sparse
 
     GP.posterior(sparse.csr_matrix(X), LABELS)
-
-
-@refused(ValueError, "y must be finite", "1 NaN")
-def nan_in_values():
-    GP.posterior(X, [np.nan, *VALUES[1:]], likelihood=of.Gaussian(0.3))
-
-
-@refused(ValueError, "y", "integers")
-def counts_that_are_not_whole():
-    GP.posterior(X, VALUES**2, likelihood=of.Poisson())
-
-
-@refused(ValueError, "y", "positive")
-def negative_waiting_times():
-    GP.posterior(X, VALUES, likelihood=of.Gamma(2.0))
-
-
-@refused(ValueError, "y must not exceed the number of trials n")
-def more_successes_than_trials():
-    GP.posterior(X, np.full(8, 4), likelihood=of.BinomialProbit(3))
-
-
-@refused(ValueError, "y", "0 to 2")
-def unknown_level():
-    GP.posterior(X, np.arange(8), likelihood=of.OrderedProbit([-0.5, 0.5]))
-
-
-@refused(ValueError, "cutpoints must increase")
-def cut_points_without_order():
-    GP.posterior(X, np.arange(8) % 3, likelihood=of.OrderedProbit([0.5, -0.5]))
-
-
-@refused(ValueError, "repeats one")
-def item_against_itself():
-    GP.posterior(X, [[0, 1], [2, 2]], likelihood=of.Preference())
-
-
-@refused(ValueError, "y names item 8 in row 1", "0 to 7")
-def item_that_is_not_there():
-    GP.posterior(X, [[0, 1], [2, 8]], likelihood=of.Preference())
-
-
-@refused(ValueError, "threshold")
-def tie_without_threshold():
-    GP.posterior(X, [[0, 1, 1]], likelihood=of.Preference())
-
-
-@refused(ValueError, "sigma", "positive")
-def noise_that_is_negative():
-    GP.posterior(X, VALUES, likelihood=of.Gaussian(-0.3))
-
-
-@refused(ValueError, "rho")
-def correlation_beyond_one():
-    GP.posterior(X, VALUES, likelihood=of.Selection(0.3, 1.5))
-
-
-@refused(ValueError, "y must be within the limits", "(n, 2)")
-def value_beyond_its_limit():
-    GP.posterior(X, VALUES, likelihood=of.CensoredGaussian(0.3, lower=0.0))
-
-
-@refused(ValueError, "weights", "whole numbers")
-def weights_that_are_not_whole():
-    GP.posterior(X, LABELS, weights=np.full(8, 0.5))
-
-
-@refused(TypeError, "Weighted", "BernoulliLogit")
-def weights_within_rows():
-    GP.posterior(X, LABELS, likelihood=of.Weighted(of.BernoulliProbit(), 0.5))
 
 
 @refused(ValueError, "coregion", "(3, 3)")
@@ -153,41 +48,6 @@ def coregion_that_is_no_covariance():
     B = [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     classes = np.arange(8) % 3
     _ = GP.posterior(X, classes, likelihood=of.MultinomialProbit(), coregion=B).latent
-
-
-@refused(TypeError, "likelihood", "has its own")
-def data_of_several_kinds_and_a_likelihood():
-    GP.posterior([(X, LABELS, of.BernoulliProbit())], likelihood=of.Gaussian(0.3))
-
-
-@refused(TypeError, "cov_func", "pm.gp.cov")
-def kernel_that_is_none():
-    sg.SkewGP(cov_func=kernel)
-
-
-@refused(TypeError, "mean_func", "pm.gp.mean")
-def mean_that_is_none():
-    sg.SkewGP(mean_func=0.3, cov_func=RBF)
-
-
-@refused(sg.ApproximationError, "approximation must be")
-def approximation_that_is_none():
-    sg.SkewGP(cov_func=RBF, approximation="sparse")
-
-
-@refused(ValueError, "pseudo_points 0 and 1 coincide")
-def pseudo_points_that_coincide():
-    sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5], [0.5]]).posterior(X, LABELS)
-
-
-@refused(ValueError, "phase must hold")
-def phase_of_zero():
-    sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]], phase=[0]).posterior(X, LABELS)
-
-
-@refused(ValueError, "phase and truncation belong to pseudo_points")
-def phase_without_points():
-    sg.SkewGPPosterior(X, LABELS, cov_func=kernel, phase=[1])
 
 
 @refused(sg.ContradictoryPseudoPointsError, "pseudo")
@@ -217,75 +77,10 @@ def slope_of_a_rough_function():
     gp.posterior(X, LABELS).marginals(X, derivative=(0, 1))
 
 
-@refused(sg.NotSitesError, "Sum")
-def distribution_that_mixes_rows():
-    GP.posterior(X, VALUES, likelihood=lambda eta: pm.Normal.dist(eta - eta.sum(), 1.0))
-
-
-@refused(TypeError, "distribution")
-def likelihood_that_returns_a_number():
-    GP.posterior(X, VALUES, likelihood=lambda eta: 3.0)
-
-
-@refused(ValueError, "y is outside of the support of Poisson", "drop those rows")
-def data_out_of_the_support():
-    GP.posterior(X, -np.ones(8), likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta)))
-
-
-@refused(ValueError, "depends on ls", "point")
-def hyperparameter_without_a_value():
-    learnable().posterior(X, LABELS)
-
-
-@refused(TypeError, "point must map names to values")
-def point_that_is_a_list():
-    learnable().posterior(X, LABELS, point=[0.5])
-
-
-@refused(ValueError, "Xnew holds 1 NaN")
-def new_points_with_nan():
-    GP.posterior(X, LABELS).predict([[np.nan]])
-
-
-@refused(ValueError, "quantiles must lie")
-def quantiles_beyond_one():
-    GP.posterior(X, LABELS).predict([[0.3]], quantiles=[1.5])
-
-
-@refused(ValueError, "draws must be at least 1")
-def no_draws():
-    GP.posterior(X, LABELS).sample(0)
-
-
-@refused(ValueError, "method must be", "twisted", "lin_ess")
-def unknown_sampler():
-    GP.posterior(X, LABELS).sample(10, method="nuts")
-
-
-@refused(sg.TooManyDrawsError, "draws=", "ask for fewer")
-def more_draws_than_memory():
-    GP.posterior(X, LABELS).sample(10**11)
-
-
-@refused(TypeError, "probability is of a label", "predict")
-def probability_of_values():
-    GP.posterior(X, VALUES, likelihood=of.Gaussian(0.3)).probability(X)
-
-
-@refused(TypeError, "comparisons")
-def winner_among_labels():
-    GP.posterior(X, LABELS).preference_probability([[0.3]], [[1.0]])
-
-
 @refused(ValueError, "name must say which")
 def update_of_which_data():
     data = {"a": (X, LABELS, of.BernoulliProbit()), "b": (X, VALUES, of.Gaussian(0.3))}
     GP.posterior(data).update([[0.3]], [1])
-
-
-@refused(sg.ApproximationError, "nothing to report")
-def report_without_an_approximation():
-    GP.posterior(X, LABELS).prior_report()
 
 
 @refused(sg.ApproximationError, "prior takes the kernel as it is")
@@ -306,11 +101,6 @@ def basis_functions_far_away():
     gp.posterior(X, LABELS).predict([[30.0]])
 
 
-@refused(ValueError, "at least 1")
-def no_features():
-    PivotedCholesky(0)
-
-
 @refused(sg.TooManyRowsError, "300000 rows", "approximation=", "batch_size")
 def more_rows_than_memory():
     gp = sg.SkewGP(cov_func=RBF, approximation=None)
@@ -325,36 +115,6 @@ def workers_without_a_client():
     GP.posterior(da.from_array(X), da.from_array(np.array(LABELS)))
 
 
-@refused(ValueError, "cov", "symmetric")
-def covariance_that_is_not_symmetric():
-    sg.mvn_logcdf(np.zeros(2), [[1.0, 0.5], [0.2, 1.0]])
-
-
-@refused(sg.NotPositiveDefiniteError, "cov is not positive definite", "eigenvalue")
-def covariance_that_is_none():
-    sg.mvn_logcdf(np.zeros(2), [[1.0, 2.0], [2.0, 1.0]])
-
-
-@refused(ValueError, "lower", "below")
-def limits_in_the_wrong_order():
-    sg.truncated_mvn(COV, 1.0, 0.0)
-
-
-@refused(ValueError, "x must have length 3, got 2")
-def limits_of_another_length():
-    sg.mvn_logcdf(np.zeros(2), COV)
-
-
-@refused(ValueError, "method must be one of")
-def symbolic_method_that_is_none():
-    sg.pt_mvn_logcdf(pt.vector(), pt.matrix(), method="genz")
-
-
-@refused(ValueError, "truncation")
-def sun_with_shapes_that_do_not_fit():
-    sg.SUN([0.0], [[1.0]], [[0.9]], [0.0, 1.0], [[1.0]])
-
-
 @refused(sg.DoublePrecisionError, "latent_cov", "Drop latent dimensions")
 def sun_whose_orthant_is_impossible():
     """Signs of a smooth function that alternate within a hundredth of its lengthscale."""
@@ -363,35 +123,10 @@ def sun_whose_orthant_is_impossible():
     sg.SUN([0.0], [[1.0]], np.zeros((1, 3)), np.zeros(3), latent_cov).mean()
 
 
-@refused(TypeError, "skewness", "cross_cov")
-def skew_normal_without_skewness():
-    sg.UnifiedSkewNormal.dist(0.0, COV, truncation=0.0, latent_cov=[[1.0]])
-
-
-@refused(ValueError, "lower must not exceed upper")
-def interval_in_the_wrong_order():
-    sg.IntervalNormal.dist(0.0, 1.0, 2.0, 1.0)
-
-
-@refused(ValueError, "two alternatives or more")
-def choice_of_one():
-    sg.ChoiceProbit.dist([[0.3]])
-
-
-@refused(ValueError, "pairs")
-def pair_of_the_same_item():
-    sg.PreferenceProbit.dist([0.3, 0.1], [[0, 0]])
-
-
 @refused(ValueError, "call prior(name, X) first or pass given=")
 def conditional_without_prior():
     with pm.Model():
         GP.conditional("g", X)
-
-
-@refused(TypeError, "No model on context stack")
-def prior_without_a_model():
-    GP.prior("f", X)
 
 
 @refused(sg.NotConjugateError, "the potential bound depends on f")
@@ -416,26 +151,6 @@ def nothing_to_learn():
     with pm.Model():
         gp = sg.SkewGP(cov_func=RBF)
         sg.find_hyperparameters(gp, X, LABELS, **QUIET)
-
-
-@refused(TypeError, "model must be a pm.Model or a SkewGP")
-def model_that_is_none():
-    sg.find_hyperparameters(X, X, LABELS, **QUIET)
-
-
-@refused(ValueError, "a SkewGP needs its data")
-def search_without_data():
-    sg.find_hyperparameters(learnable(), **QUIET)
-
-
-@refused(ValueError, "start has lengthscale", "ls")
-def start_of_an_unknown_name():
-    sg.find_hyperparameters(learnable(), X, LABELS, start={"lengthscale": 1.0}, **QUIET)
-
-
-@refused(ValueError, "outside of the support of ls")
-def start_that_is_impossible():
-    sg.find_hyperparameters(learnable(), X, LABELS, start={"ls": -1.0}, **QUIET)
 
 
 @refused(sg.ImproperPriorError, "flat prior")
@@ -469,75 +184,10 @@ def bound_over_signs():
         sg.maximize_frechet_bound(gp, X, LABELS, progressbar=False)
 
 
-@refused(NotFittedError, "SkewGPClassifier", "fit")
-def estimator_that_is_not_fitted():
-    sg.SkewGPClassifier().predict(X)
-
-
-@refused(ValueError, "class")
-def estimator_of_one_class():
-    sg.SkewGPClassifier().fit(X, np.zeros(8))
-
-
-@refused(ValueError, "kernel")
-def estimator_of_an_unknown_kernel():
-    sg.SkewGPClassifier("cubic").fit(X, LABELS)
-
-
-@refused(ValueError, "X has 2 features", "1 features")
-def estimator_of_other_features():
-    sg.SkewGPRegressor(n_restarts=0, random_state=0).fit(X, VALUES).predict(np.ones((2, 2)))
-
-
-@refused(ValueError, "hyperparameters must be")
-def estimator_of_unknown_hyperparameters():
-    sg.SkewGPOrdinalClassifier(hyperparameters="mean").fit(X, LABELS)
-
-
-@refused(ValueError, "y must be within the limits")
-def estimator_of_values_beyond_the_limit():
-    sg.SkewGPRegressor(censoring=(0.0, None)).fit(X, VALUES)
-
-
-@refused(ValueError, "item 8 in row 0", "0 to 7")
-def estimator_of_unknown_items():
-    sg.SkewGPPreference().fit(X, [[0, 8]])
-
-
-@refused(ValueError, "methods", "exact")
-def comparison_of_an_unknown_method():
-    sg.compare_approximations(GP, X, LABELS, methods=["mcmc"], **QUIET)
-
-
 @refused(KeyError, "posterior")
 def skewness_of_what_is_not_there():
     tree = GP.posterior(X, LABELS).predict([[0.3]], draws=10, chains=1)
     sg.posterior_skewness(tree)
-
-
-@refused(ValueError, "probs")
-def coverage_beyond_one():
-    sg.coverage(GP.posterior(X, LABELS), GP.posterior(X, LABELS), probs=[1.5])
-
-
-@refused(TypeError, "SkewGP")
-def calibration_of_no_process():
-    sg.sbc(RBF, X, **QUIET)
-
-
-@refused(ValueError, "X")
-def plot_of_another_length():
-    sg.plot_latent_band(X[:3], GP.posterior(X, LABELS))
-
-
-@warned(sg.LowEffectiveSampleWarning, "n_draws")
-def few_effective_draws():
-    sg.mvn_logcdf(np.zeros(30), 0.5 * np.eye(30) + 0.5, n_draws=16, rtol=1e-6)
-
-
-@warned(sg.JitterWarning, "jitter")
-def covariance_that_is_singular():
-    sg.mvn_logcdf(np.zeros(4), np.ones((4, 4)) + 1e-16 * np.eye(4))
 
 
 @warned(sg.DrawOverflowWarning, "y")
@@ -595,11 +245,156 @@ def approximation_that_is_rough():
     gp.posterior(x, (np.sin(20 * x[:, 0]) > 0).astype(int)).prior_report(60)
 
 
-@warned(FutureWarning, "point")
-def point_by_position():
-    learnable().posterior(X, LABELS, {"ls": 0.5})
-
-
 @warned(FutureWarning, "relative_ess")
 def old_name_of_the_relative_ess():
     _ = sg.mvn_logcdf(np.zeros(3), COV).ess_fraction
+
+
+refuses(
+    labels_of_three_kinds=(ValueError, "y must", "0 and 1", lambda:
+        GP.posterior(X, [0, 1, 2, 0, 1, 2, 0, 1])),
+    too_few_labels=(ValueError, "y must have shape (8,)", lambda:
+        GP.posterior(X, [0, 1])),
+    nan_in_inputs=(ValueError, "X holds 1 NaN", lambda:
+        GP.posterior(np.where(X[3] == X, np.nan, X), LABELS)),
+    too_many_columns=(ValueError, "X has 2 column(s)", "1", lambda:
+        GP.posterior(np.ones((8, 2)), LABELS)),
+    no_data=(ValueError, "X is empty", lambda:
+        GP.posterior(np.empty((0, 1)), [])),
+    masked_labels=(ValueError, "y has masked values", "1 of 8", lambda:
+        GP.posterior(X, np.ma.masked_array(LABELS, mask=[1] + [0] * 7))),
+    labels_that_are_dates=(TypeError, "y must be numeric", lambda:
+        GP.posterior(X, np.arange(8).astype("M8[D]"))),
+    nan_in_values=(ValueError, "y must be finite", "1 NaN", lambda:
+        GP.posterior(X, [np.nan, *VALUES[1:]], likelihood=of.Gaussian(0.3))),
+    counts_that_are_not_whole=(ValueError, "y", "integers", lambda:
+        GP.posterior(X, VALUES**2, likelihood=of.Poisson())),
+    negative_waiting_times=(ValueError, "y", "positive", lambda:
+        GP.posterior(X, VALUES, likelihood=of.Gamma(2.0))),
+    more_successes_than_trials=(ValueError, "y must not exceed the number of trials n", lambda:
+        GP.posterior(X, np.full(8, 4), likelihood=of.BinomialProbit(3))),
+    unknown_level=(ValueError, "y", "0 to 2", lambda:
+        GP.posterior(X, np.arange(8), likelihood=of.OrderedProbit([-0.5, 0.5]))),
+    cut_points_without_order=(ValueError, "cutpoints must increase", lambda:
+        GP.posterior(X, np.arange(8) % 3, likelihood=of.OrderedProbit([0.5, -0.5]))),
+    item_against_itself=(ValueError, "repeats one", lambda:
+        GP.posterior(X, [[0, 1], [2, 2]], likelihood=of.Preference())),
+    item_that_is_not_there=(ValueError, "y names item 8 in row 1", "0 to 7", lambda:
+        GP.posterior(X, [[0, 1], [2, 8]], likelihood=of.Preference())),
+    tie_without_threshold=(ValueError, "threshold", lambda:
+        GP.posterior(X, [[0, 1, 1]], likelihood=of.Preference())),
+    noise_that_is_negative=(ValueError, "sigma", "positive", lambda:
+        GP.posterior(X, VALUES, likelihood=of.Gaussian(-0.3))),
+    correlation_beyond_one=(ValueError, "rho", lambda:
+        GP.posterior(X, VALUES, likelihood=of.Selection(0.3, 1.5))),
+    value_beyond_its_limit=(ValueError, "y must be within the limits", "(n, 2)", lambda:
+        GP.posterior(X, VALUES, likelihood=of.CensoredGaussian(0.3, lower=0.0))),
+    weights_that_are_not_whole=(ValueError, "weights", "whole numbers", lambda:
+        GP.posterior(X, LABELS, weights=np.full(8, 0.5))),
+    weights_within_rows=(TypeError, "Weighted", "BernoulliLogit", lambda:
+        GP.posterior(X, LABELS, likelihood=of.Weighted(of.BernoulliProbit(), 0.5))),
+    data_of_several_kinds_and_a_likelihood=(TypeError, "likelihood", "has its own", lambda:
+        GP.posterior([(X, LABELS, of.BernoulliProbit())], likelihood=of.Gaussian(0.3))),
+    kernel_that_is_none=(TypeError, "cov_func", "pm.gp.cov", lambda:
+        sg.SkewGP(cov_func=kernel)),
+    mean_that_is_none=(TypeError, "mean_func", "pm.gp.mean", lambda:
+        sg.SkewGP(mean_func=0.3, cov_func=RBF)),
+    approximation_that_is_none=(sg.ApproximationError, "approximation must be", lambda:
+        sg.SkewGP(cov_func=RBF, approximation="sparse")),
+    pseudo_points_that_coincide=(ValueError, "pseudo_points 0 and 1 coincide", lambda:
+        sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5], [0.5]]).posterior(X, LABELS)),
+    phase_of_zero=(ValueError, "phase must hold", lambda:
+        sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]], phase=[0]).posterior(X, LABELS)),
+    phase_without_points=(ValueError, "phase and truncation belong to pseudo_points", lambda:
+        sg.SkewGPPosterior(X, LABELS, cov_func=kernel, phase=[1])),
+    distribution_that_mixes_rows=(sg.NotSitesError, "Sum", lambda:
+        GP.posterior(X, VALUES, likelihood=lambda eta: pm.Normal.dist(eta - eta.sum(), 1.0))),
+    likelihood_that_returns_a_number=(TypeError, "distribution", lambda:
+        GP.posterior(X, VALUES, likelihood=lambda eta: 3.0)),
+    data_out_of_the_support=(ValueError, "outside of the support of Poisson", "drop those", lambda:
+        GP.posterior(X, -np.ones(8), likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta)))),
+    hyperparameter_without_a_value=(ValueError, "depends on ls", "point", lambda:
+        learnable().posterior(X, LABELS)),
+    point_that_is_a_list=(TypeError, "point must map names to values", lambda:
+        learnable().posterior(X, LABELS, point=[0.5])),
+    new_points_with_nan=(ValueError, "Xnew holds 1 NaN", lambda:
+        GP.posterior(X, LABELS).predict([[np.nan]])),
+    quantiles_beyond_one=(ValueError, "quantiles must lie", lambda:
+        GP.posterior(X, LABELS).predict([[0.3]], quantiles=[1.5])),
+    no_draws=(ValueError, "draws must be at least 1", lambda:
+        GP.posterior(X, LABELS).sample(0)),
+    unknown_sampler=(ValueError, "method must be", "twisted", "lin_ess", lambda:
+        GP.posterior(X, LABELS).sample(10, method="nuts")),
+    more_draws_than_memory=(sg.TooManyDrawsError, "draws=", "ask for fewer", lambda:
+        GP.posterior(X, LABELS).sample(10**11)),
+    probability_of_values=(TypeError, "probability is of a label", "predict", lambda:
+        GP.posterior(X, VALUES, likelihood=of.Gaussian(0.3)).probability(X)),
+    winner_among_labels=(TypeError, "comparisons", lambda:
+        GP.posterior(X, LABELS).preference_probability([[0.3]], [[1.0]])),
+    report_without_an_approximation=(sg.ApproximationError, "nothing to report", lambda:
+        GP.posterior(X, LABELS).prior_report()),
+    no_features=(ValueError, "at least 1", lambda:
+        PivotedCholesky(0)),
+    covariance_that_is_not_symmetric=(ValueError, "cov", "symmetric", lambda:
+        sg.mvn_logcdf(np.zeros(2), [[1.0, 0.5], [0.2, 1.0]])),
+    covariance_that_is_none=(sg.NotPositiveDefiniteError, "cov is not", "eigenvalue", lambda:
+        sg.mvn_logcdf(np.zeros(2), [[1.0, 2.0], [2.0, 1.0]])),
+    limits_in_the_wrong_order=(ValueError, "lower", "below", lambda:
+        sg.truncated_mvn(COV, 1.0, 0.0)),
+    limits_of_another_length=(ValueError, "x must have length 3, got 2", lambda:
+        sg.mvn_logcdf(np.zeros(2), COV)),
+    symbolic_method_that_is_none=(ValueError, "method must be one of", lambda:
+        sg.pt_mvn_logcdf(pt.vector(), pt.matrix(), method="genz")),
+    sun_with_shapes_that_do_not_fit=(ValueError, "truncation", lambda:
+        sg.SUN([0.0], [[1.0]], [[0.9]], [0.0, 1.0], [[1.0]])),
+    skew_normal_without_skewness=(TypeError, "skewness", "cross_cov", lambda:
+        sg.UnifiedSkewNormal.dist(0.0, COV, truncation=0.0, latent_cov=[[1.0]])),
+    interval_in_the_wrong_order=(ValueError, "lower must not exceed upper", lambda:
+        sg.IntervalNormal.dist(0.0, 1.0, 2.0, 1.0)),
+    choice_of_one=(ValueError, "two alternatives or more", lambda:
+        sg.ChoiceProbit.dist([[0.3]])),
+    pair_of_the_same_item=(ValueError, "pairs", lambda:
+        sg.PreferenceProbit.dist([0.3, 0.1], [[0, 0]])),
+    prior_without_a_model=(TypeError, "No model on context stack", lambda:
+        GP.prior("f", X)),
+    model_that_is_none=(TypeError, "model must be a pm.Model or a SkewGP", lambda:
+        sg.find_hyperparameters(X, X, LABELS, **QUIET)),
+    search_without_data=(ValueError, "a SkewGP needs its data", lambda:
+        sg.find_hyperparameters(learnable(), **QUIET)),
+    start_of_an_unknown_name=(ValueError, "start has lengthscale", "ls", lambda:
+        sg.find_hyperparameters(learnable(), X, LABELS, start={"lengthscale": 1.0}, **QUIET)),
+    start_that_is_impossible=(ValueError, "outside of the support of ls", lambda:
+        sg.find_hyperparameters(learnable(), X, LABELS, start={"ls": -1.0}, **QUIET)),
+    estimator_that_is_not_fitted=(NotFittedError, "SkewGPClassifier", "fit", lambda:
+        sg.SkewGPClassifier().predict(X)),
+    estimator_of_one_class=(ValueError, "class", lambda:
+        sg.SkewGPClassifier().fit(X, np.zeros(8))),
+    estimator_of_an_unknown_kernel=(ValueError, "kernel", lambda:
+        sg.SkewGPClassifier("cubic").fit(X, LABELS)),
+    estimator_of_other_features=(ValueError, "X has 2 features", "1 features", lambda:
+        sg.SkewGPRegressor(n_restarts=0, random_state=0).fit(X, VALUES).predict(np.ones((2, 2)))),
+    estimator_of_unknown_hyperparameters=(ValueError, "hyperparameters must be", lambda:
+        sg.SkewGPOrdinalClassifier(hyperparameters="mean").fit(X, LABELS)),
+    estimator_of_values_beyond_the_limit=(ValueError, "y must be within the limits", lambda:
+        sg.SkewGPRegressor(censoring=(0.0, None)).fit(X, VALUES)),
+    estimator_of_unknown_items=(ValueError, "item 8 in row 0", "0 to 7", lambda:
+        sg.SkewGPPreference().fit(X, [[0, 8]])),
+    comparison_of_an_unknown_method=(ValueError, "methods", "exact", lambda:
+        sg.compare_approximations(GP, X, LABELS, methods=["mcmc"], **QUIET)),
+    coverage_beyond_one=(ValueError, "probs", lambda:
+        sg.coverage(GP.posterior(X, LABELS), GP.posterior(X, LABELS), probs=[1.5])),
+    calibration_of_no_process=(TypeError, "SkewGP", lambda:
+        sg.sbc(RBF, X, **QUIET)),
+    plot_of_another_length=(ValueError, "X", lambda:
+        sg.plot_latent_band(X[:3], GP.posterior(X, LABELS))),
+)  # fmt: skip
+
+
+warns(
+    few_effective_draws=(sg.LowEffectiveSampleWarning, "n_draws", lambda:
+        sg.mvn_logcdf(np.zeros(30), 0.5 * np.eye(30) + 0.5, n_draws=16, rtol=1e-6)),
+    covariance_that_is_singular=(sg.JitterWarning, "jitter", lambda:
+        sg.mvn_logcdf(np.zeros(4), np.ones((4, 4)) + 1e-16 * np.eye(4))),
+    point_by_position=(FutureWarning, "point", lambda:
+        learnable().posterior(X, LABELS, {"ls": 0.5})),
+)  # fmt: skip

@@ -45,11 +45,11 @@ class Call:
 CALLS: dict[str, Call] = {}
 
 
-def call(make: Any = None, **how: Any) -> Any:
+def call(make: Any = None, name: str | None = None, **how: Any) -> Any:
     """Add a function to the contract; a decorator, with or without the fields of `Call`."""
     if make is None:
-        return lambda function: call(function, **how)
-    name = f"{make.__module__.rsplit('calls_')[-1]}.{make.__name__}"
+        return lambda function: call(function, name, **how)
+    name = f"{make.__module__.rsplit('calls_')[-1]}.{name or make.__name__}"
     assert name not in CALLS, f"two calls are named {name}"
     CALLS[name] = Call(make, **how)
     return make
@@ -63,6 +63,24 @@ def refused(error: type[Exception], *words: str) -> Any:
 def warned(warning: type[Warning], *words: str, **how: Any) -> Any:
     """A call with this warning, one of which says all of these words."""
     return call(warning=warning, words=words, **how)
+
+
+def calls(**table: Callable[[], Any]) -> None:
+    """Calls of one expression, by name."""
+    for name, make in table.items():
+        call(make, name)
+
+
+def refuses(**table: tuple[Any, ...]) -> None:
+    """As `refused`: error, words, and the expression."""
+    for name, (error, *words, make) in table.items():
+        call(make, name, error=error, words=tuple(words))
+
+
+def warns(**table: tuple[Any, ...]) -> None:
+    """As `warned`: warning, words, and the expression."""
+    for name, (warning, *words, make) in table.items():
+        call(make, name, warning=warning, words=tuple(words))
 
 
 def load() -> dict[str, Call]:
@@ -102,6 +120,34 @@ def told(posterior: Any, new: Any = ((0.3,),)) -> dict[str, Any]:
     """Evidence, and forecasts at new points."""
     forecast = posterior.predict(new, draws=0, quantiles=[0.9])
     return {"evidence": estimate(posterior.log_marginal_likelihood)} | summary(forecast)
+
+
+def optimum(fit: Any) -> dict[str, Any]:
+    """A search ends within a fiftieth of the standard errors of the optimum."""
+    found = {
+        name: (value, 0.02 * fit.std_error[name])
+        for name, value in fit.point.items()
+        if name in fit.std_error
+    }
+    return found | {"evidence": estimate(fit.log_marginal_likelihood), "converged": fit.converged}
+
+
+def averaged(tree: Any, *names: str, entry: int = 10) -> dict[str, Any]:
+    """Evidence of `integrate` with its own error, means by weights of so many points.
+
+    Of a vector the entry with this number, or the last.
+    """
+    stats = tree["posterior"].attrs
+    ess = stats["relative_ess_exact"] * stats["relative_ess"] * stats["n_evidences"]
+    found = {
+        "evidence": (stats["log_evidence"], stats["log_evidence_se"]),
+        "method": stats["method"],
+    }
+    for name in names:
+        draws = tree["posterior"][name].values
+        draws = draws.reshape(draws.shape[0] * draws.shape[1], -1)[:, : entry + 1][:, -1]
+        found[name] = (draws.mean(), draws.std() / np.sqrt(ess))
+    return found
 
 
 def recorded(result: dict[str, Any]) -> dict[str, Any]:
