@@ -134,7 +134,7 @@ def values():
     }
 
 
-@call
+@call(slow=True)
 def values_averaged():
     model = sg.SkewGPRegressor(kernel, hyperparameters="average", random_state=SEED).fit(X, VALUES)
     mean, sd = model.predict(NEW, return_std=True)
@@ -229,7 +229,7 @@ def as_scikit_learn_has_them():
     return found
 
 
-@call
+@call(slow=True)
 def in_a_pipeline():
     model = make_pipeline(StandardScaler(), sg.SkewGPRegressor(kernel, random_state=SEED))
     return {"scores": (cross_val_score(model, X, VALUES, cv=3), 0.01)}

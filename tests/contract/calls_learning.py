@@ -88,7 +88,7 @@ def a_distribution():
     return optimum(found)
 
 
-@call
+@call(slow=True)
 def several_kinds():
     data = {"y": (X, VALUES, of.Gaussian(0.3)), "z": (X, LABELS, of.BernoulliProbit())}
     with pm.Model():
@@ -166,7 +166,7 @@ def averaged_labels():
     return averaged(tree, "ls", "sd") | {"p": (p.mean(), 0.01), "groups": sorted(tree)}
 
 
-@call
+@call(slow=True)
 def averaged_labels_under_signs():
     with pm.Model():
         return averaged(sg.integrate(process(pseudo_points=[[0.8]]), X, LABELS, **QUIET), "ls", "f")
@@ -180,14 +180,14 @@ def averaged_values():
     return averaged(sg.integrate(model, **QUIET), "ls", "sd", "sigma", "f")
 
 
-@call
+@call(slow=True)
 def averaged_counts():
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(process().prior("f", X)), observed=COUNTS)
     return averaged(sg.integrate(model, n_evidences=128, **QUIET), "ls", "sd", "f")
 
 
-@call
+@call(slow=True)
 def averaged_with_effects():
     with pm.Model() as model:
         u = pm.Normal("u", 0.0, pm.HalfNormal("tau"), shape=4)
@@ -229,7 +229,7 @@ def averaged_with_an_approximation():
         return averaged(sg.integrate(gp, X, LABELS, **QUIET), "ls", "sd")
 
 
-@call
+@call(slow=True)
 def forecasts_of_an_average():
     with pm.Model():
         gp = process()

@@ -114,7 +114,7 @@ def pymc_weibull_censored():
     return told(fit(np.clip(POSITIVE, None, 2.0), survival))
 
 
-@call
+@call(slow=True)
 def pymc_mixture():
     def two_normals(eta):
         return pm.Mixture.dist([0.8, 0.2], [pm.Normal.dist(eta, 0.5), pm.Normal.dist(eta, 2.0)])

@@ -73,7 +73,7 @@ def labels_with_a_learnt_kernel():
         return numbers(sample(1000), "f", "ls", "sd")
 
 
-@call
+@call(slow=True)
 def values_with_learnt_noise():
     with pm.Model():
         sigma = pm.HalfNormal("sigma", 1.0)
@@ -114,7 +114,7 @@ def rows_beside_counts():
         return numbers(sample(), "f")
 
 
-@call
+@call(slow=True)
 def effects_of_groups():
     with pm.Model():
         tau = pm.HalfNormal("tau", 1.0)
@@ -134,7 +134,7 @@ def trend_with_coefficients():
         return numbers(sample(), "f", "slope")
 
 
-@call
+@call(slow=True)
 def two_functions():
     with pm.Model():
         alpha = pm.Normal("alpha", 0.0, 1.0)
@@ -161,7 +161,7 @@ def lapses():
         return numbers(sample(1000), "f", "lapse")
 
 
-@call
+@call(slow=True)
 def ordered_categories():
     with pm.Model():
         cuts = pm.Normal(
@@ -196,7 +196,7 @@ def duels_with_ties():
         return numbers(sample(), "f")
 
 
-@call
+@call(slow=True)
 def choices():
     sets = np.array([[0, 1, 2], [3, 1, 5], [2, 4, 0]])
     with pm.Model():
@@ -225,7 +225,7 @@ def missing_labels():
         }
 
 
-@call
+@call(slow=True)
 def whitened_function_by_nuts():
     with pm.Model():
         gp = sg.SkewGP(cov_func=KERNEL, pseudo_points=[[0.5]])
@@ -246,7 +246,7 @@ def step_of(pattern):
     return [*names, *["refused"] * bool(heard)]
 
 
-@call
+@call(slow=True)
 def step_of_every_pattern():
     """Of the page on patterns."""
     every = [pattern for several in PATTERNS.values() for pattern in several]

@@ -57,7 +57,7 @@ def unified_skew_normal():
     }
 
 
-@call
+@call(slow=True)
 def unified_skew_normal_of_five():
     """Five latent variables: the density by 256 fixed points."""
     cross = 0.3 * np.cos(np.arange(10.0)).reshape(2, 5)
@@ -65,7 +65,7 @@ def unified_skew_normal_of_five():
     return {"logp": (logp(z, [1.0, 1.0]), 1e-4), "mean": mean(z)}
 
 
-@call
+@call(slow=True)
 def truncated_mvnormal():
     x = sg.TruncatedMvNormal.dist(mu=0.3, cov=COV, lower=0.0, upper=[1.0, np.inf])
     y = sg.TruncatedMvNormal.dist(mu=np.zeros(5), cov=FIVE, lower=-0.3)
@@ -119,7 +119,7 @@ def preference_probit():
     }
 
 
-@call
+@call(slow=True)
 def choice_probit():
     eta = [[0.3, -0.2, 1.0], [2.0, 0.0, 0.0]]
     y = sg.ChoiceProbit.dist(eta, sigma=0.6)
@@ -156,7 +156,7 @@ def logcdf_of_mvnormal():
     return {"logcdf": pm.logcdf(y, np.array([0.3, -0.2])).eval()}
 
 
-@call
+@call(slow=True)
 def prior_of_a_function():
     with pm.Model() as model:
         kernel = pm.gp.cov.ExpQuad(1, ls=0.8)

@@ -9,7 +9,7 @@ import pymc_skewgp as sg
 
 HERE = Path(__file__).parent
 SOURCE = "\n".join(p.read_text() for p in sorted([*HERE.glob("calls_*.py"), HERE / "harness.py"]))
-FUNCTIONS = re.split(r"\n(?=def |@|[A-Z_]+ = )", SOURCE)
+FUNCTIONS = re.split(r"\n(?=def |@|[A-Z_]+ = |    \w+=[l(])", SOURCE)
 
 # Named in no call, and why.
 NOT_NAMED = {
