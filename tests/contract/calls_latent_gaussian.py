@@ -178,6 +178,13 @@ def found(form, family):
     return optimum(fit)
 
 
+def with_numbers(model, values):
+    with warnings.catch_warnings():
+        # PyMC's, of a `pm.gp.Latent` that would not know the copy.
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
+        return pm.do(model, values)
+
+
 PAIRS = [
     *((form, "poisson") for form in FORMS),
     (wide_coefficients, "normal"),
@@ -189,6 +196,25 @@ PAIRS = [
     *((wide_coefficients, family) for family in ("probit", "logit", "binomial", "censored")),
     *((effects, family) for family in ("student", "negative_binomial", "gamma", "probit")),
 ]
+# Without hyperparameters, under Gaussian data: closed forms.
+EXACT = [
+    (effects, {"tau": 0.8}),
+    (crossed_effects, {"tau": 0.8}),
+    (walk, {"step": 0.5}),
+    (autoregression, {"rho": 0.4}),
+    (car, {"alpha": 0.6, "tau": 2.0}),
+    (icar, {"sigma": 0.7}),
+    (potential, {"tau": 0.8}),
+    (latent_function, {"eta": 1.2, "ls": 0.6}),
+    (basis_functions, {"eta": 1.2, "ls": 0.6}),
+    (own_covariance, {"ls": 0.4}),
+]
+for _form, _values in EXACT:
+    call(
+        lambda f=_form, v=_values: integrated(with_numbers(model_of(f, "normal"), v)),
+        name=f"{_form.__name__}_with_numbers",
+        slow=_form is autoregression,
+    )
 # Others compile for seconds.
 QUICK = wide_coefficients, flat_coefficients, effects, own_covariance
 for _form, _family in PAIRS:

@@ -30,7 +30,8 @@ def groups(tree):
 
 @call
 def draws():
-    tree = fit().sample(1000, 4, random_seed=SEED)
+    """Many, so that a hundredth of their deviation shows."""
+    tree = fit().sample(20_000, 4, random_seed=SEED)
     assert isinstance(fit(), sg.SkewGPPosterior)
     return drawn(tree["posterior"]["f"][..., [0, 5]])
 
@@ -49,7 +50,7 @@ def draws_by_lin_ess():
 
 @call
 def draws_of_counts():
-    tree = fit(COUNTS, of.Poisson()).sample(1000, 4, random_seed=SEED)
+    tree = fit(COUNTS, of.Poisson()).sample(20_000, 4, random_seed=SEED)
     return drawn(tree["posterior"]["f"][..., 5])
 
 
