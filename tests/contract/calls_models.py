@@ -45,7 +45,7 @@ def numbers(tree, *names):
 def labels():
     with pm.Model():
         sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
-        return numbers(sample(), "f")
+        return numbers(sample(8000), "f")
 
 
 @call
@@ -53,7 +53,7 @@ def labels_by_the_step_itself():
     with pm.Model():
         f = function()
         pm.Bernoulli("y", p=pm.math.invprobit(f), observed=LABELS)
-        return numbers(sample(step=sg.ConjugateStep([f], n_proposals=8)), "f")
+        return numbers(sample(4000, step=sg.ConjugateStep([f], n_proposals=8)), "f")
 
 
 @call
@@ -131,7 +131,7 @@ def trend_with_coefficients():
         mean = pm.gp.mean.Linear(coeffs=slope)
         f = sg.SkewGP(mean_func=mean, cov_func=KERNEL).prior("f", X)
         sg.BernoulliProbit("y", f, observed=LABELS)
-        return numbers(sample(), "f", "slope")
+        return numbers(sample(4000), "f", "slope")
 
 
 @call(slow=True)
@@ -178,7 +178,7 @@ def censored_values():
     with pm.Model():
         y = pm.Normal.dist(function(), 0.3)
         pm.Censored("y", y, lower=0.0, upper=1.5, observed=VALUES.clip(0.0, 1.5))
-        return numbers(sample(), "f")
+        return numbers(sample(8000), "f")
 
 
 @call
@@ -193,7 +193,7 @@ def duels_with_ties():
     pairs = np.array([[0, 1], [2, 3], [4, 0], [1, 5]])
     with pm.Model():
         sg.PreferenceProbit("y", function(), pairs, 0.5, threshold=0.3, observed=[1, 0, -1, 0])
-        return numbers(sample(), "f")
+        return numbers(sample(4000), "f")
 
 
 @call(slow=True)
