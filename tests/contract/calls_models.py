@@ -64,7 +64,7 @@ def labels_by_lin_ess():
         return numbers(sample(step=sg.LinESS([f], n_steps=5)), "f")
 
 
-@call
+@call(slow=True)
 def labels_with_a_learnt_kernel():
     with pm.Model():
         ls, sd = pm.InverseGamma("ls", 5, 3), pm.HalfNormal("sd", 2.0)
@@ -98,7 +98,7 @@ def over_dispersed_counts():
         return numbers(sample(), "f", "alpha")
 
 
-@call
+@call(slow=True)
 def logit_labels():
     with pm.Model():
         pm.Bernoulli("y", logit_p=function(), observed=LABELS)
@@ -377,5 +377,9 @@ calls(
     evidence_of_levels=lambda: integrated([0, 2, 1, 1, 0, 2], of.OrderedProbit([-0.5, 0.5])),
     evidence_of_duels=lambda: integrated([[0, 1], [2, 3], [4, 0], [1, 5]], of.Preference(0.5)),
     evidence_of_classes=lambda: integrated([0, 2, 1, 1, 0, 2], of.MultinomialProbit()),
+)
+
+calls(
+    slow=True,
     evidence_of_a_distribution=lambda: integrated(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3)),
 )
