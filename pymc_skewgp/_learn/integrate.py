@@ -233,6 +233,7 @@ def integrate(
     tree = latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
+    attributes["improper_priors"] = ", ".join(problem.improper_priors)
     attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
     _with_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)

@@ -113,6 +113,7 @@ class LearningRun:
             runs=self.log.runs(),
             path=self.log.path(),
             seconds=self.seconds + (self.fixed_from.seconds if self.fixed_from else 0.0),
+            improper_priors=list(self.objective.density_one),
         )
 
 

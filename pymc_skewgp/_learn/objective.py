@@ -58,6 +58,8 @@ class Objective:
         Values of the data that `terms` depend on; the log evidence is the sum over them.
     ep : dict
         Expectation propagation for each term of each batch. Each begins where it has ended last.
+    density_one : tuple of str
+        Names of the variables integrated out whose prior is flat.
     """
 
     coordinates: Coordinates
@@ -66,6 +68,7 @@ class Objective:
     values: CompiledValues
     batches: list[Batch]
     ep: dict[Key, EP]
+    density_one: tuple[str, ...] = ()
 
     def on(self, batches: Sequence[Batch]) -> "Objective":
         """The same for other data, nothing compiled anew."""
@@ -231,6 +234,7 @@ def compile_objective(
         CompiledValues(coordinates),
         list(batches),
         _fresh_ep(terms, len(batches)),
+        tuple(x.name for block in collapsed.blocks if block for x in block.members if x.is_flat),
     )
     return objective, origin
 

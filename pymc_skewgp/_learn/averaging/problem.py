@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
-from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.prior_draws import PriorDraws, prior_draws
 from pymc_skewgp._learn.averaging.process_functions import ProcessFunctions
@@ -62,6 +60,11 @@ class Integrand:
         if not every:
             return sys.maxsize  # many: in blocks
         return max(terms.n_rows for terms in every)
+
+    @property
+    def improper_priors(self) -> list[str]:
+        """Names of variables with density one, be they integrated out or hyperparameters."""
+        return improper_priors(self.objective)
 
     @property
     def n_distinct(self) -> int:
@@ -119,9 +122,20 @@ class ManyRowsProblem(NamedTuple):
         return new + (self._n_rows if self.at_data else 0)
 
     @property
+    def improper_priors(self) -> list[str]:
+        """As of `Integrand`."""
+        return improper_priors(self.found.objective)
+
+    @property
     def _n_rows(self) -> int:
         assert self.found.rows is not None
         return self.found.rows.X.shape[0]
+
+
+def improper_priors(objective: Searched) -> list[str]:
+    """Names of variables with density one; of those integrated out first."""
+    coordinates = objective.coordinates
+    return [*objective.density_one, *dict.fromkeys(x.name for x in coordinates.flat)]
 
 
 def integration_problem(
@@ -139,7 +153,7 @@ def integration_problem(
     Raises
     ------
     ImproperPriorError
-        For flat priors.
+        For flat priors of coefficients that no data bound.
     TypeError, ValueError
         For what is no model, data that are missing or do not belong.
     """
@@ -177,21 +191,7 @@ def integration_problem(
             coarse = None if part is None else part.objective
     else:
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
-    _refuse_flat_priors(objective)
     origins = [Point(origin, p) for p in objective.coordinates.patterns(most_binary)]
     if many is not None:
         return ManyRowsProblem(data, many, origins, new)
     return IntegrationProblem(objective, origins, coarse, latent)
-
-
-def _refuse_flat_priors(objective: Searched) -> None:
-    coordinates = objective.coordinates
-    rvs = [coordinates.model.values_to_rvs[value] for value in coordinates.continuous]
-    flat = [rv.name for rv in rvs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]
-    if flat:
-        raise ImproperPriorError(
-            f"{', '.join(flat)} has a flat prior, which is no distribution: the evidence of the "
-            "model is not defined, and the posterior may not be. Give a proper prior, such as "
-            "pm.InverseGamma for a lengthscale and pm.HalfNormal for a standard deviation, or use "
-            "find_hyperparameters, which maximises."
-        )

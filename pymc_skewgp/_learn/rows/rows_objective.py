@@ -59,6 +59,11 @@ class RowsObjective:
     rows: Rows
     tolerance: float = _TOLERANCE
 
+    @property
+    def density_one(self) -> tuple[str, ...]:
+        """See `Objective`."""
+        return ()
+
     def on(self, blocks: Sequence[BlockOfData], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         latent = replace(self.latent, basis=basis)

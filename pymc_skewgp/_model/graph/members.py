@@ -188,6 +188,13 @@ def known_shape(rv: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in rv.shape.eval(mode=PLAIN))
 
 
+def labels_of(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of the entries of a variable."""
+    if shape == ():
+        return [name]
+    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(shape)]
+
+
 def _centred(scale: Any) -> SunParameters:
     return sun_of_process(pt.zeros_like(scale[:, 0]), scale, None, None, 0)
 
