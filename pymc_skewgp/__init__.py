@@ -38,6 +38,7 @@ from pymc_skewgp._errors import (
     StuckChainWarning,
     TooManyDrawsError,
     TooManyRowsError,
+    UnnormalizedPriorWarning,
 )
 from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
@@ -133,6 +134,7 @@ __all__ = [
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
+    "UnnormalizedPriorWarning",
     "__version__",
     "approximations",
     "compare_approximations",

@@ -33,7 +33,7 @@ class FlatCoordinate(NamedTuple):
 
     Attributes
     ----------
-    index : int
+    place : int
         In the vector.
     name, label : str
         Of the variable, and of the entry.
@@ -43,7 +43,7 @@ class FlatCoordinate(NamedTuple):
         What the variable goes to as the coordinate goes to minus infinity, and to infinity.
     """
 
-    index: int
+    place: int
     name: str
     label: str
     is_log: bool

@@ -26,6 +26,10 @@ class Searched(Protocol):
         """Names of the variables integrated out whose prior is flat."""
         ...
 
+    def why_no_value(self, point: Point) -> str | None:
+        """What is wrong with the model where there is no value; None where nothing is found."""
+        ...
+
     def by_ep(self, point: Point) -> Value:
         """Value and gradient with the evidence of expectation propagation."""
         ...

@@ -106,7 +106,7 @@ def test_scale_of_few_groups_is_its_quadrature():
     ("n_groups", "scale", "message"),
     [
         # The likelihood falls as s^-(J - 1).
-        (2, lambda: pm.HalfFlat("s"), "s has a flat prior.*improper: as s goes to infinity"),
+        (2, lambda: pm.HalfFlat("s"), "s has a flat prior.*improper: as it goes to infinity"),
         # It is not zero where there are no effects.
         (5, lambda: pm.math.exp(pm.Flat("t")), "t has a flat prior.*to minus infinity"),
         (5, lambda: pm.HalfFlat("q") ** -0.5, "q has a flat prior.*to infinity"),

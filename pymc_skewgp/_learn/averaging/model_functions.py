@@ -101,8 +101,9 @@ class ModelFunctions:
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
         if part.is_white:
-            known = part.coordinates(values)
-            return FactorTask(terms(point, ()), terms.sites(point, ()), *known, part.labels)
+            mean, factor, flat = part.coordinates(values)
+            known = terms(point, ()), terms.sites(point, ())
+            return FactorTask(*known, mean, factor, flat, part.labels)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 

@@ -28,6 +28,7 @@ from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._validation import FloatArray
 
+_DIMENSIONS = ("chain", "draw")
 _MOST_DRAWN = 10_000  # rows at which f is drawn
 
 
@@ -132,6 +133,15 @@ class ManyRowsProblem(NamedTuple):
         return self.found.rows.X.shape[0]
 
 
+def _refuse_names(model: pm.Model) -> None:
+    clash = [x.name for x in model.unobserved_RVs if x.name in _DIMENSIONS]
+    if clash:
+        raise ValueError(
+            f"a variable is called {clash[0]}, as a dimension of all draws is: give it another "
+            "name."
+        )
+
+
 def improper_priors(objective: Searched) -> list[str]:
     """Names of variables with density one; of those integrated out first."""
     coordinates = objective.coordinates
@@ -170,6 +180,7 @@ def integration_problem(
                 "result of integrate(model)."
             )
         root = model.root
+        _refuse_names(root)
         collapsed = collapse_model(root, drawn=drawn)
         objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
         latent = ModelFunctions(root, collapsed, objective)

@@ -18,8 +18,8 @@ from pymc_skewgp._learn.coordinates import FlatCoordinate
 from pymc_skewgp._learn.optimizers import maximize
 from pymc_skewgp._learn.point import Function
 
-# Powers of v by which a density must fall beyond 1/v: powers that occur are multiples of a half, and
-# EP's evidence moves by less along the tail.
+# Powers of v by which a density must fall beyond 1/v: those that occur are multiples of a half,
+# and EP's evidence moves by less along the tail.
 _LEAST_POWER = 0.1
 # How far out, where the coordinate is a logarithm: beyond e^5 what is left of other terms is a
 # hundredth, and up to e^9 wide Gaussians in place of flat coefficients are wide enough.
@@ -48,9 +48,9 @@ def refuse_improper(
             if risen or not _decays(flat, walk):
                 end = flat.ends[int(sign > 0)]
                 raise ImproperPriorError(
-                    f"{flat.label} has a flat prior, and the posterior is improper: as {flat.label} "
-                    f"goes to {end}, the evidence times the prior does not decay, so that it has "
-                    "no integral. Give a proper prior, such as pm.HalfNormal for a standard "
+                    f"{flat.label} has a flat prior, and the posterior is improper: as it goes to "
+                    f"{end}, the evidence times the prior does not decay, so that it has no "
+                    "integral. Give a proper prior, such as pm.HalfNormal for a standard "
                     "deviation and pm.InverseGamma for a lengthscale, or use "
                     "find_hyperparameters, which maximises."
                 )
@@ -65,7 +65,7 @@ def _walk(
     sign: float,
 ) -> Iterator[tuple[float, float]]:
     """Distances from a mode and the log density there, the other coordinates at their best."""
-    k, point, before = flat.index, mode.point, mode.log_density
+    k, point, before = flat.place, mode.point, mode.log_density
     bounds = problem.objective.coordinates.bounds(point.x, settings.start.half_width)
     fallen = 0
     for distance in _distances(flat, float(np.sqrt(mode.covariance[k, k]))):

@@ -64,6 +64,10 @@ class RowsObjective:
         """See `Objective`."""
         return ()
 
+    def why_no_value(self, point: Point) -> str | None:
+        """See `Objective`."""
+        return None
+
     def on(self, blocks: Sequence[BlockOfData], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         latent = replace(self.latent, basis=basis)

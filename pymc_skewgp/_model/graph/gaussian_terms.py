@@ -21,6 +21,7 @@ from pymc_skewgp._model.graph.joint_gaussian import (
     JointGaussian,
     joint_gaussian,
     joint_prior_of,
+    potentials_of,
 )
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.members import labels_of
@@ -32,6 +33,8 @@ from pymc_skewgp._validation import FloatArray
 
 # Deviations of the Gaussian in place of a flat prior, beside what the data can say.
 _FLAT = 1e6
+# Of their square times a potential's precision the last digits are beside 1.
+_ROUND_OFF = 1e11
 # Least length of a direction of the design, relative to the longest one.
 _COLLINEAR = 1e-10
 
@@ -79,18 +82,18 @@ def gaussian_terms(
     """
     A, a = predictors_of(block)
     prior = joint_prior_of(block.members)
+    potential = potentials_of(model, block.members, potentials)
     spread = np.zeros((0, 0))
     if any(member.is_flat for member in block.members):
-        spread = _flat_spread(model, block, A @ prior.loose, may_be_bounded=bool(potentials))
-    joint = joint_gaussian(model, block.members, potentials, prior, spread)
+        stiff = None if potential is None else prior.picked @ potential.precision @ prior.picked.T
+        spread = _flat_spread(model, block, A @ prior.loose, stiff)
+    joint = joint_gaussian(prior, spread, potential)
     factor, offset = A @ joint.factor, a + A @ joint.mean
     rows = [noisy_rows(y) for y in block.observed]
     parts = [_whitened(y, row) for y, row in zip(block.observed, rows, strict=True)]
     if any(turn is not None for turn, _ in parts):
         rows = [row for _, row in parts]
-        turns = [
-            pt.eye(row.value.shape[0]) if turn is None else turn for turn, row in parts
-        ]
+        turns = [pt.eye(row.value.shape[0]) if turn is None else turn for turn, row in parts]
         turns += [pt.eye(y.a.shape[0]) for y in block.sites]
         whole = block_diagonal(turns)
         factor, offset = whole @ factor, whole @ offset
@@ -137,19 +140,19 @@ def _whitened(y: ObservedRows, rows: NoisyRows) -> tuple[Any, NoisyRows]:
     )
 
 
-def _flat_spread(
-    model: pm.Model, block: BlockGraph, design: Any, *, may_be_bounded: bool
-) -> FloatArray:
+def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) -> FloatArray:
     """Factor of the Gaussian in place of density 1: the same in all that the data can tell.
 
     `design`, (m, p): of coefficients with flat priors. Predictors change by `_FLAT` times the
-    largest value along each direction, so that collinear columns do no harm.
+    largest value along each direction, so that collinear columns do no harm. `stiff`, (p, p), or
+    None: their precision under potentials, beside which round-off allows for less.
     """
     point = model.initial_point()
     found = [design, *(y.value for y in block.observed if y.value is not None)]
+    found = [pt.zeros((1, 1)) if stiff is None else stiff, *found]
     used = set(graph_inputs(found))
     inputs = [value for value in model.value_vars if value in used]
-    columns, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
+    precision, columns, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
     size = max((np.nanmax(np.abs(x), initial=1.0) for x in data), default=1.0)
     length = np.sqrt(np.mean(np.asarray(columns) ** 2, axis=0))
     length = np.where(length > 0.0, length, 1.0)
@@ -157,10 +160,12 @@ def _flat_spread(
     sizes = np.append(sizes, np.zeros(len(turned) - len(sizes)))
     bounded = sizes > _COLLINEAR * sizes[0]
     is_constant = set(model.value_vars).isdisjoint(graph_inputs([design]))
-    if is_constant and not bounded.all() and not may_be_bounded:
+    if is_constant and not bounded.all() and stiff is None:
         loose = (np.abs(turned[~bounded]) > np.sqrt(_COLLINEAR)).any(axis=0)
         _refuse_unbounded(block, point, loose, int(bounded.sum()))
-    spread: FloatArray = (turned.T / np.where(bounded, sizes, 1.0)) * _FLAT * size
+    stiffness = np.abs(precision / np.outer(length, length)).max() * size**2
+    flat = min(_FLAT, np.sqrt(_ROUND_OFF / max(stiffness, 1e-300)))
+    spread: FloatArray = (turned.T / np.where(bounded, sizes, 1.0)) * flat * size
     return spread / length[:, None]
 
 

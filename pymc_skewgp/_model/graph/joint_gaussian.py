@@ -99,14 +99,22 @@ def joint_prior_of(members: list[Member]) -> JointPrior:
     )
 
 
+def potentials_of(
+    model: pm.Model, members: list[Member], potentials: Sequence[Any]
+) -> Quadratic | None:
+    """Log density that a prior of members is to be multiplied by; None for none."""
+    graphs = in_double(model.replace_rvs_by_values(list(potentials)))
+    graphs += [x.own_potential for x in members if x.own_potential is not None]
+    if not graphs:
+        return None
+    values, origins = [x.value for x in members], [x.origin for x in members]
+    return quadratic_in(sum(graph.sum() for graph in graphs), values, origins)
+
+
 def joint_gaussian(
-    model: pm.Model,
-    members: list[Member],
-    potentials: Sequence[Any],
-    prior: JointPrior,
-    spread: FloatArray,
+    prior: JointPrior, spread: FloatArray, potential: Quadratic | None
 ) -> JointGaussian:
-    r"""A prior with a Gaussian in place of density 1, times potentials that are quadratic in it.
+    r"""A prior with a Gaussian in place of density 1, times a potential.
 
     A potential with gradient b and Hessian -P at m has :math:`L L^\top = I + F^\top P F`, and
 
@@ -123,24 +131,14 @@ def joint_gaussian(
             flat=pt.as_tensor(np.linalg.inv(spread)) @ prior.picked,
             log_constant=prior.log_constant + log_det + HALF_LOG_2PI * len(spread),
         )
-    return _times_potentials(model, members, potentials, joint) if potentials else joint
-
-
-def _times_potentials(
-    model: pm.Model, members: list[Member], potentials: Sequence[Any], joint: JointGaussian
-) -> JointGaussian:
-    graphs = in_double(model.replace_rvs_by_values(list(potentials)))
-    found = quadratic_in(
-        sum(graph.sum() for graph in graphs),
-        [member.value for member in members],
-        [member.origin for member in members],
-    )
+    if potential is None:
+        return joint
     mean, factor = joint.mean, joint.factor
-    gradient = found.slope - found.precision @ mean
+    gradient = potential.slope - potential.precision @ mean
     of_white = Quadratic(
-        found.constant + 0.5 * mean @ (found.slope + gradient),
+        potential.constant + 0.5 * mean @ (potential.slope + gradient),
         factor.T @ gradient,
-        pt.eye(factor.shape[1]) + factor.T @ found.precision @ factor,
+        pt.eye(factor.shape[1]) + factor.T @ potential.precision @ factor,
     )
     moved, turned, log_integral = of_white.integrated(factor)
     return JointGaussian(mean + moved, turned, joint.flat, joint.log_constant + log_integral)
