@@ -8,6 +8,8 @@ from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
 from pymc_skewgp._diagnostics.coverage import coverage
+from pymc_skewgp._diagnostics.explain import explain
+from pymc_skewgp._diagnostics.explanation import Explanation
 from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
@@ -96,6 +98,7 @@ __all__ = [
     "DrawOverflowWarning",
     "EPConvergenceWarning",
     "Estimate",
+    "Explanation",
     "FlatOptimumWarning",
     "HyperparameterFit",
     "ImproperPriorError",
@@ -141,6 +144,7 @@ __all__ = [
     "correct",
     "cov",
     "coverage",
+    "explain",
     "find_hyperparameters",
     "integrate",
     "likelihoods",

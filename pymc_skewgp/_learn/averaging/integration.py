@@ -135,7 +135,7 @@ def integral_by_ep(
     seconds = {"modes": time.perf_counter() - began}
     run = Run(problem, evaluate, settings, rng, stages)
     found: list[Integral] = []
-    for rung in _rungs(problem, settings):
+    for rung in rungs(problem, settings):
         began = time.perf_counter()
         if rung == CHAINS:
             new = _by_chains(run, modes)
@@ -151,7 +151,7 @@ def integral_by_ep(
     return replace(best, n_evaluations=evaluate.count, seconds=seconds)
 
 
-def _rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:
+def rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:
     """Those to be tried, in order."""
     size, automatic = problem.origins[0].x.size, settings.method == "auto"
     tried = {

@@ -24,7 +24,7 @@ from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.marginal_variable import data_of_model
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.collapsed import collapse_model
+from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._validation import FloatArray
 
@@ -148,6 +148,23 @@ def improper_priors(objective: Searched) -> list[str]:
     return [*objective.density_one, *dict.fromkeys(x.name for x in coordinates.flat)]
 
 
+def problem_of_model(
+    model: pm.Model, collapsed: Collapsed, start: Start, most_binary: int
+) -> IntegrationProblem:
+    """Of a model of which it is known what is integrated out.
+
+    Raises
+    ------
+    ValueError
+        As `integration_problem`.
+    """
+    _refuse_names(model)
+    objective, origin = compile_objective(model, collapsed, averaged=True, start=start)
+    origins = [Point(origin, p) for p in objective.coordinates.patterns(most_binary)]
+    latent = ModelFunctions(model, collapsed, objective)
+    return IntegrationProblem(objective, origins, None, latent)
+
+
 def integration_problem(
     data: TrainingData,
     Xnew: Any,
@@ -168,7 +185,7 @@ def integration_problem(
         For what is no model, data that are missing or do not belong.
     """
     model = data.model
-    latent: ModelFunctions | ProcessFunctions
+    latent: ProcessFunctions
     many: ProcessObjective | None = None
     new: FloatArray | None = None
     coarse: Searched | None = None
@@ -179,12 +196,9 @@ def integration_problem(
                 "Use integrate(gp, X, y, ...), or SkewGP.sample_latent(idata, Xnew=...) with the "
                 "result of integrate(model)."
             )
-        root = model.root
-        _refuse_names(root)
-        collapsed = collapse_model(root, drawn=drawn)
-        objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
-        latent = ModelFunctions(root, collapsed, objective)
-    elif isinstance(model, SkewGP):
+        collapsed = collapse_model(model.root, drawn=drawn)
+        return problem_of_model(model.root, collapsed, start, most_binary)
+    if isinstance(model, SkewGP):
         rng = np.random.default_rng(0)  # of the part that starts are tried on
         found = process_objective(data, None, rng, start, averaged=True, drawn=drawn)
         objective, origin = found.objective, found.origin

@@ -201,7 +201,7 @@ def _without_evidence(
             f"{beginning}{why or none} Use SkewGP.marginal_likelihood, or SkewGP.prior under "
             "observations that are independent given predictors affine in f; or pm.sample."
         )
-    each = " ".join(dict.fromkeys(str(error) for error in reasons.values()))
+    each = " ".join(dict.fromkeys(getattr(x, "reason", str(x)) for x in reasons.values()))
     return ValueError(
         f"{beginning}{each} Observations are to be independent given predictors that are affine "
         "in Gaussian variables; otherwise use pm.sample."
