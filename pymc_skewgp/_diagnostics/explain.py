@@ -91,7 +91,8 @@ def explain(
         raise TypeError(f"model must be a pm.Model, got {type(model).__name__}.")
     root = model.root
     parts = parts_of_model(root, drawn=True)
-    obstacle, cost, seconds = parts.obstacle, "", np.nan
+    obstacle: Exception | None = parts.obstacle
+    cost, seconds = "", np.nan
     if obstacle is None:
         try:
             with no_warnings():

@@ -76,17 +76,11 @@ class Explanation:
         return [x.name for x in self.variables if x.role.startswith(role)]
 
     def __repr__(self) -> str:
-        rows = [
-            _COLUMNS[:4],
-            *((x.name, x.distribution, x.role, str(x.size)) for x in self.variables),
-        ]
+        rows = [_COLUMNS, *((*x[:3], str(x.size), _short(x.note)) for x in self.variables)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        notes = ["note", *(_short(x.note) for x in self.variables)]
         lines = [
-            "  ".join(
-                [*(cell.ljust(w) for cell, w in zip(row, widths, strict=True)), note]
-            ).rstrip()
-            for row, note in zip(rows, notes, strict=True)
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
         ]
         return "\n".join([*lines, "", self._last_line])
 

@@ -1,6 +1,7 @@
 """`explain`: roles of the variables of ten ordinary forms, and of models that are refused."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,11 @@ def test_every_form_is_here():
     assert set(ROLES) == set(forms.FORMS)
 
 
-@pytest.mark.parametrize("name", list(ROLES))
+# Of an autoregression PyTensor rewrites the graphs for a quarter of a minute.
+SLOW = {"autoregression": pytest.mark.slow(ci=True)}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in ROLES])
 def test_the_ten_forms(name):
     likelihood, block, hyperparameters = ROLES[name]
     model = forms.FORMS[name](likelihood)
@@ -45,8 +50,8 @@ def test_the_ten_forms(name):
     role = "intervals" if likelihood == "bernoulli_probit" else "factors"
     assert found.with_role(role) == ["y"]
     table = found.to_dataframe()
-    assert table.loc["y", "size"] == model["y"].eval().size
-    assert table["size"].sum() == sum(x.eval().size for x in model.basic_RVs)
+    assert table.loc["y", "size"] == model.rvs_to_values[model["y"]].data.size
+    assert set(table.index) == {x.name for x in model.basic_RVs}
     assert found.seconds > 0
 
 
@@ -80,9 +85,9 @@ def test_refusals_are_those_of_integrate(name):
     with pm.Model() as model:
         REFUSED[name]()
     found = sg.explain(model)
-    with pytest.raises(ValueError) as refused:
+    assert found.obstacle
+    with pytest.raises(ValueError, match=f"^{re.escape(found.obstacle)}$"):
         sg.integrate(model, draws=10, chains=2, random_seed=0, progressbar=False)
-    assert found.obstacle == str(refused.value)
     assert not found.is_taken
     assert np.isnan(found.seconds)
     # Each variable of the model has its row all the same.
