@@ -37,8 +37,8 @@ def warn_of_scale(model: pm.Model, rv: Any, stacklevel: int) -> None:
     names = " and ".join(sorted(x.name for x in above))
     warn(
         f"{rv.name} is pm.ICAR with a random sigma ({names}): PyMC's density lacks the power of "
-        "sigma that would normalise it, so that the posterior is that of the model as it is "
-        f"written, which prefers small sigma far less. Write sigma * pm.ICAR({rv.name!r}, W=W).",
+        "sigma that would normalise it, so that the prior of sigma is multiplied by it, which "
+        f"favours large sigma. Write sigma * pm.ICAR({rv.name!r}, W=W).",
         UnnormalizedPriorWarning,
         stacklevel=stacklevel,
     )
