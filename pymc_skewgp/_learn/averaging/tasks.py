@@ -24,7 +24,7 @@ from pymc_skewgp._posterior.many_draws import draws_of_many
 from pymc_skewgp._validation import FloatArray
 
 # Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
-_LARGEST_SHARE = 0.01
+_LARGEST_SHARE = 0.1
 
 
 class Task(Protocol):
