@@ -87,7 +87,7 @@ class DiscreteHyperparameterError(ValueError):
 
 
 class ImproperPriorError(ValueError):
-    """A hyperparameter has a flat prior, under which no evidence of the model is defined."""
+    """Under the flat priors of a model its posterior is no distribution: data do not bound it."""
 
 
 class SkewGPWarning(UserWarning):
@@ -144,6 +144,10 @@ class DrawOverflowWarning(SkewGPWarning):
 
 class IntegrationWarning(SkewGPWarning):
     """An integral over hyperparameters is less exact than its standard error says."""
+
+
+class UnnormalizedPriorWarning(SkewGPWarning):
+    """A prior lacks, in PyMC, a factor that depends on hyperparameters."""
 
 
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)

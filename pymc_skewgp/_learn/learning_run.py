@@ -10,6 +10,7 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import initial_values
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.fit_report import HyperparameterFit
+from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._learn.phases import distinct_patterns, refuse_other_phases, separate_coincident
 from pymc_skewgp._learn.point import Bounds, Point
 from pymc_skewgp._learn.problem import Start, TrainingData, learning_problem
@@ -139,6 +140,7 @@ class LearningRun:
             runs=self.log.runs(),
             path=self.log.path(),
             seconds=self.seconds + (self.fixed_from.seconds if self.fixed_from else 0.0),
+            improper_priors=list(self.objective.density_one),
         )
 
 
@@ -191,7 +193,11 @@ def learn(
     with EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
             objective: Searched = problem.objective
-            result = search(problem.objective, problem.part, starts, bounds, settings, log)
+            try:
+                result = search(problem.objective, problem.part, starts, bounds, settings, log)
+            except NoValueError as error:
+                why = problem.objective.why_no_value(starts[0])
+                raise NoValueError(why or str(error)) from None
         else:
             assert problem.part is not None
             objective, result = problem.rows.search(problem.part, starts, bounds, settings, log)

@@ -135,12 +135,12 @@ def test_an_improper_posterior_is_refused():
     with pm.Model() as separated:
         b = pm.Flat("b")
         pm.Bernoulli("y", logit_p=b * x, observed=(x > 0).astype(int))
-    with pytest.raises(sg.ImproperPriorError, match=r"pm\.Flat"):
+    with pytest.raises(sg.ImproperPriorError, match=r"bound b, .*separated"):
         _integrated(separated)
     with pm.Model() as collinear:
         b = pm.Flat("b", shape=2)
         pm.Normal("y", b[0] + b[1] * np.ones(10), 1.0, observed=x)
-    with pytest.raises(sg.ImproperPriorError, match="collinear"):
+    with pytest.raises(sg.ImproperPriorError, match=r"bound b\[0\] and b\[1\], .*collinear"):
         _integrated(collinear)
 
 

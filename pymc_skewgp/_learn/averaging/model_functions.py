@@ -1,6 +1,7 @@
 """The latent functions of a model's blocks, hyperparameter by hyperparameter."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
+from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
@@ -105,9 +107,9 @@ class ModelFunctions:
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
         if part.is_white:
-            mean, factor, scale = part.coordinates(values)
-            known = terms.sites(point, ())
-            return FactorTask(terms(point, ()), known, mean, factor, scale, start)
+            mean, factor, flat = part.coordinates(values)
+            known = terms(point, ()), terms.sites(point, ())
+            return FactorTask(*known, mean, factor, flat, part.labels, start)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 
@@ -136,16 +138,22 @@ class _BlockFunctions:
             point = model.initial_point()
             self._shapes = [np.shape(point[value.name]) for value in block.values]
 
+    @cached_property
+    def labels(self) -> list[str]:
+        """Of the entries of its vector."""
+        each = zip(self._rvs, self._shapes, strict=True)
+        return [label for rv, shape in each for label in labels_of(rv.name, shape)]
+
     @property
     def size(self) -> int:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
     def coordinates(self, values: dict[str, NDArray[Any]]) -> list[FloatArray]:
-        """Mean, factor and flat scales of the vector of a block without a SkewGP."""
+        """Mean, factor and flat coordinates of the vector of a block without a SkewGP."""
         assert self._design is not None
         found = JointGaussian(*self._design(*self._arguments(values)))
-        return [np.asarray(x, np.float64) for x in (found.mean, found.factor, found.scale)]
+        return [np.asarray(x, np.float64) for x in (found.mean, found.factor, found.flat)]
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

@@ -24,7 +24,7 @@ from pymc_skewgp._posterior.many_draws import draws_of_many
 from pymc_skewgp._validation import FloatArray
 
 # Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
-_LARGEST_SHARE = 0.01
+_LARGEST_SHARE = 0.1
 
 
 class Task(Protocol):
@@ -83,8 +83,10 @@ class FactorTask:
     sites : SitesGiven or None
     mean : ndarray, shape (q,)
     factor : ndarray, shape (q, r)
-    scale : ndarray, shape (q,)
+    flat : ndarray, shape (p, q)
         See `JointGaussian`.
+    labels : sequence of str
+        Of the entries of the vector.
     start : FactorStart or None
         Of EP.
     """
@@ -93,7 +95,8 @@ class FactorTask:
     sites: SitesGiven | None
     mean: FloatArray
     factor: FloatArray
-    scale: FloatArray
+    flat: FloatArray
+    labels: Sequence[str]
     start: FactorStart | None
 
     def begun(self) -> FactorStart | None:
@@ -108,13 +111,24 @@ class FactorTask:
         chosen = systematic_resample(found.log_weights, count, rng)
         value = found.log_prob.value + float(self.terms.log_constant)
         z = found.draws[chosen] @ self.factor.T + self.mean
-        if (np.abs(z) > _LARGEST_SHARE * self.scale).any():
-            raise ImproperPriorError(
-                "the data do not bound all coefficients with a flat prior: columns of the design "
-                "are collinear, or labels are separated, so that the posterior is improper. Give "
-                "pm.Flat variables a proper prior, such as pm.Normal."
-            )
+        self._refuse_unbounded(z)
         return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
+
+    def _refuse_unbounded(self, z: FloatArray) -> None:
+        """Draws as wide as the Gaussian that stands for density 1."""
+        far = (np.abs(z @ self.flat.T) > _LARGEST_SHARE).any(axis=0)
+        if not far.any():
+            return
+        own = np.flatnonzero(self.flat.any(axis=0))
+        # Which of the coefficients move by the most, in what the data can say of them alone.
+        moved = np.abs(z[:, own]).max(axis=0) * np.abs(self.flat[:, own]).max(axis=0)
+        names = " and ".join(self.labels[own[k]] for k in np.flatnonzero(moved > 0.1 * moved.max()))
+        raise ImproperPriorError(
+            f"the data do not bound {names}, which have flat priors, so that the posterior is "
+            "improper: labels are separated, as where all at one level are alike, or counts are "
+            "all zero there, or columns of the design are collinear. Give them a proper prior, "
+            "such as pm.Normal."
+        )
 
 
 def run_tasks(
