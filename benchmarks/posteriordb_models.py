@@ -10,7 +10,7 @@ import posteriordb_radon  # noqa: F401  (registers its models)
 import pymc as pm
 import pytensor.tensor as pt
 from posteriordb_regressions import NAMES, translates
-from pymc.distributions.transforms import ordered
+from pymc.distributions.transforms import Chain, log, ordered
 
 __all__ = ["NAMES"]
 
@@ -329,8 +329,10 @@ def state_space_stochastic_level_stochastic_seasonal(d):
     centre, reach = y.mean(), 3.0 * y.std(ddof=1)
     past = np.add.outer(np.arange(11, n), np.arange(-11, 0))
     with pm.Model() as model:
-        start = [0.5, 1.0, 1.5]
-        sigma = pm.HalfStudentT("sigma", nu=4, sigma=1.0, shape=3, transform=ordered, initval=start)
+        positive_ordered, start = Chain([log, ordered]), [0.5, 1.0, 1.5]
+        sigma = pm.HalfStudentT(
+            "sigma", nu=4, sigma=1.0, shape=3, transform=positive_ordered, initval=start
+        )
         mu = pm.Uniform("mu", centre - reach, centre + reach, shape=n)
         seasonal = pm.Flat("seasonal", shape=n)
         beta = pm.Flat("beta")

@@ -75,12 +75,15 @@ def _move_together(drawn: FloatArray, scatter: float, rng: np.random.Generator) 
 def _prior_draws(
     model: pm.Model, value: Any, count: int, rng: np.random.Generator
 ) -> FloatArray | None:
-    """Draws of a variable on its unconstrained scale; None where its prior is flat."""
+    """Draws of a variable on its unconstrained scale; None where its prior is flat.
+
+    Or so vague that draws are beyond double precision.
+    """
     rv = model.values_to_rvs[value]
     transform = model.rvs_to_transforms[rv]
     free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
     try:
         drawn = pm.draw(free, count, random_seed=int(rng.integers(2**31)), mode=PLAIN)
-    except NotImplementedError:
+    except (NotImplementedError, ArithmeticError):  # of a generator that divides by a draw
         return None
     return np.asarray(drawn) if np.isfinite(drawn).all() else None

@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.settings import ModeSettings
+from pymc_skewgp._learn.coordinates import Coordinates
 from pymc_skewgp._learn.optimizers import (
     Optimum,
     maximize,
@@ -16,6 +17,8 @@ from pymc_skewgp._learn.point import Bounds, Function, Point
 from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.starts import spread_starts
 from pymc_skewgp._validation import FloatArray
+
+_MOST_BOXES = 6  # each a thousandfold: what goes on for ever has no mode
 
 
 class Mode(NamedTuple):
@@ -61,26 +64,43 @@ def find_modes(
     """
     objective, origins = problem.objective, problem.origins
     first = origins[0]
-    bounds = objective.coordinates.bounds(first.x, settings.start.half_width)
     restarts = settings.restarts(first.x.size)
     vectors = spread_starts(problem.coarse or objective, first, restarts, settings.start, rng)
     optima = [
-        maximize(function, origin.at(x), bounds, settings.optimizer)
+        climbed(function, origin.at(x), objective.coordinates, settings)
         for origin in origins
         for x in vectors
     ]
-    return modes_of(function, optima, bounds, settings)
+    return modes_of(function, optima, objective.coordinates, settings)
+
+
+def climbed(
+    function: Function, start: Point, coordinates: Coordinates, settings: ModeSettings
+) -> Optimum:
+    """An ascent whose box goes with it: a start may be many factors away from all mass."""
+    for _ in range(_MOST_BOXES):
+        bounds = coordinates.bounds(start.x, settings.start.half_width)
+        optimum = maximize(function, start, bounds, settings.optimizer)
+        if not _at_an_end(optimum.point.x, bounds):
+            break
+        start = optimum.point
+    return optimum
+
+
+def _at_an_end(x: FloatArray, bounds: Bounds) -> bool:
+    return any(value in ends for value, ends in zip(x.tolist(), bounds, strict=True))
 
 
 def modes_of(
-    function: Function, optima: list[Optimum], bounds: Bounds, settings: ModeSettings
+    function: Function, optima: list[Optimum], coordinates: Coordinates, settings: ModeSettings
 ) -> list[Mode]:
     """Where ascents have ended: the modes that count, the largest first."""
     found = with_value(optima, "posterior density of the hyperparameters")
     # A narrow mode has less mass than a wide one as high: some nats more than count in the end.
     highest = max(optimum.value.total for optimum in found)
     high = [optimum for optimum in found if optimum.value.total > highest - 2.0 * settings.margin]
-    modes = [_mode(function, optimum, bounds, settings) for optimum in _distinct(high, settings)]
+    distinct = _distinct(high, settings)
+    modes = [_mode(function, optimum, coordinates, settings) for optimum in distinct]
     return _counting(modes, settings)
 
 
@@ -92,9 +112,10 @@ def with_mode_from(
     settings: ModeSettings,
 ) -> list[Mode]:
     """The modes that count, with that to which an ascent from a point goes."""
-    bounds = objective.coordinates.bounds(point.x, settings.start.half_width)
-    optimum = maximize(function, point, bounds, settings.optimizer)
-    return _counting([*modes, _mode(function, optimum, bounds, settings)], settings)
+    optimum = climbed(function, point, objective.coordinates, settings)
+    return _counting(
+        [*modes, _mode(function, optimum, objective.coordinates, settings)], settings
+    )  # fmt: skip
 
 
 def _counting(modes: list[Mode], settings: ModeSettings) -> list[Mode]:
@@ -102,7 +123,10 @@ def _counting(modes: list[Mode], settings: ModeSettings) -> list[Mode]:
     return [mode for mode in modes if mode.log_mass > modes[0].log_mass - settings.margin]
 
 
-def _mode(function: Function, optimum: Optimum, bounds: Bounds, settings: ModeSettings) -> Mode:
+def _mode(
+    function: Function, optimum: Optimum, coordinates: Coordinates, settings: ModeSettings
+) -> Mode:
+    bounds = coordinates.bounds(optimum.point.x, settings.start.half_width)
     hessian = negative_hessian(function, optimum.point, bounds, settings.optimizer)
     values, vectors = np.linalg.eigh(hessian)
     values = np.maximum(values, settings.least_curvature)

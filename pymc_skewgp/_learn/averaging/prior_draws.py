@@ -6,6 +6,7 @@ A target over its prior is the likelihood, which is bounded: no tail of it has l
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import compile as compile_graph
+from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from pytensor.graph.replace import clone_replace
 
 from pymc_skewgp._learn.compiled import CompiledLogPrior
@@ -47,13 +48,27 @@ class PriorDraws:
         binary = [model.values_to_rvs[value] for value in coordinates.binary]
         values = zip(binary, coordinates.binary_values(pattern), strict=True)
         known = {rv: pt.constant(value, dtype=rv.dtype) for rv, value in values}
-        seed = int(rng.integers(2**31))
-        self._draw = compile_graph([], clone_replace(free, known), random_seed=seed, mode=PLAIN)
+        drawn = clone_replace(free, known)
+        self._rng, self._generators = rng, find_rng_nodes(drawn)
+        self._draw = compile_graph([], drawn, random_seed=int(rng.integers(2**31)), mode=PLAIN)
 
     def draw(self, count: int) -> FloatArray:
-        """Rows."""
-        rows = [np.concatenate([np.ravel(x) for x in self._draw()]) for _ in range(count)]
-        return np.array(rows, dtype=np.float64)
+        """Rows; the few that are not finite are drawn again."""
+        rows: list[FloatArray] = []
+        while len(rows) < count:
+            row = self.row()
+            if np.isfinite(row).all():
+                rows.append(row)
+        return np.array(rows).reshape(count, -1)
+
+    def row(self) -> FloatArray:
+        """One draw; not finite where a vague prior is beyond double precision."""
+        try:
+            return np.concatenate([np.ravel(x) for x in self._draw()], dtype=np.float64)
+        except ArithmeticError:  # of a random variable that divides by a draw
+            # The call that failed has left the generators where they were.
+            reseed_rngs(self._generators, int(self._rng.integers(2**31)))
+            return np.full(1, np.nan)
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """At rows."""
@@ -66,8 +81,9 @@ def prior_draws(
     """None where the prior cannot be drawn from, or has draws that are not finite."""
     try:
         found = PriorDraws(coordinates, pattern, rng)
-        tried = found.draw(_TRIED)
+        tried = [found.row() for _ in range(_TRIED)]
     except NotImplementedError:
         return None
-    finite = np.isfinite(tried).all() and np.isfinite(found.log_density(tried)).all()
-    return found if finite else None
+    if not all(np.isfinite(row).all() for row in tried):
+        return None
+    return found if np.isfinite(found.log_density(np.array(tried))).all() else None

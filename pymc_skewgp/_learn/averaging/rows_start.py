@@ -121,7 +121,7 @@ def _modes(
     least = some[0].value.total - own.margin
     near = [found.point for found in some if found.value.total > least]
     optima = [maximize(evaluate, point, bounds, optimizer) for point in near]
-    return objective, modes_of(evaluate, optima, bounds, own), evaluate.count
+    return objective, modes_of(evaluate, optima, coordinates, own), evaluate.count
 
 
 class _Counted:
