@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import few_rows
 import numpy as np
 from scipy.special import gammaln, log_ndtr
 
@@ -23,7 +24,10 @@ INF, LOG_SQRT_2PI = np.inf, 0.5 * np.log(2.0 * np.pi)
 
 
 class Problem(NamedTuple):
-    """log P(lower < u < upper), u ~ N(0, cov), or the evidence of a SkewGP where `prior` is set."""
+    """log P(lower < u < upper), u ~ N(0, cov), or the evidence of a SkewGP where `prior` is set.
+
+    Or what `estimate` gives for a seed, where that is set.
+    """
 
     lower: np.ndarray
     upper: np.ndarray
@@ -31,6 +35,7 @@ class Problem(NamedTuple):
     answer: Callable[[], float]
     prior: dict | None = None  # of SkewGPPosterior: its arguments
     whole: Callable[[], sites.SitePosterior] | None = None  # with moments of f at the data
+    estimate: Callable[[int], sg.Estimate] | None = None
 
 
 def _size(rng, least, most):
@@ -370,6 +375,20 @@ def many_modes(rng):
     return Problem(nothing, nothing, np.zeros((0, 0)), lambda: answer().log_evidence, prior, answer)
 
 
+def few_rows_integrated(rng):
+    """Hyperparameters integrated out: `few_rows.py`'s problems and answers, these with errors."""
+    name = str(rng.choice(list(few_rows.PROBLEMS)))
+
+    def estimate(seed):
+        found = few_rows.estimate(name, seed)["posterior"].attrs
+        error = np.hypot(found["log_evidence_se"], few_rows.truth(name)[1])
+        return sg.Estimate(found["log_evidence"], error, found["relative_ess"], found["pareto_k"])
+
+    nothing = np.zeros(0)
+    square = np.zeros((0, 0))
+    return Problem(nothing, nothing, square, lambda: few_rows.truth(name)[0], estimate=estimate)
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     **{
         f"{name} factor{'s' * (r > 1)}, {kind}": (lambda rng, r=r, kind=kind: factors(rng, r, kind))
@@ -388,6 +407,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     "SkewGP": skewgp,
     "pooled": pooled,
     "many modes": many_modes,
+    "few rows integrated": few_rows_integrated,
 }
 
 

@@ -8,6 +8,8 @@ from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
 from pymc_skewgp._diagnostics.coverage import coverage
+from pymc_skewgp._diagnostics.explain import explain
+from pymc_skewgp._diagnostics.explanation import Explanation
 from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
@@ -38,6 +40,7 @@ from pymc_skewgp._errors import (
     StuckChainWarning,
     TooManyDrawsError,
     TooManyRowsError,
+    UnnormalizedPriorWarning,
 )
 from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
@@ -95,6 +98,7 @@ __all__ = [
     "DrawOverflowWarning",
     "EPConvergenceWarning",
     "Estimate",
+    "Explanation",
     "FlatOptimumWarning",
     "HyperparameterFit",
     "ImproperPriorError",
@@ -133,12 +137,14 @@ __all__ = [
     "TruncatedDraws",
     "TruncatedMvNormal",
     "UnifiedSkewNormal",
+    "UnnormalizedPriorWarning",
     "__version__",
     "approximations",
     "compare_approximations",
     "correct",
     "cov",
     "coverage",
+    "explain",
     "find_hyperparameters",
     "integrate",
     "likelihoods",

@@ -87,7 +87,7 @@ class DiscreteHyperparameterError(ValueError):
 
 
 class ImproperPriorError(ValueError):
-    """A hyperparameter has a flat prior, under which no evidence of the model is defined."""
+    """Under the flat priors of a model its posterior is no distribution: data do not bound it."""
 
 
 class SkewGPWarning(UserWarning):
@@ -107,7 +107,7 @@ class LowEffectiveSampleWarning(SkewGPWarning):
 
 
 class SeveralModesWarning(SkewGPWarning):
-    """A posterior has several modes, and draws are about one of them alone."""
+    """A posterior may have several modes, and draws are about one of them alone."""
 
 
 class InexactStepWarning(SkewGPWarning):
@@ -144,6 +144,10 @@ class DrawOverflowWarning(SkewGPWarning):
 
 class IntegrationWarning(SkewGPWarning):
     """An integral over hyperparameters is less exact than its standard error says."""
+
+
+class UnnormalizedPriorWarning(SkewGPWarning):
+    """A prior lacks, in PyMC, a factor that depends on hyperparameters."""
 
 
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)

@@ -11,6 +11,7 @@ _NARROW = 0.03  # of the mixture's deviation: a thousand components would leave 
 _SILVERMAN = 0.9
 _CHUNK = 2**22  # entries of a block of rows x components
 _LEAST_OF_SD = 0.6  # of independent draws' error: what of it evenly spaced ones have at least
+_VARYING_OF_MEAN = 0.6  # see `weights.weighted_error`: mirrored draws cancel even where they weigh
 
 
 def mixture_moments(
@@ -69,7 +70,7 @@ def mixture_moment_errors(
     on_skewness = (centred * squared - third - 3.0 * second * centred) / scale**3
     on_skewness -= 1.5 * skewness[:, None] * (squared - second) / scale**2
     return (
-        weighted_error(centred, weights, replicate),
+        weighted_error(centred, weights, replicate, varying=_VARYING_OF_MEAN),
         weighted_error((squared - second) / (2.0 * scale), weights, replicate, _LEAST_OF_SD),
         weighted_error(on_skewness, weights, replicate, 1.0),
     )

@@ -21,6 +21,14 @@ _SCAN_NODES, _FIRST_NODES, _MOST_NODES = 17, 9, 2049
 
 LogDensity = Callable[[FloatArray], FloatArray]
 Span = tuple[FloatArray, FloatArray]
+_LEAST_BEGUN, _MOST_BEGUN = 17, 65  # nodes that a rule has from another one
+
+
+class Nodes(NamedTuple):
+    """Of a rule: first and last t, each of shape (n,), and how many that would have done."""
+
+    span: Span
+    size: int
 
 
 class LineMoments(NamedTuple):
@@ -44,7 +52,7 @@ def line_moments(
     scale: FloatArray,
     reach: FloatArray,
     change: float,
-    span: Span | None = None,
+    known: Nodes | None = None,
 ) -> tuple[LineMoments, "LineRule"]:
     """Moments of n densities, and the rule that they are from.
 
@@ -58,21 +66,29 @@ def line_moments(
         Distance from the centre beyond which nothing is left of the density.
     change : float
         Of the moments from one step to the next at which to stop: the error left is its square.
-    span : tuple of ndarray, shape (n,) each, optional
-        First and last t of similar densities, which saves looking for them.
+    known : Nodes, optional
+        That do for similar densities: where they do here, the density is asked for once.
 
     Returns
     -------
     LineMoments, LineRule
     """
-    rule = None if span is None else LineRule(log_density, centre, scale, span)
-    if span is None or rule is None or not rule.is_wide:
+    if known is not None:
+        size = min(max(known.size, _LEAST_BEGUN), _MOST_BEGUN)
+        rule = LineRule(log_density, centre, scale, known.span, size)
+    if known is None or not rule.is_wide:
         span = _span(log_density, centre, scale, reach)
         rule = LineRule(log_density, centre, scale, span)
     found = rule.moments()
+    if rule.size > _FIRST_NODES:
+        changed = found.change(rule.moments(2))
+        rule.enough = (rule.size + 1) // 2 if changed < change**2 else rule.size
+        if changed < change:
+            return found, rule
     while rule.size < _MOST_NODES:
         rule.refine()
         before, found = found, rule.moments()
+        rule.enough = rule.size
         if found.change(before) < change:
             break
     return found, rule
@@ -97,12 +113,23 @@ class LineRule:
     """The trapezoid rule on nodes that are doubled in number again and again."""
 
     def __init__(
-        self, log_density: LogDensity, centre: FloatArray, scale: FloatArray, span: Span
+        self,
+        log_density: LogDensity,
+        centre: FloatArray,
+        scale: FloatArray,
+        span: Span,
+        size: int = _FIRST_NODES,
     ) -> None:
         self._log_density, self._centre, self._scale = log_density, centre, scale / _STRETCH
-        self.span = span
+        self._span, self.enough = span, size
         self._start, self._length = span[0], span[1] - span[0]
-        self._offset, self._jacobian, self._logs = self._at(np.linspace(0.0, 1.0, _FIRST_NODES))
+        self._offset, self._jacobian, self._logs = self._at(np.linspace(0.0, 1.0, size))
+        self._weigh()
+
+    @property
+    def where(self) -> Nodes:
+        """Its nodes, for similar densities."""
+        return Nodes(self._span, self.enough)
 
     @property
     def size(self) -> int:
@@ -113,7 +140,7 @@ class LineRule:
     def is_wide(self) -> bool:
         """Whether nothing is left of the densities at the ends."""
         ends = np.maximum(self._logs[0], self._logs[-1])
-        return bool((ends < self._logs.max(axis=0) - _WIDE).all())
+        return bool((ends < self._largest - _WIDE).all())
 
     def refine(self) -> None:
         """Halve the step."""
@@ -121,28 +148,27 @@ class LineRule:
         old = self._offset, self._jacobian, self._logs
         joined = (_interleaved(a, b) for a, b in zip(old, new, strict=True))
         self._offset, self._jacobian, self._logs = joined
+        self._weigh()
 
-    def moments(self) -> LineMoments:
-        """By the nodes that there are."""
-        largest, mass = self._mass()
+    def moments(self, every: int = 1) -> LineMoments:
+        """By the nodes that there are, or by every second one."""
+        mass, offset = self._mass[::every], self._offset[::every]
         total = mass.sum(axis=0)
-        shift = np.einsum("ij,ij->j", mass, self._offset) / total
-        off = self._offset - shift
+        shift = np.einsum("ij,ij->j", mass, offset) / total
+        off = offset - shift
         off *= off
         variance = np.einsum("ij,ij->j", mass, off) / total
-        step = self._length / (self.size - 1) * _STRETCH
-        return LineMoments(largest + np.log(total * step * self._scale), shift, variance)
+        step = self._length / (len(mass) - 1) * _STRETCH
+        return LineMoments(self._largest + np.log(total * step * self._scale), shift, variance)
 
     def nodes(self) -> tuple[FloatArray, FloatArray]:
         """Points and their shares of each density, both of shape (k, n)."""
-        _, mass = self._mass()
-        return self._centre + self._offset, mass / mass.sum(axis=0)
+        return self._centre + self._offset, self._mass / self._mass.sum(axis=0)
 
-    def _mass(self) -> tuple[FloatArray, FloatArray]:
-        largest = self._logs.max(axis=0)
-        mass = np.exp(self._logs - largest)
-        mass *= self._jacobian
-        return largest, mass
+    def _weigh(self) -> None:
+        self._largest = self._logs.max(axis=0)
+        self._mass = np.exp(self._logs - self._largest)
+        self._mass *= self._jacobian
 
     def _at(self, share: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Distances from the centre, Jacobians and log densities at shares of the span."""

@@ -1,19 +1,21 @@
 """Factors p(y_i | eta_i) of any likelihood, for expectation propagation."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_skewgp._gaussian.sinh_rule import LineMoments, LineRule, Span, line_moments
+from pymc_skewgp._gaussian.sinh_rule import LineMoments, LineRule, Nodes, Span, line_moments
 from pymc_skewgp._gaussian.tilted import Tilted
 from pymc_skewgp._validation import FloatArray
 
 _TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
 _CHANGE = 1e-4  # see `line_moments`
 _SCAN_NODES = 65
+_COARSER = 2.0  # a look from further away that is as good
 _MAX_STEPS = 100
 # Centre and scale only place the nodes: they need no digits.
 _CENTRED = 0.05
+_NEAR = 0.5  # the same for a step that is taken without another look
 _NEWTON = 8.0  # deviations of the product up to which its curvature says where the mode is
 _FARTHEST = 1e6  # deviations of the Gaussian between its mean and the mode
 _LEAST_TAKEN = 1e-12  # of the Gaussian's variance by a factor
@@ -36,6 +38,31 @@ class SlopeFunction(Protocol):
         ...
 
 
+class KnownProducts(NamedTuple):
+    """Of factors and the Gaussians that were asked about, near which the next ones are.
+
+    Attributes
+    ----------
+    mode : ndarray, shape (n,), or None
+        Of a product that is near the last one.
+    at_mode : tuple of ndarray, or None
+        The factors' two derivatives there.
+    nodes : Nodes or None
+        That did for the last product.
+    seen : tuple of ndarray, or None
+        First and last predictors between which all factors were found log-concave.
+    """
+
+    mode: FloatArray | None = None
+    at_mode: tuple[FloatArray, FloatArray] | None = None
+    nodes: Nodes | None = None
+    seen: Span | None = None
+
+    def of_others(self) -> "KnownProducts":
+        """What may be near for factors that are not quite the same."""
+        return self._replace(at_mode=None, seen=None)
+
+
 class SiteFactors:
     """Factors p(y_i | eta_i), eta = offset + u.
 
@@ -53,10 +80,10 @@ class SiteFactors:
     def __init__(self, log_prob: SiteFunction, slopes: SlopeFunction, offset: FloatArray) -> None:
         self._log_prob, self.slopes, self._offset = log_prob, slopes, offset
         self.active = np.ones(offset.size, dtype=bool)
-        self._mode: FloatArray | None = None  # of the last products, near which the next ones are
         self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
         self._concave = self.active
-        self._span: Span | None = None
+        self.looked = False  # at how they curve, or it is known
+        self.known = KnownProducts()
 
     @property
     def log_concave(self) -> bool:
@@ -86,10 +113,10 @@ class SiteFactors:
         self, mean: FloatArray, sd: FloatArray
     ) -> tuple[FloatArray, LineMoments, LineRule]:
         """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
-        if self._mode is None:
+        if not self.looked and not self._has_seen(mean, sd):
             self.look_around(mean - self._offset, sd)
-        self._mode, curvature = self._mode_of_product(mean, sd)
-        centre, scale = self._mode, 1.0 / np.sqrt(curvature)
+        centre, curvature = self._mode_of_product(mean, sd)
+        scale = 1.0 / np.sqrt(curvature)
         if not self._concave.all():
             near = np.abs(self._peak - mean) < _TAIL * sd
             peak = np.where(near, self._peak, mean)
@@ -104,17 +131,19 @@ class SiteFactors:
             return logs
 
         reach = np.abs(centre - mean) + _TAIL * sd
-        found, rule = line_moments(log_product, centre, scale, reach, _CHANGE, self._span)
-        self._span = rule.span
+        found, rule = line_moments(log_product, centre, scale, reach, _CHANGE, self.known.nodes)
+        self.known = self.known._replace(nodes=rule.where)
         return centre, found, rule
 
     def look_around(self, mean: FloatArray, sd: FloatArray) -> None:
         """Which factors are log-concave within reach, and the modes of those that are not."""
+        self.looked = True
         mean = self._offset + mean
         at = mean + sd * np.linspace(-_TAIL, _TAIL, _SCAN_NODES)[:, None]
         # Round-off of a second derivative that is almost 0 is no convexity.
         self._concave = ~(self.slopes(at)[1] * sd**2 > 1e-9).any(axis=0)
         if self._concave.all():
+            self.known = self.known._replace(seen=(at[0], at[-1]))
             return
         logs = self._log_prob(at)
         best = np.where(np.isnan(logs), -np.inf, logs).argmax(axis=0)
@@ -133,6 +162,14 @@ class SiteFactors:
                 break
         self._peak = np.where(inside, peak, np.nan)
 
+    def _has_seen(self, mean: FloatArray, sd: FloatArray) -> bool:
+        """Whether all are known to be log-concave here, as finely as `look_around` would see it."""
+        if self.known.seen is None:
+            return False
+        (low, high), reach = self.known.seen, _TAIL * sd
+        inside = (low <= mean - reach) & (mean + reach <= high)
+        return bool((inside & (high - low <= _COARSER * 2.0 * reach)).all())
+
     def _mode_of_product(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mode of each log-concave product, roughly, and the curvature there.
 
@@ -140,10 +177,16 @@ class SiteFactors:
         Gaussian's mean to where its pull alone would balance the factor's slope there.
         """
         precision = sd**-2.0
+        x, slopes = self.known.mode, self.known.at_mode
+        if x is not None and slopes is not None:
+            curvature = precision - np.where(slopes[1] < 0, slopes[1], 0.0)
+            step = (slopes[0] - (x - mean) * precision) / curvature
+            if ((np.abs(step) * np.sqrt(curvature) < _NEAR) | ~self._concave).all():
+                return x + step, curvature
         far = np.clip(self.slopes(mean)[0] / precision / sd, -_FARTHEST, _FARTHEST)
         far = mean + sd * np.where(np.isnan(far), 0.0, far)
         low, high = np.minimum(mean, far), np.maximum(mean, far)
-        x = mean if self._mode is None else np.clip(self._mode, low, high)
+        x, slopes = mean if x is None else np.clip(x, low, high), None
         for _ in range(_MAX_STEPS):
             first, second = self.slopes(x)
             slope = first - (x - mean) * precision
@@ -156,6 +199,8 @@ class SiteFactors:
             inside = (new >= low) & (new <= high) & (moved < _NEWTON)
             near = (moved < _CENTRED) | (high - low <= 1e-9 * sd) | ~self._concave
             if near.all():
+                slopes = first, second
                 break
             x = np.where(inside, new, 0.5 * (low + high))
+        self.known = self.known._replace(mode=x, at_mode=slopes)
         return x, curvature

@@ -23,6 +23,9 @@ from pymc_skewgp._posterior.approximations.automatic import never_stopping
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
+# An amplitude of which the noise of labels is a hundredth.
+LARGE = 100.0
+
 
 class Options(NamedTuple):
     """What `SkewGPClassifier` was asked for."""
@@ -38,10 +41,17 @@ class BinaryFit(NamedTuple):
     """The posterior of one class against the rest, and the search for its hyperparameters.
 
     Or a mixture, with draws of the hyperparameters.
+
+    Attributes
+    ----------
+    rise : float or None
+        Nats by which the evidence is above that at an amplitude that is `LARGE`; None where it has
+        a maximum in the amplitude, or the amplitude is not larger.
     """
 
     posterior: SkewGPPosterior | AveragedPosterior
     fit: HyperparameterFit | DataTree | None
+    rise: float | None = None
 
 
 def fit_binary(
@@ -97,7 +107,12 @@ def fit_binary(
         posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
-    return BinaryFit(posterior, run.report(evidence) if run else None)
+    if run is None:
+        return BinaryFit(posterior, None)
+    rise = None
+    if not callable(options.kernel) and run.values["eta"] > LARGE:
+        rise = (run.fixed_from or run).rise("eta", LARGE)
+    return BinaryFit(posterior, run.report(evidence), rise)
 
 
 def _with_pseudo_points(

@@ -108,10 +108,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     But for averages and ``multi_class="exact"`` named kernels have flat priors: hyperparameters
     maximise the marginal likelihood, and on separable labels the variance has no maximum: `fit`
-    warns with `BoundaryOptimumWarning` where the search ends at its bounds, a thousand times its
-    start. Of weak identification and a search that has not converged see `hyperparameters_`
-    (``flat``, ``converged``). Pseudo-points have a prior that keeps them apart,
-    the volume of their correlation matrix. A kernel with priors is a function::
+    warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by .08
+    nats, or others end at the bounds, a thousand times their start. Of weak identification and
+    convergence see `hyperparameters_` (``flat``, ``converged``). Pseudo-points have a prior that
+    keeps them apart, the volume of their correlation matrix. A kernel with priors is a function::
 
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
@@ -222,7 +222,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         )
         self.classes_, self._process = classes, process
         self._posteriors = [found.posterior for found in fits]
-        self._warn_of_bounds(reports := [found.fit for found in fits])
+        reports, rises = [found.fit for found in fits], [found.rise for found in fits]
+        self._warn_of_bounds(reports, rises)
         evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
         single = n_classes == 2
         self.posterior_ = self._posteriors[0] if single else self._posteriors

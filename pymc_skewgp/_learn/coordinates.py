@@ -4,12 +4,13 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.initial_point import make_initial_point_fn
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.traversal import ancestors, graph_inputs
@@ -19,11 +20,34 @@ from pymc_skewgp._errors import DiscreteHyperparameterError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.point import Bounds, Pattern, Point
 from pymc_skewgp._model.gp.functions import is_random
+from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
 Shape = tuple[int, ...]
 _TRIED = 64  # draws of a prior whose default start is none
+
+
+class FlatCoordinate(NamedTuple):
+    """A coordinate of a variable whose prior is `pm.Flat` or `pm.HalfFlat`.
+
+    Attributes
+    ----------
+    place : int
+        In the vector.
+    name, label : str
+        Of the variable, and of the entry.
+    is_log : bool
+        Whether it is a logarithm.
+    ends : tuple of str
+        What the variable goes to as the coordinate goes to minus infinity, and to infinity.
+    """
+
+    place: int
+    name: str
+    label: str
+    is_log: bool
+    ends: tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +87,9 @@ class Coordinates:
     def labels(self) -> list[str]:
         """Of the coordinates of the vector: names of variables, with an index (``ls[0]``)."""
         return [
-            rv.name if shape == () else f"{rv.name}[{', '.join(map(str, index))}]"
+            label
             for rv, shape in zip(self._variables(), self.shapes, strict=True)
-            for index in np.ndindex(shape)
+            for label in labels_of(rv.name, shape)
         ]
 
     def vector(self, values: Mapping[str, Any]) -> FloatArray:
@@ -88,6 +112,19 @@ class Coordinates:
         ]
         every = np.arange(sum(int(np.prod(shape, dtype=int)) for shape in self.shapes))
         return [(every[own], log) for (own, _), log in zip(self._places, logs, strict=True)]
+
+    @property
+    def flat(self) -> list[FlatCoordinate]:
+        """Those with a flat prior."""
+        found, labels = [], self.labels
+        for rv, (own, log) in zip(self._variables(), self.groups, strict=True):
+            if not isinstance(rv.owner.op, FlatRV | HalfFlatRV):
+                continue
+            ends = ("zero" if log else "minus infinity", "infinity")
+            if not log and self.model.rvs_to_transforms[rv] is not None:
+                ends = ("an end of its support",) * 2
+            found += [FlatCoordinate(int(i), rv.name, labels[i], log, ends) for i in own]
+        return found
 
     @cached_property
     def _places(self) -> list[tuple[slice, Shape]]:

@@ -19,8 +19,8 @@ from pymc_skewgp._gaussian.weights import (
 from pymc_skewgp._learn.averaging.named_values import without_initial_values
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._model.gp.trace import DrawFunction, data_as_sampled, posterior_draws
-from pymc_skewgp._model.graph.collapsed import evidences_of_variables
 from pymc_skewgp._model.graph.data_sites import sites_at
+from pymc_skewgp._model.graph.marginal_terms import evidences_of_variables
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_gradient import evidence_estimate
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pymc_skewgp._errors import BoundaryOptimumWarning, warn
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
+from pymc_skewgp._learn.binary_fit import LARGE
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.named_kernels import KERNELS
 from pymc_skewgp._learn.one_process import FittedProcess
@@ -25,6 +27,8 @@ from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
 ROWS_AT_ONCE = 1000
+# Nats by which an evidence says that an amplitude is too small.
+_RISE = 0.08
 # Differences of inputs whose squares, and squares of these, are far from over- and underflow.
 _LEAST_INPUT, _LARGEST_INPUT = 1e-100, 1e100
 
@@ -56,23 +60,34 @@ class ProcessEstimator(BaseEstimator):
         return inputs
 
     @staticmethod
-    def _warn_of_bounds(fits: Sequence[Any], stacklevel: int = 3) -> None:
-        """Name hyperparameters at the edge of the box of a search.
+    def _warn_of_bounds(
+        fits: Sequence[Any], rises: Sequence[float | None] = (), stacklevel: int = 3
+    ) -> None:
+        """Name hyperparameters at the edge of the box of a search, and amplitudes far out.
 
         An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
-        lengthscales of single features without effect.
+        lengthscales of single features without effect, and an amplitude so large that the evidence,
+        and with it every forecast, is the same for all that are larger.
         """
-        found: dict[str, Any] = {}
-        for fit in fits:
+        found: dict[str, str] = {}
+        for fit, rise in zip_longest(fits, rises):
             if not isinstance(fit, HyperparameterFit):
                 continue
-            none = "eta" in fit.at_bound and fit.point["eta"] < 1.0
-            found |= {x: fit.point[x] for x in fit.at_bound if x in fit.point and not none}
+            names = [x for x in fit.at_bound if x in fit.point]
+            if "eta" in names and fit.point["eta"] < 1.0:
+                continue
+            if rise is not None:
+                names = [x for x in names if x != "eta"]
+            found |= {x: f"{x} = {float(fit.point[x]):.3g}" for x in names}
+            if rise is not None and rise > _RISE:
+                found["eta"] = (
+                    f"eta = {float(fit.point['eta']):.3g}, where the log evidence is {rise:.2g} "
+                    f"above that at {LARGE:.0f} and does not fall further out"
+                )
         if found:
-            shown = ", ".join(f"{name} = {float(value):.3g}" for name, value in found.items())
             warn(
-                f"{shown}: a thousandfold away from where the search began, as neither data nor "
-                "prior bound it. Where classes are separable, or rare with large weights, "
+                f"{', '.join(found.values())}: far away from where the search began, as neither "
+                "data nor prior bound it. Where classes are separable, or rare with large weights, "
                 'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
                 "bound it.",
                 BoundaryOptimumWarning,

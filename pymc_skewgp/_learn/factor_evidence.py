@@ -7,7 +7,7 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
     \partial_{\sigma_i^2} = \tfrac12 \mathrm E(g_i^2 + h_i).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.row_block import FactorGradient, RowBlock
+from pymc_skewgp._gaussian.blocks.row_block import FactorGradient
+from pymc_skewgp._gaussian.blocks.sparse_rows import Pattern, row_block
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.site_factors import KnownProducts
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._learn.rows.learnt_sites import (
     LearntFunctions,
@@ -38,6 +40,24 @@ _PAIRS_TOLERANCE = 1e-2
 Sites = list[tuple[FloatArray, FloatArray]]
 
 
+class FactorStart(NamedTuple):
+    """Where EP has ended, at other hyperparameters: where it begins.
+
+    Attributes
+    ----------
+    sites : list of (ndarray, ndarray)
+        Tau and nu of each part.
+    products : KnownProducts or None
+        Of the functions, where there are any.
+    patterns : list of Pattern or None
+        Of each part's predictors.
+    """
+
+    sites: Sites
+    products: KnownProducts | None
+    patterns: list[Pattern | None]
+
+
 class FactorRows:
     """Predictors of coordinates under rows and sites, in blocks.
 
@@ -47,10 +67,16 @@ class FactorRows:
         Arrays.
     sites : SitesGiven or None
         On the last predictors.
+    start : FactorStart, optional
+        Of the same rows.
     """
 
-    def __init__(self, terms: FactorTerms, sites: SitesGiven | None) -> None:
+    def __init__(
+        self, terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
+    ) -> None:
         self.terms, self.sites = terms, sites
+        self._functions: LearntFunctions | None = None
+        self._start = start
         k = terms.value.size
         sd = np.sqrt(np.einsum("ij,ij->i", terms.factor, terms.factor))
         zero = np.zeros(sd.size)
@@ -62,22 +88,35 @@ class FactorRows:
             parts.append((slice(0, k), rows))
         if sites is not None:
             own = Predictors(terms.offset[k:], zero[k:], sd[k:])
-            parts.append((slice(k, None), LearntFunctions(sites, own)))
+            products = None if start is None else start.products
+            self._functions = LearntFunctions(sites, own, products)
+            parts.append((slice(k, None), self._functions))
         self.parts = parts
-        self._blocks = [RowBlock(terms.factor[own], part) for own, part in parts]
+        patterns = [None] * len(parts) if start is None else start.patterns
+        self._blocks = [
+            row_block(terms.factor[own], part, pattern)
+            for (own, part), pattern in zip(parts, patterns, strict=True)
+        ]
         self.blocks = LocalBlocks(self._blocks)
 
-    def fit(self, tol: float, start: Sites | None = None) -> BlockEP:
-        """EP, from these sites or from Laplace's."""
-        if start is None or [len(x) for x, _ in start] != [b.n_rows for b in self._blocks]:
-            self._begin_at_mode()
-        else:
-            self._set(start)
+    def fit(self, tol: float) -> BlockEP:
+        """EP, from the start or from Laplace's sites."""
+        if self._start is not None:
+            self._set(self._start.sites)
+            try:
+                found = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+                if np.isfinite(found.log_prob):
+                    return found
+            except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+                pass
+        self._begin_at_mode()
         return fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
 
-    def found_sites(self) -> Sites:
+    def found(self) -> FactorStart:
         """After `fit`."""
-        return [(block.tau, block.nu) for block in self._blocks]
+        products = None if self._functions is None else self._functions.factors.known
+        sites = [(block.tau, block.nu) for block in self._blocks]
+        return FactorStart(sites, products, [block.pattern for block in self._blocks])
 
     def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
         """Of EP's evidence, in the terms and in parameters of the sites."""
@@ -168,8 +207,15 @@ class FactorRows:
             c, value = c + size * step, trial
 
     def _set(self, sites: Sites) -> None:
+        """Of points their own, which are exact."""
         for block, (tau, nu) in zip(self._blocks, sites, strict=True):
             block.tau, block.nu = tau.copy(), nu.copy()
+        k = self.terms.value.size
+        points = np.flatnonzero(np.isfinite(self.terms.value))
+        if points.size:
+            noise = self.terms.noise[points]
+            value = self.terms.value[points] - self.terms.offset[:k][points]
+            self._blocks[0].tau[points], self._blocks[0].nu[points] = 1.0 / noise, value / noise
 
     def _log_density(self, c: FloatArray) -> float:
         with np.errstate(all="ignore"):
@@ -195,11 +241,16 @@ class FactorEvidence:
     ----------
     tol : float, default 1e-4
         Residual at which EP stops.
+
+    Attributes
+    ----------
+    last : FactorStart or None
+        Where it has ended.
     """
 
     def __init__(self, tol: float = EP_TOLERANCE) -> None:
         self._tol = tol
-        self._last: Sites | None = None
+        self.last: FactorStart | None = None
 
     def __call__(self, terms: FactorTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
@@ -227,16 +278,14 @@ class FactorEvidence:
             return None
         try:
             with no_warnings(), np.errstate(all="ignore"):
-                rows = FactorRows(terms, sites)
-                ep = rows.fit(self._tol, self._last)
-                if not np.isfinite(ep.log_prob) and self._last is not None:
-                    ep = rows.fit(self._tol)
+                start, self.last = self.last, None
+                rows = FactorRows(terms, sites, start)
+                ep = rows.fit(self._tol)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-            self._last = None
             return None
         if not np.isfinite(ep.log_prob):
             return None
-        self._last = rows.found_sites()
+        self.last = rows.found()
         return rows, ep
 
 
@@ -245,11 +294,20 @@ def nothing(terms: FactorTerms) -> EvidenceGradient:
     return EvidenceGradient(-np.inf, FactorTerms(*(np.zeros_like(x) for x in terms)))
 
 
-def factor_sampler(terms: FactorTerms, sites: SitesGiven | None) -> tuple[FactorRows, SiteSampler]:
+def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | None:
+    """For EP at other hyperparameters; None where it fails at these."""
+    evidence = FactorEvidence(_PAIRS_TOLERANCE)
+    evidence.value(terms, sites)
+    return evidence.last
+
+
+def factor_sampler(
+    terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
+) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates, and tempering where these are too few."""
-    rows = FactorRows(terms, sites)
+    rows = FactorRows(terms, sites, start)
     ep = rows.fit(_PAIRS_TOLERANCE)
-    return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks))
+    return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks).with_modes())
 
 
 def factor_estimate(

@@ -1,6 +1,6 @@
 """`HyperparameterFit`: what a search for hyperparameters found, and how it got there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ class HyperparameterFit:
         likelihood where `kind` says so, which does not compare with a marginal likelihood
         (`SkewGPClassifier` gives the marginal likelihood of all labels all the same). Priors are
         not in it.
+    improper_priors : list of str
+        Variables with a flat prior that are integrated out of it, as coefficients of ``pm.Flat``:
+        of density 1, so that it is the restricted likelihood (REML) up to a constant, and compares
+        only with that of models with the same ones.
     log_prior : float
         Log density of the priors (and of all else in the model), without Jacobians.
     std_error : dict of arrays
@@ -68,6 +72,7 @@ class HyperparameterFit:
     runs: xr.Dataset
     path: xr.Dataset
     seconds: float
+    improper_priors: list[str] = field(default_factory=list)
 
     settled = RenamedAttribute("converged")
 
@@ -75,14 +80,14 @@ class HyperparameterFit:
         evidence = self.log_marginal_likelihood
         values = ", ".join(f"{name}={_short(value)}" for name, value in self.point.items())
         parts = [
-            f"log {self._likelihood} {evidence.value:.2f} +- {evidence.std_error:.2g}",
+            f"log {self._likelihood} {evidence.value:.2f} +- {evidence.std_error:.2g}{self._flat}",
             "converged" if self.converged else "not converged",
             *self._remarks(),
         ]
         return f"HyperparameterFit({values}; {'; '.join(parts)})"
 
     def __str__(self) -> str:
-        lines = [f"log {self._likelihood} {self.log_marginal_likelihood}"]
+        lines = [f"log {self._likelihood} {self.log_marginal_likelihood}{self._flat}"]
         if self.kind != "frechet":  # which leaves priors out
             lines[0] += f", log prior {self.log_prior:.3f}"
         for name, value in self.point.items():
@@ -105,6 +110,11 @@ class HyperparameterFit:
     @property
     def _likelihood(self) -> str:
         return "composite likelihood" if self.kind == "composite" else "marginal likelihood"
+
+    @property
+    def _flat(self) -> str:
+        names = ", ".join(self.improper_priors)
+        return f" (under density 1 of {names})" if names else ""
 
     def _remarks(self) -> list[str]:
         remarks = {"at the bounds of the search": self.at_bound, "weakly identified": self.flat}

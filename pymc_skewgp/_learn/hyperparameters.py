@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
@@ -11,17 +12,24 @@ from pymc_skewgp._errors import (
     BoundaryOptimumWarning,
     FlatOptimumWarning,
     OptimumConvergenceWarning,
+    no_warnings,
     warn,
 )
+from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
+from pymc_skewgp._learn.averaging.tasks import run_tasks
 from pymc_skewgp._learn.fit_report import HyperparameterFit
 from pymc_skewgp._learn.learning_run import LearningRun, learn
+from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._learn.rows.loss_at import warn_of_learnt
 from pymc_skewgp._learn.settings import METHODS, Method, SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import DataOfOneKind
 from pymc_skewgp._validation import Seed, as_count, as_generator
+
+_DRAWS = 256  # by which coefficients are seen to be bounded
 
 
 def find_hyperparameters(
@@ -138,6 +146,8 @@ def find_hyperparameters(
     ValueError
         A model without data of that kind, nothing to learn, unknown names in `start`, more than
         three binary entries, weights that are no whole numbers.
+    ImproperPriorError
+        For coefficients with a flat prior that the data do not bound.
     ApproximationError
         For an approximation that was asked for and that cannot be learnt with; for dask arrays with
         weights, batches, the kernel as it is, or what has to be learnt from all rows together; for
@@ -197,10 +207,26 @@ def find_hyperparameters(
     data = TrainingData(model, X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
+    if run.objective.density_one:
+        refuse_unbounded(model, run)
     if not quiet:
         warn_of(run)
         warn_of_learnt(data, run, stacklevel=2)
     return run.report(run.estimate())
+
+
+def refuse_unbounded(model: pm.Model, run: LearningRun) -> None:
+    """Coefficients of density 1 are bounded by the data, as draws at the optimum show.
+
+    Raises
+    ------
+    ImproperPriorError
+        Where they are not.
+    """
+    with no_warnings():
+        assert isinstance(run.objective, Objective)
+        latent = ModelFunctions(model.root, collapse_model(model.root), run.objective)
+        list(run_tasks(latent.tasks([run.point]), [1], _DRAWS, np.random.default_rng(0), None))
 
 
 def warn_of(run: LearningRun) -> None:

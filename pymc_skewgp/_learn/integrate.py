@@ -78,8 +78,10 @@ def integrate(
 
     A model without a SkewGP is taken as well: its latent variables are all those whose log density
     is quadratic and that enter the predictors of observations affinely, such as effects,
-    coefficients, ``pm.gp.Latent``, random walks, AR and CAR; ``pm.Flat`` coefficients have density
-    one in the evidence.
+    coefficients, ``pm.gp.Latent``, random walks, AR and CAR; `explain` shows what they are.
+    ``pm.Flat`` coefficients have density one in the evidence, and so have hyperparameters with a
+    flat prior, ``pm.HalfFlat`` or ``pm.Flat``, where the posterior is proper: where its tails, with
+    all other hyperparameters at their best, fall faster than an integral needs.
 
     It is meant for models in which all but the latent functions is up to some tens of continuous
     parameters, as a lengthscale for each input, where it does the work of ``pm.sample`` with no
@@ -145,14 +147,17 @@ def integrate(
         standard error ``log_evidence_se``; ``relative_ess`` and ``pareto_k`` of the weights with
         EP's evidence, ``relative_ess_exact`` and ``pareto_k_exact`` of those that correct it;
         ``method``, the rung of the ladder that was reached, and ``rung``, its number;
-        ``n_evaluations`` of EP and ``n_evidences``; ``sampling_time`` in seconds.
+        ``n_evaluations`` of EP and ``n_evidences``; ``sampling_time`` in seconds;
+        ``improper_priors``, names of the variables with density one in ``log_evidence``, which
+        then compares only with that of models with the same ones.
 
     Raises
     ------
     ApproximationError
         For an approximation that was asked for and that the data cannot be integrated with.
     ImproperPriorError
-        For flat priors, under which the evidence is not defined.
+        For flat priors under which the posterior is improper: of a hyperparameter in which the
+        posterior does not decay, or of coefficients that the data do not bound.
     DiscreteHyperparameterError
         For discrete parameters other than up to three binary ones, whose values are all tried.
     ValueError, TypeError
@@ -160,6 +165,8 @@ def integrate(
 
     Warns
     -----
+    UnnormalizedPriorWarning
+        For ``pm.ICAR`` with a random sigma, of which PyMC's density lacks the power.
     IntegrationWarning
         Where the weights are so unequal that standard errors are not to be trusted, or where exact
         evidences are far from EP's: a relative ESS of these below .3.
@@ -170,6 +177,7 @@ def integrate(
     See Also
     --------
     find_hyperparameters : the maximum alone.
+    explain : what of a model is integrated out, before anything runs.
 
     Notes
     -----
@@ -233,6 +241,7 @@ def integrate(
     tree = latent.tree(exact.points, equal, rng)
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
+    attributes["improper_priors"] = ", ".join(problem.improper_priors)
     attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
     _with_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)
@@ -254,7 +263,9 @@ def _integral(
         rows = integral_with_many_rows(problem, settings, wanted, n_draws, rng, stages, n_jobs)
         return rows.integral, rows.exact, rows.latent
     integral = integral_by_ep(problem, settings, rng, stages)
-    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
+    count = settings.n_evidences
+    if integral.points.log_weights.size == 1:
+        count, n_draws = 1, n_draws / settings.spare
     stages.begin("Exact evidences, and f", count)
     exact = exact_points(
         problem.latent,

@@ -10,6 +10,7 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import initial_values
 from pymc_skewgp._learn.evaluation_log import EvaluationLog
 from pymc_skewgp._learn.fit_report import HyperparameterFit
+from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._learn.phases import distinct_patterns, refuse_other_phases, separate_coincident
 from pymc_skewgp._learn.point import Bounds, Point
 from pymc_skewgp._learn.problem import Start, TrainingData, learning_problem
@@ -18,6 +19,9 @@ from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._learn.standard_errors import standard_errors
 from pymc_skewgp._learn.starts import spread_starts
+
+# How far out an objective is looked at, and what it has to lose there, in nats, to have a maximum.
+_FURTHER, _FALL = 100.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,29 @@ class LearningRun:
         own = self.result.optimum.converged
         return own and (self.fixed_from is None or self.fixed_from.converged)
 
+    def rise(self, name: str, away: float) -> float | None:
+        """What the objective gains from a value of a positive variable on, if it has no maximum.
+
+        All else is as found. None where it falls: by more than a tenth of a nat a hundredfold
+        further out. So an optimum among values that do as well is one that a search happens to end
+        at, but one that the objective still rises to, far out, is none.
+
+        Parameters
+        ----------
+        name : str
+            A coordinate that is a logarithm.
+        away : float
+            The value.
+        """
+        place = self.objective.coordinates.labels.index(name)
+        here, low, high = self.point.x, self.point.x.copy(), self.point.x.copy()
+        low[place] = min(np.log(away), here[place])
+        high[place] += np.log(_FURTHER)
+        best, before, beyond = (
+            self.objective.total_by_ep(self.point.at(x))[0] for x in (here, low, high)
+        )
+        return best - before if beyond > best - _FALL else None
+
     def estimate(self) -> Estimate:
         """Log evidence, or composite likelihood, at the optimum, from draws of its own."""
         n_draws = self.settings.evidence_draws
@@ -113,6 +140,7 @@ class LearningRun:
             runs=self.log.runs(),
             path=self.log.path(),
             seconds=self.seconds + (self.fixed_from.seconds if self.fixed_from else 0.0),
+            improper_priors=list(self.objective.density_one),
         )
 
 
@@ -165,7 +193,11 @@ def learn(
     with EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
             objective: Searched = problem.objective
-            result = search(problem.objective, problem.part, starts, bounds, settings, log)
+            try:
+                result = search(problem.objective, problem.part, starts, bounds, settings, log)
+            except NoValueError as error:
+                why = problem.objective.why_no_value(starts[0])
+                raise NoValueError(why or str(error)) from None
         else:
             assert problem.part is not None
             objective, result = problem.rows.search(problem.part, starts, bounds, settings, log)

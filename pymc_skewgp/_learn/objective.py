@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledTerms, CompiledValues
 from pymc_skewgp._learn.coordinates import Coordinates, coordinates_of
+from pymc_skewgp._learn.diagnosis import why_no_value
 from pymc_skewgp._learn.factor_evidence import (
     FactorEvidence,
     factor_by_pairs,
     factor_estimate,
 )
+from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._learn.point import Pattern, Point, Value
+from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.evidence_gradient import (
@@ -58,6 +61,8 @@ class Objective:
         Values of the data that `terms` depend on; the log evidence is the sum over them.
     ep : dict
         Expectation propagation for each term of each batch. Each begins where it has ended last.
+    blocks : tuple of BlockGraph
+        Of variables integrated out without a SkewGP.
     """
 
     coordinates: Coordinates
@@ -66,6 +71,25 @@ class Objective:
     values: CompiledValues
     batches: list[Batch]
     ep: dict[Key, EP]
+    blocks: tuple[BlockGraph, ...] = ()
+
+    @property
+    def density_one(self) -> tuple[str, ...]:
+        """Names of the variables integrated out whose prior is flat."""
+        return tuple(x.name for block in self.blocks for x in block.members if x.is_flat)
+
+    def why_no_value(self, point: Point) -> str | None:
+        """What is wrong with the model where there is no value; None where nothing is found."""
+        model = self.coordinates.model
+        values = dict(model.initial_point())
+        values |= {
+            x.name: value
+            for x, value in zip(
+                self.coordinates.inputs, self.coordinates.arguments(point), strict=True
+            )
+        }
+        found = (why_no_value(model, block, values) for block in self.blocks)
+        return next((why for why in found if why is not None), None)
 
     def on(self, batches: Sequence[Batch]) -> "Objective":
         """The same for other data, nothing compiled anew."""
@@ -231,8 +255,31 @@ def compile_objective(
         CompiledValues(coordinates),
         list(batches),
         _fresh_ep(terms, len(batches)),
+        tuple(
+            block
+            for block, kind in zip(collapsed.blocks, collapsed.evidences, strict=True)
+            if block is not None and isinstance(kind, FactorTerms)
+        ),
+    )
+    _refuse_without_terms(
+        objective,
+        Point(origin, (0,) * sum(int(np.prod(x, dtype=int)) for x in coordinates.binary_shapes)),
     )
     return objective, origin
+
+
+def _refuse_without_terms(objective: Objective, point: Point) -> None:
+    """Where the start has no matrices, as those of eigenvalues that are not finite."""
+    if not objective.blocks:
+        return
+    try:
+        for compiled in objective.terms:
+            compiled(point, objective.batches[0])
+    except (ValueError, ArithmeticError) as error:
+        why = objective.why_no_value(point)
+        if why is None:
+            raise
+        raise NoValueError(why) from error
 
 
 def _terms_and_sites(

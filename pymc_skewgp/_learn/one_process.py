@@ -44,11 +44,14 @@ class Definition(NamedTuple):
     likelihood : Likelihood
     start : dict
         Where these variables start.
+    prior : callable, optional
+        Called with the kernel; makes potentials of these variables and those of the kernel.
     """
 
     mean_func: Any
     likelihood: Any
     start: dict[str, Any]
+    prior: Callable[[Any], None] | None = None
 
 
 class Kernel(NamedTuple):
@@ -88,12 +91,14 @@ def fit_process(
         How often each observation was made. Default once.
     """
     with pm.Model() as model:
-        mean_func, likelihood, start = define()
+        mean_func, likelihood, start, prior = define()
         if callable(kernel.kernel):
             cov_func = kernel.kernel(X.shape[1])
         else:
             cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale, kernel.average)
             start = start | own
+        if prior is not None:
+            prior(cov_func)
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:

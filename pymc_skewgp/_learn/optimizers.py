@@ -26,17 +26,21 @@ class Optimum(NamedTuple):
     converged: bool
 
 
+class NoValueError(ValueError):
+    """A function to be maximised is minus infinity at every start."""
+
+
 def with_value(optima: list[Optimum], what: str) -> list[Optimum]:
     """Those with a finite value.
 
     Raises
     ------
-    ValueError
+    NoValueError
         Where there are none: `what` has no value.
     """
     found = [optimum for optimum in optima if np.isfinite(optimum.value.total)]
     if not found:
-        raise ValueError(
+        raise NoValueError(
             f"the {what} has no value at any start: check the priors, the scale of the inputs and "
             "start; and, where there are pseudo-points, whether their phases contradict each other "
             "(SkewGP.posterior says so)."

@@ -94,7 +94,11 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
 
     Data say little of the width of a class between others that nobody chose. Its prior is
     Gamma(2, 4) in standard deviations of the noise, with mode 1/4 and mean 1/2, so that it has
-    neither no width where hyperparameters are maximised nor any width where they are averaged.
+    neither no width where hyperparameters are maximised nor any width where they are averaged. Of
+    the lowest class that data have they say nothing of how far down it goes, where there are others
+    below, and of the highest likewise. The prior of its width is exponential, with the standard
+    deviation of f plus noise as its mean: of n rows near the edge a class beyond then gets a share
+    of some 1 / n there, whether hyperparameters are maximised or averaged.
 
     From 450 rows on the search begins with 300 of them.
 
@@ -166,11 +170,12 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             cutpoints = pm.Normal(
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
-            unseen = np.setdiff1d(np.arange(1, classes.size - 1), codes)
-            if unseen.size:
-                width = cutpoints[unseen] - cutpoints[unseen - 1]
-                pm.Potential("widths", pm.logp(pm.Gamma.dist(2.0, _WIDTH_RATE), width).sum())
-            return Definition(pm.gp.mean.Zero(), OrderedProbit(cutpoints), {"cutpoints": cuts})
+            return Definition(
+                pm.gp.mean.Zero(),
+                OrderedProbit(cutpoints),
+                {"cutpoints": cuts},
+                lambda cov_func: _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True)),
+            )
 
         kernel = Kernel(self.kernel, self.ard, average=self._averages)
         seed = self._seed(self.random_state)
@@ -235,6 +240,24 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             )
         place = np.array([int(np.flatnonzero(classes == label)[0]) for label in found])
         return classes, place[codes].astype(np.int64)
+
+
+def _prior_of_unseen(cutpoints: Any, codes: NDArray[np.int64], variances: Any) -> None:
+    """Weak priors of widths that data do not bound, as the notes of the estimator have them."""
+    n_classes = cutpoints.type.shape[0] + 1
+    unseen = np.setdiff1d(np.arange(1, n_classes - 1), codes)
+    # The lowest and the highest class that data have, where these have neighbours beyond.
+    ends = {int(codes.min()), int(codes.max())} - {0, n_classes - 1}
+    for name, places, prior in (
+        ("widths", unseen, pm.Gamma.dist(2.0, _WIDTH_RATE)),
+        (
+            "end_widths",
+            np.array(sorted(ends), dtype=int),
+            pm.Exponential.dist(scale=pm.math.sqrt(1.0 + variances.mean())),
+        ),
+    ):
+        if places.size:
+            pm.Potential(name, pm.logp(prior, cutpoints[places] - cutpoints[places - 1]).sum())
 
 
 def _first_cutpoints(codes: NDArray[np.int64], n_classes: int) -> FloatArray:

@@ -160,14 +160,26 @@ def _refined(
     settings: SearchSettings,
     log: EvaluationLog,
 ) -> Optimum:
-    """Newton steps on the twisted evidence, with more draws where the first were too few."""
+    """Newton steps on the twisted evidence, with more draws where the first were too few.
+
+    At the edge of the box, where the optimum is none, the first have to do where they are poor: of
+    an amplitude that runs off more take minutes.
+    """
     for n_draws in (settings.n_draws, settings.finer * settings.n_draws):
         twisted = partial(objective.by_twisting, n_draws=n_draws, seed=settings.seed)
         logged = log.run("twisted", twisted)
         optimum = newton(logged, optimum.point, bounds, hessian, settings.optimizer)
-        if optimum.converged and optimum.value.noise < settings.max_noise:
+        noisy = optimum.value.noise >= settings.max_noise
+        if _at_edge(optimum.point, bounds, settings) if noisy else optimum.converged:
             break
     return optimum
+
+
+def _at_edge(point: Point, bounds: Bounds, settings: SearchSettings) -> bool:
+    """Whether a coordinate that is searched is at the edge of the box."""
+    low, high = np.transpose(bounds) if bounds else (point.x, point.x)
+    near = np.minimum(point.x - low, high - point.x) < settings.at_bound
+    return bool((near & (low < high)).any())
 
 
 def _within(optima: list[Optimum], best: Optimum, margin: float) -> list[Optimum]:

@@ -1,6 +1,6 @@
 """What a search asks of an objective."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -19,6 +19,15 @@ class Searched(Protocol):
     @property
     def coordinates(self) -> Coordinates:
         """What a point is made of."""
+        ...
+
+    @property
+    def density_one(self) -> Sequence[str]:
+        """Names of the variables integrated out whose prior is flat."""
+        ...
+
+    def why_no_value(self, point: Point) -> str | None:
+        """What is wrong with the model where there is no value; None where nothing is found."""
         ...
 
     def by_ep(self, point: Point) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import SiteLogDensity, coordinate_gaussian
-from pymc_skewgp._gaussian.proposals.modes import find_modes
+from pymc_skewgp._gaussian.proposals.modes import Target, find_modes
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
@@ -45,7 +45,7 @@ class ModeJumps:
         factors.look_around(np.zeros(leading.offset.size), np.linalg.norm(leading.factor, axis=1))
         if factors.log_concave:
             return
-        found = find_modes(leading, factors.slopes, c[: target.n_leading])
+        found = find_modes(Target(leading, factors.slopes), c[: target.n_leading])
         offset = target.density.offset
         self._modes = [
             GaussianSites(mode.tau, mode.nu + mode.tau * offset) for mode in found

@@ -28,6 +28,11 @@ class SitesGiven(Protocol):
         """Whether any are to be learnt."""
         ...
 
+    @property
+    def log_concave(self) -> bool:
+        """Whether all are known to be, wherever the predictors are."""
+        ...
+
     def log_prob(self, eta: FloatArray) -> FloatArray:
         """Of predictors, shape (..., m): as many values; -inf where y_i is impossible."""
         ...
@@ -82,6 +87,8 @@ class LikelihoodFamily:
 class LikelihoodAt:
     """Sites of a `LikelihoodFamily`: derivatives in parameters are differences."""
 
+    log_concave = False
+
     def __init__(
         self, family: LikelihoodFamily, y: Data, parameters: tuple[FloatArray, ...]
     ) -> None:
@@ -112,6 +119,7 @@ class JoinedSites:
         self._own = [slice(end - p.size, end) for p, end in zip(parts, ends, strict=True)]
         self.size = int(ends[-1])
         self.has_parameters = any(part.has_parameters for part in parts)
+        self.log_concave = all(part.log_concave for part in parts)
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
         """See `SitesGiven`."""

@@ -11,6 +11,7 @@ from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._gaussian.mixture import mixture_moments
 from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._observations.independent_noise import noisy_summary
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.mixture import Mixture
 from pymc_skewgp._observations.observations import Observations
@@ -53,8 +54,7 @@ class Selection(Likelihood):
     Notes
     -----
     Forecasts: ``y_mean`` and ``y_sd`` of an outcome whether selected or not; ``p_selected``;
-    ``y_mean_selected``, of an outcome that is selected; each mean and probability with its standard
-    error ``_se``.
+    ``y_mean_selected``, of an outcome that is selected; each with its standard error ``_se``.
 
     References
     ----------
@@ -168,7 +168,6 @@ class Selection(Likelihood):
         covariance = mixture.covariance
         assert covariance is not None  # of two functions
         outcome, selection = (_OneFunction.of(mixture, i) for i in (OUTCOME, SELECTION))
-        mean, sd, _ = outcome.moments
         probability = interval_probability(selection, 0.0, np.inf)
         # Of y and the noisy selection v2 given u; their mean where v2 > 0, times P(v2 > 0).
         spread = np.sqrt(selection.variance + 1.0)[:, None]
@@ -180,10 +179,7 @@ class Selection(Likelihood):
         part = outcome.means * mass + shared[:, None] / spread * density
         among = (part @ mixture.weights) / total
         influence = (part - among[:, None] * mass) / total[:, None]
-        return {
-            "y_mean": mean,
-            "y_mean_se": _error(outcome.means - mean[:, None], mixture),
-            "y_sd": np.hypot(sd, float(self.sigma)),
+        return noisy_summary(outcome, float(self.sigma) ** 2) | {
             "p_selected": probability.value,
             "p_selected_se": probability.std_error,
             "y_mean_selected": among,

@@ -154,8 +154,10 @@ class FiniteRankFit(FunctionFit):
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        rows = None if self._hard is None else self._hard.given(self.gaussian)
-        return SiteSampler(BlockPairs(self.gaussian, self.data_blocks, rows))
+        hard = self._hard
+        rows = None if hard is None else hard.given(self.gaussian)
+        pairs = BlockPairs(self.gaussian, self.data_blocks, rows=rows)
+        return SiteSampler(pairs.with_modes(None if hard is None else hard.beside()))
 
     @property
     def fitted(self) -> bool:

@@ -4,7 +4,8 @@ They are few, and are drawn first, as a rectangle; the coordinates given them ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from pymc_skewgp._gaussian.blocks.row_block import RowBlock
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.proposals.mode_pairs import RowsBeside
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._observations.pseudo_points import pseudo_point_rows
 from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
@@ -52,7 +55,14 @@ class HardRows:
         sites = RowSites(rows.lower - self.mean, rows.upper - self.mean, rows.value, rows.S)
         return RowBlock(self.factor, sites)
 
-    def given(self, gaussian: CoordinateGaussian) -> GivenRows:
+    def beside(self) -> RowsBeside:
+        """As they are beside several modes."""
+        rows = self.rows
+        limits = rows.lower - self.mean, rows.upper - self.mean
+        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
+        return RowsBeside(self.factor, *limits, rows.S, partial(self.given, settings=settings))
+
+    def given(self, gaussian: CoordinateGaussian, settings: SamplerSettings = DEFAULT) -> GivenRows:
         """Drawn under a Gaussian of the coordinates.
 
         Raises
@@ -61,7 +71,7 @@ class HardRows:
         """
         plain = Conditioning(self.mean, FactoredCovariance(self.factor), self.rows)
         tilted = plain.with_coordinates(gaussian.mean, gaussian.chol)
-        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper)
+        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper, settings)
         constrained = np.arange(self.n_signs, self.mean.size)
         if constrained.size:
             # e is f's own: limits that hold by it do hold.

@@ -1,22 +1,21 @@
 """What draws of a Gaussian vector under sites need: EP, its Gaussian of the coordinates, pairs."""
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._errors import SeveralModesWarning, no_warnings, warn
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
     SiteMarginals,
     coordinate_gaussian,
 )
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.proposals.ep import EPResult
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
-from pymc_skewgp._gaussian.proposals.modes import find_modes
+from pymc_skewgp._gaussian.proposals.mode_pairs import RowsBeside, with_modes
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, PairProposal, pair_proposal
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
@@ -27,7 +26,6 @@ from pymc_skewgp._posterior.contradiction import refuse_contradictory_constraint
 from pymc_skewgp._posterior.site_predictors import ep_of_sites, factors_of, site_log_density
 
 _EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
-_BESIDE = 0.01  # of the probability of EP's mode, from which on others are warned of
 
 
 class SiteDraws:
@@ -81,42 +79,28 @@ class SiteDraws:
         """Pairs of coordinates."""
         m, ep = self._given.n_rows, self.ep
         marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
-        rows = self._rows() if m else None
+        rows = self._rows(self.gaussian, self._rung) if m else None
         return pair_proposal(self.gaussian, self.predictors, marginals, rows)
 
     @cached_property
     def sampler(self) -> SiteSampler:
         """Proposals, which the evidence and all draws share."""
-        proposal = self.proposal
-        if proposal.rows is None or self._factors.log_concave:
-            return SiteSampler(with_modes(proposal, self._factors))
-        self._warn_of_modes()
-        return SiteSampler(proposal)
+        proposal, factors = self.proposal, self._factors
+        target = None if factors.log_concave else Target(self.predictors, factors.slopes)
+        return SiteSampler(with_modes(proposal, target, self._beside()))
 
-    def _warn_of_modes(self) -> None:
-        """Beside rows draws are about EP's mode alone: a mixture would need the rows' density."""
-        found = find_modes(self.predictors, self._factors.slopes, self.gaussian.mean)
-        evidence: list[float] = []
-        for mode in found:
-            rows = self._given.with_coordinates(mode.gaussian.mean, mode.gaussian.chol)
-            with no_warnings(), np.errstate(all="ignore"):
-                own = fit_ep(rows.cov, rows.lower, rows.upper).log_prob
-            evidence.append(mode.log_evidence + own)
-        beside = sum(float(np.exp(own - evidence[0])) for own in evidence[1:])
-        if beside > _BESIDE:
-            warn(
-                f"the posterior has {len(found)} modes, and draws are about one of them, beside "
-                "rows that are intervals: their errors do not know of the others, which have "
-                f"about {beside / (1.0 + beside):.0%} of the probability by Laplace's "
-                "approximation. Without pseudo-points and intervals draws are about all of them.",
-                SeveralModesWarning,
-                stacklevel=2,
-            )
+    def _beside(self) -> RowsBeside | None:
+        given = self._given
+        if not given.n_rows:
+            return None
+        own = partial(self._rows, rung=DEFAULT.move_rungs[0])
+        limits = given.lower, given.upper
+        return RowsBeside(given.row_factor, *limits, given.noise_variances, own)
 
-    def _rows(self) -> GivenRows:
-        given, gaussian = self._given, self.gaussian
+    def _rows(self, gaussian: CoordinateGaussian, rung: Rung) -> GivenRows:
+        given = self._given
         tilted = given.with_coordinates(gaussian.mean, gaussian.chol)
-        settings = replace(DEFAULT, first=self._rung)
+        settings = replace(DEFAULT, first=rung)
         sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper, settings)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self._n_latent

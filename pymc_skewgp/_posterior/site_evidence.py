@@ -20,14 +20,20 @@ mean is then that of g alone, by Stein's identity with the mean m and covariance
 .. math:: \mathrm E(h_i \mid y) = \frac{\mathrm E\{(e_i - m_i)\, g_i \mid y\}
     - \sum_k S_{ik} \mathrm E(g_i g_k \mid y)}{S_{ii}}.
 
+Where there are several modes no one Gaussian is near: t is then a sum over sites of EP and of the
+modes, and each of its terms an expectation over a Gaussian of its own; h is a matrix.
+
 A derivative in a parameter of p is the mean of that of log p, each draw weighted so that the same
 identities hold for the moments of the predictors.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
+from scipy.special import softmax
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.edges import Edges
@@ -44,8 +50,10 @@ from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
 from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.proposals.ep_gradient import cavities, ep_cov_gradient
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.mode_pairs import with_modes
+from pymc_skewgp._gaussian.proposals.mode_pairs import ModePairs, RowsBeside, with_modes
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
 from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.site_factors import SiteFactors
 from pymc_skewgp._gaussian.tilted import Intervals, Joined
@@ -139,7 +147,7 @@ def sites_by_pairs(
         own, parameters = sites_by_ep(rows, sites, tol, pairs.ep)[0]
         return JointGradient(own._replace(value=estimate.value, noise=noise), parameters)
     weights = normalized_weights(draws.log_weights)
-    exact = _exact_slopes(linalg.symmetric(rows.cov), pairs, sites, e, weights)
+    exact = _exact_slopes(linalg.symmetric(rows.cov), pairs, sites, draws.draws, weights)
     found = LogProbGradient(
         estimate.value, -exact.mean, np.zeros(exact.mean.size), exact.cov, noise
     )
@@ -167,28 +175,46 @@ class _Pairs:
         self.ep = ep = _fit(self.cov, rows, factors, k, _PAIRS_TOLERANCE)
         marginals = SiteMarginals(*(x[k:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         gaussian = coordinate_gaussian(factor, marginals.tau, marginals.nu)
-        given = _given_rows(rows, matrix, factor, gaussian) if k else None
+        given = beside = None
+        if k:
+            own = _RowsGiven(rows, matrix, factor)
+            given, beside = own.under(gaussian, DEFAULT), own.beside()
         proposal = pair_proposal(gaussian, self.density, marginals, given)
-        self.sampler = SiteSampler(with_modes(proposal, factors))
+        target = None if factors.log_concave else Target(self.density, sites.slopes)
+        self.sampler = SiteSampler(with_modes(proposal, target, beside))
 
     def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""
         return self.sampler.members(n_draws, as_generator(random_seed))
 
 
-def _given_rows(
-    rows: Rectangle, matrix: FloatArray, factor: FloatArray, gaussian: CoordinateGaussian
-) -> GivenRows:
-    """Rows under EP's Gaussian of the predictors' coordinates c, and white c given them."""
-    k = matrix.shape[0] - factor.shape[0]
-    orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
-    cross = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False).T
-    white = solve_triangular(gaussian.chol, cross.T, lower=True, check_finite=False).T
-    cov = matrix[:k, :k] - cross @ cross.T + white @ white.T
-    own = DenseCovariance(linalg.symmetric(cov), "the covariance of the rows")
-    shift = cross @ gaussian.mean
-    sampler = RectangleSampler(own, rows.lower[:k] - shift, rows.upper[:k] - shift)
-    return GivenRows.of(sampler.first, own, white, shift)
+class _RowsGiven:
+    """Rows beside the predictors, given the coordinates c of these."""
+
+    def __init__(self, rows: Rectangle, matrix: FloatArray, factor: FloatArray) -> None:
+        k = matrix.shape[0] - factor.shape[0]
+        self._lower, self._upper = rows.lower[:k], rows.upper[:k]
+        orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
+        white = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False)
+        self._cross = white.T
+        self._left = matrix[:k, :k] - white.T @ white
+
+    def beside(self) -> RowsBeside:
+        """As they are beside several modes."""
+        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
+        given = partial(self.under, settings=settings)
+        noise = np.maximum(self._left.diagonal(), 0.0)
+        return RowsBeside(self._cross, self._lower, self._upper, noise, given)
+
+    def under(self, gaussian: CoordinateGaussian, settings: SamplerSettings) -> GivenRows:
+        """Under a Gaussian of c, and white c given them."""
+        cross = self._cross
+        white = solve_triangular(gaussian.chol, cross.T, lower=True, check_finite=False).T
+        cov = linalg.symmetric(self._left + white @ white.T)
+        own = DenseCovariance(cov, "the covariance of the rows")
+        shift = cross @ gaussian.mean
+        sampler = RectangleSampler(own, self._lower - shift, self._upper - shift, settings)
+        return GivenRows.of(sampler.first, own, white, shift)
 
 
 def _fit(
@@ -229,38 +255,91 @@ class _Exact(NamedTuple):
     second: FloatArray
 
 
+class _Reference(NamedTuple):
+    """Gaussian sites, with what N(0, G) times these is."""
+
+    tau: FloatArray
+    nu: FloatArray
+    mean: FloatArray
+    weights: FloatArray
+    precision: FloatArray
+    share: FloatArray  # of each draw, among all references
+
+    def slopes(self, e: FloatArray) -> FloatArray:
+        """Of the log of the sites."""
+        return self.nu - self.tau * e
+
+
+def _references(
+    matrix: FloatArray, pairs: "_Pairs", c: FloatArray, e: FloatArray
+) -> list[_Reference]:
+    """EP's sites, and those about the modes where there are several."""
+    proposal, ep = pairs.sampler.proposal, pairs.ep
+    modes = proposal.modes if isinstance(proposal, ModePairs) else ()
+    sites = [(ep.tau, ep.nu), *((mode.tau, mode.nu) for mode in modes)]
+    shares = np.ones((1, c.shape[0]))
+    if modes:
+        logs = [coordinate_gaussian(pairs.density.factor, *x).log_over_prior(c.T) for x in sites]
+        shares = softmax(np.array(logs), axis=0)
+    found = []
+    for (tau, nu), share in zip(sites, shares, strict=True):
+        precision = pairs.cov.site_precision(tau)
+        weights = nu - precision @ (matrix @ nu)
+        found.append(_Reference(tau, nu, matrix @ weights, weights, precision, share))
+    return found
+
+
 def _exact_slopes(
-    matrix: FloatArray, pairs: "_Pairs", sites: SitesGiven, e: FloatArray, weights: FloatArray
+    matrix: FloatArray, pairs: "_Pairs", sites: SitesGiven, draws: FloatArray, weights: FloatArray
 ) -> _Exact:
-    """By weighted draws of the predictors less their offset."""
-    ep = pairs.ep
+    """By weighted draws of the coordinates."""
+    e = draws @ pairs.density.factor.T
     eta = pairs.density.offset + e
+    references = _references(matrix, pairs, draws, e)
     slopes, curvatures = sites.slopes(eta)
-    slopes -= ep.nu - ep.tau * e
-    moved = weights @ slopes
-    curved = slopes.T @ (weights[:, None] * slopes)
-    precision = pairs.cov.site_precision(ep.tau)
-    bends = weights @ curvatures + ep.tau
+    shared = np.sum([own.share[:, None] * own.slopes(e) for own in references], axis=0)
+    slopes -= shared
     kinked = sites.kinked(eta)
-    if kinked.any():
-        own = matrix[kinked]
-        shared = own - own @ precision @ matrix
-        alone = weights @ ((e - ep.mean) * slopes)[:, kinked]
-        alone -= np.einsum("ik,ik->i", shared, curved[kinked])
-        bends[kinked] = alone / ep.variance[kinked]
-    curved[np.diag_indices_from(curved)] += bends
-    kept = -(precision @ matrix)
-    kept[np.diag_indices_from(kept)] += 1.0
-    pulled, carried = kept @ moved, kept @ curved @ kept.T
-    second = np.einsum("ij,ji->i", matrix @ carried, matrix)
-    in_cov = carried - precision
-    in_cov += np.outer(ep.weights + 2.0 * pulled, ep.weights)
-    return _Exact(
-        ep.weights + pulled,
-        0.5 * linalg.symmetric(in_cov),
-        matrix @ pulled,
-        ep.variance + second,
-    )
+    zero = np.zeros(e.shape[1])
+    total = [zero, np.zeros(matrix.shape), zero, zero]
+    for own in references:
+        part = weights * own.share
+        mass, moved = part.sum(), part @ slopes
+        curved = slopes.T @ (part[:, None] * slopes)
+        bends = _bends(references, part, e, shared)
+        bends[np.diag_indices_from(bends)] += part @ curvatures
+        covariance = matrix - matrix @ own.precision @ matrix
+        if kinked.any():
+            alone = part @ ((e - own.mean) * slopes)[:, kinked]
+            rest = (curved + bends)[kinked]
+            rest[np.arange(rest.shape[0]), kinked.nonzero()[0]] -= bends.diagonal()[kinked]
+            alone -= np.einsum("ik,ik->i", covariance[kinked], rest)
+            bends[kinked, kinked] = alone / covariance.diagonal()[kinked]
+        curved += bends
+        kept = -(own.precision @ matrix)
+        kept[np.diag_indices_from(kept)] += 1.0
+        pulled, carried = kept @ moved, kept @ curved @ kept.T
+        first, off = matrix @ pulled, own.mean - pairs.ep.mean
+        second = np.einsum("ij,ji->i", matrix @ carried, matrix)
+        second += mass * (covariance.diagonal() + off**2) + 2.0 * off * first
+        in_cov = carried - mass * own.precision
+        in_cov += np.outer(mass * own.weights + 2.0 * pulled, own.weights)
+        found = mass * own.weights + pulled, in_cov, first + mass * off, second
+        total = [x + y for x, y in zip(total, found, strict=True)]
+    return _Exact(total[0], 0.5 * linalg.symmetric(total[1]), *total[2:])
+
+
+def _bends(
+    references: list[_Reference], part: FloatArray, e: FloatArray, shared: FloatArray
+) -> FloatArray:
+    """Minus the mean second derivatives of the log of the sum of the references."""
+    found = np.diag(sum((part @ own.share) * own.tau for own in references))
+    if len(references) > 1:
+        found += shared.T @ (part[:, None] * shared)
+        for own in references:
+            slopes = own.slopes(e)
+            found -= slopes.T @ ((part * own.share)[:, None] * slopes)
+    return found
 
 
 def _calibrated(e: FloatArray, weights: FloatArray, ep: EPResult, exact: _Exact) -> FloatArray:

@@ -13,6 +13,7 @@ from pymc_skewgp._gaussian.blocks.blocks import JoinedBlocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._gaussian.blocks.sparse_rows import SparseBlock, row_block
 from pymc_skewgp._gaussian.compiled.log_ndtr_table import log_ndtr_table
 from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
 from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
@@ -309,3 +310,54 @@ def test_gradient_of_rows_that_count_more_than_once():
     found = block.gradient(ep.gaussian.mean, ep.gaussian.spread)
     total = (found.factor * step).sum() + found.offset @ tilt + found.noise @ spread
     assert total == pytest.approx(wanted, rel=1e-6)  # differences of order h^2
+
+
+def sparse_problem(collinear=False):
+    """Rows of two of sixty effects and two covariates, which may be almost the same."""
+    rng = np.random.default_rng(5)
+    n, r = 400, 62
+    factor = np.zeros((n, r))
+    factor[:, 0] = 100.0
+    factor[:, 1] = 100.0 * (1.0 + 1e-7 * rng.normal(size=n)) if collinear else rng.normal(size=n)
+    factor[np.arange(n), 2 + rng.integers(0, 30, n)] = 0.7
+    some = rng.random(n) < 0.5
+    factor[some, 32 + rng.integers(0, 30, some.sum())] = rng.normal(size=some.sum())
+    limits = np.full(n, -OPEN), rng.normal(0.5, 1.0, n)
+    return factor, RowSites(*limits, np.full(n, np.nan), np.ones(n), rng.integers(1, 4, n) * 1.0)
+
+
+@pytest.mark.parametrize("collinear", [False, True])
+def test_sparse_rows_are_dense_ones(collinear):
+    factor, sites = sparse_problem(collinear)
+    dense, sparse = RowBlock(factor, sites), row_block(factor, sites)
+    assert isinstance(sparse, SparseBlock)
+    assert isinstance(row_block(factor, sites, sparse.pattern), SparseBlock)
+    assert row_block(factor, sites, sparse.pattern).pattern is sparse.pattern
+    found = [fit_blocks(LocalBlocks([block]), tol=1e-9) for block in (dense, sparse)]
+    # EP's residual, and sums in another order.
+    assert found[1].log_prob == pytest.approx(found[0].log_prob, abs=1e-6)
+    gaussian = found[0].gaussian
+    sparse.tau, sparse.nu = dense.tau, dense.nu
+    for one, other in zip(sparse.sums(), dense.sums(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-8)
+    each = (block.gradient(gaussian.mean, gaussian.spread) for block in (sparse, dense))
+    for one, other in zip(*each, strict=True):
+        # Of variances 1e-8 of their terms half of the digits are left.
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    off = np.random.default_rng(6).normal(size=(62, 5))
+    pairs = (block.pair_log_probs(gaussian.mean, off) for block in (sparse, dense))
+    np.testing.assert_allclose(*pairs, rtol=1e-10)
+
+
+def test_a_pattern_is_that_of_its_entries_alone():
+    factor, sites = sparse_problem()
+    pattern = row_block(factor, sites).pattern
+    other = factor.copy()
+    other[0, np.flatnonzero(other[0] == 0.0)[0]] = 1.0
+    assert pattern.is_of(2.0 * factor)
+    assert not pattern.is_of(other)
+    assert not pattern.is_of(factor[1:])
+    moved = factor.copy()
+    moved[0, :2] = 0.0
+    moved[1, 3:5] = 1.0
+    assert not pattern.is_of(moved)

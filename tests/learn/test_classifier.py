@@ -528,6 +528,48 @@ def test_optima_far_out_are_named():
     assert model.hyperparameters_.at_bound == ["eta"]
 
 
+def test_amplitudes_that_run_off_are_named():
+    """Repeated positives among negatives: the less noise the better, without an end."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(30, 1))
+    rare = np.zeros(30, int)
+    rare[np.argsort(-x[:, 0] - rng.normal(0, 0.7, 30))[:3]] = 1
+    weights = np.where(rare, 10, 1)
+    model = fast()
+    model._search = replace(
+        QuickClassifier._search, optimizer=OptimizerSettings(newton_gain=np.inf)
+    )
+    said = r"^eta = 2e\+03, where the log evidence is 0\.4 above that at 100 and does not fall"
+    with pytest.warns(BoundaryOptimumWarning, match=said):
+        model.fit(x, rare, sample_weight=weights)
+    # By draws from the posteriors, with errors of .06: from 100 to 2000, and hardly beyond.
+    ls = float(model.hyperparameters_.point["ls"])
+    at_100, far = [
+        sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+        .posterior(x, rare, weights=weights)
+        .log_marginal_likelihood.value
+        for eta in (100.0, 20_000.0)
+    ]
+    here = model.log_marginal_likelihood_.value
+    assert at_100 < here - 0.2
+    assert far > here - 0.3
+
+
+def test_no_word_of_amplitudes_that_do_not_matter():
+    """The first kind of iris is separable, and any eta above some 50 gives the same forecasts."""
+    data, target = load_iris(return_X_y=True)
+    model = fast().fit(data, target == 0)
+    eta = float(model.hyperparameters_.point["eta"])
+    assert eta > 100
+    ls = float(model.hyperparameters_.point["ls"])
+    new = 0.5 * (data[:50] + data[50:100])  # between the two
+    other = sg.SkewGP(cov_func=100.0**2 * pm.gp.cov.ExpQuad(4, ls=ls)).posterior(data, target == 0)
+    # Monte Carlo errors of .01 each.
+    np.testing.assert_allclose(
+        model.predict_proba(new)[:, 1], other.probability(new).value, atol=0.05
+    )
+
+
 @pytest.mark.parametrize("scale", [1e200, 1e-200])
 @pytest.mark.parametrize(
     "estimator",

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from arviz_stats.base import array_stats
 from scipy.special import ndtri
 
 from pymc_skewgp import IntegrationWarning
@@ -70,6 +71,26 @@ def test_each_draw_has_f_of_its_own():
     np.testing.assert_array_equal(equal.f[..., 0] // 10, equal.point)
     wanted = np.bincount(equal.point.ravel(), minlength=4)
     assert asked == {u: n - 2 for u, n in enumerate(wanted) if n > 2}
+
+
+def test_chains_of_few_points_look_alike_and_count_them():
+    """R-hat is that of independent draws, and the error of a mean that of the different points."""
+    means, errors, r_hats = [], [], []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x = np.sort(rng.standard_normal(256))
+        points = [Point(np.array([value])) for value in x]
+        found = [DrawsWithEvidence(0.0, 0.0, 1.0, np.zeros((16, 1)))] * 256
+        exact = ExactPoints(np.arange(256), points, np.zeros(256), found)
+        equal = exact.equal_draws(4, 1000, lambda points, counts: [], rng)
+        drawn = x[equal.point]
+        r_hats.append(float(array_stats.rhat(drawn, chain_axis=0, draw_axis=1)))
+        errors.append(float(array_stats.mcse(drawn, chain_axis=0, draw_axis=1, method="mean")))
+        means.append(drawn.mean())
+    # Chains by chance alone: 1.015 to 1.05.
+    assert max(r_hats) < 1.01
+    # A relative error of 5 % of the deviation of 200 means, and errors that vary by 10 %.
+    assert np.sqrt(np.mean(np.square(errors))) / np.std(means) == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.parametrize(("sd", "said"), [(0.3, False), (1.3, True)])

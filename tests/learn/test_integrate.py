@@ -584,3 +584,19 @@ def test_standard_errors_with_few_rows_are_honest():
     # Of t with 15 degrees of freedom: false alarms below 1 in 1000 each.
     assert np.square(z).sum() < 40
     assert np.abs(z).max() < 4.5
+
+
+def test_counts_with_their_function_integrated_out():
+    """Counts at one place: quadrature over f and over its standard deviation."""
+    y = np.array([2, 3, 1])
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 2.0)
+        gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        gp.marginal_likelihood("y", np.zeros((3, 1)), y, likelihood=sg.likelihoods.Poisson())
+    attrs = integrate(model, random_seed=1, **QUIET)["posterior"].attrs
+    z, weights = np.polynomial.hermite_e.hermegauss(80)
+    sd, w = line(0.0, 12.0)
+    log_p = stats.poisson.logpmf(y[:, None, None], np.exp(sd[:, None] * z)).sum(axis=0)
+    given = np.exp(log_p) @ (weights / weights.sum())
+    right = np.log(given @ (w * stats.halfnorm(scale=2.0).pdf(sd)))
+    assert agrees(attrs["log_evidence"], right, attrs["log_evidence_se"])

@@ -217,6 +217,71 @@ def posterior():
     return gp.posterior(X[:, None], WAVE, likelihood=gaussian, point={"eta": ETA})
 
 
+class Line(pm.gp.cov.Covariance):
+    def full(self, X, Xs=None):
+        left, right = (
+            pt.concatenate([pt.ones_like(x), x], axis=1) for x in (X, X if Xs is None else Xs)
+        )
+        return left @ LINE_COV @ right.T
+
+    def diag(self, X):
+        return pt.diag(self.full(X))
+
+
+def with_line(eta):
+    """The process of `learnt` with its line as a part of the kernel."""
+    mean = pm.gp.mean.Linear(coeffs=[0.3], intercept=1.0)
+    return sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0) + Line(1), mean_func=mean)
+
+
+COUNTS = np.round(np.exp(0.3 * WAVE)).astype(int)
+LIKELIHOODS = {
+    "BernoulliProbit": ((WAVE > 1.0).astype(int), sg.likelihoods.BernoulliProbit()),
+    "BernoulliLogit": ((WAVE > 1.0).astype(int), sg.likelihoods.BernoulliLogit()),
+    "OrderedProbit": (np.digitize(WAVE, [0.0, 1.5]), sg.likelihoods.OrderedProbit([0.0, 1.5])),
+    "CensoredGaussian": (WAVE.clip(0.0), sg.likelihoods.CensoredGaussian(NOISE, lower=0.0)),
+    "Preference": (np.c_[:8, 1:9], sg.likelihoods.Preference()),
+    "Poisson": (COUNTS, sg.likelihoods.Poisson()),
+    "StudentT": (WAVE, sg.likelihoods.StudentT(4.0, NOISE)),
+    "function": (COUNTS, lambda eta: pm.Poisson.dist(pm.math.exp(eta))),
+}
+
+
+@pytest.mark.parametrize("spelling", ["process", "marginal"])
+def test_counts(spelling):
+    """Found and integrated as with the line in the kernel; results go through pickle."""
+    y, poisson = LIKELIHOODS["Poisson"]
+    found = []
+    for own in (True, False):
+        with pm.Model() as model:
+            eta = pm.LogNormal("eta", -0.5, 0.5)
+            gp = with_line(eta)
+            if own:
+                b = pm.MvNormal("b", LINE_MEAN, LINE_COV)
+                mean = pm.gp.mean.Linear(coeffs=b[1:], intercept=b[0])
+                kernel = eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
+                gp = sg.SkewGP(cov_func=kernel, mean_func=mean)
+            if spelling == "marginal":
+                gp.marginal_likelihood("y", X[:, None], y, likelihood=poisson, jitter=0.0)
+        given = (gp, X[:, None], y) if spelling == "process" else (model,)
+        options = {"likelihood": poisson} if spelling == "process" else {}
+        options |= {"progressbar": False, "random_seed": 0}
+        fit = sg.find_hyperparameters(*given, n_restarts=0, **options)
+        dt = sg.integrate(*given, draws=100, **options)
+        found.append(pickle.loads(pickle.dumps((fit, dt))))
+    (fit, dt), (right, wanted) = found
+    assert set(fit.point) == {"eta"}
+    # Searches end where the slope is below 1e-3; evidences of one point have errors of .003.
+    assert fit.point["eta"] == pytest.approx(right.point["eta"], rel=0.02)
+    assert fit.log_marginal_likelihood.value == pytest.approx(
+        right.log_marginal_likelihood.value, abs=0.02
+    )
+    a, b = (x["posterior"].attrs for x in (dt, wanted))
+    error = np.hypot(a["log_evidence_se"], b["log_evidence_se"])
+    assert abs(a["log_evidence"] - b["log_evidence"]) < 4 * error
+    assert "b" in dt["posterior"]
+
+
 class TestPosteriorWithoutCoefficients:
     def test_it_is_that_of_the_closed_form(self, posterior):
         assert posterior.log_marginal_likelihood.value == pytest.approx(log_evidence(ETA), abs=1e-8)
@@ -252,28 +317,41 @@ class TestPosteriorWithoutCoefficients:
         right = stats.multivariate_normal(line(X) @ [0.5, 0.7], seen).logpdf(WAVE)
         assert found.log_marginal_likelihood.value == pytest.approx(right, abs=1e-8)
 
-    def test_labels(self):
-        """EP aside: the same as the line in the kernel."""
+    def test_derivatives_given_values(self):
+        """P(f'(.5) > 0) given Y: f' is jointly normal with them, with b_1 and -dk."""
+        _, gp, gaussian = learnt("process")
+        steep = sg.likelihoods.Constraint.increasing(0)
+        at = np.array([0.5])
+        both = [(X[:, None], WAVE, gaussian), (at[:, None], None, steep)]
+        found = gp.posterior(both, point={"eta": ETA})
+        seen = line_cov(X, X, ETA) + NOISE**2 * np.eye(9)
+        cross = -(ETA**2) * (at[:, None] - X) * rbf(at, X) + LINE_COV[1] @ line(X).T
+        gain = np.linalg.solve(seen, cross[0])
+        mean = LINE_MEAN[1] + gain @ (WAVE - line(X) @ LINE_MEAN)
+        variance = ETA**2 + LINE_COV[1, 1] - gain @ cross[0]
+        right = log_evidence(ETA) + stats.norm.logcdf(mean / np.sqrt(variance))
+        # One row: exact but for the nugget.
+        assert found.log_marginal_likelihood.value == pytest.approx(right, abs=1e-5)
+
+    @pytest.mark.parametrize("name", LIKELIHOODS)
+    def test_any_likelihood(self, name):
+        """The same as the line in the kernel, and so are copies by pickle."""
+        y, likelihood = LIKELIHOODS[name]
         _, gp, _ = learnt("process")
-        labels = (WAVE > 1.0).astype(int)
-        found = gp.posterior(X[:, None], labels, point={"eta": ETA})
-        kernel = ETA**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
-
-        class Line(pm.gp.cov.Covariance):
-            def full(self, X, Xs=None):
-                left, right = (
-                    pt.concatenate([pt.ones_like(x), x], axis=1)
-                    for x in (X, X if Xs is None else Xs)
-                )
-                return left @ LINE_COV @ right.T
-
-            def diag(self, X):
-                return pt.diag(self.full(X))
-
-        mean = pm.gp.mean.Linear(coeffs=[0.3], intercept=1.0)
-        other = sg.SkewGP(cov_func=kernel + Line(1), mean_func=mean)
-        right = other.posterior(X[:, None], labels).log_marginal_likelihood
-        assert found.log_marginal_likelihood.value == pytest.approx(right.value, abs=1e-8)
+        found = gp.posterior(X[:, None], y, likelihood=likelihood, point={"eta": ETA})
+        right = with_line(ETA).posterior(X[:, None], y, likelihood=likelihood)
+        far = [
+            [
+                p.predict([[8.0]], draws=0)["predictions_summary"][x].item()
+                for x in ("f_mean", "f_sd")
+            ]
+            for p in (found, right, pickle.loads(pickle.dumps(found)))
+        ]
+        # The same draws of the same matrices, but for round-off.
+        evidence = found.log_marginal_likelihood.value
+        assert evidence == pytest.approx(right.log_marginal_likelihood.value, abs=1e-7)
+        assert far[0] == pytest.approx(far[1], rel=1e-6)
+        assert far[0] == far[2]
 
     @pytest.mark.parametrize(
         ("options", "y", "likelihood"),

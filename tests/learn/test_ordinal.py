@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from pymc.distributions.transforms import ordered
+from scipy.stats import expon, norm
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -93,6 +95,90 @@ def test_a_level_between_others_that_nobody_chose(hyperparameters):
     p = model.predict_proba([[-2.0], [0.0], [2.0]])[:, 2]
     assert 0.02 < p[1] < 0.2
     assert max(p[0], p[2]) < 0.01
+
+
+def unseen_last(width_prior):
+    """Log evidence of five 0 and seven 1 of three levels at one place, and P(2) there.
+
+    By quadrature over f ~ N(0, 1), the lower cut-point and the width of level 1, whose prior is
+    that of `cutpoints`, in the order declared, times `width_prior`.
+    """
+    f, weights = np.polynomial.hermite_e.hermegauss(30)
+    weights = weights[:, None, None] / weights.sum()
+    low, width = np.linspace(-6, 6, 201), np.linspace(1e-3, 25, 500)
+    f, b, w = np.meshgrid(f, low, width, indexing="ij")
+    log_p = 5 * norm.logcdf(b - f) + 7 * np.log(norm.cdf(b + w - f) - norm.cdf(b - f) + 1e-300)
+    p = weights * np.exp(log_p + width_prior(b, w))
+    cell = (low[1] - low[0]) * (width[1] - width[0])
+    return np.log(p.sum() * cell), (p * norm.sf(b + w - f)).sum() / p.sum()
+
+
+def cuts(sd):
+    return lambda b, w: norm.logpdf(b, scale=sd) + norm.logpdf(b + w, scale=sd)
+
+
+ENDS = {"last": lambda y: y, "first": lambda y: 2 - y}
+
+
+@pytest.mark.parametrize("hyperparameters", ["maximize", "average"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_level_at_an_end_that_nobody_chose(end, hyperparameters):
+    x, y = np.zeros((12, 1)), np.repeat([0, 1], [5, 7])
+    model = fast(
+        kernel=lambda d: pm.gp.cov.ExpQuad(d, ls=1.0),
+        categories=range(3),
+        hyperparameters=hyperparameters,
+    ).fit(x, ENDS[end](y))
+    # f and the noise have a variance of 1 each.
+    log_evidence, right = unseen_last(
+        lambda b, w: cuts(10.0)(b, w) + expon.logpdf(w, scale=np.sqrt(2.0))
+    )
+    p = model.predict_proba([[0.0]])[0, ENDS[end](2)]
+    if hyperparameters == "maximize":
+        # Where the width is exponential its mode stands for its mean, but for the second order.
+        assert p == pytest.approx(right, rel=0.2)
+        return
+    # 32 points, each with a P(2) whose deviation is the mean or so: three standard errors.
+    assert p == pytest.approx(right, rel=3 / np.sqrt(32))
+    evidence = model.log_marginal_likelihood_
+    assert abs(evidence.value - log_evidence) < 4 * evidence.std_error
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_unseen_levels_of_the_likelihood(end):
+    """Priors are then the user's."""
+    x, y = np.zeros((12, 1)), np.repeat([0, 1], [5, 7])
+    with pm.Model():
+        b = pm.Normal("b", 0.0, 3.0, shape=2, transform=ordered, initval=[-1.0, 1.0])
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    dt = sg.integrate(
+        gp,
+        x,
+        ENDS[end](y),
+        likelihood=sg.likelihoods.OrderedProbit(b),
+        Xnew=[[0.0]],
+        progressbar=False,
+        random_seed=0,
+    )
+    log_evidence, right = unseen_last(cuts(3.0))
+    attrs = dt["posterior"].attrs
+    assert abs(attrs["log_evidence"] - log_evidence) < 4 * attrs["log_evidence_se"]
+    p = dt["predictions"]["p"].to_numpy()[..., 0, ENDS[end](2)].ravel()
+    # 4000 draws, of near-independent hyperparameters; some hundred of them effective.
+    assert p.mean() == pytest.approx(right, abs=4 * p.std() / np.sqrt(200))
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_unseen_levels_without_a_prior_are_named(end):
+    x, y = np.zeros((12, 1)), np.repeat([0, 1], [5, 7])
+    with pm.Model():
+        b = pm.Flat("b", shape=2, transform=ordered, initval=[-1.0, 1.0])
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    likelihood = sg.likelihoods.OrderedProbit(b)
+    with pytest.warns(sg.FlatOptimumWarning, match=rf"^b\[{ENDS[end](2) // 2}\] is weakly"):
+        sg.find_hyperparameters(
+            gp, x, ENDS[end](y), likelihood=likelihood, progressbar=False, random_seed=0
+        )
 
 
 ORDERED = {

@@ -58,9 +58,6 @@ def test_integrate():
     assert abs(f.mean()) < 0.12 * f.std()
 
 
-# Value and gradient of a mixture agree but for Monte Carlo errors, so the search may say that it
-# ended before an optimum; where it ended is what counts here.
-@pytest.mark.filterwarnings("ignore::pymc_skewgp.OptimumConvergenceWarning")
 def test_the_best_amplitude():
     with pm.Model():
         gp = one_process()

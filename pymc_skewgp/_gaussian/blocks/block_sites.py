@@ -45,6 +45,15 @@ class BlockSites(Protocol):
         """Log p of each of some rows, once, for predictors of shape (k, rows)."""
         ...
 
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of `log_prob`."""
+        ...
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all sites are, after `tilted`."""
+        ...
+
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """Add the sum over some rows of log p, as often as they count, to `total` (N,).
 
@@ -71,7 +80,7 @@ class RowSites:
         See `BlockSites`; by default 1.
     """
 
-    divisible = True
+    divisible = log_concave = True
 
     def __init__(
         self,
@@ -106,7 +115,7 @@ class RowSites:
         return found
 
     def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivative of `log_prob`."""
+        """See `BlockSites`."""
         first, second = np.empty(eta.shape), np.empty(eta.shape)
         row_slopes(self._rows[:, rows], eta, first, second)
         return first, second
@@ -135,6 +144,12 @@ class SitesOfFunctions(ABC):
     """Sites whose log probabilities of mirrored predictors have nothing in common."""
 
     counts: FloatArray | float = 1.0
+    _factors: SiteFactors
+
+    @property
+    def log_concave(self) -> bool:
+        """See `BlockSites`."""
+        return self._factors.log_concave
 
     @abstractmethod
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
@@ -180,6 +195,10 @@ class FunctionSites(SitesOfFunctions):
     def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
         """See `BlockSites`."""
         return self._functions(rows)[0](self._offset[rows] + eta)
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `BlockSites`."""
+        return self._functions(rows)[1](self._offset[rows] + eta)
 
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """See `BlockSites`."""

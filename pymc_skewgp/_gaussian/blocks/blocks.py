@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, Protocol
 
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._threads import few_blas_threads, n_blas_threads
 
 
@@ -19,6 +20,14 @@ class Block(Protocol):
     @property
     def rank(self) -> int:
         """Number r of coordinates."""
+        ...
+
+    def bent(self) -> int:
+        """Whether not all its factors are log-concave, after EP."""
+        ...
+
+    def target(self) -> Target:
+        """Its factors, as modes are looked for among them."""
         ...
 
 

@@ -13,7 +13,10 @@ from scipy.linalg.blas import dsyrk, dtrmm
 
 from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites
 from pymc_skewgp._gaussian.blocks.site_steps import SiteSteps, SiteSums, Tilts
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 # Rows at a time of products with F, and predictors at a time of weights: they stay in the cache.
@@ -55,6 +58,8 @@ class RowBlock(SiteSteps):
     sites : BlockSites
     """
 
+    pattern: Any = None  # of sparse rows
+
     def __init__(self, factor: FloatArray, sites: BlockSites) -> None:
         self.factor = np.ascontiguousarray(factor)
         self.sites = sites
@@ -89,7 +94,7 @@ class RowBlock(SiteSteps):
         rough = self._taken() > level
         left_out = rough | self._silent()
         rows = np.flatnonzero(rough)
-        self._rough = RowBlock(self.factor[rows], self.sites.some(rows))
+        self._rough = RowBlock(self._factor_of(rows), self.sites.some(rows))
         return self._sums_of(np.where(left_out, 0.0, self.tau), np.where(left_out, 0.0, self.nu))
 
     def of_rough(self, method: str, *arguments: Any) -> Any:
@@ -124,6 +129,24 @@ class RowBlock(SiteSteps):
             self.sites.add_pair_log_probs(rows, middle[rows], eta, totals[:, draws])
         return totals
 
+    @property
+    def log_concave(self) -> bool:
+        """See `SiteSteps`."""
+        return self.sites.log_concave
+
+    def target(self) -> Target:
+        """See `SiteSteps`."""
+        counts, sites, every = self._counts, self.sites, slice(None)
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return counts * sites.log_prob(every, np.ascontiguousarray(eta))
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            first, second = sites.slopes(every, np.ascontiguousarray(eta))
+            return counts * first, counts * second
+
+        return Target(SiteLogDensity(log_prob, np.zeros(self.n_rows), self.factor), slopes)
+
     def missing(self, n_draws: int) -> float:
         """Sum over the rows of squared shares of the evidence in tails that draws hardly meet."""
         total = 0.0
@@ -144,9 +167,7 @@ class RowBlock(SiteSteps):
         """
         m = self.factor @ mean
         offset = self.nu - self.tau * m
-        factor = self.factor @ spread
-        variance = np.maximum(np.einsum("ij,ij->i", factor, factor), 1e-300)
-        factor = factor @ spread.T
+        factor, variance = self._covariances(spread)
         factor *= -(self._counts * self.tau)[:, None]
         factor += (self._counts * offset)[:, None] * mean
         # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
@@ -182,6 +203,15 @@ class RowBlock(SiteSteps):
             white = dtrmm(1.0, spread, self.factor[rows].T, lower=0, trans_a=1)
             variance[rows] = np.einsum("ij,ij->j", white, white)
         return np.maximum(variance, 1e-300)
+
+    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """F S with S the covariance of c, and the variances of F c."""
+        white = self.factor @ spread
+        variance = np.einsum("ij,ij->i", white, white)
+        return white @ spread.T, np.maximum(variance, 1e-300)
+
+    def _factor_of(self, rows: IntArray) -> FloatArray:
+        return self.factor[rows]
 
     def _some_counts(self, rows: slice) -> FloatArray | float:
         return self._counts[rows] if isinstance(self._counts, np.ndarray) else self._counts

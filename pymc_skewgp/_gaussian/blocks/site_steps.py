@@ -5,12 +5,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import SiteLogDensity
 from pymc_skewgp._gaussian.proposals.ep import SHRINKAGE
+from pymc_skewgp._gaussian.proposals.modes import Target
 from pymc_skewgp._gaussian.tilted import Tilted
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_KEPT = 0.1  # see `fit_factors`
 _HISTORY = 5
+_ROUND_OFF = 1e-12  # of the largest precision
 
 
 class Tilts(NamedTuple):
@@ -88,6 +91,31 @@ class SiteSteps(ABC):
     @abstractmethod
     def sums(self) -> SiteSums:
         """Of the sites as they are."""
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all factors are, after EP."""
+        return True
+
+    def bent(self) -> int:
+        """1 where they are not, so that `Blocks.total` counts such blocks."""
+        return int(not self.log_concave)
+
+    def target(self) -> Target:
+        """The factors as functions of predictors: here a Gaussian as their sites are."""
+        gram, pull = self.sums()
+        values, vectors = np.linalg.eigh(gram)
+        kept = values > _ROUND_OFF * values[-1]
+        factor = vectors[:, kept].T
+        tau, nu = values[kept], factor @ pull
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return (nu - 0.5 * tau * eta) * eta
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            return nu - tau * eta, np.broadcast_to(-tau, eta.shape)
+
+        return Target(SiteLogDensity(log_prob, np.zeros(tau.size), factor), slopes)
 
     def n_rough(self, level: float) -> int:
         """Number of rows that `set_apart` would take: all, where they do not come apart."""

@@ -32,6 +32,9 @@ _NODES = 161
 # Sweeps at most; a residual in deviations and log variances above the second leaves EP as it was.
 _SWEEPS, _TOLERANCE, _LARGEST_RESIDUAL = 50, 1e-3, 0.05
 _LEAST_LEFT = 0.05  # of a site's precision
+# Each so many of the nodes say whether there is anything to do: moments that are off by more than
+# this, in deviations and log variances.
+_EACH, _MATTERS = 4, 0.01
 
 
 def with_grouped_sites(
@@ -39,17 +42,17 @@ def with_grouped_sites(
 ) -> tuple[CoordinateGaussian, SiteMarginals]:
     """Both with sites of groups; as they are where no two factors share a direction.
 
-    161 evaluations of each factor.
+    Or where EP has the moments along each direction: 41 evaluations of each factor, otherwise 202.
     """
     along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
     length = np.linalg.norm(along, axis=0)
-    known = np.maximum(marginals.tau, 0.0) * length**2
+    own = np.maximum(marginals.tau, 0.0) * length**2
     unit = along / np.maximum(length, 1e-300)
-    directions = unit[:, directions_apart(unit, np.argsort(-known), MOST)]
+    directions = unit[:, directions_apart(unit, np.argsort(-own), MOST)]
     cosine = directions.T @ unit
     group = np.abs(cosine).argmax(axis=0)
     rows = np.arange(group.size)
-    member = (np.abs(cosine[group, rows]) >= ALIKE) & (known > 0.0)
+    member = (np.abs(cosine[group, rows]) >= ALIKE) & (own > 0.0)
     several = np.bincount(group[member], minlength=directions.shape[1]) > 1
     member &= several[group]
     if not member.any():
@@ -57,8 +60,11 @@ def with_grouped_sites(
     directions, group = directions[:, several], (np.cumsum(several) - 1)[group]
     nodes = nodes_along(gaussian, directions.T)
     mean, slope = sites.factor @ gaussian.mean, length * cosine[several][group, rows]
-    log_ratio = _log_ratio(sites, marginals, mean, slope, nodes, group, member)
-    found = _sites_of(directions.T @ directions, nodes, log_ratio)
+    known = sites, marginals, mean, slope, group, member
+    few = nodes[:, ::_EACH]
+    if _gap(*_moments(few, _log_ratio(*known, few) - 0.5 * few**2), 0.0, 1.0) < _MATTERS:
+        return gaussian, marginals
+    found = _sites_of(directions.T @ directions, nodes, _log_ratio(*known, nodes))
     if found is None:
         return gaussian, marginals
     tau, nu = found
@@ -79,10 +85,10 @@ def with_grouped_sites(
 def directions_apart(along: FloatArray, order: IntArray, most: int) -> list[int]:
     """The first columns in `order` that are not nearly parallel, at most so many."""
     chosen: list[int] = []
-    left = np.ones(order.size, dtype=bool)
+    left, ordered = np.ones(order.size, dtype=bool), along[:, order].T
     while left.any() and len(chosen) < most:
         chosen.append(int(order[left.argmax()]))
-        left &= np.abs(along[:, order].T @ along[:, chosen[-1]]) < ALIKE
+        left &= np.abs(ordered @ along[:, chosen[-1]]) < ALIKE
     return chosen
 
 
@@ -100,9 +106,9 @@ def _log_ratio(
     marginals: SiteMarginals,
     mean: FloatArray,
     slope: FloatArray,
-    nodes: FloatArray,
     group: IntArray,
     member: NDArray[np.bool_],
+    nodes: FloatArray,
 ) -> FloatArray:
     """Log of the product of each group's factors over their sites, shape (k, nodes)."""
     off = mean + slope * nodes[group].T
@@ -124,8 +130,6 @@ def _sites_of(
     """
     k = len(cov)
     tau, nu, damping, previous = np.zeros(k), np.zeros(k), 0.7, np.inf
-    with np.errstate(divide="ignore"):
-        log_step = np.log(np.gradient(nodes, axis=1))
     for _ in range(_SWEEPS):
         joint = np.linalg.solve(np.eye(k) + cov * tau, cov)
         variance, mean = joint.diagonal(), joint @ nu
@@ -133,15 +137,12 @@ def _sites_of(
         pull = mean / variance - nu
         well = (precision > 0.0) & (variance > 0.0)
         left = np.where(well, precision, 1.0)[:, None]
-        logs = log_ratio + log_step - 0.5 * left * nodes**2 + pull[:, None] * nodes
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        new_mean = (weights * nodes).sum(axis=1)
-        new_variance = (weights * (nodes - new_mean[:, None]) ** 2).sum(axis=1)
+        logs = log_ratio - 0.5 * left * nodes**2 + pull[:, None] * nodes
+        new_mean, new_variance = _moments(nodes, logs)
         well &= new_variance > 0.0
+        new_mean = np.where(well, new_mean, mean)
         new_variance = np.where(well, new_variance, variance)
-        gaps = np.abs(np.where(well, new_mean - mean, 0.0)) / np.sqrt(variance)
-        gap = max(float(gaps.max()), float(np.abs(np.log(new_variance / variance)).max()))
+        gap = _gap(new_mean, new_variance, mean, variance)
         if not np.isfinite(gap):
             return None
         if gap < _TOLERANCE:
@@ -152,3 +153,23 @@ def _sites_of(
         tau += damping * np.where(well, 1.0 / new_variance - precision - tau, 0.0)
         nu += damping * np.where(well, new_mean / new_variance - pull - nu, 0.0)
     return (tau, nu) if well.all() and gap < _LARGEST_RESIDUAL else None
+
+
+def _moments(nodes: FloatArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of each log density."""
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True)) * np.gradient(nodes, axis=1)
+    weights /= weights.sum(axis=1, keepdims=True)
+    mean = (weights * nodes).sum(axis=1)
+    return mean, (weights * (nodes - mean[:, None]) ** 2).sum(axis=1)
+
+
+def _gap(
+    new_mean: FloatArray,
+    new_variance: FloatArray,
+    mean: FloatArray | float,
+    variance: FloatArray | float,
+) -> float:
+    """The largest difference in deviations, or of log variances."""
+    with np.errstate(divide="ignore"):
+        of_variance = np.abs(np.log(new_variance / variance)).max()
+    return max(float((np.abs(new_mean - mean) / np.sqrt(variance)).max()), float(of_variance))

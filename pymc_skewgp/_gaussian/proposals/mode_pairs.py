@@ -11,16 +11,26 @@ of a pair is unbiased whatever the modes are. The share of the prior bounds the 
 factors are bounded.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
-from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.proposals.modes import Mode, find_modes
-from pymc_skewgp._gaussian.proposals.pairs import PairProposal, Pairs, Surrogate, picked
-from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
-from pymc_skewgp._gaussian.site_factors import SiteFactors
+from pymc_skewgp._gaussian.blocks.block_sites import RowSites
+from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
+    CoordinateGaussian,
+    coordinate_gaussian,
+)
+from pymc_skewgp._gaussian.proposals.modes import POWER, Mode, Target, find_modes
+from pymc_skewgp._gaussian.proposals.pairs import (
+    DrawnInPairs,
+    EPPairs,
+    GaussianPairs,
+    GivenRows,
+    Pairs,
+)
 from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
@@ -32,113 +42,168 @@ _OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.4, 0.1, 0.15, 0.4, 
 # weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
 # which on the prior has its share, and from which on a Gaussian about them.
 _PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
+_ROUNDS = 3  # of looking for such mass
+_PREDICTORS = 4096  # at most, whose moments are looked at
+# Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
+_SOFTENED = 0.1
+
+Given = Callable[[CoordinateGaussian], GivenRows]
 
 
 @dataclass(frozen=True)
-class ModePairs:
+class RowsBeside:
+    """Intervals of values F c + e beside the sites.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (m, r)
+        F.
+    lower, upper, variance : ndarray, shape (m,)
+        Limits less the mean, and variances of e.
+    given : callable
+        The rows under a Gaussian of c, with a proposal that knows the weight of any of them.
+    """
+
+    factor: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    variance: FloatArray
+    given: Given
+
+    def target(self) -> Target:
+        """As factors of values with some noise: walls cannot be climbed along."""
+        own = np.einsum("ij,ij->i", self.factor, self.factor)
+        noise = np.maximum(self.variance, _SOFTENED**2 * own)
+        rows = RowSites(self.lower, self.upper, np.full(noise.size, np.nan), noise)
+        return RowBlock(self.factor, rows).target()
+
+
+@dataclass(frozen=True)
+class ModePairs(DrawnInPairs):
     """A mixture of proposals for coordinates under sites.
 
     Attributes
     ----------
-    ep : PairProposal
-        Without rows: the first component.
-    others : tuple of CoordinateGaussian
+    ep : EPPairs
+        The first component.
+    others : tuple of GaussianPairs
     shares : ndarray, shape (1 + len(others),)
         That sum to 1.
-    n_modes : int
+    modes : tuple of Mode
+        None where it is about one.
     """
 
-    ep: PairProposal
-    others: tuple[CoordinateGaussian, ...]
+    ep: EPPairs
+    others: tuple[GaussianPairs, ...]
     shares: FloatArray
-    n_modes: int
+    modes: tuple[Mode, ...] = ()
 
     @property
-    def first(self) -> TabulatedDensity | None:
-        """No leading direction."""
-        return None
+    def n_modes(self) -> int:
+        """Modes that it is about."""
+        return max(1, len(self.modes))
 
     @property
     def n_dims(self) -> int:
-        """Uniforms needed for one draw: which component, and those of EP's."""
-        return 1 + self.ep.n_dims
+        """Uniforms needed for one draw: which component, and those of its own."""
+        return 1 + max(part.n_dims for part in (self.ep, *self.others))
 
     @property
     def n_sites(self) -> int:
         """Number of sites."""
         return self.ep.n_sites
 
-    def members(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coordinates of both members of each pair, not weighed."""
+    def members(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Coordinates of both members of each pair, not weighed, and their rows."""
         chosen = np.searchsorted(np.cumsum(self.shares)[:-1], points[0], side="right")
-        r = self.ep.gaussian.mean.size
-        plus, minus = np.empty((2, r, chosen.size))
-        own = np.flatnonzero(chosen == 0)
-        plus[:, own], minus[:, own] = self.ep.members(points[1:, own])
-        for k, gaussian in enumerate(self.others, start=1):
+        parts, rows = (self.ep, *self.others), self.ep.rows
+        plus, minus = np.empty((2, self.ep.gaussian.mean.size, chosen.size))
+        u = None if rows is None else np.empty((rows.shift.size, chosen.size))
+        for k, part in enumerate(parts):
             own = np.flatnonzero(chosen == k)
-            off = gaussian.spread @ np.asarray(ndtri(points[1 : r + 1, own]))
-            plus[:, own], minus[:, own] = gaussian.mean[:, None] + [off, -off]
-        return plus, minus
+            found = part.members(points[1:, own])
+            plus[:, own] = part.gaussian.of_white(found.plus)
+            minus[:, own] = part.gaussian.of_white(found.minus)
+            if u is not None:
+                u[:, own] = found.rows
+        return plus, minus, u
 
-    def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
-        """Log of the density over N(c; 0, I), of columns."""
-        parts = [self.ep.log_over_prior(coordinates)]
-        parts += [own.log_over_prior(coordinates) for own in self.others]
+    def log_over_prior(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
+        """See `GaussianPairs`."""
+        parts = [own.log_over_prior(coordinates, rows) for own in (self.ep, *self.others)]
         return np.asarray(logsumexp(np.array(parts), axis=0, b=self.shares[:, None]))
 
     def pairs(self, points: FloatArray) -> Pairs:
-        """Both members of each pair; the last of the points, which picks one, is not used."""
-        plus, minus = self.members(points)
-        logs = [self.ep.sites(c) - self.log_over_prior(c) for c in (plus, minus)]
+        """See `DrawnInPairs`."""
+        plus, minus, u = self.members(points)
+        logs = [self.ep.log_prob(c) - self.log_over_prior(c, u) for c in (plus, minus)]
         return Pairs(plus, minus, *logs)
 
-    def draw(
-        self, points: FloatArray, *, overwrite_points: bool = False
-    ) -> tuple[FloatArray, FloatArray]:
-        """One member of each pair as columns, picked by its weight, and the pairs' log weights."""
-        pairs = self.pairs(points)
-        return picked(pairs, points[-1]), pairs.log_weights
-
-    def surrogate(self) -> Surrogate | None:
-        """None."""
-        return None
-
     def unseen_share(self, n_draws: int) -> float:
-        """That of EP's Gaussian."""
-        return self.ep.unseen_share(n_draws)
+        """That of the rows: mass that EP's Gaussian lacks was looked for by other draws."""
+        return self.ep.unseen_of_rows(n_draws)
 
 
-def with_modes(proposal: PairProposal, factors: SiteFactors) -> PairProposal | ModePairs:
+def with_modes(
+    proposal: EPPairs, target: Target | None, beside: RowsBeside | None = None
+) -> EPPairs | ModePairs:
     """The proposal as it is, where the posterior has one mode that it covers; else a mixture.
 
     Parameters
     ----------
-    proposal : PairProposal
-        With rows it stays as it is.
-    factors : SiteFactors
-        After EP. Where all of them are log-concave there is one mode.
+    proposal : EPPairs
+    target : Target or None
+        Of the sites; None where all of them are log-concave: there is one mode.
+    beside : RowsBeside, optional
+        Rows of the proposal.
     """
-    if factors.log_concave or proposal.rows is not None:
+    if target is None:
         return proposal
-    ep = proposal.gaussian
-    modes = find_modes(proposal.sites, factors.slopes, ep.mean)
-    core: PairProposal | ModePairs = proposal
+    given = None if beside is None else beside.given
+    everything = target if beside is None else Target.joined([target, beside.target()])
+    ep = proposal if given is None else replace(proposal, rows=given(proposal.gaussian))
+    modes = find_modes(everything, proposal.gaussian.mean)
+    core = ModePairs(ep, (), np.ones(1))
     if modes:
         own = (1.0 - _OF_EP) * _shares(modes)
         shares = np.concatenate([[_OF_EP], (1.0 - _WIDE) * own, _WIDE * own])
-        gaussians = *(x.gaussian for x in modes), *(x.wide for x in modes)
-        core = ModePairs(proposal, gaussians, shares, len(modes))
-    prior = CoordinateGaussian(np.zeros(ep.mean.size), np.eye(ep.mean.size))
-    spread = _spread(core, proposal, prior)
-    if not modes and not spread:
+        gaussians = [x.gaussian for x in modes] + [x.wide for x in modes]
+        if given is not None:
+            gaussians = _without_rows(target, modes)
+        core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, tuple(modes))
+    prior = _part(CoordinateGaussian(np.zeros(n := ep.gaussian.mean.size), np.eye(n)), given)
+    mass, about = _missed(core, prior, everything)
+    if not modes and mass <= _DEFENDED:
         return proposal
-    if isinstance(core, PairProposal):
-        core = ModePairs(core, (), np.ones(1), 1)
-    spread = spread or [prior]
-    own = np.array([_OF_PRIOR, _OF_MISSED][: len(spread)])
-    shares = _rounded(np.concatenate([(1.0 - own.sum()) * core.shares, own]))
-    return replace(core, others=(*core.others, *spread), shares=shares)
+    core = _with(core, prior, _OF_PRIOR)
+    for _ in range(_ROUNDS):
+        if mass < _MATTERS:
+            break
+        core = _with(core, _part(about, given), _OF_MISSED)
+        mass, about = _missed(core, prior, everything)
+    return replace(core, shares=_rounded(core.shares))
+
+
+def _with(core: ModePairs, part: GaussianPairs, share: float) -> ModePairs:
+    shares = np.append((1.0 - share) * core.shares, share)
+    return replace(core, others=(*core.others, part), shares=shares)
+
+
+def _part(gaussian: CoordinateGaussian, given: Given | None) -> GaussianPairs:
+    return GaussianPairs(gaussian, rows=None if given is None else given(gaussian))
+
+
+def _without_rows(target: Target, modes: list[Mode]) -> list[CoordinateGaussian]:
+    """Gaussians of the modes under the sites alone, then those that are wider."""
+    factor, found = target.sites.factor, []
+    for power in (1.0, POWER):
+        for mode in modes:
+            tau, nu = (x[: factor.shape[0]] for x in (mode.tau, mode.nu))
+            mean = coordinate_gaussian(factor, tau, nu).mean
+            found.append(
+                CoordinateGaussian(mean, coordinate_gaussian(factor, power * tau, nu).chol)
+            )
+    return found
 
 
 def _rounded(shares: FloatArray) -> FloatArray:
@@ -157,34 +222,39 @@ def _shares(modes: list[Mode]) -> FloatArray:
     return np.asarray(share / share.sum())
 
 
-def _spread(
-    core: PairProposal | ModePairs, ep: PairProposal, prior: CoordinateGaussian
-) -> list[CoordinateGaussian]:
-    """The prior, and a Gaussian about posterior mass that `core` hardly meets, such as a plateau.
+def _missed(
+    core: ModePairs, prior: GaussianPairs, target: Target
+) -> tuple[float, CoordinateGaussian]:
+    """Posterior mass that `core` hardly meets, such as a plateau, and a Gaussian about it.
 
-    Each only where it matters.
+    Measured by what it holds of a predictor's fourth moment; looked for by draws of both.
     """
-    rng, r = np.random.default_rng(0), prior.mean.size
-    own = core.members(rng.random((core.n_dims, _PILOT)))
-    c = np.hstack([*own, rng.standard_normal((r, 2 * _PILOT))])
+    ep, rng = core.ep, np.random.default_rng(len(core.others))
+    plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
+    own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
+    c = np.hstack([plus, minus, prior.gaussian.of_white(own.plus)])
+    rows = None if own.rows is None or u is None else np.hstack([u, u, own.rows])
     with np.errstate(all="ignore"):
-        logs, log_core = ep.sites(c), core.log_over_prior(c)
+        logs, log_core = ep.log_prob(c), core.log_over_prior(c, rows)
         logs[np.isnan(logs)] = -np.inf
-        log_weights = logs - np.logaddexp(log_core, 0.0)
+        log_weights = logs - np.logaddexp(log_core, prior.log_over_prior(c, rows))
         hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
     weights = normalized_weights(log_weights)
-    off = ep.sites.factor @ (c - (c @ weights)[:, None])
+    factor = target.sites.factor[:: 1 + target.sites.offset.size // _PREDICTORS]
+    off = factor @ (c - (c @ weights)[:, None])
     off **= 2
     # EP's variance, for where few draws have all of the weight.
-    off /= np.maximum(off @ weights, ep.marginals.variance)[:, None]
+    variance = np.einsum("ij,ij->i", *[factor @ ep.gaussian.spread] * 2)
+    off /= np.maximum(off @ weights, variance)[:, None]
     c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
-    fourth = (off**2 @ weights).max(initial=0.0)
+    fourth = float((off**2 @ weights).max(initial=0.0))
     if fourth < _MATTERS:
-        return [prior] if fourth > _DEFENDED else []
+        return fourth, prior.gaussian
     weights = weights * off.mean(axis=0)
     weights /= weights.sum()
     mean = c @ weights
     # Smoothed as a density of so many draws is (Silverman 1986).
-    smooth = float(weights @ weights) ** (2.0 / (r + 4.0))
-    covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T + smooth * np.eye(r)
-    return [prior, CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))]
+    smooth = float(weights @ weights) ** (2.0 / (mean.size + 4.0))
+    covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T
+    covariance += smooth * (covariance + ep.gaussian.spread @ ep.gaussian.spread.T)
+    return fourth, CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))

@@ -2,11 +2,13 @@ r"""Modes of coordinates c ~ N(0, I) under factors p(y_i | eta_i) that are not l
 
 The log posterior :math:`\sum_i \log p(y_i \mid a_i + F_i c) - c^\top c / 2` is climbed from many
 starts side by side, in one metric: that of the largest curvatures of the factors. Starts are EP's
-mean, the best of some draws of the prior, the peaks of the factors, and of each mode the factors
-that it leaves unexplained, alone. Climbs between whose ends the posterior hardly falls are at one
-mode; Laplace's evidence compares the modes.
+mean, the best of some draws of the prior, the peaks of the factors and of a few of them alone, and
+of each mode the factors that it leaves unexplained. Climbs between whose ends the posterior hardly
+falls are at one mode; Laplace's evidence compares the modes.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,8 @@ _NEGLIGIBLE, _MOST, _MOST_NUMBERS = 12.0, 8, 2**27
 _REACH, _SCAN = 6.0, 97
 # Draws of the prior, the best of which are starts; predictors of all draws at most.
 _DRAWS, _BEST, _PREDICTORS = 256, 8, 2**17
+# Coordinates up to which modes are looked for from so many few factors.
+_FEW, _SUBSETS = 8, 24
 # Steps of a climb, what their length is multiplied by, and the gain in nats at which it ends.
 _STEPS, _LONGER, _SHORTER, _GAIN = 40, 1.6, 0.3, 1e-3
 _NEWTON_STEPS, _DECREMENT = 30, 1e-6
@@ -35,7 +39,33 @@ _DIP, _BETWEEN = 0.5, np.linspace(0.0, 1.0, 11)[1:-1]
 _UNEXPLAINED, _ROUNDS = 4.0, 2
 # Factors that are moved to another of their peaks, and modes from which they are.
 _FLIPPED, _FLIPPED_MODES = 16, 2
-_POWER = 0.4  # of the factors, in a mode's wider Gaussian
+POWER = 0.4  # of the factors, in a mode's wider Gaussian
+
+
+class Target(NamedTuple):
+    """Factors of predictors of the coordinates."""
+
+    sites: SiteLogDensity
+    slopes: SlopeFunction
+
+    @classmethod
+    def joined(cls, parts: Sequence["Target"]) -> "Target":
+        """The factors of all, in their order."""
+        ends = np.cumsum([0, *(part.sites.offset.size for part in parts)])
+        own = [(part, slice(*at)) for part, at in zip(parts, pairwise(ends), strict=True)]
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            found = [part.sites.log_prob(eta[..., at]) for part, at in own]
+            return np.concatenate(found, axis=-1)
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            found = [part.slopes(eta[..., at]) for part, at in own]
+            first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
+            return first, second
+
+        offset = np.concatenate([part.sites.offset for part in parts])
+        factor = np.vstack([part.sites.factor for part in parts])
+        return cls(SiteLogDensity(log_prob, offset, factor), slopes)
 
 
 class Mode(NamedTuple):
@@ -58,13 +88,13 @@ class Mode(NamedTuple):
     log_evidence: float
 
 
-def find_modes(sites: SiteLogDensity, slopes: SlopeFunction, mean: FloatArray) -> list[Mode]:
+def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
     """Modes that are not negligible beside the best of them; none where all climbs end at one.
 
-    The first is where the climb from `mean`, that of EP's Gaussian, ends, negligible or not.
+    One of these starts at `mean`, that of EP's Gaussian.
     """
     with np.errstate(all="ignore"):
-        return _Search(sites, slopes).modes(mean)
+        return _Search(*target).modes(mean)
 
 
 class _Search:
@@ -82,6 +112,7 @@ class _Search:
     def modes(self, mean: FloatArray) -> list[Mode]:
         starts = [mean[:, None], np.zeros((mean.size, 1)), self._prior_draws()]
         starts += [self._towards(peak, self._bound)[:, None] for peak in self._peaks]
+        starts.append(self._of_few())
         found = self._distinct(np.zeros((mean.size, 0)), np.hstack(starts))
         for _ in range(_ROUNDS):
             rest = self._unexplained(found)
@@ -89,7 +120,7 @@ class _Search:
             if more.shape[1] == found.shape[1]:
                 break
             found = more
-        return self._polished(found) if found.shape[1] > 1 else []
+        return self._polished(found, mean) if found.shape[1] > 1 else []
 
     def _value(self, c: FloatArray) -> FloatArray:
         """Log posterior of columns, but for a constant."""
@@ -117,6 +148,20 @@ class _Search:
         logs = self._sites(draws)
         logs[np.isnan(logs)] = -np.inf
         return draws[:, np.argsort(-logs)[:_BEST]]
+
+    def _of_few(self) -> FloatArray:
+        """Towards as many factors as there are coordinates, always the same ones (RANSAC)."""
+        n, r = self._sites.factor.shape
+        if r > min(n, _FEW):
+            return np.zeros((r, 0))
+        rng = np.random.default_rng(0)
+        found = np.empty((r, _SUBSETS))
+        for i in range(_SUBSETS):
+            own = rng.choice(n, r, replace=False)
+            tau = self._bound[own]
+            gaussian = coordinate_gaussian(self._sites.factor[own], tau, tau * self._peaks[0][own])
+            found[:, i] = gaussian.mean
+        return found
 
     def _unexplained(self, modes: FloatArray) -> FloatArray:
         """Starts from the factors that each mode leaves unexplained, and from those that all do."""
@@ -163,10 +208,8 @@ class _Search:
     def _distinct(self, known: FloatArray, starts: FloatArray) -> FloatArray:
         """Columns `known`, and the ends of climbs from others that are apart from these."""
         found, values = self._climbed(starts)
-        first = not known.shape[1]
-        order = np.argsort(-values)
-        # The climb from EP's mean comes first.
-        for i in np.append(0, order) if first else order:
+        # The highest first: all that climbs from a saddle would be alike to it.
+        for i in np.argsort(-values):
             if not self._alike(known, found[:, i]):
                 known = np.column_stack([known, found[:, i]])
         return known
@@ -180,23 +223,22 @@ class _Search:
         ends = np.minimum(self._value(known), self._value(c[:, None]))
         return bool((between.reshape(-1, _BETWEEN.size).min(axis=1) > ends - _DIP).any())
 
-    def _polished(self, found: FloatArray) -> list[Mode]:
+    def _polished(self, found: FloatArray, mean: FloatArray) -> list[Mode]:
         n, r = self._sites.factor.shape
         most = int(np.clip(_MOST_NUMBERS // (n * r * r), 2, _MOST))
-        order = np.argsort(-self._value(found[:, 1:]))[: most - 1]
         ends = np.zeros((r, 0))
         modes: list[Mode] = []
-        for i in np.append(0, 1 + order):
+        for i in np.argsort(-self._value(found))[:most]:
             mode = self._mode(found[:, i])
             if mode is None or self._alike(ends, mode.gaussian.mean):
                 continue
             ends = np.column_stack([ends, mode.gaussian.mean])
             modes.append(mode)
-        if not modes:
+        least = max((mode.log_evidence for mode in modes), default=0.0) - _NEGLIGIBLE
+        kept = [mode for mode in modes if mode.log_evidence > least]
+        if len(kept) == 1 and self._alike(kept[0].gaussian.mean[:, None], mean):
             return []
-        least = max(mode.log_evidence for mode in modes) - _NEGLIGIBLE
-        kept = [mode for mode in modes[1:] if mode.log_evidence > least]
-        return [modes[0], *kept] if kept else []
+        return kept
 
     def _mode(self, c: FloatArray) -> Mode | None:
         """By Newton's method; None at a saddle."""
@@ -230,8 +272,8 @@ class _Search:
             return None
         eta = factor @ mean
         kept = np.maximum(tau, 0.0)
-        first = self._slopes(self._sites.offset + eta)[0]
-        wide = CoordinateGaussian(mean, self._gaussian(_POWER * kept, 0.0 * kept).chol)
+        first = self._slopes((self._sites.offset + eta)[None])[0][0]
+        wide = CoordinateGaussian(mean, self._gaussian(POWER * kept, 0.0 * kept).chol)
         evidence = value - float(np.log(gaussian.chol.diagonal()).sum())
         return Mode(gaussian, wide, kept, first + kept * eta, evidence)
 

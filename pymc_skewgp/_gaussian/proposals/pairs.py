@@ -8,8 +8,9 @@ Gaussian :math:`q = N(c_0, P^{-1})`. Under q the rectangle is drawn first, and c
 Gaussian lacks first is skewness, whose effect on log W is odd and cancels within a pair.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,16 @@ class GivenRows:
         left[np.diag_indices_from(left)] += 1.0
         return cls(proposal, gain, linalg.low_rank_factor(linalg.symmetric(left)), shift)
 
+    def log_weights_of(self, u: FloatArray) -> FloatArray:
+        """Of columns of rows, less their mean before sites of a likelihood.
+
+        ValueError for a proposal with a leading direction.
+        """
+        found: FloatArray = self.proposal.log_weights_of(  # type: ignore[attr-defined]
+            u - self.shift[:, None]
+        )
+        return found
+
 
 class Surrogate(NamedTuple):
     """A proposal whose weights take less time, and log of the true weights over these."""
@@ -88,31 +99,62 @@ class Pairs(NamedTuple):
         return weights
 
 
+class Members(NamedTuple):
+    """Both members of N pairs, drawn and not weighed.
+
+    Attributes
+    ----------
+    plus, minus : ndarray, shape (r, N)
+        White coordinates.
+    log_plus, log_minus : ndarray, shape (N,)
+        Log of the Gaussian over what they are drawn from, that of the rows included.
+    rows : ndarray, shape (m, N), or None
+        What they are given, less its mean before sites of a likelihood.
+    """
+
+    plus: FloatArray
+    minus: FloatArray
+    log_plus: FloatArray
+    log_minus: FloatArray
+    rows: FloatArray | None
+
+
+class DrawnInPairs(ABC):
+    """A proposal whose draws come in pairs, with no leading direction but that of rows."""
+
+    first: TabulatedDensity | None = None
+
+    @abstractmethod
+    def pairs(self, points: FloatArray) -> Pairs:
+        """Both members of each pair; the last of the points, which picks one, is not used."""
+
+    def draw(
+        self, points: FloatArray, *, overwrite_points: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """One member of each pair as columns, picked by its weight, and the pairs' log weights."""
+        pairs = self.pairs(points)
+        return picked(pairs, points[-1]), pairs.log_weights
+
+    def surrogate(self) -> Surrogate | None:
+        """None: with few rows all of them are met."""
+        return None
+
+
 @dataclass(frozen=True)
-class PairProposal:
-    """A proposal for coordinates under sites, maybe with a rectangle.
+class GaussianPairs:
+    """Mirrored pairs from a Gaussian of coordinates, maybe with a rectangle that is drawn first.
 
     Attributes
     ----------
     gaussian : CoordinateGaussian
-        EP's.
-    sites : SiteLogDensity
-    marginals : SiteMarginals
     rows : GivenRows or None
     tails : SiteTails or None
         Only without rows.
     """
 
     gaussian: CoordinateGaussian
-    sites: SiteLogDensity
-    marginals: SiteMarginals
-    rows: GivenRows | None = None
-    tails: SiteTails | None = None
-
-    @property
-    def first(self) -> TabulatedDensity | None:
-        """No leading direction but that of the rows."""
-        return None
+    rows: GivenRows | None = field(default=None, kw_only=True)
+    tails: SiteTails | None = field(default=None, kw_only=True)
 
     @property
     def n_modes(self) -> int:
@@ -126,38 +168,101 @@ class PairProposal:
             return self.rows.proposal.n_dims + self.rows.spread.shape[1] + 1
         return self.gaussian.mean.size + (1 if self.tails is None else 3)
 
+    def members(self, points: FloatArray) -> Members:
+        """Of uniform points, a draw a column."""
+        if self.rows is not None:
+            m, d = self.rows.proposal.n_dims, self.rows.spread.shape[1]
+            u, log_rows = self.rows.proposal.draw(points[:m])
+            centre = self.rows.gain @ u
+            off = self.rows.spread @ np.asarray(ndtri(points[m : m + d]))
+            u += self.rows.shift[:, None]
+            return Members(centre + off, centre - off, log_rows.copy(), log_rows, u)
+        r, tails = self.gaussian.mean.size, self.tails
+        white = np.asarray(ndtri(points[:r]))
+        if tails is None:
+            return Members(white, -white, np.zeros(white.shape[1]), np.zeros(white.shape[1]), None)
+        mirrored = tails.moved(-white, points[r], 1.0 - points[r + 1])
+        white = tails.moved(white, points[r], points[r + 1])
+        return Members(white, mirrored, -tails.log_ratio(white), -tails.log_ratio(mirrored), None)
+
+    def log_over_prior(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
+        """Log of the density of columns and their rows, over that before sites of a likelihood."""
+        white = self.gaussian.white(coordinates)
+        found = -self.gaussian.log_ratio(coordinates, white)
+        if self.tails is not None:
+            found += self.tails.log_ratio(white)
+        if self.rows is not None:
+            assert rows is not None
+            found -= self.rows.log_weights_of(rows)
+        return found
+
+    def mirrored(self, white: FloatArray, rows: FloatArray) -> FloatArray:
+        """The other member's white coordinates, given the rows of both."""
+        assert self.rows is not None
+        return 2.0 * (self.rows.gain @ (rows - self.rows.shift[:, None])) - white
+
+
+@dataclass(frozen=True)
+class EPPairs(GaussianPairs, DrawnInPairs):
+    """Pairs from EP's Gaussian of coordinates under sites."""
+
     @property
+    @abstractmethod
     def n_sites(self) -> int:
         """Number of sites."""
+
+    @abstractmethod
+    def log_prob(self, coordinates: FloatArray) -> FloatArray:
+        """Log density of the sites, of columns."""
+
+    @abstractmethod
+    def missing(self, n_draws: int) -> float:
+        """Sum of squared shares of the evidence in tails of sites that draws hardly meet."""
+
+    def unseen_share(self, n_draws: int) -> float:
+        """Relative error of the evidence from tails that so many draws hardly meet."""
+        return float(np.sqrt(self.missing(n_draws) + self.unseen_of_rows(n_draws) ** 2))
+
+    def unseen_of_rows(self, n_draws: int) -> float:
+        """The same of those of the rows alone."""
+        return 0.0 if self.rows is None else self.rows.proposal.unseen_share(n_draws)
+
+
+@dataclass(frozen=True)
+class PairProposal(EPPairs):
+    """With sites as a function of all coordinates.
+
+    Attributes
+    ----------
+    sites : SiteLogDensity
+    marginals : SiteMarginals
+    """
+
+    sites: SiteLogDensity
+    marginals: SiteMarginals
+
+    @property
+    def n_sites(self) -> int:
+        """See `EPPairs`."""
         return self.sites.offset.size
 
+    def log_prob(self, coordinates: FloatArray) -> FloatArray:
+        """See `EPPairs`."""
+        return self.sites(coordinates)
+
     def pairs(self, points: FloatArray) -> Pairs:
-        """Both members of each pair; the last of the points, which picks one, is not used."""
-        return self._weighed(*self._white(points))
-
-    def members(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coordinates of both members of each pair, not weighed."""
-        plus, minus, _, _ = self._white(points)
-        return self.gaussian.of_white(plus), self.gaussian.of_white(minus)
-
-    def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
-        """Log of the density, tails included, over N(c; 0, I), of columns; without rows."""
-        white = self.gaussian.white(coordinates)
-        log_tails = 0.0 if self.tails is None else self.tails.log_ratio(white)
-        return log_tails - self.gaussian.log_ratio(coordinates, white)
+        """See `DrawnInPairs`."""
+        return self._weighed(*self.members(points)[:4])
 
     def pair_at(self, coordinates: FloatArray, u: FloatArray) -> Pairs:
         """The pair of one c and its rows u, less their mean before EP's sites of the likelihood.
 
         Of a proposal with rows that knows the weight of any of them.
         """
-        rows, gaussian = self.rows, self.gaussian
-        assert rows is not None
-        white = gaussian.chol.T @ (coordinates - gaussian.mean)
-        u = u - rows.shift
-        log_rows = rows.proposal.log_weights_of(u[:, None])  # type: ignore[attr-defined]
-        mirrored = 2.0 * (rows.gain @ u) - white
-        return self._weighed(white[:, None], mirrored[:, None], log_rows.copy(), log_rows)
+        assert self.rows is not None
+        white, u = self.gaussian.white(coordinates[:, None]), u[:, None]
+        log_rows = self.rows.log_weights_of(u)
+        return self._weighed(white, self.mirrored(white, u), log_rows.copy(), log_rows)
 
     def _weighed(
         self,
@@ -172,43 +277,12 @@ class PairProposal:
         log_minus += self.gaussian.log_ratio(minus, mirrored) + self.sites(minus)
         return Pairs(plus, minus, log_plus, log_minus)
 
-    def _white(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """White coordinates of both members, and log EP's Gaussian over what they are drawn from.
-
-        That of the rows included.
-        """
-        if self.rows is not None:
-            m = self.rows.proposal.n_dims
-            u, log_rows = self.rows.proposal.draw(points[:m])
-            centre = self.rows.gain @ u
-            off = self.rows.spread @ np.asarray(ndtri(points[m:-1]))
-            return centre + off, centre - off, log_rows.copy(), log_rows
-        r, tails = self.gaussian.mean.size, self.tails
-        white = np.asarray(ndtri(points[:r]))
-        if tails is None:
-            return white, -white, np.zeros(white.shape[1]), np.zeros(white.shape[1])
-        mirrored = tails.moved(-white, points[r], 1.0 - points[r + 1])
-        white = tails.moved(white, points[r], points[r + 1])
-        return white, mirrored, -tails.log_ratio(white), -tails.log_ratio(mirrored)
-
-    def draw(
-        self, points: FloatArray, *, overwrite_points: bool = False
-    ) -> tuple[FloatArray, FloatArray]:
-        """One member of each pair as columns, picked by its weight, and the pairs' log weights."""
-        pairs = self.pairs(points)
-        return picked(pairs, points[-1]), pairs.log_weights
-
-    def surrogate(self) -> Surrogate | None:
-        """None: with few rows all of them are met."""
-        return None
-
-    def unseen_share(self, n_draws: int) -> float:
-        """Relative error of the evidence from tails that so many draws hardly meet."""
+    def missing(self, n_draws: int) -> float:
+        """See `EPPairs`."""
         missing = self.marginals.missing(self.sites, n_draws)
         if self.tails is not None:
             missing[self.tails.covered] = 0.0
-        rows = 0.0 if self.rows is None else self.rows.proposal.unseen_share(n_draws)
-        return float(np.sqrt(missing @ missing + rows**2))
+        return float(missing @ missing)
 
 
 def picked(pairs: Pairs, uniform: FloatArray) -> FloatArray:
@@ -232,7 +306,7 @@ def pair_proposal(
     Where few sites have them also for the sake of third `moments`.
     """
     if rows is not None:
-        return PairProposal(gaussian, sites, marginals, rows)
+        return PairProposal(gaussian, sites, marginals, rows=rows)
     gaussian, marginals = with_grouped_sites(gaussian, sites, marginals)
     tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS, moments=moments)
     return PairProposal(gaussian, sites, marginals, tails=tails)

@@ -35,6 +35,7 @@ from pymc_skewgp._gaussian.proposals.grouped_sites import (
 )
 from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity
 from pymc_skewgp._gaussian.proposals.unseen import HERMITE_NODES, missing_of_functions
+from pymc_skewgp._gaussian.weights import log_sum_exp
 from pymc_skewgp._validation import FloatArray
 
 # Share of all draws that are of tails, in terms of what is missing; how many of these are of the
@@ -139,9 +140,7 @@ class SiteTails:
             z = direction @ white
             parts[i + 2] = shares[i] + table.log_pdf(z) + 0.5 * z**2 + _LOG_SQRT_2PI
         # Beyond 37 deviations, where another mode may be, the ratio itself overflows.
-        largest = parts.max(axis=0)
-        parts -= largest
-        return np.asarray(largest + np.log(np.exp(parts).sum(axis=0)))
+        return log_sum_exp(parts, 0)
 
 
 def site_tails(

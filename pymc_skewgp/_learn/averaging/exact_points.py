@@ -109,10 +109,7 @@ class ExactPoints(NamedTuple):
         Each has f of its own: where a point's correction is so large that those at hand do not
         suffice, `more` are made.
         """
-        entries = self.entries
-        if entries.size < chains:
-            entries = np.resize(entries, chains)
-        blocks = np.array_split(rng.permutation(entries), chains)
+        blocks = _dealt(self.entries, chains, rng)
         index = np.stack(
             [
                 block[np.sort(systematic_resample(self.log_ratio[block], draws, rng))]
@@ -133,6 +130,19 @@ class ExactPoints(NamedTuple):
         log_evidence = np.array([x.log_evidence for x in self.found])
         ess = np.array([x.relative_ess for x in self.found])
         return EqualDraws(index, f, log_evidence[index], ess[index])
+
+
+def _dealt(entries: IntArray, chains: int, rng: np.random.Generator) -> list[IntArray]:
+    """Those of each chain, in an order by chance: neighbours go to different halves of chains.
+
+    Few points dealt by chance make chains that differ, as of a sampler that has not converged.
+    """
+    halves = 2 * chains
+    along = np.sort(entries if entries.size >= halves else np.tile(entries, halves))
+    rounds = np.tile(np.arange(halves), (-(-along.size // halves), 1))
+    half = rng.permuted(rounds, axis=1).ravel()[: along.size]
+    own = [rng.permutation(along[half == i]) for i in range(halves)]
+    return [np.concatenate(own[i : i + 2]) for i in range(0, halves, 2)]
 
 
 def _error_of_mean(ratio: FloatArray, shares: FloatArray) -> float:

@@ -14,9 +14,11 @@ from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.progress import Stages
+from pymc_skewgp._learn.averaging.propriety import refuse_improper, within_box
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.averaging.surrogate_sampling import SmoothTarget, points_by_surrogate
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
+from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._learn.point import Point, Value
 from pymc_skewgp._validation import FloatArray
 
@@ -125,11 +127,16 @@ def integral_by_ep(
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
     began = time.perf_counter()
-    modes = list(modes) or find_modes(problem, evaluate, settings.modes, rng)
+    try:
+        modes = list(modes) or find_modes(problem, evaluate, settings.modes, rng)
+    except NoValueError as error:
+        raise NoValueError(_reason(problem) or str(error)) from None
+    modes = within_box(problem, evaluate, modes, settings.modes)
+    refuse_improper(problem, evaluate, modes[0], settings.modes)
     seconds = {"modes": time.perf_counter() - began}
     run = Run(problem, evaluate, settings, rng, stages)
     found: list[Integral] = []
-    for rung in _rungs(problem, settings):
+    for rung in rungs(problem, settings):
         began = time.perf_counter()
         if rung == CHAINS:
             new = _by_chains(run, modes)
@@ -145,7 +152,7 @@ def integral_by_ep(
     return replace(best, n_evaluations=evaluate.count, seconds=seconds)
 
 
-def _rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:
+def rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:
     """Those to be tried, in order."""
     size, automatic = problem.origins[0].x.size, settings.method == "auto"
     tried = {
@@ -243,10 +250,17 @@ def _by_importance(run: Run, modes: list[Mode]) -> tuple[Integral, Point | None]
     return Integral(points, estimate, rung, accepted, evaluate.count), None
 
 
+def _reason(problem: Integrand) -> str | None:
+    return problem.objective.why_no_value(problem.origins[0])
+
+
 def _without_coordinates(problem: Integrand, evaluate: Evaluations) -> Integral:
     """All patterns of binary values: the integral is the sum over them."""
     origins = problem.origins
     log_target, log_evidence = evaluate.values(origins)
+    if not np.isfinite(log_target).any():
+        why = _reason(problem)
+        raise NoValueError(why or "the model has no evidence: check its priors and its data.")
     known = Estimate(float(np.logaddexp.reduce(log_target)), 0.0, 1.0, -np.inf)
     points = WeightedPoints(
         np.array([point.x for point in origins]),

@@ -1,5 +1,6 @@
 """Log likelihood of each observation at the draws of a model, many draws in one call."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
     """As `pm.compute_log_likelihood`, which calls a function for every draw."""
     from arviz_base import dict_to_dataset  # heavy to import
 
-    with without_initial_values(model):
+    with without_initial_values(model), warnings.catch_warnings():
+        # PyMC warns of copies whose GP objects would make variables of the old model: of this one
+        # they make none.
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
         plain = remove_value_transforms(model)
     observed = plain.observed_RVs
     drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions

@@ -1,6 +1,7 @@
 """The latent functions of a model's blocks, hyperparameter by hyperparameter."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from pymc_skewgp._learn.averaging.named_values import (
     with_deterministics,
 )
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, VectorTask
+from pymc_skewgp._learn.factor_evidence import FactorStart
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
+from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.at_point import LatentAtPoint
@@ -67,8 +70,13 @@ class ModelFunctions:
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
-        for point in points:
-            yield [self._task(point, i) for i in range(len(self._parts))]
+        # One start for all, so that a task's result is that of its point.
+        starts: list[FactorStart | None] = [None] * len(self._parts)
+        for i, point in enumerate(points):
+            tasks = [self._task(point, j, start) for j, start in enumerate(starts)]
+            if not i:
+                starts = [x.begun() if isinstance(x, FactorTask) else None for x in tasks]
+            yield tasks
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
@@ -90,17 +98,18 @@ class ModelFunctions:
             {"posterior": trace, "log_likelihood": log_likelihoods(model, trace), **data}
         )
 
-    def _task(self, point: Point, i: int) -> Task:
+    def _task(self, point: Point, i: int, start: FactorStart | None) -> Task:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i]
         if part is None:
-            return EvidenceTask(terms(point, ()))
+            return EvidenceTask(terms(point, ()), terms.sites(point, ()))
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
         if part.is_white:
-            mean, factor, scale = part.coordinates(values)
-            return FactorTask(terms(point, ()), terms.sites(point, ()), mean, factor, scale)
+            mean, factor, flat = part.coordinates(values)
+            known = terms(point, ()), terms.sites(point, ())
+            return FactorTask(*known, mean, factor, flat, part.labels, start)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 
@@ -129,16 +138,22 @@ class _BlockFunctions:
             point = model.initial_point()
             self._shapes = [np.shape(point[value.name]) for value in block.values]
 
+    @cached_property
+    def labels(self) -> list[str]:
+        """Of the entries of its vector."""
+        each = zip(self._rvs, self._shapes, strict=True)
+        return [label for rv, shape in each for label in labels_of(rv.name, shape)]
+
     @property
     def size(self) -> int:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
     def coordinates(self, values: dict[str, NDArray[Any]]) -> list[FloatArray]:
-        """Mean, factor and flat scales of the vector of a block without a SkewGP."""
+        """Mean, factor and flat coordinates of the vector of a block without a SkewGP."""
         assert self._design is not None
         found = JointGaussian(*self._design(*self._arguments(values)))
-        return [np.asarray(x, np.float64) for x in (found.mean, found.factor, found.scale)]
+        return [np.asarray(x, np.float64) for x in (found.mean, found.factor, found.flat)]
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
-from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.prior_draws import PriorDraws, prior_draws
 from pymc_skewgp._learn.averaging.process_functions import ProcessFunctions
@@ -26,10 +24,11 @@ from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp._model.gp.marginal_variable import data_of_model
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.collapsed import collapse_model
+from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._validation import FloatArray
 
+_DIMENSIONS = ("chain", "draw")
 _MOST_DRAWN = 10_000  # rows at which f is drawn
 
 
@@ -62,6 +61,11 @@ class Integrand:
         if not every:
             return sys.maxsize  # many: in blocks
         return max(terms.n_rows for terms in every)
+
+    @property
+    def improper_priors(self) -> list[str]:
+        """Names of variables with density one, be they integrated out or hyperparameters."""
+        return improper_priors(self.objective)
 
     @property
     def n_distinct(self) -> int:
@@ -119,9 +123,46 @@ class ManyRowsProblem(NamedTuple):
         return new + (self._n_rows if self.at_data else 0)
 
     @property
+    def improper_priors(self) -> list[str]:
+        """As of `Integrand`."""
+        return improper_priors(self.found.objective)
+
+    @property
     def _n_rows(self) -> int:
         assert self.found.rows is not None
         return self.found.rows.X.shape[0]
+
+
+def _refuse_names(model: pm.Model) -> None:
+    clash = [x.name for x in model.unobserved_RVs if x.name in _DIMENSIONS]
+    if clash:
+        raise ValueError(
+            f"a variable is called {clash[0]}, as a dimension of all draws is: give it another "
+            "name."
+        )
+
+
+def improper_priors(objective: Searched) -> list[str]:
+    """Names of variables with density one; of those integrated out first."""
+    coordinates = objective.coordinates
+    return [*objective.density_one, *dict.fromkeys(x.name for x in coordinates.flat)]
+
+
+def problem_of_model(
+    model: pm.Model, collapsed: Collapsed, start: Start, most_binary: int
+) -> IntegrationProblem:
+    """Of a model of which it is known what is integrated out.
+
+    Raises
+    ------
+    ValueError
+        As `integration_problem`.
+    """
+    _refuse_names(model)
+    objective, origin = compile_objective(model, collapsed, averaged=True, start=start)
+    origins = [Point(origin, p) for p in objective.coordinates.patterns(most_binary)]
+    latent = ModelFunctions(model, collapsed, objective)
+    return IntegrationProblem(objective, origins, None, latent)
 
 
 def integration_problem(
@@ -139,12 +180,12 @@ def integration_problem(
     Raises
     ------
     ImproperPriorError
-        For flat priors.
+        For flat priors of coefficients that no data bound.
     TypeError, ValueError
         For what is no model, data that are missing or do not belong.
     """
     model = data.model
-    latent: ModelFunctions | ProcessFunctions
+    latent: ProcessFunctions
     many: ProcessObjective | None = None
     new: FloatArray | None = None
     coarse: Searched | None = None
@@ -155,11 +196,9 @@ def integration_problem(
                 "Use integrate(gp, X, y, ...), or SkewGP.sample_latent(idata, Xnew=...) with the "
                 "result of integrate(model)."
             )
-        root = model.root
-        collapsed = collapse_model(root, drawn=drawn)
-        objective, origin = compile_objective(root, collapsed, averaged=True, start=start)
-        latent = ModelFunctions(root, collapsed, objective)
-    elif isinstance(model, SkewGP):
+        collapsed = collapse_model(model.root, drawn=drawn)
+        return problem_of_model(model.root, collapsed, start, most_binary)
+    if isinstance(model, SkewGP):
         rng = np.random.default_rng(0)  # of the part that starts are tried on
         found = process_objective(data, None, rng, start, averaged=True, drawn=drawn)
         objective, origin = found.objective, found.origin
@@ -177,21 +216,7 @@ def integration_problem(
             coarse = None if part is None else part.objective
     else:
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
-    _refuse_flat_priors(objective)
     origins = [Point(origin, p) for p in objective.coordinates.patterns(most_binary)]
     if many is not None:
         return ManyRowsProblem(data, many, origins, new)
     return IntegrationProblem(objective, origins, coarse, latent)
-
-
-def _refuse_flat_priors(objective: Searched) -> None:
-    coordinates = objective.coordinates
-    rvs = [coordinates.model.values_to_rvs[value] for value in coordinates.continuous]
-    flat = [rv.name for rv in rvs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]
-    if flat:
-        raise ImproperPriorError(
-            f"{', '.join(flat)} has a flat prior, which is no distribution: the evidence of the "
-            "model is not defined, and the posterior may not be. Give a proper prior, such as "
-            "pm.InverseGamma for a lengthscale and pm.HalfNormal for a standard deviation, or use "
-            "find_hyperparameters, which maximises."
-        )

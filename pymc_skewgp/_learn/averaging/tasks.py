@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_skewgp._errors import ImproperPriorError, no_warnings
 from pymc_skewgp._gaussian.weights import systematic_resample
-from pymc_skewgp._learn.factor_evidence import factor_sampler
+from pymc_skewgp._learn.factor_evidence import FactorStart, factor_sampler, factor_start
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
@@ -24,7 +24,7 @@ from pymc_skewgp._posterior.many_draws import draws_of_many
 from pymc_skewgp._validation import FloatArray
 
 # Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
-_LARGEST_SHARE = 0.01
+_LARGEST_SHARE = 0.1
 
 
 class Task(Protocol):
@@ -53,13 +53,22 @@ class VectorTask:
 
 @dataclass(frozen=True, eq=False)
 class EvidenceTask:
-    """Of data whose functions nobody asks for."""
+    """Of data whose functions nobody asks for.
+
+    Attributes
+    ----------
+    terms : EvidenceTerms
+    sites : SitesGiven or None
+        On its last rows.
+    """
 
     terms: EvidenceTerms
+    sites: SitesGiven | None
 
     def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
         """See `Task`."""
-        found = evidence_estimate(self.terms, n_candidates, int(rng.integers(2**31)))
+        seed = int(rng.integers(2**31))
+        found = evidence_estimate(self.terms, n_candidates, seed, sites=self.sites)
         nothing = np.zeros((count, 0))
         return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, nothing)
 
@@ -74,31 +83,52 @@ class FactorTask:
     sites : SitesGiven or None
     mean : ndarray, shape (q,)
     factor : ndarray, shape (q, r)
-    scale : ndarray, shape (q,)
+    flat : ndarray, shape (p, q)
         See `JointGaussian`.
+    labels : sequence of str
+        Of the entries of the vector.
+    start : FactorStart or None
+        Of EP.
     """
 
     terms: FactorTerms
     sites: SitesGiven | None
     mean: FloatArray
     factor: FloatArray
-    scale: FloatArray
+    flat: FloatArray
+    labels: Sequence[str]
+    start: FactorStart | None
+
+    def begun(self) -> FactorStart | None:
+        """For tasks at other hyperparameters."""
+        return factor_start(self.terms, self.sites)
 
     def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
         """See `Task`."""
-        sampler = factor_sampler(self.terms, self.sites)[1]
+        sampler = factor_sampler(self.terms, self.sites, self.start)[1]
         found = sampler.singles(max(count, n_candidates), rng)
         assert found.log_prob is not None
         chosen = systematic_resample(found.log_weights, count, rng)
         value = found.log_prob.value + float(self.terms.log_constant)
         z = found.draws[chosen] @ self.factor.T + self.mean
-        if (np.abs(z) > _LARGEST_SHARE * self.scale).any():
-            raise ImproperPriorError(
-                "the data do not bound all coefficients with a flat prior: columns of the design "
-                "are collinear, or labels are separated, so that the posterior is improper. Give "
-                "pm.Flat variables a proper prior, such as pm.Normal."
-            )
+        self._refuse_unbounded(z)
         return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
+
+    def _refuse_unbounded(self, z: FloatArray) -> None:
+        """Draws as wide as the Gaussian that stands for density 1."""
+        far = (np.abs(z @ self.flat.T) > _LARGEST_SHARE).any(axis=0)
+        if not far.any():
+            return
+        own = np.flatnonzero(self.flat.any(axis=0))
+        # Which of the coefficients move by the most, in what the data can say of them alone.
+        moved = np.abs(z[:, own]).max(axis=0) * np.abs(self.flat[:, own]).max(axis=0)
+        names = " and ".join(self.labels[own[k]] for k in np.flatnonzero(moved > 0.1 * moved.max()))
+        raise ImproperPriorError(
+            f"the data do not bound {names}, which have flat priors, so that the posterior is "
+            "improper: labels are separated, as where all at one level are alike, or counts are "
+            "all zero there, or columns of the design are collinear. Give them a proper prior, "
+            "such as pm.Normal."
+        )
 
 
 def run_tasks(

@@ -17,7 +17,12 @@ from scipy import sparse
 from pymc_skewgp._gaussian.blocks.block_sites import BlockSites, RowSites, SitesOfFunctions
 from pymc_skewgp._gaussian.blocks.row_block import FactorGradient
 from pymc_skewgp._gaussian.edges import Edges
-from pymc_skewgp._gaussian.site_factors import SiteFactors, SiteFunction, SlopeFunction
+from pymc_skewgp._gaussian.site_factors import (
+    KnownProducts,
+    SiteFactors,
+    SiteFunction,
+    SlopeFunction,
+)
 from pymc_skewgp._gaussian.tilted import Tilted
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.averaged_sites import NoiseRule
@@ -102,7 +107,7 @@ class FunctionsOfF(SitesOfFunctions):
         self, log_prob: SiteFunction, slopes: SlopeFunction, predictors: Predictors
     ) -> None:
         self._log_prob, self._slopes, self._predictors = log_prob, slopes, predictors
-        self._factors = SiteFactors(log_prob, slopes, predictors.mean)
+        self.factors = SiteFactors(log_prob, slopes, predictors.mean)
 
     @property
     def size(self) -> int:
@@ -112,7 +117,7 @@ class FunctionsOfF(SitesOfFunctions):
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""
         deviation = np.sqrt(sd**2 + self._predictors.rest)
-        log_mass, shift, spread, _ = self._factors.tilted(mean, deviation)
+        log_mass, shift, spread, _ = self.factors.tilted(mean, deviation)
         share = sd / deviation
         taken = share**2 * (1.0 - spread)
         return Tilted(log_mass, share * shift, 1.0 - taken, taken)
@@ -120,30 +125,44 @@ class FunctionsOfF(SitesOfFunctions):
     def nodes(self, found: FactorGradient) -> tuple[FloatArray, FloatArray]:
         """Values of f, shape (k, n), and their weights under the cavities times the sites."""
         deviation = np.sqrt(found.cavity_sd**2 + self._predictors.rest)
-        return self._factors.nodes(found.cavity_mean, deviation)
+        return self.factors.nodes(found.cavity_mean, deviation)
 
     def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
         """See `BlockSites`; of all rows."""
-        return self._averaged(self._predictors.mean + eta)
+        return self._averaged[0](self._predictors.mean + eta)
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `BlockSites`; of all rows."""
+        return self._averaged[1](self._predictors.mean + eta)
 
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """See `BlockSites`."""
         with np.errstate(over="ignore"):
-            total += self._averaged(eta.T + self._predictors.mean).sum(axis=1)
+            total += self._averaged[0](eta.T + self._predictors.mean).sum(axis=1)
 
     @cached_property
-    def _averaged(self) -> SiteFunction:
+    def _averaged(self) -> tuple[SiteFunction, SlopeFunction]:
         own = self._predictors
         rule = NoiseRule.of(self._log_prob, own.rest, own.mean, own.sd)
-        return self._log_prob if rule is None else rule.averaged(self._log_prob, self._slopes)[0]
+        if rule is None:
+            return self._log_prob, self._slopes
+        return rule.averaged(self._log_prob, self._slopes)
 
 
 class LearntFunctions(FunctionsOfF):
-    """Sites of a likelihood that is no rows: the numbers are its parameters."""
+    """Sites of a likelihood that is no rows: the numbers are its parameters.
 
-    def __init__(self, sites: SitesGiven, predictors: Predictors) -> None:
+    `known` of the same likelihood at other parameters.
+    """
+
+    def __init__(
+        self, sites: SitesGiven, predictors: Predictors, known: KnownProducts | None = None
+    ) -> None:
         super().__init__(sites.log_prob, sites.slopes, predictors)
         self._sites = sites
+        self.factors.looked = sites.log_concave
+        if known is not None:
+            self.factors.known = known.of_others() if sites.has_parameters else known
 
     def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
         """In each parameter."""

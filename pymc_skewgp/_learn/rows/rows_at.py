@@ -10,6 +10,8 @@ from pymc_skewgp._gaussian.blocks.blocks import Blocks, LocalBlocks, side_by_sid
 from pymc_skewgp._gaussian.blocks.ep import gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.proposals.mode_pairs import ModePairs
+from pymc_skewgp._gaussian.proposals.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.block_at import BlockAt, BlockOfData
@@ -47,7 +49,7 @@ class RowsAt(Blocks, Protocol):
         """Of EP's log evidence at its fixed point, in the continuous variables."""
         ...
 
-    def proposal(self, gaussian: CoordinateGaussian) -> BlockPairs:
+    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
         """Of coordinates after EP, rows with next to no noise first."""
         ...
 
@@ -162,17 +164,18 @@ class RowsHereAt(LocalBlocks):
             found = found._replace(slopes=plus(found.slopes, own))
         return LatentGradient(found, functions)
 
-    def proposal(self, gaussian: CoordinateGaussian) -> BlockPairs:
+    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
         """See `RowsAt`."""
         found = [(part.data.block, part.data.hard()) for part in self._parts]
         # Signs come first.
         rows = joined([hard for _, hard in reversed(found) if hard is not None])
         if rows is None:
-            return BlockPairs(gaussian, self)
+            return BlockPairs(gaussian, self).with_modes()
         noisy = [block for block, hard in found if hard is None]
         blocks = LocalBlocks(noisy, self._rows.n_threads)
         gaussian = gaussian_of(blocks.total("sums"))
-        return BlockPairs(gaussian, blocks, rows.given(gaussian))
+        pairs = BlockPairs(gaussian, blocks, rows=rows.given(gaussian))
+        return pairs.with_modes(rows.beside())
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
         """See `RowsAt`."""

@@ -59,6 +59,15 @@ class RowsObjective:
     rows: Rows
     tolerance: float = _TOLERANCE
 
+    @property
+    def density_one(self) -> tuple[str, ...]:
+        """See `Objective`."""
+        return ()
+
+    def why_no_value(self, point: Point) -> str | None:
+        """See `Objective`."""
+        return None
+
     def on(self, blocks: Sequence[BlockOfData], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         latent = replace(self.latent, basis=basis)

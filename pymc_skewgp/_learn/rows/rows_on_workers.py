@@ -15,6 +15,8 @@ from pymc_skewgp._errors import ClusterLostError
 from pymc_skewgp._gaussian.blocks.blocks import added
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.proposals.mode_pairs import ModePairs
+from pymc_skewgp._gaussian.proposals.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.rows.block_at import BlockOfData
@@ -199,9 +201,9 @@ class _RowsOnWorkersAt:
         parts = self._groups.ask("call", "part_of_gradient", arguments)
         return self._rows.pull_back(self._point, added_gradients(parts))
 
-    def proposal(self, gaussian: CoordinateGaussian) -> BlockPairs:
+    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
         """See `RowsAt`; rows with next to no noise are refused before."""
-        return BlockPairs(gaussian, self)
+        return BlockPairs(gaussian, self).with_modes()
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
         """See `RowsAt`."""

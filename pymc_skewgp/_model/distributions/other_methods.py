@@ -26,7 +26,7 @@ _ADVICE = {
     f"correlated: {_REPARAMETERIZE}, or use pm.sample or integrate(model), which need no fit",
     ("compile_pymc_model", "nutpie"): "nutpie samples a latent function as it stands, whose values "
     f"are strongly correlated, with few effective draws: {_REPARAMETERIZE}, or use pm.sample, "
-    "which draws it exactly",
+    "which draws it exactly where it can and says why where not",
 }
 _ADVICE |= {("find_MAP", "pymc_extras"): _ADVICE["find_MAP", "pymc"]}
 _ADVICE |= {
@@ -39,15 +39,20 @@ _PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, pymc_skewgp._e
 def warn_of_other_methods() -> None:
     """Say what to do instead, where such a method asks for the log density of a function.
 
+    Not inside of ``pm.sample``, which has asked `can_be_sampled_exactly` whether there is something
+    to say before it turns to nutpie.
+
     Warns
     -----
     NotConjugateWarning
     """
+    advice = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        advice = _ADVICE.get((frame.f_code.co_name, package))
-        if advice is not None and warnings_are_wanted():
-            warnings.warn(f"{advice}.", NotConjugateWarning, skip_file_prefixes=_PACKAGES)
+        called = frame.f_code.co_name, str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if called == ("sample", "pymc"):
             return
+        advice = advice or _ADVICE.get(called)
         frame = frame.f_back
+    if advice is not None and warnings_are_wanted():
+        warnings.warn(f"{advice}.", NotConjugateWarning, skip_file_prefixes=_PACKAGES)

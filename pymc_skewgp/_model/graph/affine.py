@@ -164,11 +164,22 @@ def affine_coefficients(
             design = pt.zeros((m, p))
         elif same:
             design = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
-        else:  # of a linear map the Jacobian is the same everywhere
-            design = clone_replace(jacobian(rows, x, vectorize=True), zeros)
-            design = design if x.type.ndim == 1 else design.reshape((m, p))
+        else:
+            design = clone_replace(_linear_map(rows, x), zeros)
         designs.append(design)
     return Affine(designs[0] if len(designs) == 1 else pt.concatenate(designs, axis=1), offset)
+
+
+def _linear_map(rows: Any, x: Any) -> Any:
+    """The Jacobian in `x`, raveled: of a linear map it is the same everywhere.
+
+    Column by column, as the transpose of the transpose: row by row an index into x would scatter
+    m x m numbers.
+    """
+    v = rows.type("v")
+    transposed = pt.grad((v * rows).sum(), x).ravel()
+    found = jacobian(transposed, v, vectorize=True)
+    return clone_replace(found, {v: pt.zeros_like(rows)}).T
 
 
 def _keeps_affine(node: Apply, places: list[int]) -> bool:

@@ -1,6 +1,6 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
-from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
+from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
@@ -18,13 +18,13 @@ from pymc_skewgp._model.graph.data_rows import RowsOfData
 from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.gaussian_terms import (
     SiteDesign,
-    checked,
     gaussian_terms,
     noisy_rows,
     nowhere,
     predictors_of,
     zero,
 )
+from pymc_skewgp._model.graph.intrinsic import warn_of_scale
 from pymc_skewgp._model.graph.joined_rows import (
     NoisyRows,
     joined,
@@ -35,8 +35,12 @@ from pymc_skewgp._model.graph.joined_rows import (
     sites_last,
 )
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
-from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
-from pymc_skewgp._model.graph.mean_coefficients import mean_coefficients, with_coefficients
+from pymc_skewgp._model.graph.marginal_terms import (
+    coefficients_out,
+    evidence_terms,
+    known_sun,
+    marginal_evidence,
+)
 from pymc_skewgp._model.graph.members import (
     is_function,
     latent_dimensions,
@@ -44,17 +48,9 @@ from pymc_skewgp._model.graph.members import (
 )
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.graph.site_blocks import gaussian_blocks, site_block_of
-from pymc_skewgp._model.ops.skew_normal import (
-    interval_limits,
-    label_intervals,
-    static_n_latent,
-)
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._posterior.factor_terms import FactorTerms
-from pymc_skewgp._sun.parameters import SunParameters
-
-# Terms, and sites on their last rows.
-Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
 
 
 class Collapsed(NamedTuple):
@@ -80,9 +76,40 @@ class Collapsed(NamedTuple):
     evidences: list[EvidenceTerms | FactorTerms]
     sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
-    blocks: Sequence[BlockGraph | None] = ()
-    designs: Sequence[SiteDesign | JointGaussian | None] = ()
-    coefficients: Sequence[Any] = ()
+    blocks: list[BlockGraph | None]
+    designs: list[SiteDesign | JointGaussian | None]
+    coefficients: list[Any]
+
+    def add(
+        self,
+        terms: EvidenceTerms | FactorTerms,
+        sites: tuple[SitesOfData, ...],
+        block: BlockGraph | None,
+        design: SiteDesign | JointGaussian | None,
+    ) -> None:
+        """Another evidence; of lists."""
+        self.evidences.append(terms)
+        self.sites.append(sites)
+        self.blocks.append(block)
+        self.designs.append(design)
+
+
+class ModelParts(NamedTuple):
+    """What of a model is integrated out, and what is in the way.
+
+    Attributes
+    ----------
+    collapsed : Collapsed
+        As far as it is known.
+    reasons : dict of str to ValueError
+        By variable that could be integrated out by its prior, why it is not.
+    obstacle : ValueError or None
+        Why the model is refused.
+    """
+
+    collapsed: Collapsed
+    reasons: dict[str, ValueError]
+    obstacle: ValueError | None
 
 
 def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
@@ -96,57 +123,97 @@ def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
     ------
     ValueError
         Where there is none; the message says what is in the way.
+
+    Warns
+    -----
+    UnnormalizedPriorWarning
+        For `pm.ICAR` with a random sigma.
     """
-    evidences: list[EvidenceTerms | FactorTerms] = []
-    sites: list[tuple[SitesOfData, ...]] = []
-    blocks: list[BlockGraph | None] = []
-    designs: list[SiteDesign | JointGaussian | None] = []
-    reasons: list[str] = []
-    coefficients: list[Any] = []
+    found = parts_of_model(model, drawn=drawn)
+    if found.obstacle is not None:
+        raise found.obstacle
+    for block in found.collapsed.blocks:
+        for name in [] if block is None else block.names:
+            warn_of_scale(model, model[name], stacklevel=4)
+    return found.collapsed
+
+
+def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
+    """`collapse_model`, with what is known where it would raise."""
+    found = Collapsed([], [], [], [], [], [])
+    reasons: dict[str, ValueError] = {}
     gone: set[str] = set()
-    for rv in model.observed_RVs:
-        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
-            terms, known, chosen = _of_marginal_without_coefficients(model, rv, drawn)
-            coefficients += chosen
-            evidences.append(terms)
-            sites.append(known)
-            blocks.append(None)
-            designs.append(None)
-            gone.update(x.name for x in (rv, *chosen))
-    for rv in model.free_RVs:
-        if not is_function(rv) or rv.name in gone:
-            continue
-        try:
-            block = _block_of(model, rv, drawn)
-        except (NotConjugateError, NotSitesError) as error:
-            reasons.append(error.reason)
-            continue
-        evidences.append(_of_block(block))
-        sites.append(tuple(sites_of_data(y) for y in block.sites))
-        blocks.append(block)
-        designs.append(_design_of_sites(block))
-        gone.update([*block.names, *(y.name for y in block.observed)])
-        gone.update(y.name for y in block.sites)
-        gone.update(x.name for x in block.predicted)
-    for found in gaussian_blocks(model, gone):
-        block = block_graph(model, found)
-        factor_terms, joint = gaussian_terms(model, block, found.potentials)
-        evidences.append(factor_terms)
-        sites.append(tuple(sites_of_data(y) for y in block.sites))
-        blocks.append(block)
-        designs.append(joint)
-        gone.update([*block.names, *found.below])
-    if reasons or not evidences:
-        raise ValueError(
-            "no evidence with the latent function integrated out: "
-            + (" ".join(reasons) or "the model has no marginal_likelihood and no SkewGP prior.")
-            + " Use SkewGP.marginal_likelihood, or SkewGP.prior under observations that are "
-            "independent given predictors affine in f."
+    try:
+        _refuse_empty(model)
+        for rv in model.observed_RVs:
+            if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
+                terms, known, chosen = marginal_evidence(model, rv, drawn)
+                found.coefficients.extend(chosen)
+                found.add(terms, known, None, None)
+                gone.update(x.name for x in (rv, *chosen))
+        for rv in model.free_RVs:
+            if not is_function(rv) or rv.name in gone:
+                continue
+            try:
+                block = _block_of(model, rv, drawn)
+            except (NotConjugateError, NotSitesError) as error:
+                reasons[rv.name] = error
+                continue
+            found.add(
+                _of_block(block),
+                tuple(sites_of_data(y) for y in block.sites),
+                block,
+                _design_of_sites(block),
+            )
+            gone.update([*block.names, *(y.name for y in block.observed)])
+            gone.update(y.name for y in block.sites)
+            gone.update(x.name for x in block.predicted)
+        functions = list(reasons.values())
+        for own in gaussian_blocks(model, gone, reasons):
+            block = block_graph(model, own)
+            factor_terms, joint = gaussian_terms(model, block, own.potentials)
+            found.add(factor_terms, tuple(sites_of_data(y) for y in block.sites), block, joint)
+            gone.update([*block.names, *own.below])
+        found = found._replace(
+            rest=[x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
         )
-    rest = [x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
-    graphs = [part.parameters for known in sites for part in known]
-    _refuse_products(model, [*evidences, *graphs], gone)
-    return Collapsed(evidences, sites, rest, blocks, designs, coefficients)
+        if functions or not found.evidences:
+            raise _without_evidence(functions, reasons)
+        graphs = [part.parameters for known in found.sites for part in known]
+        _refuse_products(model, [*found.evidences, *graphs], gone)
+    except ValueError as error:
+        return ModelParts(found, reasons, error)
+    return ModelParts(found, reasons, None)
+
+
+def _without_evidence(
+    functions: Sequence[ValueError], reasons: Mapping[str, ValueError]
+) -> ValueError:
+    """Nothing is integrated out, or not every function that is to be."""
+    beginning = "no evidence with the latent function integrated out: "
+    if functions or not reasons:
+        why = " ".join(getattr(error, "reason", str(error)) for error in functions)
+        none = (
+            "the model has no marginal_likelihood, no SkewGP prior and no Gaussian variable, such "
+            "as pm.Normal, with a log density that is quadratic."
+        )
+        return ValueError(
+            f"{beginning}{why or none} Use SkewGP.marginal_likelihood, or SkewGP.prior under "
+            "observations that are independent given predictors affine in f; or pm.sample."
+        )
+    each = " ".join(dict.fromkeys(getattr(x, "reason", str(x)) for x in reasons.values()))
+    return ValueError(
+        f"{beginning}{each} Observations are to be independent given predictors that are affine "
+        "in Gaussian variables; otherwise use pm.sample."
+    )
+
+
+def _refuse_empty(model: pm.Model) -> None:
+    for rv in model.observed_RVs:
+        data = model.rvs_to_values[rv]
+        known = data.get_value(borrow=True) if hasattr(data, "get_value") else data.eval(mode=PLAIN)
+        if not np.size(known):
+            raise ValueError(f"{rv.name} has no rows: give it data, or leave it out of the model.")
 
 
 def collapse_process(
@@ -163,7 +230,7 @@ def collapse_process(
     """
     parts = sites_last(parts)
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
-    terms = _terms(*rows_of_parts(sun, parts))
+    terms = evidence_terms(*rows_of_parts(sun, parts))
     sites = tuple(part.sites for part in parts if part.sites is not None)
     parameters = [x for part in sites for x in part.parameters]
     used = set(ancestors([*terms, *parameters]))
@@ -172,86 +239,12 @@ def collapse_process(
     # Potentials that tie these to other variables of the model say nothing without them.
     rest += [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
     if not without_coefficients:
-        return Collapsed([terms], [sites], rest)
-    found, chosen = _without_coefficients(
-        model, sun, lambda x: _terms(*rows_of_parts(x, parts)), parameters, rest
+        return Collapsed([terms], [sites], rest, [None], [None], [])
+    found, chosen = coefficients_out(
+        model, sun, lambda x: evidence_terms(*rows_of_parts(x, parts)), parameters, rest
     )
     rest = [x for x in rest if x not in chosen]
-    return Collapsed([found], [sites], rest, coefficients=chosen)
-
-
-def _without_coefficients(
-    model: pm.Model,
-    sun: SunParameters,
-    terms_of: Callable[[SunParameters], EvidenceTerms],
-    parameters: Sequence[Any],
-    rest: Sequence[Any],
-) -> tuple[EvidenceTerms, list[Any]]:
-    """Terms of a process, Gaussian coefficients of its mean integrated out, and which they are.
-
-    `parameters` are those of sites, `rest` as for `mean_coefficients`.
-    """
-    # What is left of the terms where the mean is zero depends on all but the mean.
-    centred = terms_of(sun._replace(mu=pt.zeros(sun.scale.shape[:1])))
-    chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
-    if not chosen:
-        return terms_of(sun), chosen
-    n_latent, n = static_n_latent(sun), sun.scale.shape[0]
-    joint = with_coefficients(model, chosen, sun, n_latent or 0)
-    joint = joint._replace(
-        mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
-    )
-    return terms_of(_sun(joint, n_latent)), chosen
-
-
-def evidences_of_variables(
-    model: pm.Model,
-) -> dict[str, Evidence]:
-    """Of each variable made by `SkewGP.marginal_likelihood`, graphs of the random variables."""
-    return {
-        rv.name: _of_marginal(model, rv)
-        for rv in model.observed_RVs
-        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV)
-    }
-
-
-def _of_marginal_without_coefficients(
-    model: pm.Model, rv: Any, drawn: bool
-) -> tuple[EvidenceTerms, tuple[SitesOfData, ...], list[Any]]:
-    """With the coefficients of the mean that were integrated out; where all is `drawn` none are.
-
-    Such a variable has no function to draw them with.
-    """
-    terms, sites = _of_marginal(model, rv)
-    parameters = list(rv.owner.op.dist_params(rv.owner))
-    sun = SunParameters(*parameters[: len(SunParameters._fields)])
-    kinds = getattr(rv.owner.op, "kinds", None)
-    several = kinds is not None and any(part.n_functions > 1 for part in kinds.parts)
-    if drawn or several or latent_dimensions(sun) != 0:
-        return terms, sites, []
-    rest = [x for x in [*model.basic_RVs, *model.potentials] if x is not rv]
-    learnt = [x for part in sites for x in part.parameters]
-    found, chosen = _without_coefficients(
-        model, sun, lambda x: _of_marginal(model, rv, x)[0], learnt, rest
-    )
-    return found, sites, chosen
-
-
-def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> Evidence:
-    """Its evidence; or that with other parameters of the function."""
-    parameters = list(rv.owner.op.dist_params(rv.owner))
-    if sun is not None:
-        parameters[: len(sun)] = sun
-    if isinstance(rv.owner.op, MarginalDataRV):
-        given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
-        n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
-        return _terms(_sun(given.sun, n_latent), given.rows), given.sites
-    if rv.type.ndim != 1:
-        raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
-    sun = _sun(SunParameters(*parameters), latent_dimensions(parameters))
-    labels = checked(rv.name, model.rvs_to_values[rv], PROBIT)
-    lower, upper, noise = label_intervals(labels)
-    return _terms(sun, NoisyRows(noise, lower, upper, nowhere(lower), zero())), ()
+    return Collapsed([found], [sites], rest, [None], [None], chosen)
 
 
 def _without_means(model: pm.Model, block: Block) -> Block:
@@ -285,7 +278,7 @@ def _design_of_sites(block: BlockGraph) -> SiteDesign | None:
 
 def _of_block(block: BlockGraph) -> EvidenceTerms:
     A, a = predictors_of(block)
-    sun = predictor(_sun(block.prior, block.n_latent), A, a)
+    sun = predictor(known_sun(block.prior, block.n_latent), A, a)
     rows = [noisy_rows(y) for y in block.observed]
     rows += [_no_rows(known.a) for known in block.sites]
     lower, upper, value = (
@@ -294,7 +287,7 @@ def _of_block(block: BlockGraph) -> EvidenceTerms:
     log_constant = sum(x.log_constant for x in rows)
     S = joint_noise([x.S for x in rows])
     counts = joint_counts([(x.counts, x.lower) for x in rows])
-    return _terms(sun, NoisyRows(S, lower, upper, value, log_constant, counts=counts))
+    return evidence_terms(sun, NoisyRows(S, lower, upper, value, log_constant, counts=counts))
 
 
 def _no_rows(a: Any) -> NoisyRows:
@@ -313,34 +306,3 @@ def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: se
             f"data depend on {' and '.join(shared)} together and not jointly affinely: neither can "
             "be integrated out without the other. Sums of functions can, products cannot."
         )
-
-
-def _sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
-    if n_latent is None:
-        raise ValueError("the number of latent dimensions must be known before any evaluation.")
-    return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
-
-
-def _terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
-    lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
-    truncation = sun.truncation
-    apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
-    own = rows.S if apart else pt.zeros_like(rows.value)
-    counts = np.float64(1.0)
-    if rows.counts is not None:
-        counts = pt.concatenate([pt.ones_like(truncation, dtype="float64"), rows.counts])
-        own = rows.S
-        if own.type.ndim == 2:  # the noise of rows that repeat is their own all the same
-            own = pt.switch(pt.gt(rows.counts, 1.0), pt.diagonal(own), np.float64(0.0))
-    return EvidenceTerms(
-        lower,
-        upper,
-        pt.concatenate([nowhere(truncation), rows.value - sun.mu]),
-        cov,
-        pt.concatenate([pt.zeros_like(truncation, dtype="float64"), own]),
-        -truncation,
-        pt.full_like(truncation, float("inf"), dtype=truncation.dtype),
-        sun.latent_cov,
-        rows.log_constant,
-        pt.as_tensor_variable(counts),
-    )

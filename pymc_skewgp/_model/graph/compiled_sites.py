@@ -30,6 +30,8 @@ class CompiledFamily:
 class CompiledSites:
     """`SitesGiven` of a `CompiledFamily`."""
 
+    log_concave = False
+
     def __init__(self, functions: SiteFunctions, y: Data, parameters: Sequence[FloatArray]) -> None:
         self._functions, self._y = functions, y
         self._parameters = tuple(np.asarray(x, np.float64) for x in parameters)

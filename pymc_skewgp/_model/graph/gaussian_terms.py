@@ -6,13 +6,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import NDArray
 from pytensor.graph.traversal import graph_inputs
 
-from pymc_skewgp._errors import NotSitesError
+from pymc_skewgp._errors import ImproperPriorError, NotSitesError
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.joined_rows import NoisyRows, joined, joint_counts
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_gaussian
+from pymc_skewgp._model.graph.joined_rows import (
+    NoisyRows,
+    block_diagonal,
+    joined,
+    joint_counts,
+)
+from pymc_skewgp._model.graph.joint_gaussian import (
+    JointGaussian,
+    joint_gaussian,
+    joint_prior_of,
+    potentials_of,
+)
+from pymc_skewgp._model.graph.lean_terms import lean_terms
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
+from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.graph.observed_sites import site_design
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -20,7 +33,11 @@ from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 # Deviations of the Gaussian in place of a flat prior, beside what the data can say.
-_FLAT = 1e5
+_FLAT = 1e6
+# Of their square times a potential's precision the last digits are beside 1.
+_ROUND_OFF = 1e11
+# Least length of a direction of the design, relative to the longest one.
+_COLLINEAR = 1e-10
 
 
 class SiteDesign(NamedTuple):
@@ -55,12 +72,31 @@ def predictors_of(block: BlockGraph) -> SiteDesign:
 def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
 ) -> tuple[FactorTerms, JointGaussian]:
-    """Terms of a block without a SkewGP, and its vector of white coordinates."""
+    """Terms of a block without a SkewGP, and its vector of white coordinates.
+
+    Raises
+    ------
+    ImproperPriorError
+        For flat priors of coefficients that no data bound.
+    NotSitesError
+        For intervals whose noise is shared.
+    """
     A, a = predictors_of(block)
-    joint = joint_gaussian(model, block.members, potentials, _flat_scales(model, block, A))
+    prior = joint_prior_of(block.members)
+    potential = potentials_of(model, block.members, potentials)
+    spread = np.zeros((0, 0))
+    if any(member.is_flat for member in block.members):
+        stiff = None if potential is None else prior.picked @ potential.precision @ prior.picked.T
+        spread = _flat_spread(model, block, A @ prior.loose, stiff)
+    joint = joint_gaussian(prior, spread, potential)
     rows = [noisy_rows(y) for y in block.observed]
-    if any(x.S.type.ndim != 1 for x in rows):
-        raise NotSitesError("noise that observations share is not known to a block without SkewGP.")
+    parts = [_whitened(y, row) for y, row in zip(block.observed, rows, strict=True)]
+    if any(turn is not None for turn, _ in parts):
+        rows = [row for _, row in parts]
+        turns = [pt.eye(row.value.shape[0]) if turn is None else turn for turn, row in parts]
+        turns += [pt.eye(y.a.shape[0]) for y in block.sites]
+        whole = block_diagonal(turns)
+        A, a = whole @ A, whole @ a
     nothing = pt.zeros(0, dtype="float64")
     lower, upper, value, noise = (
         joined([getattr(x, name) for x in rows]) if rows else nothing
@@ -69,8 +105,8 @@ def gaussian_terms(
     counts = joint_counts([(x.counts, x.lower) for x in rows]) if rows else None
     constants = [joint.log_constant, *(x.log_constant for x in rows)]
     terms = FactorTerms(
-        A @ joint.factor,
-        a + A @ joint.mean,
+        A,
+        a,
         lower,
         upper,
         value,
@@ -78,24 +114,74 @@ def gaussian_terms(
         pt.as_tensor_variable(np.float64(1.0) if counts is None else counts),
         sum(constants),
     )
-    return terms, joint
+    return lean_terms(model, terms, joint), joint
 
 
-def _flat_scales(model: pm.Model, block: BlockGraph, A: Any) -> dict[str, FloatArray]:
-    """Deviations in place of density 1: many times what the data can say, column by column."""
-    if not any(member.is_flat for member in block.members):
-        return {}
+def _whitened(y: ObservedRows, rows: NoisyRows) -> tuple[Any, NoisyRows]:
+    """Values whose noise is shared as values with noise of their own, and what turns predictors.
+
+    With S = L L' these are :math:`L^{-1} v`, of noise 1.
+    """
+    if rows.S.type.ndim == 1:
+        return None, rows
+    if y.value is None:
+        raise NotSitesError(
+            f"{y.name} is intervals whose noise is shared, which a model without a SkewGP cannot "
+            "have.",
+            "Make the shared part of the noise a variable of its own, such as pm.Normal.",
+        )
+    chol = pt.linalg.cholesky(rows.S)
+    turn = pt.linalg.solve_triangular(chol, pt.eye(chol.shape[0]), lower=True)
+    one = pt.ones_like(rows.value)
+    log_constant = rows.log_constant - pt.log(pt.diagonal(chol)).sum()
+    white = turn @ rows.value
+    return turn, rows._replace(
+        S=one, lower=white, upper=white, value=white, log_constant=log_constant
+    )
+
+
+def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) -> FloatArray:
+    """Factor of the Gaussian in place of density 1: the same in all that the data can tell.
+
+    `design`, (m, p): of coefficients with flat priors. Predictors change by `_FLAT` times the
+    largest value along each direction, so that collinear columns do no harm. `stiff`, (p, p), or
+    None: their precision under potentials, beside which round-off allows for less.
+    """
     point = model.initial_point()
-    found = [A, *(y.value for y in block.observed if y.value is not None)]
+    found = [design, *(y.value for y in block.observed if y.value is not None)]
+    found = [pt.zeros((1, 1)) if stiff is None else stiff, *found]
     used = set(graph_inputs(found))
     inputs = [value for value in model.value_vars if value in used]
-    design, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
+    precision, columns, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
     size = max((np.nanmax(np.abs(x), initial=1.0) for x in data), default=1.0)
-    columns = np.sqrt(np.mean(np.asarray(design) ** 2, axis=0))
-    scales = _FLAT * size / np.where(columns > 0.0, columns, 1.0)
-    ends = np.cumsum([np.size(point[member.value.name]) for member in block.members])
-    each = zip(block.members, np.split(scales, ends[:-1]), strict=True)
-    return {member.name: own for member, own in each if member.is_flat}
+    length = np.sqrt(np.mean(np.asarray(columns) ** 2, axis=0))
+    length = np.where(length > 0.0, length, 1.0)
+    _, sizes, turned = np.linalg.svd(columns / length / np.sqrt(len(columns)))
+    sizes = np.append(sizes, np.zeros(len(turned) - len(sizes)))
+    bounded = sizes > _COLLINEAR * sizes[0]
+    is_constant = set(model.value_vars).isdisjoint(graph_inputs([design]))
+    if is_constant and not bounded.all() and stiff is None:
+        loose = (np.abs(turned[~bounded]) > np.sqrt(_COLLINEAR)).any(axis=0)
+        _refuse_unbounded(block, point, loose, int(bounded.sum()))
+    stiffness = np.abs(precision / np.outer(length, length)).max() * size**2
+    flat = min(_FLAT, np.sqrt(_ROUND_OFF / max(stiffness, 1e-300)))
+    spread: FloatArray = (turned.T / np.where(bounded, sizes, 1.0)) * flat * size
+    return spread / length[:, None]
+
+
+def _refuse_unbounded(
+    block: BlockGraph, point: dict[str, Any], loose: NDArray[np.bool_], rank: int
+) -> None:
+    flat = [(x.name, np.shape(point[x.value.name])) for x in block.members if x.is_flat]
+    labels = [label for name, shape in flat for label in labels_of(name, shape)]
+    names = " and ".join(label for label, own in zip(labels, loose, strict=True) if own)
+    raise ImproperPriorError(
+        f"the data do not bound {names}, which have flat priors, so that the posterior is "
+        f"improper: of the {len(labels)} columns of the design of coefficients with flat priors "
+        f"only {rank} are linearly independent. Leave out columns that are collinear, such as "
+        "one that is constant beside an intercept, or give them a proper prior, such as "
+        "pm.Normal."
+    )
 
 
 def noisy_rows(y: ObservedRows) -> NoisyRows:

@@ -14,6 +14,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
+from pymc_skewgp._model.graph.intrinsic import is_intrinsic
 from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
 from pymc_skewgp._model.graph.quadratic import own_density, quadratic_in
 from pymc_skewgp._model.ops.double_precision import as_real
@@ -50,6 +51,9 @@ class Member(NamedTuple):
         Log of the integral of its density, where that is not 1.
     is_flat : bool
         Whether it has the density 1 everywhere; `factor` is the identity then, to be scaled.
+    own_potential : TensorVariable, shape (), or None
+        Log density that density 1 is to be multiplied by, quadratic in members of the block; of a
+        variable whose precision is singular.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Member(NamedTuple):
     factor: Any = None
     log_constant: Any = None
     is_flat: bool = False
+    own_potential: Any = None
 
     @property
     def origin(self) -> Any:
@@ -166,11 +171,13 @@ def _by_own_density(model: pm.Model, rv: Any) -> Member:
     shape = pt.as_tensor(np.array(known_shape(rv), dtype="int64"))
     nothing: Any = None
     bare = Member(rv.name, value, nothing, shape, nothing, 0)
-    if isinstance(rv.owner.op, FlatRV):
-        eye = pt.eye(bare.origin.size)
-        return bare._replace(mean=bare.origin, prior=_centred(eye), factor=eye, is_flat=True)
     own = own_density(model, rv)
     assert own is not None
+    if isinstance(rv.owner.op, FlatRV) or is_intrinsic(model, rv):
+        eye = pt.eye(bare.origin.size)
+        flat = bare._replace(mean=bare.origin, prior=_centred(eye), factor=eye, is_flat=True)
+        own_potential = None if isinstance(rv.owner.op, FlatRV) else own.log_density
+        return flat._replace(own_potential=own_potential)
     found = quadratic_in(own.log_density, [value], [bare.origin])
     mean, factor, log_constant = found.integrated(pt.eye(bare.origin.size))
     return bare._replace(
@@ -186,6 +193,13 @@ def known_shape(rv: Any) -> tuple[int, ...]:
     if None not in rv.type.shape:
         return tuple(rv.type.shape)
     return tuple(int(n) for n in rv.shape.eval(mode=PLAIN))
+
+
+def labels_of(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of the entries of a variable."""
+    if shape == ():
+        return [name]
+    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
 def _centred(scale: Any) -> SunParameters:

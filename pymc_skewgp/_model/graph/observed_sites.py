@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
+from pymc_skewgp._model.graph.canonical_sites import RecognisedFamily
 from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.sites import ObservedSites
 
@@ -18,7 +18,7 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     values = y.values.ravel()
     known = DistributionGraph(y.eta, values.type(), None, y.log_prob, None, parameters=y.parameters)
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
-    return SitesOfData(CompiledFamily(functions), values, y.parameters)
+    return SitesOfData(RecognisedFamily(functions), values, y.parameters)
 
 
 def site_design(block: BlockGraph, y: ObservedSites) -> Any:

@@ -80,10 +80,13 @@ def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     return part._replace(observed=rows, sites=sites)
 
 
-def gaussian_blocks(model: pm.Model, taken: set[str]) -> list[Block]:
+def gaussian_blocks(
+    model: pm.Model, taken: set[str], reasons: dict[str, ValueError]
+) -> list[Block]:
     """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
 
-    The largest first: of a product of two the smaller one is a hyperparameter.
+    The largest first: of a product of two the smaller one is a hyperparameter. To `reasons` is
+    added why variables are in none, by name.
     """
     seeds = [x for x in model.free_RVs if is_quadratic(model, x) and x.name not in taken]
     seeds.sort(key=lambda x: -int(np.prod(known_shape(x), dtype=int)))
@@ -94,10 +97,13 @@ def gaussian_blocks(model: pm.Model, taken: set[str]) -> list[Block]:
             continue
         try:
             found.append(site_block_of(model, rv))
-        except NotSitesError:
+        except NotSitesError as error:
+            reasons[rv.name] = error
             continue
         gone.update(x.name for x in found[-1].members)
         gone |= found[-1].below
+        for member in found[-1].members:
+            reasons.pop(member.name, None)
     return found
 
 

@@ -12,7 +12,7 @@ from pytensor import scalar
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from pymc_skewgp._model.ops.plain_functions import as_array_functions
 from pymc_skewgp._model.ops.plain_linker import PlainLinker
@@ -47,6 +47,13 @@ def _one_bound(fgraph: Any, node: Any) -> Any:
     return [first.outputs[0]] if same and shape else None
 
 
+@node_rewriter([CAReduce])
+def _of_a_number(fgraph: Any, node: Any) -> Any:
+    """A number's sum over an axis is itself, as PyMC's CAR takes: NumPy knows no such axis."""
+    (x,) = node.inputs
+    return None if x.type.ndim else [x.astype(node.outputs[0].type.dtype)]
+
+
 def _compares(node: Any, kind: type) -> bool:
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kind)
 
@@ -68,6 +75,7 @@ def _plain(*excluded: str) -> Mode:
         Mode(linker=PlainLinker(), optimizer="fast_run")
         .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *excluded)
         .register(
+            (dfs_rewriter(_of_a_number), 0.02),  # before constants are computed
             (dfs_rewriter(_clip_as_bounds), 99),
             (dfs_rewriter(_one_bound), 99),
             (dfs_rewriter(as_array_functions), 99),

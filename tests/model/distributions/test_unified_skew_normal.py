@@ -414,7 +414,7 @@ def test_nuts_recovers_exact_moments():
     sun = SUN(**SMALL)
     with pm.Model(), pytensor.config.change_flags(linker="auto"):
         UnifiedSkewNormal("z", **SMALL)
-        # PyMC's own NUTS: where nutpie is installed it is taken, which is warned of.
+        # PyMC's own NUTS, also where nutpie is installed.
         options = {"cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
         trace = pm.sample(2000, tune=500, chains=2, nuts_sampler="pymc", **options)
     draws = trace["posterior"]["z"].values.reshape(-1, 2)

@@ -1,6 +1,7 @@
 """Which graphs pass as affine, and that their coefficients give the graph back."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytensor
@@ -156,3 +157,18 @@ def test_products_are_not_jointly_affine(make):
     x, b = pt.dvector("x"), pt.dvector("b")
     assert why_not_affine(make(x, b), [x]) is None
     assert why_not_affine(make(x, b), [x, b]) is not None
+
+
+def test_an_index_of_many_rows_is_no_matrix_of_rows_by_rows():
+    n = 20_000
+    x, b = pt.vector("x", shape=(3,)), pt.scalar("b")
+    kind = np.arange(n) % 3
+    graph = b * x[kind] + 1.0
+    found = affine_coefficients(graph, [x], [pt.zeros(3)], pt.as_tensor([n]))
+    function = pytensor.function([b], found.design, mode=Mode(linker="py", optimizer="fast_run"))
+    tracemalloc.start()
+    design = function(2.0)
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(design, 2.0 * np.eye(3)[kind])
+    assert largest < 2e7  # twenty such designs; rows by rows are 3.2e9

@@ -132,6 +132,14 @@ def test_choices_between_branches(mode):
         np.testing.assert_allclose(function(value), expected, rtol=1e-15)
 
 
+def test_sums_of_numbers():
+    # As in PyMC's CAR with tau=1.0.
+    x = pt.scalar("x")
+    graphs = [pt.log(x).sum(axis=-1), pt.log(pt.constant(np.float64(2.0))).sum(axis=-1)]
+    found = pytensor.function([x], graphs, mode=PLAIN)(2.0)
+    np.testing.assert_allclose(found, np.log(2.0), rtol=1e-15)
+
+
 def test_functions_can_be_pickled():
     x = x_of(A)
     function = pytensor.function([x], pt.exp(-(x**2)).sum(axis=1), mode=PLAIN)

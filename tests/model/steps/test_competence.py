@@ -5,12 +5,14 @@ import warnings
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 from pymc.sampling.mcmc import assign_step_methods
 from step_models import X, Y, prior, probit_model
 
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, no_warnings
 from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.steps.conjugate import ConjugateStep
 
@@ -141,6 +143,21 @@ class TestOtherMethods:
             pytest.warns(NotConjugateWarning, match=r"pm.fit hardly .*reparameterize=True\)"),
         ):
             pm.fit(1, progressbar=False)
+
+    def test_nutpie_by_itself(self):
+        nutpie = pytest.importorskip("nutpie")
+        match = r"nutpie samples .*reparameterize=True\), or use pm.sample, which draws it exactly "
+        with pytest.warns(NotConjugateWarning, match=match + "where it can and says why where not"):
+            nutpie.compile_pymc_model(self.probit())
+
+    def test_no_word_where_pm_sample_turns_to_nutpie(self):
+        """For a distribution that nothing was observed of it has nothing else to offer."""
+        pytest.importorskip("nutpie")
+        run = {"draws": 20, "tune": 20, "chains": 1, "cores": 1, "random_seed": 1, "quiet": True}
+        with pm.Model(), pytensor.config.change_flags(linker="auto"):
+            UnifiedSkewNormal("z", np.zeros(2), np.eye(2), [[0.5], [0.2]], [0.0], [[1.0]])
+            drawn = pm.sample(progressbar=False, compute_convergence_checks=False, **run)
+        assert drawn["posterior"].attrs["inference_library"] == "nutpie"
 
     def test_no_word_of_a_function_of_white_noise(self):
         with self.probit(reparameterize=True):

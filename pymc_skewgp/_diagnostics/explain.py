@@ -1,0 +1,279 @@
+"""`explain`: what `integrate` makes of a model, before it runs."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+
+from pymc_skewgp._diagnostics.explanation import ExplainedVariable, Explanation
+from pymc_skewgp._errors import DiscreteHyperparameterError, no_warnings
+from pymc_skewgp._learn.averaging.integration import CHAINS, EXACT, RUNGS, Evaluations, rungs
+from pymc_skewgp._learn.averaging.modes import find_modes
+from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
+from pymc_skewgp._learn.averaging.propriety import refuse_improper, within_box
+from pymc_skewgp._learn.averaging.settings import IntegrationSettings
+from pymc_skewgp._learn.averaging.tasks import run_tasks
+from pymc_skewgp._learn.optimizers import NoValueError
+from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
+from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model
+from pymc_skewgp._model.graph.members import Member
+from pymc_skewgp._model.graph.observed import distribution_name
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._posterior.factor_terms import FactorTerms
+
+_DEFAULT = IntegrationSettings()
+# Evaluations of an ascent to a mode, and of a step of NUTS.
+_ASCENT, _LEAPFROG = 20, 8
+
+
+def explain(
+    model: pm.Model | None = None, *, start: Mapping[str, Any] | None = None
+) -> Explanation:
+    r"""What `integrate` makes of a model: which variables are integrated out, and what it takes.
+
+    The variables z of a block are integrated out together given hyperparameters
+    :math:`\theta`: their joint log density is quadratic (or they are a SkewGP), and they enter
+    observations through predictors :math:`\eta = A(\theta) z + a(\theta)` alone. All else that is
+    free is a hyperparameter, or in the way. Nothing is sampled: the analysis is that of
+    `integrate`, and a few evidences are computed to know their time.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        Default the model in context.
+    start : mapping, optional
+        As for `integrate`.
+
+    Returns
+    -------
+    Explanation
+        A table of the variables with their roles, shown by ``print`` and in notebooks;
+        ``obstacle`` is the text with which `integrate` would refuse the model, ``cost`` what it
+        would take. A model that is refused is explained all the same.
+
+    Raises
+    ------
+    TypeError
+        For what is no model.
+
+    See Also
+    --------
+    integrate : the posterior.
+
+    Notes
+    -----
+    With flat priors of hyperparameters the posterior mode is looked for as well, since the tails of
+    the posterior decide whether it is proper. What only draws can show, such as weights that are
+    very unequal, is said by the warnings of `integrate`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    from pymc.distributions.continuous import FlatRV, HalfFlatRV
+    >>> import pymc_skewgp as sg
+    >>> group = np.repeat(np.arange(4), 3)
+    >>> with pm.Model() as model:
+    ...     tau = pm.HalfNormal("tau", 1.0)
+    ...     u = pm.Normal("u", 0.0, tau, shape=4)
+    ...     y = pm.Poisson("y", pm.math.exp(u[group]), observed=np.tile([0, 1, 3], 4))
+    >>> found = sg.explain(model)
+    >>> found.is_taken, found.with_role("block"), found.with_role("hyperparameter")
+    (True, ['u'], ['tau'])
+    >>> found.to_dataframe()["role"].to_dict()
+    {'u': 'block 1', 'y': 'factors', 'tau': 'hyperparameter'}
+    """
+    model = pm.modelcontext(model)
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"model must be a pm.Model, got {type(model).__name__}.")
+    root = model.root
+    parts = parts_of_model(root, drawn=True)
+    obstacle: Exception | None = parts.obstacle
+    cost, seconds = "", np.nan
+    if obstacle is None:
+        try:
+            with no_warnings():
+                cost, seconds = _cost(
+                    problem_of_model(root, parts.collapsed, start, _DEFAULT.most_binary)
+                )
+        except (ValueError, ArithmeticError) as error:
+            obstacle = error
+    return Explanation(
+        _variables(root, parts, obstacle),
+        None if obstacle is None else str(obstacle),
+        cost,
+        seconds,
+    )
+
+
+def _variables(
+    model: pm.Model, parts: ModelParts, obstacle: Exception | None
+) -> list[ExplainedVariable]:
+    found: list[ExplainedVariable] = []
+    sizes = {x.name: np.size(value) for x, value in _values(model).items()}
+    for number, block in enumerate(parts.collapsed.blocks, 1):
+        if block is not None:
+            found += _of_block(model, block, number, sizes)
+    seen = {x.name for x in found}
+    for rv in [*model.free_RVs, *model.observed_RVs]:
+        if rv.name in seen:
+            continue
+        role, note = _of_other(model, rv, parts, obstacle)
+        found.append(ExplainedVariable(rv.name, distribution_name(rv), role, sizes[rv.name], note))
+    found += [
+        ExplainedVariable(x.name, "Potential", "potential", 1)
+        for x in model.potentials
+        if x.name not in seen
+    ]
+    return found
+
+
+def _values(model: pm.Model) -> dict[Any, Any]:
+    """A value of each random variable: those observed, and where the others start."""
+    point = model.initial_point()
+    values = {rv: point[model.rvs_to_values[rv].name] for rv in model.free_RVs}
+    for rv in model.observed_RVs:
+        values[rv] = model.rvs_to_values[rv].eval(mode=PLAIN)
+    return values
+
+
+def _of_block(
+    model: pm.Model, block: BlockGraph, number: int, sizes: Mapping[str, int]
+) -> list[ExplainedVariable]:
+    found = []
+    of_block = f"of block {number}"
+
+    def add(name: str, role: str, note: str) -> None:
+        found.append(
+            ExplainedVariable(name, distribution_name(model[name]), role, sizes[name], note)
+        )
+
+    for member in block.members:
+        add(member.name, f"block {number}", _of_member(member))
+    for y in block.observed:
+        add(y.name, "intervals" if y.value is None else "points", f"{of_block}: {_of_rows(y)}")
+    for known in block.sites:
+        add(known.name, "factors", f"{of_block}: log p(y | one predictor)")
+    for rv in block.predicted:
+        add(rv.name, "prediction", f"{of_block}: drawn given the rest")
+    names = {x.name for x in block.rest}
+    taken = {x.name for x in found}
+    found += [
+        ExplainedVariable(x.name, "Potential", "potential", 1, f"{of_block}: quadratic in it")
+        for x in model.potentials
+        if x.name not in names and x.name not in taken
+    ]
+    return found
+
+
+def _of_member(member: Member) -> str:
+    if member.is_function:
+        return "a function"
+    if member.own_potential is not None:
+        return "Gaussian by its own log density, of deficient rank: the data bound the rest"
+    if member.is_flat:
+        return "flat: of density 1 in the evidence"
+    return "Gaussian" if member.log_constant is None else "Gaussian by its own log density"
+
+
+def _of_rows(y: ObservedRows) -> str:
+    shared = ", their noise shared" if y.S.type.ndim > 1 else ""
+    return f"{y.likelihood.name} rows{shared}"
+
+
+def _of_other(
+    model: pm.Model, rv: Any, parts: ModelParts, obstacle: Exception | None
+) -> tuple[str, str]:
+    """Role and note of a variable that is in no block."""
+    if rv in model.observed_RVs:
+        own = [x for x in parts.collapsed.rest if x is rv]
+        if obstacle is None and not own:
+            return "points or intervals", "its functions are integrated out"
+        return "observed", "no block is in its density"
+    is_discrete = not rv.dtype.startswith("float")
+    if is_discrete and not (isinstance(obstacle, DiscreteHyperparameterError)):
+        return "hyperparameter", "binary: all values are tried"
+    if is_discrete:
+        return "in the way", str(obstacle) if rv.name in str(obstacle).split() else ""
+    why = parts.reasons.get(rv.name)
+    note = "" if why is None else f"not in a block: {getattr(why, 'reason', why)}"
+    if isinstance(rv.owner.op, FlatRV | HalfFlatRV):
+        note = "flat: of density 1 in the evidence"
+    if obstacle is not None and not parts.collapsed.evidences:
+        return ("in the way" if why is not None else "not integrated out"), note
+    return "hyperparameter", note
+
+
+def _cost(problem: IntegrationProblem) -> tuple[str, float]:
+    """What it takes, from the time of a few evidences at the start.
+
+    Raises
+    ------
+    ValueError
+        As `integrate`, for what is found without draws.
+    """
+    evaluate, rng = Evaluations(problem), np.random.default_rng(0)
+    point, d = problem.origins[0], problem.origins[0].x.size
+    if problem.objective.coordinates.flat:
+        try:
+            modes = find_modes(problem, evaluate, _DEFAULT.modes, rng)
+        except NoValueError as error:
+            raise NoValueError(problem.objective.why_no_value(point) or str(error)) from None
+        modes = within_box(problem, evaluate, modes, _DEFAULT.modes)
+        refuse_improper(problem, evaluate, modes[0], _DEFAULT.modes)
+        point = modes[0].point
+    if not np.isfinite(evaluate.values([point])[0]).all():
+        why = problem.objective.why_no_value(point)
+        if why is not None:
+            raise NoValueError(why)
+    one = _seconds(lambda: evaluate.values([point]))
+    count = _DEFAULT.evidences(problem.n_rows, problem.latent.side_by_side) if d else 1
+    exact = _seconds(
+        lambda: list(
+            run_tasks(problem.latent.tasks([point]), [1], _DEFAULT.n_candidates, rng, None)
+        )
+    )
+    rung = rungs(problem, _DEFAULT)[0] if d else EXACT
+    n_points = _evaluations(rung, d)
+    seconds = max(n_points * one + count * exact, 0.1)
+    if not d:
+        return f"{seconds:.1f} s: an exact evidence of {_engine(problem)}.", seconds
+    return (
+        f"{seconds:.1f} s or more, after compilation: {RUNGS[rung]} over hyperparameters of {d} "
+        f"coordinates; {n_points} evidences by expectation propagation, {1e3 * one:.2g} ms each, "
+        f"and {count} exact ones, {1e3 * exact:.2g} ms each, of {_engine(problem)}."
+    ), seconds
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    """Once it is compiled."""
+    run()
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def _evaluations(rung: int, d: int) -> int:
+    """Of EP: searches for modes, then points."""
+    if rung == EXACT:
+        return 1
+    searches = _ASCENT * (1 + _DEFAULT.modes.restarts(d))
+    if rung == CHAINS:
+        chains = _DEFAULT.chains
+        return searches + chains.chains * (chains.tune + chains.draws) * _LEAPFROG
+    return searches + _DEFAULT.evaluations(d)
+
+
+def _engine(problem: IntegrationProblem) -> str:
+    """Of each evidence: how many predictors it is of, and coordinates."""
+    found = []
+    for terms in problem.objective.terms_at(problem.origins[0]):
+        if isinstance(terms, FactorTerms):
+            n, r = terms.factor.shape
+            found.append(f"{n} predictors of {r} coordinates")
+        else:
+            found.append(f"{terms.n_rows} rows with their covariance matrix")
+    return " and ".join(found)

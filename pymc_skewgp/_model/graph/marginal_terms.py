@@ -1,0 +1,132 @@
+"""Evidences of functions that are integrated out, as terms: of data, and of marginal variables."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
+from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
+from pymc_skewgp._model.graph.data_sites import SitesOfData
+from pymc_skewgp._model.graph.gaussian_terms import checked, nowhere, zero
+from pymc_skewgp._model.graph.joined_rows import NoisyRows
+from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
+from pymc_skewgp._model.graph.mean_coefficients import mean_coefficients, with_coefficients
+from pymc_skewgp._model.graph.members import latent_dimensions
+from pymc_skewgp._model.ops.skew_normal import (
+    interval_limits,
+    label_intervals,
+    static_n_latent,
+)
+from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._sun.parameters import SunParameters
+
+# Terms, and sites on their last rows.
+Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
+
+
+def evidences_of_variables(
+    model: pm.Model,
+) -> dict[str, Evidence]:
+    """Of each variable made by `SkewGP.marginal_likelihood`, graphs of the random variables."""
+    return {
+        rv.name: _of_marginal(model, rv)
+        for rv in model.observed_RVs
+        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV)
+    }
+
+
+def marginal_evidence(
+    model: pm.Model, rv: Any, drawn: bool
+) -> tuple[EvidenceTerms, tuple[SitesOfData, ...], list[Any]]:
+    """With the coefficients of the mean that were integrated out; where all is `drawn` none are.
+
+    Such a variable has no function to draw them with.
+    """
+    terms, sites = _of_marginal(model, rv)
+    parameters = list(rv.owner.op.dist_params(rv.owner))
+    sun = SunParameters(*parameters[: len(SunParameters._fields)])
+    kinds = getattr(rv.owner.op, "kinds", None)
+    several = kinds is not None and any(part.n_functions > 1 for part in kinds.parts)
+    if drawn or several or latent_dimensions(sun) != 0:
+        return terms, sites, []
+    rest = [x for x in [*model.basic_RVs, *model.potentials] if x is not rv]
+    learnt = [x for part in sites for x in part.parameters]
+    found, chosen = coefficients_out(
+        model, sun, lambda x: _of_marginal(model, rv, x)[0], learnt, rest
+    )
+    return found, sites, chosen
+
+
+def coefficients_out(
+    model: pm.Model,
+    sun: SunParameters,
+    terms_of: Callable[[SunParameters], EvidenceTerms],
+    parameters: Sequence[Any],
+    rest: Sequence[Any],
+) -> tuple[EvidenceTerms, list[Any]]:
+    """Terms of a process, Gaussian coefficients of its mean integrated out, and which they are.
+
+    `parameters` are those of sites, `rest` as for `mean_coefficients`.
+    """
+    # What is left of the terms where the mean is zero depends on all but the mean.
+    centred = terms_of(sun._replace(mu=pt.zeros(sun.scale.shape[:1])))
+    chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
+    if not chosen:
+        return terms_of(sun), chosen
+    n_latent, n = static_n_latent(sun), sun.scale.shape[0]
+    joint = with_coefficients(model, chosen, sun, n_latent or 0)
+    joint = joint._replace(
+        mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
+    )
+    return terms_of(known_sun(joint, n_latent)), chosen
+
+
+def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> Evidence:
+    """Its evidence; or that with other parameters of the function."""
+    parameters = list(rv.owner.op.dist_params(rv.owner))
+    if sun is not None:
+        parameters[: len(sun)] = sun
+    if isinstance(rv.owner.op, MarginalDataRV):
+        given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
+        n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
+        return evidence_terms(known_sun(given.sun, n_latent), given.rows), given.sites
+    if rv.type.ndim != 1:
+        raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
+    sun = known_sun(SunParameters(*parameters), latent_dimensions(parameters))
+    labels = checked(rv.name, model.rvs_to_values[rv], PROBIT)
+    lower, upper, noise = label_intervals(labels)
+    return evidence_terms(sun, NoisyRows(noise, lower, upper, nowhere(lower), zero())), ()
+
+
+def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
+    if n_latent is None:
+        raise ValueError("the number of latent dimensions must be known before any evaluation.")
+    return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
+
+
+def evidence_terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
+    lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
+    truncation = sun.truncation
+    apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
+    own = rows.S if apart else pt.zeros_like(rows.value)
+    counts = np.float64(1.0)
+    if rows.counts is not None:
+        counts = pt.concatenate([pt.ones_like(truncation, dtype="float64"), rows.counts])
+        own = rows.S
+        if own.type.ndim == 2:  # the noise of rows that repeat is their own all the same
+            own = pt.switch(pt.gt(rows.counts, 1.0), pt.diagonal(own), np.float64(0.0))
+    return EvidenceTerms(
+        lower,
+        upper,
+        pt.concatenate([nowhere(truncation), rows.value - sun.mu]),
+        cov,
+        pt.concatenate([pt.zeros_like(truncation, dtype="float64"), own]),
+        -truncation,
+        pt.full_like(truncation, float("inf"), dtype=truncation.dtype),
+        sun.latent_cov,
+        rows.log_constant,
+        pt.as_tensor_variable(counts),
+    )

@@ -1,0 +1,1 @@
+"""The contract: what users see, as calls through public names with their recorded results."""

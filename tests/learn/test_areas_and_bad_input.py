@@ -1,0 +1,222 @@
+"""Priors of areas and walks that PyMC leaves improper, and input that is refused by name."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import pymc_skewgp as sg
+
+LINE = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0.0]])
+ISLAND = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0.0]])
+Y = np.array([0.3, 1.0, 0.4, 2.0])
+
+
+def _integrated(model):
+    found = sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
+    return found, found["posterior"].attrs["log_evidence"]
+
+
+def _of_precision(Q, sd, y):
+    """Of y = z + noise: log integral of exp(-z'Qz/2) times the data; mean of z and its sd."""
+    n = len(y)
+    P = Q + np.eye(n) / sd**2
+    mean = np.linalg.solve(P, y / sd**2)
+    value = -n * np.log(sd) - 0.5 * (y @ y) / sd**2 + 0.5 * mean @ P @ mean
+    return value - 0.5 * np.linalg.slogdet(P)[1], mean, np.linalg.inv(P).diagonal() ** 0.5
+
+
+def _icar_precision(W):
+    n = len(W)
+    return np.diag(W.sum(0)) - W + 1.0 / (1e-3 * n) ** 2, np.log(1e-3 * n * np.sqrt(2 * np.pi))
+
+
+def test_a_car_whose_tau_is_a_number():
+    with pm.Model() as model:
+        phi = pm.CAR("phi", mu=np.zeros(4), W=LINE, alpha=0.5, tau=2.0)
+        pm.Normal("y", phi, 0.5, observed=Y)
+    D = np.diag(LINE.sum(0))
+    Q = 2.0 * (D - 0.5 * LINE)
+    true = multivariate_normal(cov=np.linalg.inv(Q) + 0.25 * np.eye(4)).logpdf(Y)
+    # PyMC's density of CAR leaves out these constants.
+    true += 2.0 * np.log(2 * np.pi) - 0.5 * np.log(LINE.sum(0)).sum()
+    # Gaussian throughout: round-off.
+    assert _integrated(model)[1] == pytest.approx(true, abs=1e-8)
+
+
+@pytest.mark.parametrize("W", [LINE, ISLAND])
+def test_an_icar_with_and_without_an_island(W):
+    """The level of an island has density 1, which the data bound."""
+    with pm.Model() as model:
+        phi = pm.ICAR("phi", W=W)
+        pm.Normal("y", phi, 0.5, observed=Y)
+    Q, constant = _icar_precision(W)
+    true, mean, sd = _of_precision(Q, 0.5, Y)
+    found, log_evidence = _integrated(model)
+    # The sum of all is held by a precision of 6e4, beside which there are ten digits of the rest.
+    assert log_evidence == pytest.approx(true - constant, abs=2e-4)
+    drawn = found["posterior"]["phi"].values.reshape(-1, 4)
+    # 1000 draws: five standard errors, and six for standard deviations of four.
+    assert (np.abs(drawn.mean(0) - mean) < 5 * sd / np.sqrt(1000)).all()
+    assert (np.abs(drawn.std(0) / sd - 1) < 6 / np.sqrt(2000)).all()
+    improper = found["posterior"].attrs["improper_priors"]
+    assert improper == ("phi" if W is ISLAND else "")
+
+
+def test_an_island_without_data_is_refused():
+    with pm.Model() as model:
+        phi = pm.ICAR("phi", W=ISLAND)
+        pm.Normal("y", phi[:3], 0.5, observed=Y[:3])
+    # The sum of all bounds the island here.
+    _integrated(model)
+    two = np.zeros((5, 5))
+    two[:3, :3] = ISLAND[:3, :3]
+    with pm.Model() as model:
+        phi = pm.ICAR("phi", W=two)
+        pm.Normal("y", phi[:3], 0.5, observed=Y[:3])
+    with pytest.raises(sg.ImproperPriorError, match=r"bound phi\[3\] and phi\[4\]"):
+        _integrated(model)
+
+
+def test_a_walk_from_anywhere():
+    with pm.Model() as model:
+        f = pm.GaussianRandomWalk("f", sigma=0.7, init_dist=pm.Flat.dist(), shape=4)
+        pm.Normal("y", f, 0.5, observed=Y)
+    D = np.diff(np.eye(4), axis=0)
+    true, mean, sd = _of_precision(D.T @ D / 0.49, 0.5, Y)
+    true -= 3 * np.log(0.7) + 1.5 * np.log(2 * np.pi)
+    found, log_evidence = _integrated(model)
+    # Round-off beside the Gaussian in place of density 1.
+    assert log_evidence == pytest.approx(true, abs=1e-4)
+    drawn = found["posterior"]["f"].values.reshape(-1, 4)
+    # 1000 draws: five standard errors.
+    assert (np.abs(drawn.mean(0) - mean) < 5 * sd / np.sqrt(1000)).all()
+
+
+def test_a_random_sigma_in_an_icar_warns():
+    def model(centred):
+        with pm.Model() as built:
+            sigma = pm.HalfNormal("sigma", 1.0)
+            phi = pm.ICAR("phi", W=LINE, sigma=sigma if centred else 1.0)
+            pm.Normal("y", phi if centred else sigma * phi, 0.5, observed=Y)
+        return built
+
+    with pytest.warns(sg.UnnormalizedPriorWarning, match=r"sigma \* pm\.ICAR\('phi'"):
+        sg.find_hyperparameters(model(True), progressbar=False, quiet=True, random_seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sg.UnnormalizedPriorWarning)
+        sg.find_hyperparameters(model(False), progressbar=False, quiet=True, random_seed=0)
+
+
+@pytest.mark.parametrize("with_others", [False, True])
+def test_values_with_shared_noise(with_others):
+    """`pm.MvNormal` observed: beside values with noise of their own too."""
+    t = np.arange(4.0)
+    X = np.c_[np.ones(4), t]
+    noise = 0.5 * np.exp(-np.abs(t[:, None] - t))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.5, 2.0, shape=2)
+        if with_others:
+            pm.Normal("first", b[0], 0.3, observed=0.2)
+        pm.MvNormal("y", pm.math.dot(X, b), cov=noise, observed=Y)
+        if with_others:
+            pm.Normal("last", b[1], 0.4, observed=[0.2, 0.1])
+    if with_others:
+        X = np.r_[[[1.0, 0.0]], X, [[0.0, 1.0]] * 2]
+        y = np.r_[0.2, Y, 0.2, 0.1]
+        whole = np.diag([0.09, 0, 0, 0, 0, 0.16, 0.16])
+        whole[1:5, 1:5] = noise
+    else:
+        y, whole = Y, noise
+    cov = 4.0 * X @ X.T + whole
+    true = multivariate_normal(X @ [0.5, 0.5], cov).logpdf(y)
+    found, log_evidence = _integrated(model)
+    # Gaussian throughout: round-off.
+    assert log_evidence == pytest.approx(true, abs=1e-8)
+    mean = 0.5 + 4.0 * X.T @ np.linalg.solve(cov, y - X @ [0.5, 0.5])
+    drawn = found["posterior"]["b"].values.reshape(-1, 2)
+    # 1000 draws of sd at most 1: five standard errors.
+    assert (np.abs(drawn.mean(0) - mean) < 5 / np.sqrt(1000)).all()
+
+
+def test_shared_noise_that_is_learnt():
+    y = np.random.default_rng(0).normal(size=12)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 1.0)
+        s = pm.HalfNormal("s", 1.0)
+        pm.MvNormal("y", mu * np.ones(12), cov=s**2 * (np.eye(12) + 0.3), observed=y)
+    fit = sg.find_hyperparameters(model, random_seed=0, progressbar=False)
+    s = np.linspace(0.3, 3.0, 2001)
+    cov = [1.0 + x**2 * (np.eye(12) + 0.3) for x in s]
+    total = [multivariate_normal(cov=c).logpdf(y) for c in cov] + norm.logpdf(s)
+    # The grid, and a search that ends where a step gains less than 2e-4 nats.
+    assert abs(fit.point["s"] - s[np.argmax(total)]) < 0.01
+
+
+def _refused(build):
+    with pm.Model() as model:
+        build()
+    return model
+
+
+X = np.linspace(-1.0, 1.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: pm.Normal("y", pm.Normal("b") * np.array([1, np.nan, 1, 2]), 1.0, observed=Y),
+            "the predictor of y is not finite",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b") * np.zeros(0), 1.0, observed=np.zeros(0)),
+            "y has no rows",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b") + pm.Poisson("k", 3.0), 1.0, observed=Y),
+            "k is discrete",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("draw") * X, 1.0, observed=Y),
+            "called draw, as a dimension",
+        ),
+        (
+            lambda: pm.Normal(
+                "y", pm.CAR("phi", mu=np.zeros(4), W=ISLAND, alpha=0.5, tau=1.0), 1.0, observed=Y
+            ),
+            "phi has no density in PyMC itself.*each area have a neighbour",
+        ),
+        (
+            lambda: pm.Normal(
+                "y",
+                pm.CAR("phi", mu=np.zeros(4), W=np.triu(LINE), alpha=0.5, tau=1.0),
+                1.0,
+                observed=Y,
+            ),
+            "phi has no density in PyMC itself.*W must be symmetric",
+        ),
+        (
+            lambda: pm.Normal("y", pm.StudentT("u", nu=4.0, shape=4), 1.0, observed=Y),
+            "no Gaussian variable",
+        ),
+        (
+            lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=4), observed=[1, 2]),
+            "y .*u",
+        ),
+    ],
+)
+def test_refusals_name_the_variable(build, message):
+    with pytest.raises(ValueError, match=message):
+        _integrated(_refused(build))
+
+
+def test_collinear_and_constant_columns_with_proper_priors():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.Normal("y", b[0] + b[1] * np.ones(4) + b[2] * np.zeros(4), 0.5, observed=Y)
+    true = multivariate_normal(cov=2.0 + 0.25 * np.eye(4)).logpdf(Y)
+    # Round-off.
+    assert _integrated(model)[1] == pytest.approx(true, abs=1e-9)
