@@ -17,7 +17,7 @@ from pymc_skewgp._validation import FloatArray
 
 def softplus(x: FloatArray) -> FloatArray:
     """Log(1 + exp(x)), in half the time of `logaddexp`, which is not vectorised."""
-    found = np.abs(x)
+    found = np.asarray(np.abs(x))  # of a number too: in place
     np.negative(found, out=found)
     np.log1p(np.exp(found, out=found), out=found)
     found += np.maximum(x, 0.0)

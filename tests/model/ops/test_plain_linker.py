@@ -158,3 +158,10 @@ def test_clips_with_one_bound_and_their_derivatives():
         np.testing.assert_array_equal(found, np.clip(value, low, high))
         inside = (value >= low) & (value <= high)
         np.testing.assert_array_equal(found_slope, np.where(inside, [1.0, 2.0, 3.0], 0.0))
+
+
+@pytest.mark.parametrize("x", [-1.5, 0.0, 800.0])
+def test_softplus_of_a_number(x):
+    value = pt.dscalar("x")
+    function = pytensor.function([value], pt.softplus(value), mode=PLAIN)
+    assert function(x) == pytest.approx(np.logaddexp(0.0, x), rel=1e-15)  # round-off
