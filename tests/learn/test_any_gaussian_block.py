@@ -176,6 +176,8 @@ def test_several_modes_of_coefficients(kind):
     drawn = found["posterior"]["alpha"].to_numpy()
     assert abs((drawn > 0).mean() - 0.5) < 0.18
     assert abs(drawn).mean() == pytest.approx(1.5, abs=0.1)
+
+
 @pytest.mark.parametrize("is_centred", [True, False])
 def test_values_of_equal_predictors_count_once_each(is_centred):
     rng = np.random.default_rng(4)

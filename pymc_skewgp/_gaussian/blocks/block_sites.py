@@ -144,12 +144,12 @@ class SitesOfFunctions(ABC):
     """Sites whose log probabilities of mirrored predictors have nothing in common."""
 
     counts: FloatArray | float = 1.0
-    _factors: SiteFactors
+    factors: SiteFactors
 
     @property
     def log_concave(self) -> bool:
         """See `BlockSites`."""
-        return self._factors.log_concave
+        return self.factors.log_concave
 
     @abstractmethod
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
@@ -181,7 +181,7 @@ class FunctionSites(SitesOfFunctions):
         self, functions: FunctionsOfSome, offset: FloatArray, divisible: bool = True
     ) -> None:
         self._functions, self._offset, self.divisible = functions, offset, divisible
-        self._factors = SiteFactors(*functions(slice(None)), offset)
+        self.factors = SiteFactors(*functions(slice(None)), offset)
 
     @property
     def size(self) -> int:
@@ -190,7 +190,7 @@ class FunctionSites(SitesOfFunctions):
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""
-        return self._factors.tilted(mean, sd)
+        return self.factors.tilted(mean, sd)
 
     def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
         """See `BlockSites`."""
