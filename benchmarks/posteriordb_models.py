@@ -176,7 +176,8 @@ def kronecker_gp(d):
         var1 = pm.LogNormal("var1", 0.0, 1.0)
         bw1 = pm.HalfCauchy("bw1", 2.5)
         sigma1 = pm.Truncated("sigma1", pm.LogNormal.dist(0.0, 1.0), lower=1e-5)  # a variance
-        correlations = pm.LKJCorr("Lambda", n=n, eta=2.0)
+        L = pm.LKJCorr("L", n=n, eta=2.0)  # its value is the Cholesky factor, as in Stan
+        correlations = pm.Deterministic("Lambda", pt.dot(L, L.T))
         smooth = var1 * pm.math.exp(-bw1 * (x[:, None] - x) ** 2) + 1e-5 * np.eye(len(x))
         covs = [correlations, smooth]
         noise = pm.math.sqrt(sigma1)

@@ -13,7 +13,7 @@ from pymc_skewgp._errors import DiscreteHyperparameterError, no_warnings
 from pymc_skewgp._learn.averaging.integration import CHAINS, EXACT, RUNGS, Evaluations, rungs
 from pymc_skewgp._learn.averaging.modes import find_modes
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
-from pymc_skewgp._learn.averaging.propriety import refuse_improper, within_box
+from pymc_skewgp._learn.averaging.propriety import refuse_improper
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.averaging.tasks import run_tasks
 from pymc_skewgp._learn.optimizers import NoValueError
@@ -222,7 +222,6 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
             modes = find_modes(problem, evaluate, _DEFAULT.modes, rng)
         except NoValueError as error:
             raise NoValueError(problem.objective.why_no_value(point) or str(error)) from None
-        modes = within_box(problem, evaluate, modes, _DEFAULT.modes)
         refuse_improper(problem, evaluate, modes[0], _DEFAULT.modes)
         point = modes[0].point
     if not np.isfinite(evaluate.values([point])[0]).all():

@@ -14,7 +14,7 @@ from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.progress import Stages
-from pymc_skewgp._learn.averaging.propriety import refuse_improper, within_box
+from pymc_skewgp._learn.averaging.propriety import refuse_improper
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.averaging.surrogate_sampling import SmoothTarget, points_by_surrogate
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
@@ -131,7 +131,6 @@ def integral_by_ep(
         modes = list(modes) or find_modes(problem, evaluate, settings.modes, rng)
     except NoValueError as error:
         raise NoValueError(_reason(problem) or str(error)) from None
-    modes = within_box(problem, evaluate, modes, settings.modes)
     refuse_improper(problem, evaluate, modes[0], settings.modes)
     seconds = {"modes": time.perf_counter() - began}
     run = Run(problem, evaluate, settings, rng, stages)

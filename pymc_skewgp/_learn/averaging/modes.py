@@ -18,8 +18,6 @@ from pymc_skewgp._learn.searched import Searched
 from pymc_skewgp._learn.starts import spread_starts
 from pymc_skewgp._validation import FloatArray
 
-_MOST_BOXES = 6  # each a thousandfold: what goes on for ever has no mode
-
 
 class Mode(NamedTuple):
     """A mode of the posterior by Laplace's method.
@@ -78,7 +76,7 @@ def climbed(
     function: Function, start: Point, coordinates: Coordinates, settings: ModeSettings
 ) -> Optimum:
     """An ascent whose box goes with it: a start may be many factors away from all mass."""
-    for _ in range(_MOST_BOXES):
+    for _ in range(settings.boxes):
         bounds = coordinates.bounds(start.x, settings.start.half_width)
         optimum = maximize(function, start, bounds, settings.optimizer)
         if not _at_an_end(optimum.point.x, bounds):

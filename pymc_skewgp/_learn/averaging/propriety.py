@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from pymc_skewgp._errors import ImproperPriorError
-from pymc_skewgp._learn.averaging.modes import Mode, with_mode_from
+from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.settings import ModeSettings
 from pymc_skewgp._learn.coordinates import FlatCoordinate
@@ -26,38 +26,9 @@ _LEAST_POWER = 0.1
 _LOG_DISTANCES = (2.0, 5.0, 7.0, 9.0)
 # Elsewhere in doublings of the mode's width: so many after the density has fallen.
 _MOST_DOUBLINGS, _BEYOND, _FALL = 40, 6, 3.0
-# Boxes, each about the last one's edge, that are searched for a mode; what is at an edge.
-_BOXES, _EDGE = 3, 0.05
 # Nats above all modes: it rises without end, or double precision has ended on a plateau.
 _RISE = 10.0
 _NEGLIGIBLE = 200.0  # nats below the mode at which a falling tail needs no further look
-
-
-def within_box(
-    problem: Integrand, function: Function, modes: list[Mode], settings: ModeSettings
-) -> list[Mode]:
-    """Modes, of which the first is at no edge of the box: scales of flat priors start at one.
-
-    Data in units of a millionth, or of millions, have theirs far from there.
-
-    Raises
-    ------
-    ImproperPriorError
-        Where no box has its mode inside.
-    """
-    objective, centre = problem.objective, problem.origins[0].x
-    flat = [x for x in objective.coordinates.flat if x.is_log]
-    for box in range(_BOXES):
-        point = modes[0].point
-        moved = point.x - centre
-        edge = [x for x in flat if abs(moved[x.place]) > settings.start.half_width - _EDGE]
-        if not edge:
-            break
-        if box == _BOXES - 1:
-            raise _improper(edge[0], moved[edge[0].place])
-        modes = with_mode_from(modes, point, objective, function, settings)
-        centre = point.x
-    return modes
 
 
 def refuse_improper(
@@ -71,6 +42,9 @@ def refuse_improper(
         Where one does not decay.
     """
     for flat in problem.objective.coordinates.flat:
+        moved = mode.point.x[flat.place] - problem.origins[0].x[flat.place]
+        if flat.is_log and abs(moved) > settings.farthest:  # no mode, the end of an ascent
+            raise _improper(flat, moved)
         for sign in (-1.0, 1.0):
             walk = list(_walk(problem, function, mode, settings, flat, sign))
             risen = any(value > mode.log_density + _RISE for _, value in walk)

@@ -32,6 +32,8 @@ class ModeSettings:
         Within which two modes are one.
     least_curvature : float
         Least eigenvalue of the negative Hessian: no proposal is wider than three units by it.
+    boxes : int
+        How often an ascent that has ended at an end of its box goes on in one around that.
     start : StartSettings
     optimizer : OptimizerSettings
         A mode only begins the importance sampling: a tenth of a nat is near enough.
@@ -44,12 +46,18 @@ class ModeSettings:
     same_value: float = 0.1
     same_place: float = 0.2
     least_curvature: float = 0.1
+    boxes: int = 6
     start: StartSettings = field(default_factory=lambda: StartSettings(candidates=8))
     optimizer: OptimizerSettings = field(
         default_factory=lambda: OptimizerSettings(
             max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2
         )
     )
+
+    @property
+    def farthest(self) -> float:
+        """From the origin of an ascent: where it gets in all its boxes but the last."""
+        return (self.boxes - 1) * self.start.half_width
 
     def restarts(self, n_coordinates: int) -> int:
         """How many."""
