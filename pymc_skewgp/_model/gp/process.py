@@ -7,8 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.basic import Variable
 
 from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._errors import no_warnings
@@ -21,6 +20,7 @@ from pymc_skewgp._model.gp.values import (
     kernel_of_values,
     mean_of_values,
 )
+from pymc_skewgp._model.ops.known_functions import is_constant
 from pymc_skewgp._model.ops.skew_normal import sun_of_process
 from pymc_skewgp._observations.arguments import as_inputs, as_labels, refuse_coincident
 from pymc_skewgp._sun.parameters import SunParameters
@@ -158,9 +158,9 @@ def signs_of_functions(gp: Any, n_functions: int) -> tuple[Any, Any, int]:
 
 def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
     """Refuse hyperparameters that are constants and invalid: no sampler could mend them."""
-    if _is_constant(mean) and not np.isfinite(compile_at([], mean, {})()).all():
+    if is_constant(mean) and not np.isfinite(compile_at([], mean, {})()).all():
         raise ValueError("mean_func gave NaN or infinite values: check its hyperparameters.")
-    if not _is_constant(cov):
+    if not is_constant(cov):
         return
     matrix = compile_at([], cov, {})()
     if not np.isfinite(matrix).all():
@@ -178,7 +178,3 @@ def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
         refuse_coincident(bare, phase, truncation)
     with no_warnings():
         cholesky("cov_func at the inputs and pseudo_points", matrix)
-
-
-def _is_constant(graph: Any) -> bool:
-    return all(isinstance(node, Constant) for node in graph_inputs([graph]))

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor import scalar
 from pytensor.compile.ops import ViewOp
 from pytensor.gradient import jacobian
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.sparse.math import StructuredDot, TrueDot
 from pytensor.tensor.basic import (
     Alloc,
@@ -36,7 +35,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.known_functions import is_constant, plain_function
 
 # Linear in all inputs together.
 _LINEAR = (Join, MakeVector)
@@ -218,10 +217,7 @@ def _fills(node: Apply) -> bool:
 
 def _is_one(power: Variable) -> bool:
     """Whether a power is 1, as in the derivative of a square."""
-    known = graph_inputs([power])
-    if all(isinstance(x, Constant) for x in known):
-        return bool((np.asarray(power.eval(mode=PLAIN)) == 1.0).all())
-    return False
+    return is_constant(power) and bool((plain_function([], power)() == 1.0).all())
 
 
 def stays_in_place(graph: Variable, x: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytensor
 from pytensor.graph.basic import Constant, equal_computations
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, apply_ancestors
+from pytensor.graph.traversal import ancestors, apply_ancestors, graph_inputs
 
 from pymc_skewgp._model.ops.double_precision import in_double
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -98,6 +98,11 @@ def plain_function(
         functions.move_to_end(key)
         _forget_oldest()
     return function
+
+
+def is_constant(graph: Any) -> bool:
+    """Whether there are no variables in a graph: it is one number, or one array."""
+    return all(isinstance(x, Constant) for x in graph_inputs([graph]))
 
 
 def _signature(inputs: Iterable[Any], graphs: Sequence[Any]) -> tuple[Any, ...]:
