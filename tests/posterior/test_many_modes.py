@@ -15,6 +15,7 @@ from scipy.stats import norm
 from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coordinates
 
 import pymc_skewgp as sg
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.proposals.pairs import PairProposal
 from pymc_skewgp._posterior.evidence_gradient import evidence_by_pairs, evidence_estimate
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
@@ -203,6 +204,26 @@ def test_modes_in_blocks_of_rows(index):
     assert found.value == pytest.approx(truth.log_evidence, abs=5 * found.std_error)
     assert (np.abs(at.moments.mean - truth.mean) < 5 * at.moment_errors.mean).all()
     assert at.moments.sd == pytest.approx(truth.sd, rel=0.1)
+
+
+def test_blocks_elsewhere_are_warned_of():
+    class Elsewhere:
+        here = False
+
+        def __init__(self, blocks):
+            self.n_rows, self.rank, self.total = blocks.n_rows, blocks.rank, blocks.total
+
+    kernel, x, y, likelihood = CASES["Student, two lines"]
+    points = Inducing(np.array([[-1.0], [1.0]]))
+    student, counts = (
+        sg.SkewGPPosterior(x, data, cov_func=kernel, likelihood=own, approximation=points)._fit
+        for own, data in ((likelihood, y), (Counts(), np.ones(y.size)))
+    )
+    fit = student
+    with pytest.warns(sg.SeveralModesWarning, match="workers"):
+        BlockPairs(fit.gaussian, Elsewhere(fit.data_blocks)).with_modes()
+    fit = counts  # log-concave
+    BlockPairs(fit.gaussian, Elsewhere(fit.data_blocks)).with_modes()
 
 
 def test_a_saddle_hides_no_modes():
