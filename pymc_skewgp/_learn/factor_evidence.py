@@ -33,6 +33,8 @@ from pymc_skewgp._validation import FloatArray
 _MAX_SWEEPS = 100
 _NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-4
 _PAIRS_TOLERANCE = 1e-2
+# Residual above which EP's number means nothing: beside non-concave factors it may be any.
+_ROUGH = 1.0
 
 # Tau and nu of each part.
 Sites = list[tuple[FloatArray, FloatArray]]
@@ -68,19 +70,25 @@ class FactorRows:
         self.blocks = LocalBlocks(self._blocks)
 
     def fit(self, tol: float, start: Sites | None = None) -> BlockEP:
-        """EP, from these sites or from Laplace's."""
+        """EP, from these sites or from Laplace's; Laplace's own Gaussian where EP fails."""
         if start is None or [len(x) for x, _ in start] != [b.n_rows for b in self._blocks]:
             self._begin_at_mode()
         else:
             self._set(start)
-        return fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+        ep = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+        return ep if ep.residual < _ROUGH else self._at_mode(ep)
 
     def found_sites(self) -> Sites:
         """After `fit`."""
         return [(block.tau, block.nu) for block in self._blocks]
 
     def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
-        """Of EP's evidence, in the terms and in parameters of the sites."""
+        """Of EP's evidence, in the terms and in parameters of the sites.
+
+        Where EP failed of the density at the mode.
+        """
+        if not ep.residual < _ROUGH:
+            return self.gradient_by_draws(ep.gaussian.mean[None], np.ones(1))
         found = [block.gradient(ep.gaussian.mean, ep.gaussian.spread) for block in self._blocks]
         numbers = [
             part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)
@@ -152,8 +160,18 @@ class FactorRows:
         )
         return wrt, parameters
 
-    def _begin_at_mode(self) -> None:
-        """Laplace's sites: about a wide prior's mean quadrature would be of nothing."""
+    def _at_mode(self, ep: BlockEP) -> BlockEP:
+        """Laplace's approximation, of EP's residual."""
+        value = self._begin_at_mode()
+        gaussian = gaussian_of(self.blocks.total("sums"))
+        half_log_det = float(np.log(gaussian.chol.diagonal()).sum())
+        return ep._replace(gaussian=gaussian, log_prob=value - half_log_det)
+
+    def _begin_at_mode(self) -> float:
+        """Laplace's sites, and the log density at the mode.
+
+        About a wide prior's mean quadrature would be of nothing.
+        """
         F, c = self.terms.factor, np.zeros(self.terms.factor.shape[1])
         value = self._log_density(c)
         for _ in range(_NEWTON_STEPS):
@@ -166,6 +184,7 @@ class FactorRows:
             if not trial > value + _GAIN:
                 break
             c, value = c + size * step, trial
+        return value
 
     def _set(self, sites: Sites) -> None:
         for block, (tau, nu) in zip(self._blocks, sites, strict=True):

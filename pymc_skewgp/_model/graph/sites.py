@@ -204,7 +204,10 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | Coupling 
         if not _stretches(predictor, log_prob) or data in ancestors([predictor]):
             continue
         eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
-        own = checked_by_entry(rebuilt(log_prob, predictor, eta), eta)
+        try:
+            own = checked_by_entry(rebuilt(log_prob, predictor, eta), eta)
+        except ValueError:  # of another length, which its type does not say: not of the rows
+            continue
         found = coupling(own, eta)
         if found is not None:
             reason = reason or found
