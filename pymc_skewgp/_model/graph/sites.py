@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -163,7 +166,15 @@ def _log_prob(model: pm.Model, rv: Any) -> Any:
             "Give it a name in the model.",
         )
     (found,) = in_double([log_prob])
-    return found
+    return _once(found)
+
+
+def _once(graph: Any) -> Any:
+    """The same graph with equal expressions computed once, as one predictor of two components."""
+    inputs = [x for x in graph_inputs([graph]) if not isinstance(x, Constant)]
+    whole = FunctionGraph(inputs, [graph], clone=True, copy_inputs=False)
+    MergeOptimizer().rewrite(whole)
+    return whole.outputs[0]
 
 
 def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Split:

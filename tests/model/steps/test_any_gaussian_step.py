@@ -11,7 +11,7 @@ import pymc_skewgp as sg
 COUNTS = np.array([3, 0, 7, 2])
 
 
-def _sampled(model, draws=600, tune=100):
+def _sampled(model, draws=300, tune=60):
     with model:
         step = sg.ConjugateStep(model=model)
         return pm.sample(
@@ -75,7 +75,7 @@ def test_what_is_known_by_its_density_moves_its_scale_rightly(kind):
             u = pm.Normal("u", 0.0, s, shape=3)
             pm.Potential("sum", pm.logp(pm.Normal.dist(0.0, 0.2), u.sum()))
         pm.Normal("y", u, 0.5, observed=y)
-    found = _sampled(model, 1000)
+    found = _sampled(model, 500)
     grid = np.linspace(1e-3, 12, 1200)
     density, at_data = [], []
     for scale in grid:
