@@ -132,16 +132,17 @@ def test_observations_of_one_predictor_are_their_quadrature(kind):
 def test_no_evidence_is_above_the_density_of_all_data():
     """Where EP does not converge: Student t far from the data on its scale."""
     rng = np.random.default_rng(0)
-    group = rng.integers(0, 8, 100)
-    y = rng.standard_t(3, size=100) + rng.normal(size=8)[group]
+    group, x = rng.integers(0, 8, 100), rng.normal(size=100)
+    y = 0.3 + 0.6 * x + 0.7 * rng.normal(size=8)[group] + 0.4 * rng.standard_t(3, size=100)
     with pm.Model() as model:
         sigma = pm.HalfNormal("sigma", 1.0)
+        b = pm.Normal("b", 0.0, 3.0, shape=2)
         u = pm.Normal("u", 0.0, 1.0, shape=8)
-        pm.StudentT("y", nu=50.0, mu=u[group], sigma=sigma, observed=y)
+        pm.StudentT("y", nu=70.0, mu=b[0] + b[1] * x + u[group], sigma=sigma, observed=y)
     collapsed = collapse_model(model)
     objective, origin = compile_objective(model, collapsed, averaged=True)
     pattern = objective.coordinates.patterns(3)[0]
-    for log_sigma in (-7.0, -5.0, -3.0):
+    for log_sigma in (0.0, -4.0, -5.0, -6.0):  # one begins where the last one ended
         point = Point(np.full_like(origin, log_sigma), pattern)
         value = objective.total_by_ep(point)[1]
         highest = 100 * (0.0 - log_sigma)  # a density is at most 1 / sigma there

@@ -72,7 +72,7 @@ class SUNStep(BlockedStep):
         model = modelcontext(model)
         if vars is None:
             blocks = every_block(model, joined=kernel.collapse)
-            listed = _all_of(model, blocks, kernel)
+            listed: Any = _all_of(model, blocks, kernel)
         else:
             blocks = _blocks_of(model, kernel)
             listed = vars if isinstance(vars, list | tuple) else [vars]
