@@ -35,6 +35,8 @@ from pymc_skewgp._validation import FloatArray
 _MAX_SWEEPS = 100
 _NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-4
 _PAIRS_TOLERANCE = 1e-2
+# Residual above which EP's number means nothing: beside non-concave factors it may be any.
+_ROUGH = 1.0
 
 # Tau and nu of each part.
 Sites = list[tuple[FloatArray, FloatArray]]
@@ -100,17 +102,18 @@ class FactorRows:
         self.blocks = LocalBlocks(self._blocks)
 
     def fit(self, tol: float) -> BlockEP:
-        """EP, from the start or from Laplace's sites."""
+        """EP, from the start or from Laplace's sites; Laplace's own Gaussian where EP fails."""
         if self._start is not None:
             self._set(self._start.sites)
             try:
                 found = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
-                if np.isfinite(found.log_prob):
+                if np.isfinite(found.log_prob) and found.residual < _ROUGH:
                     return found
             except (np.linalg.LinAlgError, ArithmeticError, ValueError):
                 pass
         self._begin_at_mode()
-        return fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+        ep = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+        return ep if ep.residual < _ROUGH else self._at_mode(ep)
 
     def found(self) -> FactorStart:
         """After `fit`."""
@@ -119,7 +122,12 @@ class FactorRows:
         return FactorStart(sites, products, [block.pattern for block in self._blocks])
 
     def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
-        """Of EP's evidence, in the terms and in parameters of the sites."""
+        """Of EP's evidence, in the terms and in parameters of the sites.
+
+        Where EP failed of the density at the mode.
+        """
+        if not ep.residual < _ROUGH:
+            return self.gradient_by_draws(ep.gaussian.mean[None], np.ones(1))
         found = [block.gradient(ep.gaussian.mean, ep.gaussian.spread) for block in self._blocks]
         numbers = [
             part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)
@@ -191,8 +199,18 @@ class FactorRows:
         )
         return wrt, parameters
 
-    def _begin_at_mode(self) -> None:
-        """Laplace's sites: about a wide prior's mean quadrature would be of nothing."""
+    def _at_mode(self, ep: BlockEP) -> BlockEP:
+        """Laplace's approximation, of EP's residual."""
+        value = self._begin_at_mode()
+        gaussian = gaussian_of(self.blocks.total("sums"))
+        half_log_det = float(np.log(gaussian.chol.diagonal()).sum())
+        return ep._replace(gaussian=gaussian, log_prob=value - half_log_det)
+
+    def _begin_at_mode(self) -> float:
+        """Laplace's sites, and the log density at the mode.
+
+        About a wide prior's mean quadrature would be of nothing.
+        """
         F, c = self.terms.factor, np.zeros(self.terms.factor.shape[1])
         value = self._log_density(c)
         for _ in range(_NEWTON_STEPS):
@@ -205,6 +223,7 @@ class FactorRows:
             if not trial > value + _GAIN:
                 break
             c, value = c + size * step, trial
+        return value
 
     def _set(self, sites: Sites) -> None:
         """Of points their own, which are exact."""

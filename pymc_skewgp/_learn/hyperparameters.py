@@ -25,6 +25,7 @@ from pymc_skewgp._learn.rows.loss_at import warn_of_learnt
 from pymc_skewgp._learn.settings import METHODS, Method, SearchSettings
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model
+from pymc_skewgp._model.graph.wrapped_model import pymc_model
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import DataOfOneKind
 from pymc_skewgp._validation import Seed, as_count, as_generator
@@ -33,7 +34,7 @@ _DRAWS = 256  # by which coefficients are seen to be bounded
 
 
 def find_hyperparameters(
-    model: pm.Model | SkewGP,
+    model: pm.Model | SkewGP | Any,
     X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
     y: ArrayLike | None = None,
     *,
@@ -83,7 +84,7 @@ def find_hyperparameters(
 
     Parameters
     ----------
-    model : pymc.Model or SkewGP
+    model : pymc.Model, bambi.Model or SkewGP
         A model whose latent functions can be integrated out: with `SkewGP.marginal_likelihood`, or
         with `SkewGP.prior` under observations that are independent given predictors affine in f:
         those that `ConjugateStep` knows (``pm.Normal``, ``pm.Censored``, ``pm.OrderedProbit``,
@@ -204,7 +205,7 @@ def find_hyperparameters(
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(model, X, y, likelihood, coregion, weights)
+    data = TrainingData(pymc_model(model), X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if run.objective.density_one:

@@ -31,6 +31,7 @@ from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.graph.wrapped_model import as_fitted, pymc_model
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.forecasts import refuse_large
 from pymc_skewgp._posterior.posterior import DataOfOneKind
@@ -40,7 +41,7 @@ _DEFAULT = IntegrationSettings()
 
 
 def integrate(
-    model: pm.Model | SkewGP | None = None,
+    model: pm.Model | SkewGP | Any = None,
     X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
     y: ArrayLike | None = None,
     *,
@@ -96,10 +97,11 @@ def integrate(
 
     Parameters
     ----------
-    model : pymc.Model or SkewGP, optional
+    model : pymc.Model, bambi.Model or SkewGP, optional
         As `find_hyperparameters`: a model with `SkewGP.prior` under observations that
         `ConjugateStep` knows, or with `SkewGP.marginal_likelihood`; or a SkewGP, with `X` and `y`.
-        Default the model in context.
+        Default the model in context. Of a model of Bambi, built or not, the result is as that of
+        its ``fit``, for its ``predict`` and ``bambi.interpret``.
     X, y, likelihood, coregion : optional
         Data for a SkewGP, as for `SkewGP.posterior`. Then only the priors, and potentials, of what
         the SkewGP depends on are counted.
@@ -216,9 +218,8 @@ def integrate(
         n_evidences = as_count("n_evidences", n_evidences)
     draws, chains = as_count("draws", draws), as_count("chains", chains)
     rng = as_generator(random_seed)
-    data = TrainingData(
-        pm.modelcontext(model) if model is None else model, X, y, likelihood, coregion
-    )
+    given = pm.modelcontext(model) if model is None else model
+    data = TrainingData(pymc_model(given), X, y, likelihood, coregion)
     began = time.perf_counter()
     problem = integration_problem(data, Xnew, start, _DEFAULT.most_binary)
     refuse_large(draws, chains, problem.size)
@@ -238,7 +239,7 @@ def integrate(
     integral, exact, latent = found
     more = more_draws(latent, settings.n_candidates, rng)
     equal = exact.equal_draws(chains, draws, more, rng)
-    tree = latent.tree(exact.points, equal, rng)
+    tree = as_fitted(given, latent.tree(exact.points, equal, rng))
     sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
     attributes["improper_priors"] = ", ".join(problem.improper_priors)

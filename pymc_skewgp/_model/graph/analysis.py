@@ -112,6 +112,8 @@ class BlockGraph(NamedTuple):
     rest : list of TensorVariable
         All variables and potentials of the model but the members, their observations and what they
         predict: with f integrated out, what the density has besides the evidence.
+    log_constant : TensorVariable, shape (), or None
+        Log of the integral of what the prior stands for, where that is not 1.
     """
 
     names: list[str]
@@ -127,6 +129,7 @@ class BlockGraph(NamedTuple):
     predicted: list[Any]
     members: list[Member]
     rest: list[Any]
+    log_constant: Any = None
 
     @property
     def moved(self) -> list[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
@@ -16,9 +17,15 @@ from pymc_skewgp._model.graph.sites import ObservedSites
 def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = None) -> SitesOfData:
     """Compiled functions of data, predictors and parameters; see `SiteFunctions`."""
     values = y.values.ravel()
-    known = DistributionGraph(y.eta, values.type(), None, y.log_prob, None, parameters=y.parameters)
+    # Numbers are passed as 64 bits: whole ones, of binary variables, are made whole again inside.
+    numbers = {x: pt.tensor(x.name, dtype="float64", shape=x.type.shape) for x in y.parameters}
+    whole = {x: pt.cast(number, x.dtype) for x, number in numbers.items()}
+    log_prob = clone_replace(y.log_prob, whole) if whole else y.log_prob
+    parameters = tuple(numbers.values())
+    known = DistributionGraph(y.eta, values.type(), None, log_prob, None, parameters=parameters)
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
-    return SitesOfData(RecognisedFamily(functions), values, y.parameters)
+    given = tuple(pt.cast(x, "float64") for x in y.parameters)
+    return SitesOfData(RecognisedFamily(functions), values, given)
 
 
 def site_design(block: BlockGraph, y: ObservedSites) -> Any:

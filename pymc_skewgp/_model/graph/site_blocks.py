@@ -71,13 +71,13 @@ def refuse_with_reason(model: pm.Model, rv: Any) -> None:
 
 
 def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
-    """`part_of`, under sites too."""
+    """`part_of`, under sites and potentials too."""
     part = part_of(model, block, chosen)
-    if not block.sites or part.members == block.members:
+    if not (block.sites or block.potentials) or part.members == block.members:
         return part
     below = {x: children(model, x) for x in part.members}
-    rows, sites, _ = _observed(model, part.members, below)
-    return part._replace(observed=rows, sites=sites)
+    rows, sites, potentials = _observed(model, part.members, below)
+    return part._replace(observed=rows, sites=sites, potentials=potentials)
 
 
 def gaussian_blocks(

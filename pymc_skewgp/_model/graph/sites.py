@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -163,7 +166,15 @@ def _log_prob(model: pm.Model, rv: Any) -> Any:
             "Give it a name in the model.",
         )
     (found,) = in_double([log_prob])
-    return found
+    return _once(found)
+
+
+def _once(graph: Any) -> Any:
+    """The same graph with equal expressions computed once, as one predictor of two components."""
+    inputs = [x for x in graph_inputs([graph]) if not isinstance(x, Constant)]
+    whole = FunctionGraph(inputs, [graph], clone=True, copy_inputs=False)
+    MergeOptimizer().rewrite(whole)
+    return whole.outputs[0]
 
 
 def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Split:
@@ -204,7 +215,10 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | Coupling 
         if not _stretches(predictor, log_prob) or data in ancestors([predictor]):
             continue
         eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
-        own = checked_by_entry(rebuilt(log_prob, predictor, eta), eta)
+        try:
+            own = checked_by_entry(rebuilt(log_prob, predictor, eta), eta)
+        except ValueError:  # of another length, which its type does not say: not of the rows
+            continue
         found = coupling(own, eta)
         if found is not None:
             reason = reason or found

@@ -83,9 +83,12 @@ class ConjugateStep(SUNStep):
 
     Parameters
     ----------
-    vars : variable or list of variables
+    vars : variable or list of variables, optional
         Functions, Gaussian variables of their blocks, hyperparameters. Those of a block that are
-        not listed are left to other steps, and are given for this one.
+        not listed are left to other steps, and are given for this one. Default all of them, and of
+        Gaussian variables without a SkewGP as well: effects, coefficients, ``pm.gp.Latent``,
+        random walks, AR, CAR, all that `integrate` draws but ``pm.Flat``. For these ask:
+        ``pm.sample(step=ConjugateStep(model=model))``.
     n_proposals : int, default 16
         Proposals between two draws of f when hyperparameters have moved: their cost hardly grows
         with their number. With fixed hyperparameters as many of them as the acceptance rate asks
@@ -185,7 +188,7 @@ class ConjugateStep(SUNStep):
 
     def __init__(
         self,
-        vars: Any,
+        vars: Any = None,
         *,
         n_proposals: int = 16,
         collapse: bool = True,

@@ -56,6 +56,8 @@ class Hyperparameters:
         terms = model.logp(vars=latent.rest, jacobian=True, sum=False)
         # With f integrated out its own density leaves the constant that normalises it.
         terms += [-pt_mvn_logcdf(*normaliser) for normaliser in latent.normalisers]
+        if latent.log_constant is not None:
+            terms.append(latent.log_constant)
         terms = [term.sum() for term in terms if not set(moved).isdisjoint(ancestors([term]))]
         total = sum(terms[1:], start=terms[0])
         used = set(graph_inputs([total]))

@@ -10,11 +10,19 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pymc as pm
+from pymc.distributions.continuous import FlatRV
 
-from pymc_skewgp._model.graph.analysis import block_graph
+from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
 from pymc_skewgp._model.graph.blocks import Block
+from pymc_skewgp._model.graph.joint_gaussian import joint_gaussian
+from pymc_skewgp._model.graph.members import is_function
 from pymc_skewgp._model.graph.observed import children
-from pymc_skewgp._model.graph.site_blocks import blocks_under_rows_or_sites
+from pymc_skewgp._model.graph.site_blocks import (
+    blocks_under_rows_or_sites,
+    gaussian_blocks,
+    part_of_any,
+)
+from pymc_skewgp._model.ops.skew_normal import sun_of_process
 
 _KNOWN: "WeakKeyDictionary[pm.Model, tuple[Any, list[Block]]]" = WeakKeyDictionary()
 
@@ -27,6 +35,30 @@ def joined_blocks(model: pm.Model) -> list[Block]:
     if known is None or known[0] != key:
         known = _KNOWN[model] = key, _joined(model, blocks_under_rows_or_sites(model))
     return known[1]
+
+
+def every_block(model: pm.Model, *, joined: bool) -> list[Block]:
+    """`joined_blocks`, and those of Gaussian variables without a SkewGP.
+
+    Flat variables are given: they have no covariance.
+    """
+    known = blocks_under_rows_or_sites(model)
+    taken = {name for block in known for name in [*(x.name for x in block.members), *block.below]}
+    for block in gaussian_blocks(model, taken):
+        proper = [x for x in block.members if not isinstance(x.owner.op, FlatRV)]
+        if proper:
+            known.append(part_of_any(model, block, proper))
+    return _joined(model, known) if joined else known
+
+
+def graph_to_move(model: pm.Model, block: Block) -> BlockGraph:
+    """`block_graph`, with potentials in the prior, and the constant of that."""
+    graph = block_graph(model, block)
+    if any(is_function(x) for x in block.members):
+        return graph
+    joint = joint_gaussian(model, graph.members, block.potentials, {})
+    prior = sun_of_process(joint.mean, joint.factor @ joint.factor.T, None, None, 0)
+    return graph._replace(prior=prior, log_constant=joint.log_constant)
 
 
 def _joined(model: pm.Model, blocks: list[Block]) -> list[Block]:
@@ -63,4 +95,5 @@ def _both(model: pm.Model, one: Block, other: Block) -> Block:
         [observed[y.name] for y in model.observed_RVs if y.name in observed],
         [x for x in model.free_RVs if x in predicted],
         list(sites.values()),
+        [*one.potentials, *other.potentials],
     )

@@ -19,7 +19,7 @@ from pymc_skewgp._errors import (
     warn,
 )
 from pymc_skewgp._mcmc.conjugate import ConjugateInfo
-from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
+from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.blocks import Block, find_blocks
 from pymc_skewgp._model.graph.observed import distribution_name, find_observed
 from pymc_skewgp._model.graph.site_blocks import (
@@ -28,7 +28,8 @@ from pymc_skewgp._model.graph.site_blocks import (
     refuse_with_reason,
 )
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
-from pymc_skewgp._model.steps.joined_blocks import joined_blocks
+from pymc_skewgp._model.steps.claims import is_claimed
+from pymc_skewgp._model.steps.joined_blocks import every_block, graph_to_move, joined_blocks
 from pymc_skewgp._model.steps.predictions import Predictions
 
 
@@ -37,8 +38,9 @@ class SUNStep(BlockedStep):
 
     Parameters
     ----------
-    vars : variable or list of variables
-        Random variables or value variables: members of blocks, and hyperparameters of these.
+    vars : variable or list of variables, or None
+        Random variables or value variables: members of blocks, and hyperparameters of these. None
+        for all blocks, also those without a SkewGP, and hyperparameters that need no other step.
     kernel : Kernel
         How the rows behind f are moved.
     model, rng, initial_point, compile_kwargs
@@ -68,10 +70,15 @@ class SUNStep(BlockedStep):
         compile_kwargs: Mapping[str, Any] | None,
     ) -> None:
         model = modelcontext(model)
-        listed = vars if isinstance(vars, list | tuple) else [vars]
+        if vars is None:
+            blocks = every_block(model, joined=kernel.collapse)
+            listed: Any = _all_of(model, blocks, kernel)
+        else:
+            blocks = _blocks_of(model, kernel)
+            listed = vars if isinstance(vars, list | tuple) else [vars]
         self.vars = get_value_vars_from_user_vars(listed, model)
         self.rng = get_random_generator(rng)
-        graphs = _chosen_blocks(model, self.vars, kernel)
+        graphs = _chosen_blocks(model, blocks, self.vars, kernel)
         self._blocks = [BlockMove(model, graph, kernel, compile_kwargs) for graph in graphs]
         predicted = [rv for graph in graphs for rv in graph.predicted]
         self._predictions = Predictions(model, list(dict.fromkeys(predicted)))
@@ -182,13 +189,35 @@ def _blocks_of(model: pm.Model, kernel: Kernel) -> list[Block]:
     return blocks_under_rows_or_sites(model) if kernel.under_sites else find_blocks(model)
 
 
-def _chosen_blocks(model: pm.Model, values: list[Any], kernel: Kernel) -> list[BlockGraph]:
+def _all_of(model: pm.Model, blocks: list[Block], kernel: Kernel) -> list[Any]:
+    """Members of blocks, and hyperparameters that nothing else depends on.
+
+    Raises
+    ------
+    NotConjugateError
+        Where there are no blocks.
+    """
+    if not blocks:
+        raise NotConjugateError(
+            "no variable of the model is Gaussian and enters the predictors of its observations "
+            "affinely.",
+            "Leave the model to NUTS.",
+        )
+    found = [x for block in blocks for x in block.members]
+    if kernel.collapse:
+        found += [x for x in model.free_RVs if any(is_claimed(model, b, x) for b in blocks)]
+    return found
+
+
+def _chosen_blocks(
+    model: pm.Model, blocks: list[Block], values: list[Any], kernel: Kernel
+) -> list[BlockGraph]:
     """Blocks of what a step is given, with the hyperparameters that it moves."""
     rvs = [model.values_to_rvs[value] for value in values]
     found = []
-    for block in _blocks_of(model, kernel):
+    for block in blocks:
         if any(rv in block.members for rv in rvs):
-            found.append(block_graph(model, part_of_any(model, block, rvs)))
+            found.append(graph_to_move(model, part_of_any(model, block, rvs)))
     names = {name for graph in found for name in graph.names}
     known = {value for graph in found for value in graph.moved}
     known |= {model.rvs_to_values[x] for graph in found for x in graph.predicted}

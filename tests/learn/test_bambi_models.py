@@ -1,0 +1,82 @@
+"""`integrate` of models of Bambi, as they are built; and what follows from the results."""
+
+import bambi as bmb
+import numpy as np
+import pandas as pd
+import pytest
+
+import pymc_skewgp as sg
+
+# Bambi's own selection of text columns, under pandas 3.
+pytestmark = pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(4)
+    n = 30
+    x, g = rng.normal(3.0, 1.0, size=n), rng.integers(0, 4, n)
+    t = np.linspace(-1, 1, n)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "g": g.astype(str),
+            "t": t,
+            "y": 1.0 + 0.5 * x + 0.3 * rng.normal(size=n),
+            "count": rng.poisson(np.exp(0.3 * np.sin(3 * t) + 0.5)),
+        }
+    )
+
+
+def _integrated(model):
+    return sg.integrate(model, draws=200, chains=2, random_seed=0, progressbar=False)
+
+
+def test_the_result_is_as_that_of_fit_built_or_not(data):
+    model = bmb.Model("y ~ x + (1|g)", data)
+    found = _integrated(model)
+    assert model.built
+    posterior = found["posterior"]
+    assert set(posterior.data_vars) == {"Intercept", "x", "sigma", "1|g", "1|g_sigma"}
+    assert posterior.attrs["modeling_interface"] == "bambi"
+    inside = _integrated(model.backend.model)["posterior"]
+    # Bambi centres x, and its intercept is that without centring.
+    moved = inside["Intercept"] - inside["x"] * data["x"].mean()
+    np.testing.assert_allclose(posterior["Intercept"], moved, atol=1e-12)
+    assert posterior.attrs["log_evidence"] == inside.attrs["log_evidence"]
+
+
+def test_predict_and_interpret_take_the_result(data):
+    model = bmb.Model("y ~ x", data)
+    found = _integrated(model)
+    model.predict(found, kind="response", inplace=True, random_seed=0)
+    posterior = found["posterior"]
+    assert found["posterior_predictive"]["y"].shape == (2, 200, 30)
+    new = model.predict(found, data=pd.DataFrame({"x": [2.0]}), inplace=False)["posterior"]["mu"]
+    mean = posterior["Intercept"] + posterior["x"] * 2.0
+    np.testing.assert_allclose(new.values[..., 0], mean, atol=1e-12)
+    slope = bmb.interpret.comparisons(model, found, {"x": [1.0, 2.0]})
+    estimate = float(slope.summary["estimate"].iloc[0])
+    assert estimate == pytest.approx(float(posterior["x"].mean()), abs=1e-10)
+
+
+@pytest.mark.parametrize("formula", ["count ~ hsgp(t, m=3, c=1.5)", "count ~ bs(t, df=4)"])
+def test_centred_and_non_centred_effects_have_one_evidence(data, formula):
+    """And a basis, whose length no type says, is found to be no row."""
+    evidences = []
+    for noncentered in (True, False):
+        model = bmb.Model(f"{formula} + (1|g)", data, family="poisson", noncentered=noncentered)
+        attrs = _integrated(model)["posterior"].attrs
+        evidences.append((attrs["log_evidence"], attrs["log_evidence_se"]))
+    (one, error), (other, other_error) = evidences
+    # Five errors: a false alarm in 2e6 seeds.
+    assert abs(one - other) < 5 * np.hypot(error, other_error)
+
+
+def test_find_hyperparameters_takes_it(data):
+    model = bmb.Model("y ~ x", data)
+    fit = sg.find_hyperparameters(model, random_seed=0, progressbar=False)
+    # Of 28 degrees of freedom: the prior of sigma is wide, and coefficients are integrated out.
+    X = np.c_[np.ones(30), data["x"]]
+    rest = data["y"] - X @ np.linalg.lstsq(X, data["y"], rcond=None)[0]
+    assert fit.point["sigma"] == pytest.approx(np.sqrt(rest @ rest / 28), rel=0.05)

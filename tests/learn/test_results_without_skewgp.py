@@ -1,0 +1,150 @@
+"""Results of `integrate` for models without a SkewGP, used as those of ``pm.sample`` are."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import logsumexp
+from scipy.stats import norm, poisson
+
+import pymc_skewgp as sg
+from pymc_skewgp._learn.objective import compile_objective
+from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.graph.collapsed import collapse_model
+
+COUNTS = np.array([3, 1, 4, 2, 1, 4])
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model(coords={"group": list("abcdef")}) as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        u = pm.Normal("u", 0.0, 0.5, dims="group")
+        pm.Poisson("y", pm.math.exp(b + u), observed=COUNTS, dims="group")
+    return model
+
+
+@pytest.fixture(scope="module")
+def result(model):
+    return sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
+
+
+def test_new_data_come_from_its_draws(model, result):
+    with model:
+        new = pm.sample_posterior_predictive(result, random_seed=1, progressbar=False)
+    rate = np.exp(result["posterior"]["b"] + result["posterior"]["u"])
+    gap = (new["posterior_predictive"]["y"] - rate).mean(("chain", "draw"))
+    # Independent given the rates: five standard errors, six means, one false alarm in 3e5 seeds.
+    assert (np.abs(gap) < 5 * np.sqrt(rate.mean(("chain", "draw")) / 1000)).all()
+
+
+def test_loo_and_compare_use_its_log_likelihood(model, result):
+    rate = np.exp(result["posterior"]["b"] + result["posterior"]["u"])
+    true = poisson(rate.values).logpmf(COUNTS)
+    np.testing.assert_allclose(result["log_likelihood"]["y"].values, true, atol=1e-10)
+    with pm.Model(coords={"group": list("abcdef")}) as other:
+        b = pm.Normal("b", 0.0, 1.0)
+        pm.Poisson("y", pm.math.exp(b), observed=COUNTS, dims="group", shape=6)
+    fixed = sg.integrate(other, draws=500, chains=2, random_seed=0, progressbar=False)
+    loo = az.loo(fixed)
+    # Leave one out by quadrature over b.
+    grid = np.linspace(-6, 6, 4001)
+    logs = poisson(np.exp(grid[:, None])).logpmf(COUNTS)
+    prior = norm.logpdf(grid)
+    left = [
+        logsumexp(prior + logs.sum(axis=1)) - logsumexp(prior + logs.sum(axis=1) - logs[:, i])
+        for i in range(6)
+    ]
+    # Seen over seeds: .03; importance sampling of six counts by 1000 draws.
+    assert float(loo.elpd) == pytest.approx(sum(left), abs=0.3)
+    table = az.compare({"effects": result, "one rate": fixed})
+    assert set(table.index) == {"effects", "one rate"}
+
+
+def test_it_is_written_and_read(result, tmp_path):
+    result.to_netcdf(tmp_path / "result.nc")
+    with xr.open_datatree(tmp_path / "result.nc") as again:
+        np.testing.assert_array_equal(again["posterior"]["u"], result["posterior"]["u"])
+        assert list(again["posterior"]["group"].values) == list("abcdef")
+        assert again["posterior"].attrs["log_evidence"] == result["posterior"].attrs["log_evidence"]
+
+
+X = np.linspace(-1.5, 1.5, 10)
+Y = np.array([0, 2, 0, 1, 3, 2, 4, 1, 3, 5])
+WAITS = np.array([0.3, 0.5, 0.2, 0.9, 1.2, 0.8, 1.1, 1.2, 1.2, 0.7])
+
+
+def _waits(b, x):
+    return pm.math.exp(b * x)
+
+
+OBSERVED = {
+    "censored counts": lambda b: pm.Censored(
+        "y", pm.Poisson.dist(_waits(b, X)), lower=None, upper=3, observed=np.minimum(Y, 3)
+    ),
+    "censored waits": lambda b: pm.Censored(
+        "y", pm.Weibull.dist(alpha=2.0, beta=_waits(b, X)), None, 1.2, observed=WAITS
+    ),
+    "truncated counts": lambda b: pm.Truncated(
+        "y", pm.Poisson.dist(_waits(b, X)), lower=1, observed=np.maximum(Y, 1)
+    ),
+    "truncated waits": lambda b: pm.Truncated(
+        "y", pm.Gamma.dist(2.0, 1 / _waits(b, X)), upper=3.0, observed=WAITS
+    ),
+    "hurdle": lambda b: pm.HurdlePoisson("y", psi=0.8, mu=_waits(b, X), observed=Y),
+    "mixture of kinds": lambda b: pm.Mixture(
+        "y",
+        w=[0.8, 0.2],
+        comp_dists=[
+            pm.Poisson.dist(_waits(b, X)),
+            pm.NegativeBinomial.dist(mu=_waits(b, X), alpha=1.0),
+        ],
+        observed=Y,
+    ),
+    "mixture of scales": lambda b: pm.Mixture(
+        "y",
+        w=[0.7, 0.3],
+        comp_dists=[pm.Normal.dist(b * X, 0.5), pm.Normal.dist(b * X, 3.0)],
+        observed=X,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OBSERVED)
+def test_observations_of_one_predictor_are_their_quadrature(kind):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        OBSERVED[kind](b)
+    found = sg.integrate(model, draws=200, chains=2, random_seed=2, progressbar=False)["posterior"]
+    log_density = model.compile_logp()
+    grid = np.linspace(-4, 4, 801)
+    logs = np.array([log_density({"b": value}) for value in grid])
+    true = logsumexp(logs) + np.log(grid[1] - grid[0])
+    # Five standard errors and a floor for the errors of errors.
+    assert abs(found.attrs["log_evidence"] - true) < 5 * found.attrs["log_evidence_se"] + 1e-3
+    weights = np.exp(logs - logsumexp(logs))
+    mean = weights @ grid
+    sd = np.sqrt(weights @ (grid - mean) ** 2)
+    assert abs(float(found["b"].mean()) - mean) < 5 * sd / np.sqrt(400)
+
+
+def test_no_evidence_is_above_the_density_of_all_data():
+    """Where EP does not converge: Student t far from the data on its scale."""
+    rng = np.random.default_rng(0)
+    group, x = rng.integers(0, 8, 100), rng.normal(size=100)
+    y = 0.3 + 0.6 * x + 0.7 * rng.normal(size=8)[group] + 0.4 * rng.standard_t(3, size=100)
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma", 1.0)
+        b = pm.Normal("b", 0.0, 3.0, shape=2)
+        u = pm.Normal("u", 0.0, 1.0, shape=8)
+        pm.StudentT("y", nu=70.0, mu=b[0] + b[1] * x + u[group], sigma=sigma, observed=y)
+    collapsed = collapse_model(model)
+    objective, origin = compile_objective(model, collapsed, averaged=True)
+    pattern = objective.coordinates.patterns(3)[0]
+    for log_sigma in (0.0, -4.0, -5.0, -6.0):  # one begins where the last one ended
+        point = Point(np.full_like(origin, log_sigma), pattern)
+        value = objective.total_by_ep(point)[1]
+        highest = 100 * (0.0 - log_sigma)  # a density is at most 1 / sigma there
+        assert np.isfinite(value)
+        assert value < highest
