@@ -21,6 +21,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
 from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model
 from pymc_skewgp._model.graph.members import Member
 from pymc_skewgp._model.graph.observed import distribution_name
+from pymc_skewgp._model.graph.wrapped_model import pymc_model
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.factor_terms import FactorTerms
 
@@ -29,9 +30,7 @@ _DEFAULT = IntegrationSettings()
 _ASCENT, _LEAPFROG = 20, 8
 
 
-def explain(
-    model: pm.Model | None = None, *, start: Mapping[str, Any] | None = None
-) -> Explanation:
+def explain(model: Any = None, *, start: Mapping[str, Any] | None = None) -> Explanation:
     r"""What `integrate` makes of a model: which variables are integrated out, and what it takes.
 
     The variables z of a block are integrated out together given hyperparameters
@@ -42,7 +41,7 @@ def explain(
 
     Parameters
     ----------
-    model : pymc.Model, optional
+    model : pymc.Model or bambi.Model, optional
         Default the model in context.
     start : mapping, optional
         As for `integrate`.
@@ -73,7 +72,6 @@ def explain(
     --------
     >>> import numpy as np
     >>> import pymc as pm
-    from pymc.distributions.continuous import FlatRV, HalfFlatRV
     >>> import pymc_skewgp as sg
     >>> group = np.repeat(np.arange(4), 3)
     >>> with pm.Model() as model:
@@ -86,7 +84,7 @@ def explain(
     >>> found.to_dataframe()["role"].to_dict()
     {'u': 'block 1', 'y': 'factors', 'tau': 'hyperparameter'}
     """
-    model = pm.modelcontext(model)
+    model = pm.modelcontext(pymc_model(model))
     if not isinstance(model, pm.Model):
         raise TypeError(f"model must be a pm.Model, got {type(model).__name__}.")
     root = model.root

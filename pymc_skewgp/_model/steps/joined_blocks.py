@@ -9,12 +9,17 @@ unified skew-normal vector too.
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pymc as pm
 from pymc.distributions.continuous import FlatRV
 
 from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
 from pymc_skewgp._model.graph.blocks import Block
-from pymc_skewgp._model.graph.joint_gaussian import joint_gaussian
+from pymc_skewgp._model.graph.joint_gaussian import (
+    joint_gaussian,
+    joint_prior_of,
+    potentials_of,
+)
 from pymc_skewgp._model.graph.members import is_function
 from pymc_skewgp._model.graph.observed import children
 from pymc_skewgp._model.graph.site_blocks import (
@@ -44,7 +49,7 @@ def every_block(model: pm.Model, *, joined: bool) -> list[Block]:
     """
     known = blocks_under_rows_or_sites(model)
     taken = {name for block in known for name in [*(x.name for x in block.members), *block.below]}
-    for block in gaussian_blocks(model, taken):
+    for block in gaussian_blocks(model, taken, {}):
         proper = [x for x in block.members if not isinstance(x.owner.op, FlatRV)]
         if proper:
             known.append(part_of_any(model, block, proper))
@@ -56,7 +61,8 @@ def graph_to_move(model: pm.Model, block: Block) -> BlockGraph:
     graph = block_graph(model, block)
     if any(is_function(x) for x in block.members):
         return graph
-    joint = joint_gaussian(model, graph.members, block.potentials, {})
+    potential = potentials_of(model, graph.members, block.potentials)
+    joint = joint_gaussian(joint_prior_of(graph.members), np.zeros((0, 0)), potential)
     prior = sun_of_process(joint.mean, joint.factor @ joint.factor.T, None, None, 0)
     return graph._replace(prior=prior, log_constant=joint.log_constant)
 
