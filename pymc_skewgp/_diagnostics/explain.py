@@ -239,9 +239,10 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     if not d:
         return f"{seconds:.1f} s: an exact evidence of {_engine(problem)}.", seconds
     return (
-        f"{seconds:.1f} s or more, after compilation: {RUNGS[rung]} over hyperparameters of {d} "
-        f"coordinates; {n_points} evidences by expectation propagation, {1e3 * one:.2g} ms each, "
-        f"and {count} exact ones, {1e3 * exact:.2g} ms each, of {_engine(problem)}."
+        f"{seconds:.1f} s or more, after compilation: {RUNGS[rung]} over "
+        f"hyperparameters ({_counted(d, 'number')}); {n_points} evidences by expectation "
+        f"propagation, {1e3 * one:.2g} ms each, and {count} exact ones, "
+        f"{1e3 * exact:.2g} ms each, of {_engine(problem)}."
     ), seconds
 
 
@@ -270,7 +271,11 @@ def _engine(problem: IntegrationProblem) -> str:
     for terms in problem.objective.terms_at(problem.origins[0]):
         if isinstance(terms, FactorTerms):
             n, r = terms.factor.shape
-            found.append(f"{n} predictors of {r} coordinates")
+            found.append(f"{_counted(n, 'predictor')} of {_counted(r, 'coordinate')}")
         else:
             found.append(f"{terms.n_rows} rows with their covariance matrix")
     return " and ".join(found)
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
