@@ -10,7 +10,7 @@ import pymc as pm
 
 import pymc_skewgp as sg
 
-from .harness import SEED, averaged, call, calls, optimum, refuses
+from .harness import SEED, averaged, call, calls, optimum, refuses, warned
 
 N = 12
 X = np.linspace(-1.0, 1.0, N)
@@ -149,6 +149,27 @@ def what_an_average_holds():
     return {"names": sorted(names)}
 
 
+@call
+def what_a_model_is_made_into():
+    """Roles as `explain` has them, of a model that is taken and of one that is not."""
+    taken, refused = sg.explain(model_of(crossed_effects, "poisson")), sg.explain(pm.Model())
+    assert isinstance(taken, sg.Explanation)
+    roles = taken.to_dataframe()["role"]
+    return {
+        "roles": [f"{name}: {role}" for name, role in roles.items()],
+        "hyperparameters": taken.with_role("hyperparameter"),
+        "taken": [taken.is_taken, refused.is_taken],
+    }
+
+
+@warned(sg.UnnormalizedPriorWarning, "sigma * pm.ICAR('f'")
+def icar_without_its_constant():
+    with pm.Model() as model:
+        f = pm.ICAR("f", W=W, sigma=pm.HalfNormal("sigma"))
+        pm.Normal("y", f, 0.5, observed=VALUES)
+    sg.find_hyperparameters(model, quiet=True, n_restarts=0, **QUIET)
+
+
 def schools(centred):
     effect, error = SCHOOLS
     with pm.Model() as model:
@@ -273,8 +294,9 @@ def a_count_among_them():
 
 
 refuses(
-    separated_labels=(sg.ImproperPriorError, "pm.Flat", lambda: refused_model(separated)),
-    separated_labels_of_a_probit=(sg.ImproperPriorError, "pm.Flat", lambda:
+    separated_labels=(sg.ImproperPriorError, "bound b,", "flat priors", lambda:
+        refused_model(separated)),
+    separated_labels_of_a_probit=(sg.ImproperPriorError, "bound b,", "flat priors", lambda:
         refused_model(separated_probit)),
     columns_that_are_collinear=(sg.ImproperPriorError, "collinear", lambda:
         refused_model(collinear)),

@@ -218,17 +218,6 @@ def optimum_at_the_bounds():
         sg.find_hyperparameters(gp, X, LABELS, method="ep", n_restarts=0, **QUIET)
 
 
-@warned(sg.SeveralModesWarning, "2 modes")
-def modes_beside_rows():
-    """Values at two levels, and a sign at a pseudo-point that is nearly certain."""
-    x = np.linspace(-1.0, 1.0, 6)[:, None]
-    y = np.concatenate([1.0 + 0.3 * x[:, 0], -1.0 - 0.3 * x[:, 0]])
-    gp = sg.SkewGP(
-        cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=3.0), pseudo_points=[[0.0]], truncation=3.0
-    )
-    _ = gp.posterior(np.concatenate([x, x]), y, likelihood=of.StudentT(1.0, 0.1)).latent
-
-
 @warned(sg.NotConjugateWarning, "y", "as it stands")
 def step_that_does_not_fit():
     with pm.Model():

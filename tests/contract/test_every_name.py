@@ -16,6 +16,7 @@ NOT_NAMED = {
     "ClusterLostError": "needs a cluster that dies",
     "DistributedPosterior": "needs a cluster",
     "rows_on": "needs a cluster",
+    "SeveralModesWarning": "needs a cluster",
     "EPConvergenceWarning": "no small call ends so",
     "InexactStepWarning": "poor draws, by chance",
     "IntegrationWarning": "unequal weights, by chance",

@@ -89,7 +89,8 @@ def _looked_at(
     used = set(graph_inputs(graphs))
     inputs = [value for value in model.value_vars if value in used]
     function = plain_function(inputs, graphs)
-    start, rng, found = model.initial_point(), np.random.default_rng(_SEED), []
+    start = model.initial_point() if inputs else {}
+    rng, found = np.random.default_rng(_SEED), []
     for _ in range(_POINTS if inputs else 1):
         A, value = function(*(start[x.name] for x in inputs))
         found.append(np.ascontiguousarray(A, dtype=np.float64))
