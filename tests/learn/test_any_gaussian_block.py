@@ -208,3 +208,26 @@ def test_equal_predictors_alone_are_merged_without_loss():
     cov = 1e4 * (kind[:, None] == kind) + np.diag(noise**2)
     # Round-off of a covariance of condition 1e6.
     assert log_evidence == pytest.approx(multivariate_normal(cov=cov).logpdf(y), abs=1e-6)
+
+
+def test_a_level_that_changes_at_an_unknown_time():
+    """Which predictors are equal depends on the hyperparameter: a sum over all times of change."""
+    t = np.arange(30.0)
+    y = np.where(t < 5, 0.0, 2.0) + 0.7 * np.random.default_rng(0).standard_normal(30)
+    with pm.Model() as model:
+        change, level = pm.Uniform("change", 0.0, 30.0), pm.Normal("level", 0.0, 3.0, shape=2)
+        mean = pm.math.switch(change >= t, level[0], level[1])
+        pm.Normal("y", mean, 0.7, observed=y)
+    found = sg.integrate(model, random_seed=0, progressbar=False)["posterior"]
+
+    def evidence(k):
+        first = np.arange(30) < k
+        cov = 9.0 * (first[:, None] == first) + 0.49 * np.eye(30)
+        return multivariate_normal(np.zeros(30), cov).logpdf(y)
+
+    each = np.array([evidence(k) for k in range(1, 31)])
+    true = logsumexp(each) - np.log(30)
+    # Five standard errors: one false alarm in 2e6 seeds.
+    assert abs(found.attrs["log_evidence"] - true) < 5 * found.attrs["log_evidence_se"]
+    mean = np.exp(each - logsumexp(each)) @ (np.arange(30) + 0.5)
+    assert abs(float(found["change"].mean()) - mean) < 0.5  # an sd of 1.5, some 200 values

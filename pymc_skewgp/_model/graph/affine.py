@@ -10,6 +10,7 @@ from pytensor.gradient import jacobian
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.raise_op import CheckAndRaise
 from pytensor.sparse.math import StructuredDot, TrueDot
 from pytensor.tensor.basic import (
     Alloc,
@@ -80,11 +81,29 @@ class Affine(NamedTuple):
 
 def uses_values(graphs: Sequence[Variable], x: Variable, blockers: Sequence[Variable]) -> bool:
     """Whether the value of `x`, and not its shape alone, enters `graphs` past the `blockers`."""
-    found = {x}
-    for node in io_toposort([x, *blockers], graphs):
-        if not found.isdisjoint(node.inputs) and not isinstance(node.op, Shape | Shape_i):
+    return x in graphs or bool(followed(graphs, [x], blockers))
+
+
+def followed(
+    graphs: Sequence[Variable], xs: Sequence[Variable], blockers: Sequence[Variable] = ()
+) -> list[tuple[Apply, list[int]]]:
+    """Nodes on the way of values of `xs` to `graphs` past the `blockers`, in order.
+
+    With the places of the inputs by which they come; what only a shape is taken of, or what is
+    only checked, is not on the way.
+    """
+    order = list(io_toposort([*xs, *blockers], graphs))
+    used = set(graphs)
+    for node in reversed(order):
+        if not used.isdisjoint(node.outputs):
+            used.update(node.inputs[i] for i in _by_value(node))
+    found, nodes = set(xs), []
+    for node in order:
+        places = [i for i in _by_value(node) if node.inputs[i] in found]
+        if places and not used.isdisjoint(node.outputs):
             found.update(node.outputs)
-    return not found.isdisjoint(graphs)
+            nodes.append((node, places))
+    return nodes
 
 
 def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
@@ -112,19 +131,9 @@ def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
     >>> why_not_affine(x * y, [x, y])
     'Mul'
     """
-    found = set(xs)
-    order = list(io_toposort(list(xs), [graph]))
-    used = {graph}  # by more than its shape
-    for node in reversed(order):
-        if not (used.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i)):
-            used.update(node.inputs[1:] if _fills(node) else node.inputs)
-    for node in order:
-        places = [i for i, variable in enumerate(node.inputs) if variable in found]
-        if not places or used.isdisjoint(node.outputs) or isinstance(node.op, Shape | Shape_i):
-            continue
+    for node, places in followed([graph], xs):
         if not _keeps_affine(node, places):
             return str(node.op)
-        found.update(node.outputs)
     return None
 
 
@@ -210,9 +219,14 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
     return isinstance(op, _LINEAR) or (isinstance(op, _LINEAR_IN_FIRST) and places == [0])
 
 
-def _fills(node: Apply) -> bool:
-    """Whether a node gives its second input the shape of the first."""
-    return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar.Second)
+def _by_value(node: Apply) -> Sequence[int]:
+    """Places of the inputs whose values those of the outputs depend on."""
+    if isinstance(node.op, Shape | Shape_i):
+        return ()
+    if isinstance(node.op, CheckAndRaise):
+        return (0,)
+    fills = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar.Second)
+    return range(int(fills), len(node.inputs))
 
 
 def _is_one(power: Variable) -> bool:

@@ -21,7 +21,7 @@ from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.logistic import logistic_with_slope
 from pymc_skewgp._validation import FloatArray
 
-# Predictors at which the form is to hold: a clipped probability, or one of a mixture, is another.
+# Predictors at which the form is to hold, of a log probability that is analytic: see `analytic`.
 _FARTHEST, _TRIED, _SEED = 30.0, 64, 0
 # Round-off of a graph's values, as a share of the terms.
 _ROUND_OFF, _WHOLE = 1e-11, 1e-9
@@ -77,9 +77,7 @@ class CanonicalSites:
 
 
 class RecognisedFamily:
-    """`CompiledFamily`, whose sites may be canonical for the data that are seen first.
-
-    Those of no parameters, that is.
+    """`CompiledFamily`, without parameters, whose sites may be canonical for the first data.
 
     Parameters
     ----------
@@ -93,8 +91,6 @@ class RecognisedFamily:
     def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
         """See `SiteFamily`."""
         sites = self._family.at(y, parameters)
-        if sites.has_parameters:
-            return sites
         if self._known is None:
             self._known = np.array(y), canonical(sites)
         seen, found = self._known

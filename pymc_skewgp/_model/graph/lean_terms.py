@@ -15,6 +15,7 @@ from pytensor.graph.traversal import graph_inputs
 from scipy.sparse import csr_matrix
 
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._model.graph.analytic import is_analytic
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -91,12 +92,14 @@ def _looked_at(
     function = plain_function(inputs, graphs)
     start = model.initial_point() if inputs else {}
     rng, found = np.random.default_rng(_SEED), []
+    # Of rows that a switch makes equal at one point nothing is known at another.
+    by_points = is_analytic([terms.factor], inputs)
     for _ in range(_POINTS if inputs else 1):
         A, value = function(*(start[x.name] for x in inputs))
         found.append(np.ascontiguousarray(A, dtype=np.float64))
         start = {name: x + _SPREAD * rng.normal(size=np.shape(x)) for name, x in start.items()}
         finite = np.isfinite(value).all() and np.isfinite(A).all()
-        if any(x.type.dtype != "float64" for x in inputs) or not finite:
+        if any(x.type.dtype != "float64" for x in inputs) or not (finite and by_points):
             value = value[:0]
             break
     kinds = distinct_rows([A[: value.size] for A in found])

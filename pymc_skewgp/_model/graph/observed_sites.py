@@ -9,7 +9,9 @@ from pytensor.graph.replace import clone_replace
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.analytic import is_analytic
 from pymc_skewgp._model.graph.canonical_sites import RecognisedFamily
+from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
 from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.sites import ObservedSites
 
@@ -25,7 +27,9 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     known = DistributionGraph(y.eta, values.type(), None, log_prob, None, parameters=parameters)
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
-    return SitesOfData(RecognisedFamily(functions), values, given)
+    by_values = not given and is_analytic([log_prob], [y.eta])
+    family = RecognisedFamily(functions) if by_values else CompiledFamily(functions)
+    return SitesOfData(family, values, given)
 
 
 def site_design(block: BlockGraph, y: ObservedSites) -> Any:
