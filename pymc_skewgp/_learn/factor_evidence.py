@@ -329,6 +329,11 @@ def factor_sampler(
     return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks).with_modes())
 
 
+def log_likelihood_at(terms: FactorTerms, sites: SitesGiven | None, c: FloatArray) -> float:
+    """Of one c, but for what `terms` has in its constant."""
+    return float(FactorRows(terms, sites).blocks.total("log_prob", c[:, None])[0])
+
+
 def factor_estimate(
     terms: FactorTerms, sites: SitesGiven | None, n_draws: int, seed: int
 ) -> Estimate:

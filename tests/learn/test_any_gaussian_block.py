@@ -210,14 +210,27 @@ def test_equal_predictors_alone_are_merged_without_loss():
     assert log_evidence == pytest.approx(multivariate_normal(cov=cov).logpdf(y), abs=1e-6)
 
 
-def test_a_level_that_changes_at_an_unknown_time():
-    """Which predictors are equal depends on the hyperparameter: a sum over all times of change."""
-    t = np.arange(30.0)
-    y = np.where(t < 5, 0.0, 2.0) + 0.7 * np.random.default_rng(0).standard_normal(30)
+def _with_a_change(y):
     with pm.Model() as model:
         change, level = pm.Uniform("change", 0.0, 30.0), pm.Normal("level", 0.0, 3.0, shape=2)
-        mean = pm.math.switch(change >= t, level[0], level[1])
+        mean = pm.math.switch(change >= np.arange(30.0), level[0], level[1])
         pm.Normal("y", mean, 0.7, observed=y)
+    return model
+
+
+STEPS = np.repeat([0.0, 2.0], [5, 25]) + 0.7 * np.random.default_rng(0).standard_normal(30)
+
+
+def test_a_model_that_is_misread_has_no_answer(monkeypatch):
+    """The likelihood at draws is compared with the model's own."""
+    monkeypatch.setattr("pymc_skewgp._model.graph.lean_terms.is_analytic", lambda *_: True)
+    with pytest.raises(RuntimeError, match="report the model"):
+        sg.integrate(_with_a_change(STEPS), random_seed=0, progressbar=False)
+
+
+def test_a_level_that_changes_at_an_unknown_time():
+    """Which predictors are equal depends on the hyperparameter: a sum over all times of change."""
+    y, model = STEPS, _with_a_change(STEPS)
     found = sg.integrate(model, random_seed=0, progressbar=False)["posterior"]
 
     def evidence(k):

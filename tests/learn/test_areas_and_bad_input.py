@@ -220,3 +220,13 @@ def test_collinear_and_constant_columns_with_proper_priors():
     true = multivariate_normal(cov=2.0 + 0.25 * np.eye(4)).logpdf(Y)
     # Round-off.
     assert _integrated(model)[1] == pytest.approx(true, abs=1e-9)
+
+
+def test_values_that_are_fitted_without_error():
+    """The evidence is proportional to sigma^-10 near 0: half-normal priors leave it no integral."""
+    x = np.linspace(-1.0, 1.0, 12)
+    with pm.Model() as model:
+        b, sigma = pm.Normal("b", 0.0, 1.0, shape=2), pm.HalfNormal("sigma", 1.0)
+        pm.Normal("y", b[0] + b[1] * x, sigma, observed=1.0 + 2.0 * x)
+    with pytest.raises(sg.ImproperPriorError, match="without any error"):
+        sg.integrate(model, progressbar=False, random_seed=0)

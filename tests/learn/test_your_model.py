@@ -25,7 +25,7 @@ DATA: dict[str, Any] = {
     "h": np.arange(n) % 4,
     "W": np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]),
     "values": np.sin(3.0 * x),
-    "positive": np.exp(x),
+    "positive": np.exp(np.sin(3.0 * x)),
     "seen": np.minimum(np.exp(x), 2.0),
     "shares": 0.5 + 0.4 * x,
     "labels": np.arange(n) % 2,

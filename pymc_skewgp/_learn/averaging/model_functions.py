@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor
 from numpy.typing import NDArray
 from pytensor.graph.traversal import graph_inputs
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._learn.averaging.exact_points import EqualDraws
 from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
@@ -37,6 +37,9 @@ from pymc_skewgp._observations.sites import Sites, SitesOfParts
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
+
+# Draws at which the likelihood is compared, and what round-off may do to a sum.
+_CHECKED, _ROUND_OFF = 16, 1e-8
 
 
 class ModelFunctions:
@@ -94,9 +97,43 @@ class ModelFunctions:
         if not values:
             return DataTree.from_dict({"posterior": trace, **data})
         trace = with_deterministics(model, trace.merge(as_dataset(model, values)))
-        return DataTree.from_dict(
-            {"posterior": trace, "log_likelihood": log_likelihoods(model, trace), **data}
-        )
+        likelihood = log_likelihoods(model, trace)
+        self._check_likelihood(points, draws, likelihood)
+        return DataTree.from_dict({"posterior": trace, "log_likelihood": likelihood, **data})
+
+    def _check_likelihood(
+        self, points: Sequence[Point], draws: EqualDraws, likelihood: Dataset
+    ) -> None:
+        """The model's own log likelihood at some draws is that which the draws come from.
+
+        Much is read off a model's graph: what was misread ends here.
+
+        Raises
+        ------
+        RuntimeError
+            Where it is not.
+        """
+        chains, length = draws.point.shape
+        start = 0
+        for i, part in enumerate(self._parts):
+            if part is None:
+                continue
+            own, start = slice(start, start + part.size), start + part.size
+            names = [name for name in part.observed if name in likelihood]
+            if not part.is_white or len(names) < len(part.observed):
+                continue
+            for k in np.linspace(0, chains * length - 1, _CHECKED).astype(int):
+                at = divmod(int(k), length)
+                task = self._task(points[draws.point[at]], i, None)
+                assert isinstance(task, FactorTask)
+                used = task.log_likelihood(draws.f[at][own])
+                true = float(sum(likelihood[name].values[at].sum() for name in names))
+                if abs(used - true) > _ROUND_OFF * (1.0 + abs(true)):
+                    raise RuntimeError(
+                        f"the log likelihood of {' and '.join(names)} is {true:.8g} at a draw, and "
+                        f"{used:.8g} by what was made of the model: the draws are not of its "
+                        "posterior. Please report the model; pm.sample takes it."
+                    )
 
     def _task(self, point: Point, i: int, start: FactorStart | None) -> Task:
         objective, part = self._objective, self._parts[i]
@@ -107,9 +144,8 @@ class ModelFunctions:
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
         if part.is_white:
-            mean, factor, flat = part.coordinates(values)
             known = terms(point, ()), terms.sites(point, ())
-            return FactorTask(*known, mean, factor, flat, part.labels, start)
+            return FactorTask(*known, part.coordinates(values), part.labels, start)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 
@@ -129,6 +165,7 @@ class _BlockFunctions:
         elif not self.is_white:
             self._prior = plain_function(self._inputs, list(block.prior))
         self.has_sites = design is not None
+        self.observed = [x.name for x in block.observed] + [x.name for x in block.sites]
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]
         self._transforms = [model.rvs_to_transforms[rv] for rv in self._rvs]
@@ -149,11 +186,11 @@ class _BlockFunctions:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
-    def coordinates(self, values: dict[str, NDArray[Any]]) -> list[FloatArray]:
-        """Mean, factor and flat coordinates of the vector of a block without a SkewGP."""
+    def coordinates(self, values: dict[str, NDArray[Any]]) -> JointGaussian:
+        """Arrays, of a block without a SkewGP."""
         assert self._design is not None
-        found = JointGaussian(*self._design(*self._arguments(values)))
-        return [np.asarray(x, np.float64) for x in (found.mean, found.factor, found.flat)]
+        found = self._design(*self._arguments(values))
+        return JointGaussian(*(np.asarray(x, np.float64) for x in found))
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

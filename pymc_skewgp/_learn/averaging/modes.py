@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.settings import ModeSettings
 from pymc_skewgp._learn.coordinates import Coordinates
@@ -59,6 +60,8 @@ def find_modes(
     ------
     ValueError
         Where the posterior has no density at any start.
+    ImproperPriorError
+        Where it rises without end.
     """
     objective, origins = problem.objective, problem.origins
     first = origins[0]
@@ -118,7 +121,15 @@ def with_mode_from(
 
 def _counting(modes: list[Mode], settings: ModeSettings) -> list[Mode]:
     modes = sorted(modes, key=lambda mode: mode.log_mass, reverse=True)
-    return [mode for mode in modes if mode.log_mass > modes[0].log_mass - settings.margin]
+    least = modes[0].log_mass - settings.margin
+    if not least < modes[0].log_mass:  # nor where a nat is below round-off
+        raise ImproperPriorError(
+            "the posterior density of the hyperparameters has no mode: it rises until double "
+            "precision ends. So it does where the model can fit the data without any error and "
+            "nothing keeps a standard deviation from 0: give that a prior whose density vanishes "
+            "at 0, such as pm.InverseGamma, or look at the data."
+        )
+    return [mode for mode in modes if mode.log_mass > least]
 
 
 def _mode(

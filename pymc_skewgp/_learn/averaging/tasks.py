@@ -10,7 +10,13 @@ import numpy as np
 
 from pymc_skewgp._errors import ImproperPriorError, no_warnings
 from pymc_skewgp._gaussian.weights import systematic_resample
-from pymc_skewgp._learn.factor_evidence import FactorStart, factor_sampler, factor_start
+from pymc_skewgp._learn.factor_evidence import (
+    FactorStart,
+    factor_sampler,
+    factor_start,
+    log_likelihood_at,
+)
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._observations.learnt_sites import SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
@@ -75,16 +81,14 @@ class EvidenceTask:
 
 @dataclass(frozen=True, eq=False)
 class FactorTask:
-    """Of a block of white coordinates c: its vector is mean + factor c.
+    """Of a block of white coordinates c.
 
     Attributes
     ----------
     terms : FactorTerms
     sites : SitesGiven or None
-    mean : ndarray, shape (q,)
-    factor : ndarray, shape (q, r)
-    flat : ndarray, shape (p, q)
-        See `JointGaussian`.
+    joint : JointGaussian
+        Its vector, of arrays.
     labels : sequence of str
         Of the entries of the vector.
     start : FactorStart or None
@@ -93,9 +97,7 @@ class FactorTask:
 
     terms: FactorTerms
     sites: SitesGiven | None
-    mean: FloatArray
-    factor: FloatArray
-    flat: FloatArray
+    joint: JointGaussian
     labels: Sequence[str]
     start: FactorStart | None
 
@@ -110,18 +112,25 @@ class FactorTask:
         assert found.log_prob is not None
         chosen = systematic_resample(found.log_weights, count, rng)
         value = found.log_prob.value + float(self.terms.log_constant)
-        z = found.draws[chosen] @ self.factor.T + self.mean
+        z = found.draws[chosen] @ self.joint.factor.T + self.joint.mean
         self._refuse_unbounded(z)
         return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
 
+    def log_likelihood(self, z: FloatArray) -> float:
+        """Of a vector; the coordinates left open by it move no predictor."""
+        c = np.linalg.lstsq(self.joint.factor, z - self.joint.mean)[0]
+        constant = float(self.terms.log_constant - self.joint.log_constant)
+        return constant + log_likelihood_at(self.terms, self.sites, c)
+
     def _refuse_unbounded(self, z: FloatArray) -> None:
         """Draws as wide as the Gaussian that stands for density 1."""
-        far = (np.abs(z @ self.flat.T) > _LARGEST_SHARE).any(axis=0)
+        flat = self.joint.flat
+        far = (np.abs(z @ flat.T) > _LARGEST_SHARE).any(axis=0)
         if not far.any():
             return
-        own = np.flatnonzero(self.flat.any(axis=0))
+        own = np.flatnonzero(flat.any(axis=0))
         # Which of the coefficients move by the most, in what the data can say of them alone.
-        moved = np.abs(z[:, own]).max(axis=0) * np.abs(self.flat[:, own]).max(axis=0)
+        moved = np.abs(z[:, own]).max(axis=0) * np.abs(flat[:, own]).max(axis=0)
         names = " and ".join(self.labels[own[k]] for k in np.flatnonzero(moved > 0.1 * moved.max()))
         raise ImproperPriorError(
             f"the data do not bound {names}, which have flat priors, so that the posterior is "
