@@ -5,6 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from pymc.exceptions import ImputationWarning
 from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 
@@ -150,3 +151,26 @@ def test_no_evidence_is_above_the_density_of_all_data():
         highest = 100 * (0.0 - log_sigma)  # a density is at most 1 / sigma there
         assert np.isfinite(value)
         assert value < highest
+
+
+def test_masked_data_are_drawn_and_what_is_observed_stays():
+    """Of masked values with noise sd .5 about an effect, which has a closed form."""
+    x = np.linspace(-1.0, 1.0, 6)
+    masked = np.ma.masked_array(x, mask=[True, False, False, False, False, True])
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        with pytest.warns(ImputationWarning):
+            y = pm.Normal("y", b, 0.5, observed=masked)
+        pm.Deterministic("twice", 2.0 * y)
+    found = sg.integrate(model, draws=1000, chains=2, random_seed=0, progressbar=False)["posterior"]
+    precision = 1.0 + 4 / 0.25
+    mean, sd = x[1:5].sum() / 0.25 / precision, np.sqrt(1.0 / precision + 0.25)
+    drawn = found["y_unobserved"].values.reshape(-1, 2)
+    # Five standard errors of 2000 independent draws: one false alarm in 4e5 seeds.
+    assert (np.abs(drawn.mean(0) - mean) < 5 * sd / np.sqrt(2000)).all()
+    assert (np.abs(drawn.std(0) / sd - 1.0) < 5 / np.sqrt(4000)).all()
+    np.testing.assert_array_equal(
+        found["y"].values[..., 1:5], np.broadcast_to(x[1:5], (2, 1000, 4))
+    )
+    np.testing.assert_allclose(found["twice"].values, 2.0 * found["y"].values)
+    np.testing.assert_array_equal(found["y"].values[..., [0, 5]], found["y_unobserved"].values)

@@ -18,6 +18,7 @@ from pymc_skewgp._learn.averaging.named_values import (
     data_of,
     dataset_of,
     with_deterministics,
+    with_predictions,
 )
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, VectorTask
 from pymc_skewgp._learn.factor_evidence import FactorStart
@@ -55,6 +56,8 @@ class ModelFunctions:
 
     def __init__(self, model: pm.Model, collapsed: Collapsed, objective: Objective) -> None:
         self._model, self._objective = model, objective
+        known = [x for block in collapsed.blocks if block is not None for x in block.predicted]
+        self._predicted = list(dict.fromkeys(known))
         self._parts = [
             None if block is None else _BlockFunctions(model, block, design)
             for block, design in zip(collapsed.blocks, collapsed.designs, strict=True)
@@ -96,7 +99,9 @@ class ModelFunctions:
         data = data_of(model)
         if not values:
             return DataTree.from_dict({"posterior": trace, **data})
-        trace = with_deterministics(model, trace.merge(as_dataset(model, values)))
+        trace = trace.merge(as_dataset(model, values))
+        trace = with_predictions(model, trace, self._predicted, rng)
+        trace = with_deterministics(model, trace)
         likelihood = log_likelihoods(model, trace)
         self._check_likelihood(points, draws, likelihood)
         return DataTree.from_dict({"posterior": trace, "log_likelihood": likelihood, **data})

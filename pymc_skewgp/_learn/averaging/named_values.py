@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from xarray import Dataset
 
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._learn.averaging.at_draws import at_draws
 from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.searched import Searched
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.gp.trace import values_of
 
 
 def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) -> Dataset:
@@ -48,21 +50,40 @@ def with_deterministics(model: pm.Model, trace: Dataset) -> Dataset:
     """And those Deterministics that it lacks and that follow from the variables in it."""
     unknown = {rv for rv in model.free_RVs if rv.name not in trace}
     later = [
-        x.name
+        x
         for x in model.deterministics
         if x.name not in trace and unknown.isdisjoint(ancestors([x]))
     ]
+    return _with(model, trace, later)
+
+
+def with_predictions(
+    model: pm.Model, trace: Dataset, predicted: Sequence[Any], rng: np.random.Generator
+) -> Dataset:
+    """And free variables that nothing observed depends on, drawn forward; masked data are such."""
+    later = [rv for rv in predicted if rv.name not in trace]
+    return _with(model, trace, later, rng)
+
+
+def _with(
+    model: pm.Model, trace: Dataset, later: Sequence[Any], rng: np.random.Generator | None = None
+) -> Dataset:
+    """And other variables, what is observed being the data."""
     if not later:
         return trace
-    found: Dataset = pm.compute_deterministics(
-        trace.copy(),
-        var_names=later,
-        extend_dataset=True,
-        model=model,
-        progressbar=False,
-        compile_kwargs={"mode": PLAIN},
-    )
-    return found
+    drawn = [rv for rv in model.free_RVs if rv.name in trace]
+    # At once: a copy of a graph would have copies of what is drawn.
+    known = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    inputs = {rv: rv.type(rv.name) for rv in drawn}
+    graphs = clone_replace(list(later), known | inputs)
+    shape = trace.sizes["chain"], trace.sizes["draw"]
+    given = {
+        inputs[rv]: values_of(trace, rv.name).reshape(-1, *trace[rv.name].shape[2:]) for rv in drawn
+    }
+    found = at_draws(graphs, given, rng)
+    named = zip(later, found, strict=True)
+    values = {x.name: value.reshape(*shape, *value.shape[1:]) for x, value in named}
+    return trace.merge(as_dataset(model, values))
 
 
 def data_of(model: pm.Model) -> dict[str, Dataset]:
