@@ -18,6 +18,7 @@ _CENTRED = 0.05
 _NEAR = 0.5  # the same for a step that is taken without another look
 _NEWTON = 8.0  # deviations of the product up to which its curvature says where the mode is
 _FARTHEST = 1e6  # deviations of the Gaussian between its mean and the mode
+_ROUND_OFF = 1e-6  # of slopes
 _LEAST_TAKEN = 1e-12  # of the Gaussian's variance by a factor
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
@@ -140,8 +141,11 @@ class SiteFactors:
         self.looked = True
         mean = self._offset + mean
         at = mean + sd * np.linspace(-_TAIL, _TAIL, _SCAN_NODES)[:, None]
-        # Round-off of a second derivative that is almost 0 is no convexity.
-        self._concave = ~(self.slopes(at)[1] * sd**2 > 1e-9).any(axis=0)
+        first, second = self.slopes(at)
+        # Round-off of a second derivative that is almost 0 is no convexity; where a slope jumps up
+        # it has none.
+        rise = np.diff(first, axis=0) * sd - _ROUND_OFF * np.abs(first[1:] * sd)
+        self._concave = ~((second * sd**2 > 1e-9).any(axis=0) | (rise > _ROUND_OFF).any(axis=0))
         if self._concave.all():
             self.known = self.known._replace(seen=(at[0], at[-1]))
             return

@@ -230,3 +230,11 @@ def test_values_that_are_fitted_without_error():
         pm.Normal("y", b[0] + b[1] * x, sigma, observed=1.0 + 2.0 * x)
     with pytest.raises(sg.ImproperPriorError, match="without any error"):
         sg.integrate(model, progressbar=False, random_seed=0)
+
+
+def test_a_likelihood_that_ends_where_a_latent_variable_says():
+    with pm.Model() as model:
+        b = pm.Normal("b", 1.0, 0.5)
+        pm.Uniform("y", 0.0, pm.math.exp(b), observed=[0.4, 2.0, 1.1])
+    with pytest.raises(sg.DoublePrecisionError, match="likelihood is 0"):
+        sg.integrate(model, progressbar=False, random_seed=0)

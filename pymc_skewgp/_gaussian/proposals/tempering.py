@@ -154,10 +154,18 @@ def _next_rise(log_weights: FloatArray, most: float) -> float:
     """Largest rise of the exponent, up to `most`, with a fair relative ESS and a light tail."""
     from scipy.optimize import brentq  # takes a while, which an import alone should not
 
-    def surplus(rise: float) -> float:
-        return relative_ess(rise * log_weights) - _STAGE_ESS
+    possible = log_weights[~np.isneginf(log_weights)]
+    share = possible.size / log_weights.size
 
-    rise = most if surplus(most) >= 0.0 else float(brentq(surplus, 0.0, most, xtol=1e-6))
+    def surplus(rise: float) -> float:
+        return share * relative_ess(rise * possible) - _STAGE_ESS
+
+    if surplus(most) >= 0.0:
+        rise = most
+    elif share <= _STAGE_ESS:  # a stage for these alone
+        rise = _LEAST_RISE * most
+    else:
+        rise = float(brentq(surplus, 0.0, most, xtol=1e-6))
     # The relative ESS of a sample cannot see a tail that the sample missed; the Pareto shape
     # can, and scales with the exponent.
     shape = pareto_k(rise * log_weights)

@@ -31,6 +31,8 @@ from pymc_skewgp._validation import FloatArray
 _LEAST_ALIKE = 0.8
 # Share of the evidence in tails that draws hardly meet, from which on they are tempered.
 _LARGEST_UNSEEN = 0.005
+# Share of impossible draws: with a tenth of them standard deviations were a tenth too small.
+_MOST_IMPOSSIBLE = 0.01
 
 
 class ProposalOfPairs(Proposal, Protocol):
@@ -102,6 +104,14 @@ class SiteSampler:
                 raise DoublePrecisionError(
                     "the importance weights are not finite: the data and the prior are too far "
                     "apart for double precision. Check units and offsets."
+                )
+            impossible = float(np.isneginf([pairs.log_plus, pairs.log_minus]).mean())
+            if impossible > _MOST_IMPOSSIBLE:
+                raise DoublePrecisionError(
+                    f"the likelihood is 0 at {100 * impossible:.0f} % of the draws about the "
+                    "posterior's Gaussian approximation: it ends at a value that depends on the "
+                    "latent variables, as that of pm.Uniform with such a bound does, and draws "
+                    "near its end are too few to say where. Use pm.sample."
                 )
             estimate = replicate_estimate(log_weights, N_REPLICATES)
             unseen = proposal.unseen_share(log_weights.size)
