@@ -230,7 +230,10 @@ class Conditioning:
         gaps = row_factors.squared_gaps(factor)
         if isinstance(self.cov, DenseCovariance):
             gaps = row_factors.squared_gaps_of(self.cov.matrix[np.ix_(moved, moved)], own.S)
-        if not row_factors.are_alike(few, own.S, gaps):
+        limits = row_factors.OpenRows(
+            self.lower[moved], self.upper[moved], np.einsum("ij,ij->i", factor, factor)
+        )
+        if not row_factors.are_alike(few, own.S, gaps, limits=limits):
             return None
         sites = factors_of(own, few, *row_factors.equal_predictors(factor, self.centre[moved]))
         rest, other = rows.rows(~moved), copy(self)
