@@ -22,7 +22,7 @@ from pymc_skewgp._validation import FloatArray
 _LEAST_ALIKE, ALIKE, EQUAL = 8.0, 0.2, 1e-3
 # Skewness of one predictor given the rows that are of it, from which on its tail is long: draws of
 # EP's Gaussian, which is narrower, lack .015 of it. Nodes in prior deviations; predictors at most.
-_SKEWED, _NODES, _MOST = 0.9, np.linspace(-9.0, 9.0, 145), 32
+_SKEWED, _NODES, _MOST = 0.9, np.linspace(-9.0, 9.0, 73), 4
 _SAME = 1e-9  # of the largest deviation: predictors that differ by round-off alone
 _AT_ONCE = 2**22  # pairs of rows
 
