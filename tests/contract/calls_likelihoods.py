@@ -14,6 +14,7 @@ from .harness import SEED, call, calls, summary, told
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 GP = sg.SkewGP(cov_func=1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.8))
+SMOOTH = sg.SkewGP(cov_func=1.5**2 * pm.gp.cov.ExpQuad(1, ls=8.0))
 KNOWN = sg.SkewGP(
     mean_func=pm.gp.mean.Linear(coeffs=0.4, intercept=0.2),
     cov_func=1e-3**2 * pm.gp.cov.ExpQuad(1, ls=0.8),
@@ -181,6 +182,8 @@ calls(
     ),
     pymc_logistic=lambda: fit(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3)),
     pymc_log_scale=lambda: fit(VALUES, lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta))),
-    # Values whose level is known up to its sign.
-    several_modes=lambda: fit(np.abs(VALUES) + 0.5, lambda eta: pm.Normal.dist(eta**2, 0.4)),
+    # Values whose level is known up to its sign; of a rougher function each value's would be.
+    several_modes=lambda: fit(
+        np.abs(VALUES) + 0.5, lambda eta: pm.Normal.dist(eta**2, 0.8), process=SMOOTH
+    ),
 )
