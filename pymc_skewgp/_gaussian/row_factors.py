@@ -7,17 +7,22 @@ tail, and may all miss it.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian.blocks.block_sites import RowSites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 # A row has so many others within this many deviations of its noise: their predictors are as good
-# as one.
-_LEAST_ALIKE, ALIKE = 8.0, 0.2
+# as one, or are one.
+_LEAST_ALIKE, ALIKE, EQUAL = 8.0, 0.2, 1e-3
+# Skewness of one predictor given the rows that are of it, from which on its tail is long: draws of
+# EP's Gaussian, which is narrower, lack .015 of it. Nodes in prior deviations; predictors at most.
+_SKEWED, _NODES, _MOST = 0.9, np.linspace(-9.0, 9.0, 73), 4
 _SAME = 1e-9  # of the largest deviation: predictors that differ by round-off alone
 _AT_ONCE = 2**22  # pairs of rows
 
@@ -82,11 +87,28 @@ def equal_predictors(factor: FloatArray, offset: FloatArray) -> tuple[IntArray, 
     return unit.ravel(), first
 
 
+class OpenRows(NamedTuple):
+    """What says whether rows leave a tail of their predictor open.
+
+    Attributes
+    ----------
+    lower, upper : ndarray, shape (m,)
+        Limits less the predictors' means.
+    variance : ndarray, shape (m,)
+        Of the predictors.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    variance: FloatArray
+
+
 def are_alike(
     counts: FloatArray,
     noise: FloatArray,
     squared: Callable[[slice], FloatArray],
     within: float = ALIKE,
+    limits: OpenRows | None = None,
 ) -> bool:
     """Whether many rows are of nearly one predictor: decided by structure, never by draws.
 
@@ -98,16 +120,58 @@ def are_alike(
         Variances of the differences between some predictors and all, shape (rows, m).
     within : float
         Deviations of the noise up to which predictors are as good as one.
+    limits : OpenRows, optional
+        Predictors that are not equal count only where the tail that their rows leave is long.
     """
     if counts.max(initial=0.0) >= _LEAST_ALIKE or counts.sum() < _LEAST_ALIKE:
         return bool(counts.max(initial=0.0) >= _LEAST_ALIKE)
     size = max(1, _AT_ONCE // counts.size)
     for start in range(0, counts.size, size):
         rows = slice(start, start + size)
-        near = squared(rows) <= within**2 * np.minimum(noise[rows, None], noise)
-        if (near @ counts >= _LEAST_ALIKE).any():
+        gaps = squared(rows) / np.minimum(noise[rows, None], noise)
+        near = gaps <= within**2
+        alike = near @ counts >= _LEAST_ALIKE
+        if not alike.any():
+            continue
+        if limits is None or ((gaps[alike] <= EQUAL**2) @ counts >= _LEAST_ALIKE).any():
+            return True
+        centres = np.arange(counts.size)[rows][alike]
+        if _tail_is_long(near[alike] @ _of_each_side(counts, limits), centres, noise, limits):
             return True
     return False
+
+
+def _of_each_side(counts: FloatArray, limits: OpenRows) -> FloatArray:
+    """Rows open above alone, open below alone, and all, shape (m, 3)."""
+    above, below = np.isposinf(limits.upper), np.isneginf(limits.lower)
+    return np.column_stack([counts * (above & ~below), counts * (below & ~above), counts])
+
+
+def _tail_is_long(
+    sides: FloatArray, centres: IntArray, noise: FloatArray, limits: OpenRows
+) -> bool:
+    """Of the predictor of any of the `centres`, given its rows, where these leave one side open.
+
+    One row of 200 on the other side leaves no long tail. Limits are taken to be those of the
+    centre, and the skewness to be that of the predictor's normal distribution times log Phi to a
+    power, by quadrature.
+    """
+    above, below, number = sides.T
+    variance, own = limits.variance[centres], noise[centres]
+    open_ = np.flatnonzero((above == number) | (below == number))
+    open_ = open_[np.argsort(-(number * variance / own)[open_], kind="stable")[:_MOST]]
+    if not open_.size:
+        return False
+    i = centres[open_]
+    limit = np.where(above[open_] == number[open_], limits.lower[i], -limits.upper[i])
+    sd = np.sqrt(variance[open_])
+    inside = (sd[:, None] * _NODES - limit[:, None]) / np.sqrt(own[open_])[:, None]
+    logs = number[open_, None] * log_ndtr(inside) - 0.5 * _NODES**2
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    off = _NODES - (weights @ _NODES)[:, None]
+    skewness = (weights * off**3).sum(axis=1) / (weights * off**2).sum(axis=1) ** 1.5
+    return bool((skewness >= _SKEWED).any())
 
 
 def squared_gaps(factor: FloatArray) -> Callable[[slice], FloatArray]:

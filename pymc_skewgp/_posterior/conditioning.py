@@ -224,14 +224,17 @@ class Conditioning:
         moved = ~kept
         if rows.S.ndim == 2 or not moved.any():
             return None
-        own = rows.rows(moved)
-        own = replace(own, A=own.A[:, skip:])
-        factor, few = self.row_factor[moved], counts[moved]
+        factor, few, noise = self.row_factor[moved], counts[moved], rows.S[moved]
         gaps = row_factors.squared_gaps(factor)
         if isinstance(self.cov, DenseCovariance):
-            gaps = row_factors.squared_gaps_of(self.cov.matrix[np.ix_(moved, moved)], own.S)
-        if not row_factors.are_alike(few, own.S, gaps):
+            cov = self.cov.matrix if moved.all() else self.cov.matrix[np.ix_(moved, moved)]
+            gaps = row_factors.squared_gaps_of(cov, noise)
+        variance = np.einsum("ij,ij->i", factor, factor)
+        limits = row_factors.OpenRows(self.lower[moved], self.upper[moved], variance)
+        if not row_factors.are_alike(few, noise, gaps, limits=limits):
             return None
+        own = rows.rows(moved)
+        own = replace(own, A=own.A[:, skip:])
         sites = factors_of(own, few, *row_factors.equal_predictors(factor, self.centre[moved]))
         rest, other = rows.rows(~moved), copy(self)
         for name in ("_chol", "_factor_qr", "_noise_factor", "_coordinate_solvers"):

@@ -11,6 +11,7 @@ import numpy as np
 from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
 from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
+from pymc_skewgp._gaussian.samplers.sites import SiteSampler
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.sites import SitesOfParts
@@ -79,18 +80,23 @@ def draws_with_evidence(
     case: Case, count: int, n_candidates: int, rng: np.random.Generator
 ) -> DrawsWithEvidence:
     """`count` draws from `n_candidates` of u; under sites from as many mirrored pairs."""
-    case = case.by_factors()
-    given, skip = case.given, case.n_pseudo_points
-    if case.sites is None:
+    by_rows, case = case, case.by_factors()
+    pairs = None if case.sites is None else _pairs(case, case.sites)
+    if pairs is None or (by_rows.sites is None and pairs.collapsed):
+        given = by_rows.given
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
-        return draws_by_sampler(sampler, case, count, n_candidates, rng)
-    nothing = np.zeros(given.n_rows - skip, dtype=bool)
-    latent = SiteDraws(given, case.sites, skip, nothing).sampler.singles(
-        max(count, n_candidates), rng
-    )
+        return draws_by_sampler(sampler, by_rows, count, n_candidates, rng)
+    given, skip = case.given, case.n_pseudo_points
+    latent = pairs.singles(max(count, n_candidates), rng)
     chosen = systematic_resample(latent.log_weights, count, rng)
     f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
     return _result(case, latent.log_prob, f)
+
+
+def _pairs(case: Case, sites: SitesOfParts) -> SiteSampler:
+    given, skip = case.given, case.n_pseudo_points
+    nothing = np.zeros(given.n_rows - skip, dtype=bool)
+    return SiteDraws(given, sites, skip, nothing).sampler
 
 
 def draws_by_sampler(

@@ -12,15 +12,13 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
 from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.rectangle import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.repeated_log_prob import RepeatedRectangle, folded, repeated_log_prob
-from pymc_skewgp._gaussian.row_factors import ALIKE, are_alike, squared_gaps_of
+from pymc_skewgp._gaussian.row_factors import ALIKE, EQUAL, OpenRows, are_alike, squared_gaps_of
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._posterior.evidence_terms import Intervals
 from pymc_skewgp._validation import Seed, as_generator
 
 # Share of its variance below which the noise of a single row is left in the covariance of z.
 _NUGGET = 1e-4
-# Of predictors that are one whatever the hyperparameters: what is climbed must not jump with them.
-_EQUAL = 1e-3
 
 
 def repeated_rows_of(rows: Intervals) -> RepeatedRectangle | None:
@@ -33,7 +31,9 @@ def repeated_rows_of(rows: Intervals) -> RepeatedRectangle | None:
 def alike_rows_of(rows: Intervals, within: float = ALIKE) -> RepeatedRectangle | None:
     """The kinds of rows, where many rows with noise of their own are of nearly one predictor.
 
-    Rows drawn one by one would share a tail that all draws miss. See `are_alike` for `within`.
+    Rows drawn one by one would share a tail that all draws miss. See `are_alike` for `within`: of
+    predictors that are one whatever the hyperparameters, where what is climbed must not jump with
+    them.
     """
     if not (rows.noise > 0.0).any() or not np.isfinite(rows.cov).all():
         return None
@@ -43,7 +43,8 @@ def alike_rows_of(rows: Intervals, within: float = ALIKE) -> RepeatedRectangle |
         return None
     noise = found.noise[own]
     cov = rows.cov if own.size == rows.noise.size else rows.cov[np.ix_(own, own)]
-    alike = are_alike(rows.counts[own], noise, squared_gaps_of(cov, noise), within)
+    limits = OpenRows(found.lower[own], found.upper[own], cov.diagonal() - noise)
+    alike = are_alike(rows.counts[own], noise, squared_gaps_of(cov, noise), within, limits)
     return found if alike else None
 
 
@@ -73,7 +74,7 @@ def interval_log_prob(
     """Log probability with its gradient; options as of `log_prob_and_gradient`."""
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
     repeated = repeated_rows_of(rows)
-    alike = repeated if method == "ep" else alike_rows_of(rows, _EQUAL)
+    alike = repeated if method == "ep" else alike_rows_of(rows, EQUAL)
     if alike is not None:
         return repeated_log_prob(alike, **options)
     options["compiled"] = compiled
@@ -87,9 +88,10 @@ def interval_log_prob(
 def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
     """Log probability with its standard error, no gradient."""
     alike = alike_rows_of(rows)
-    if alike is not None:
+    sampler = None if alike is None else alike.sampler()
+    if sampler is not None and not (sampler.single and sampler.collapsed):
         rng = as_generator(random_seed)
-        found = alike.sampler().coordinates(n_draws, rng, goal="probability").log_prob
+        found = sampler.coordinates(n_draws, rng, goal="probability").log_prob
         warn_of_error(found, DEFAULT.largest_se)
         return found
     single, _ = single_rows(rows)

@@ -87,7 +87,8 @@ class ProcessFit(FunctionFit):
         found = given.with_factors(counts, kept, self.n_latent)
         if found is None:
             return self
-        return SiteFit(self._prior, self._parts, *found, constrained[left], self)
+        fit = SiteFit(self._prior, self._parts, *found, constrained[left], self)
+        return self if few is rows and fit.sampler.collapsed else fit
 
     @property
     def fitted(self) -> bool:

@@ -182,8 +182,8 @@ calls(
     ),
     pymc_logistic=lambda: fit(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3)),
     pymc_log_scale=lambda: fit(VALUES, lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta))),
-    # Values whose level is known up to its sign.
+    # Values whose level is known up to its sign; of a rougher function each value's would be.
     several_modes=lambda: fit(
-        np.abs(VALUES) + 0.5, lambda eta: pm.Normal.dist(eta**2, 0.4), process=SMOOTH
+        np.abs(VALUES) + 0.5, lambda eta: pm.Normal.dist(eta**2, 0.8), process=SMOOTH
     ),
 )

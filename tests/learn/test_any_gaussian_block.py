@@ -115,6 +115,27 @@ def test_variables_known_by_their_log_density(kind):
     assert (np.abs(drawn.mean(0) - at_data) < 5 * sd / 20).all()
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_design_of_few_columns_under_heavy_tails(columns):
+    """Evidence by a rule over the coefficients; the draws' own weights are reported."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(12, columns))
+    y = X.sum(axis=1) + 0.3 * rng.standard_t(3, 12)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 2.0, shape=columns)
+        pm.StudentT("y", nu=3.0, mu=pm.math.dot(X, b), sigma=0.3, observed=y)
+    step = np.linspace(-9.0, 11.0, 2001 if columns == 1 else 401)
+    grid = np.stack(np.meshgrid(*[step] * columns, indexing="ij"), -1).reshape(-1, columns)
+    logs = norm.logpdf(grid, 0.0, 2.0).sum(1)
+    logs += student.logpdf((y - grid @ X.T) / 0.3, 3.0).sum(1) - 12 * np.log(0.3)
+    want = logsumexp(logs) + columns * np.log(step[1] - step[0])
+    about = sg.integrate(model, draws=100, random_seed=1, progressbar=False)["posterior"].attrs
+    # 4.5 standard errors, and the rule's own: a false alarm once in 100,000.
+    assert about["log_evidence"] == pytest.approx(want, abs=4.5 * about["log_evidence_se"] + 1e-4)
+    assert about["log_evidence_se"] < 0.05
+    assert 0.3 < about["relative_ess_exact"] < 1.0
+
+
 def test_flat_coefficients_have_the_evidence_of_density_one():
     rng = np.random.default_rng(3)
     X = np.c_[np.ones(10), rng.normal(size=10)]

@@ -70,6 +70,20 @@ class RepeatedRowsSampler(RectangleSampler):
         marginals = SiteMarginals(ep.mean, ep.variance, ep.tau, ep.nu)
         return pair_proposal(gaussian, sites, marginals, None, moments=False)
 
+    @property
+    def single(self) -> bool:
+        """Whether there is one row of each kind, so that these can be drawn as well."""
+        return bool((self._kinds.count == 1.0).all())
+
+    @cached_property
+    def _of_pairs(self) -> SiteSampler:
+        return SiteSampler(self.pairs, self.settings)
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether pairs leave next to nothing of their draws."""
+        return bool((self._kinds.noise > 0.0).all()) and self._of_pairs.collapsed
+
     def coordinates(
         self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None
     ) -> SamplingResult:
@@ -77,7 +91,7 @@ class RepeatedRowsSampler(RectangleSampler):
         if not (self._kinds.noise > 0.0).all():
             result = super().sample(n_draws, rng, goal=goal, rtol=rtol)
             return replace(result, method=result.method.replace("twisted", "coordinates"))
-        found = SiteSampler(self.pairs, self.settings).members(-(-n_draws // 2), rng)
+        found = self._of_pairs.members(-(-n_draws // 2), rng)
         assert found.log_prob is not None
         return SamplingResult(
             found.draws.T, found.log_weights, found.log_prob, found.method, found.replicate

@@ -1,6 +1,7 @@
 """Draws of coordinates under sites: EP, mirrored pairs, and tempering where these are too few."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -8,7 +9,11 @@ import numpy as np
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian.points import uniform_points
 from pymc_skewgp._gaussian.proposals.pairs import Pairs, Surrogate, picked
-from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
+from pymc_skewgp._gaussian.proposals.policy import (
+    DEFAULT,
+    SamplerSettings,
+    pilot_log_weights,
+)
 from pymc_skewgp._gaussian.proposals.runs import (
     MIN_DRAWS,
     N_REPLICATES,
@@ -34,6 +39,9 @@ _LARGEST_UNSEEN = 0.005
 # Share of impossible draws under several sites, whose ends EP does not see together: with a tenth
 # of them standard deviations were a tenth too small. One site's moments are those of quadrature.
 _MOST_IMPOSSIBLE = 0.01
+# Relative ESS of a pilot run of so many pairs, below which nothing is tempered from them where
+# there is another proposal.
+_COLLAPSED, _PILOT = 0.1, 256
 
 
 class ProposalOfPairs(Proposal, Protocol):
@@ -71,6 +79,14 @@ class SiteSampler:
 
     proposal: ProposalOfPairs
     settings: SamplerSettings = DEFAULT
+
+    @cached_property
+    def collapsed(self) -> bool:
+        """Whether pairs leave next to nothing of their draws: of a run that is not used again."""
+        rng = np.random.default_rng(self.settings.pilot_seed)
+        with few_blas_threads(self.proposal.n_sites), np.errstate(all="ignore"):
+            log_weights = pilot_log_weights(self.proposal, _PILOT, rng)
+        return not relative_ess(log_weights) >= _COLLAPSED
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
         """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""

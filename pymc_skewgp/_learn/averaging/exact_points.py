@@ -90,8 +90,9 @@ class ExactPoints(NamedTuple):
         """Log of the exact evidence of the model over EP's, with the weights' quality."""
         log_weights = self.log_ratio[self.entries]
         value = log_mean_exp(log_weights)
-        if len(self.points) == 1:
-            return Estimate(value, self.found[0].std_error, 1.0, -np.inf)
+        if len(self.points) == 1:  # the draws there are all that is weighted
+            own = self.found[0]
+            return Estimate(value, own.std_error, own.relative_ess, -np.inf)
         shares = np.bincount(self.entries) / self.entries.size
         ratio = np.exp(self.log_ratio - value)
         own = shares * ratio * np.array([x.std_error for x in self.found])

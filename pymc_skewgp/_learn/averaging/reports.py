@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._errors import IntegrationWarning, warn
+from pymc_skewgp._gaussian.proposals.policy import DEFAULT
 from pymc_skewgp._gaussian.weights import describe_weights
 from pymc_skewgp._learn.averaging.exact_points import ExactPoints
 from pymc_skewgp._learn.averaging.integration import CHAINS, RUNGS, Integral
 from pymc_skewgp._learn.averaging.settings import ImportanceSettings
 
-_DEFAULT = ImportanceSettings()
+_DEFAULT, _LARGEST_SE = ImportanceSettings(), DEFAULT.largest_se
 
 
 def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
@@ -45,6 +46,16 @@ def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
             stacklevel=stacklevel,
         )
     correction = exact.correction()
+    if len(exact.points) == 1:  # one evidence, of draws that nobody has judged
+        if not correction.std_error <= _LARGEST_SE:
+            warn(
+                "the importance weights of the draws are very unequal "
+                f"({describe_weights(correction)}; standard error of the log evidence "
+                f"{correction.std_error:.2g} nats): use pm.sample.",
+                IntegrationWarning,
+                stacklevel=stacklevel,
+            )
+        return
     if correction.heavy_tailed or correction.relative_ess < _DEFAULT.least_exact_ess:
         warn(
             "expectation propagation's evidence is far from the exact one "
