@@ -155,6 +155,32 @@ def test_shared_noise_that_is_learnt():
     assert abs(fit.point["s"] - s[np.argmax(total)]) < 0.01
 
 
+def test_values_alone():
+    """`pm.gp.Marginal` with priors: its function is integrated out by the model itself."""
+    x = np.linspace(0.0, 3.0, 9)
+    y = np.sin(x) + 0.1 * np.cos(7.0 * x)
+    with pm.Model() as model:
+        log_scale = pm.Normal("log_scale", 0.0, 0.7)
+        gp = pm.gp.Marginal(cov_func=pm.math.exp(2.0 * log_scale) * pm.gp.cov.ExpQuad(1, ls=1.0))
+        gp.marginal_likelihood("y", x[:, None], y, sigma=0.2, jitter=0.0)
+    t = np.linspace(-4.0, 4.0, 401)
+    K = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    logs = [multivariate_normal(cov=np.exp(2.0 * s) * K + 0.04 * np.eye(9)).logpdf(y) for s in t]
+    density = np.exp(logs + norm.logpdf(t, 0.0, 0.7))
+    total = density.sum() * (t[1] - t[0])
+    mean = (t @ density) / density.sum()
+    sd = np.sqrt((t - mean) ** 2 @ density / density.sum())
+    found, log_evidence = _integrated(model)
+    # Five standard errors of importance sampling, stated and of 256 points.
+    error = found["posterior"].attrs["log_evidence_se"]
+    assert abs(log_evidence - np.log(total)) < 5.0 * error
+    assert abs(found["posterior"]["log_scale"].mean() - mean) < 5.0 * sd / np.sqrt(256)
+    fit = sg.find_hyperparameters(model, random_seed=0, progressbar=False)
+    # The grid, and where a search ends.
+    assert abs(fit.point["log_scale"] - t[np.argmax(density)]) < 0.03
+    assert sg.explain(model).is_taken
+
+
 def _refused(build):
     with pm.Model() as model:
         build()
@@ -200,7 +226,11 @@ X = np.linspace(-1.0, 1.0, 4)
         ),
         (
             lambda: pm.Normal("y", pm.StudentT("u", nu=4.0, shape=4), 1.0, observed=Y),
-            "no Gaussian variable",
+            "no Gaussian variable.*u \\(StudentT\\)",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Uniform("b", -1.0, 1.0) * X, 1.0, observed=Y),
+            "b \\(Uniform\\).*pm.Flat in place of pm.Uniform",
         ),
         (
             lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=4), observed=[1, 2]),
