@@ -5,9 +5,11 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.exceptions import SamplingError
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.averaging import integration
 
 LINE = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0.0]])
 ISLAND = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0.0]])
@@ -241,6 +243,22 @@ X = np.linspace(-1.0, 1.0, 4)
 def test_refusals_name_the_variable(build, message):
     with pytest.raises(ValueError, match=message):
         _integrated(_refused(build))
+
+
+def test_chains_that_cannot_begin(monkeypatch):
+    """Named, with the variables that NUTS would have to move."""
+
+    def no_start(*_):
+        raise SamplingError("Bad initial energy")
+
+    monkeypatch.setattr(integration, "points_by_chains", no_start)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        mu = pm.Uniform("mu", -3.0, 3.0, shape=4)
+        pm.Normal("y", b * X + mu, 0.5, observed=Y)
+    message = r"NUTS cannot begin .* They are mu \(4 coordinates\)\. .*pm\.Flat"
+    with pytest.raises(ValueError, match=message):
+        sg.integrate(model, method="nuts", random_seed=0, progressbar=False)
 
 
 def test_collinear_and_constant_columns_with_proper_priors():
