@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from latent_models import Case, run
+from latent_models import Case, Known, run
 from posteriordb import reference_of
-from references import Reference, scalars
+from references import scalars
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latent_gaussian.csv"
 DRAWS_OF_BUGS = 10_000.0  # published without a number; its means have three or four digits
@@ -32,19 +32,23 @@ POSTERIORDB = {
 }
 
 
-def by_nuts(path: Path) -> Reference:
+def by_nuts(path: Path) -> Known:
+    content = json.loads(path.read_text())
     found: dict[str, tuple[float, float, float]] = {}
-    for variable, summary in json.loads(path.read_text())["summary"].items():
+    for variable, summary in content["summary"].items():
         values = [np.ravel(summary[key]) for key in ("mean", "sd", "ess")]
         names = scalars(variable, np.shape(summary["mean"]))
         names = [variable] if len(names) == 1 else names
         found |= dict(zip(names, zip(*values, strict=True), strict=True))
-    return {name: x for name, x in found.items() if x[1] > 0.0}
+    poor = [f"r_hat {content['max_rhat']:.3f}"] * (content["max_rhat"] > 1.01)
+    poor += [f"{content['divergences']} divergent"] * (content["divergences"] > 0)
+    how = ", ".join(["importance" if "importance" in content.get("how", "") else "NUTS", *poor])
+    return Known(how, {name: x for name, x in found.items() if x[1] > 0.0})
 
 
-def published(path: Path, name: str) -> Reference:
+def published(path: Path, name: str) -> Known:
     content = json.loads(path.read_text())[name]
-    return {k: (mean, sd, DRAWS_OF_BUGS) for k, (mean, sd) in content.items()}
+    return Known("published", {k: (mean, sd, DRAWS_OF_BUGS) for k, (mean, sd) in content.items()})
 
 
 def cases(folder: Path) -> dict[str, Case]:
@@ -55,7 +59,7 @@ def cases(folder: Path) -> dict[str, Case]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    def reference(name: str) -> functools.partial[Reference] | None:
+    def reference(name: str) -> functools.partial[Known] | None:
         if name in POSTERIORDB:
             return functools.partial(reference_of, folder / "ref" / f"pdb_{POSTERIORDB[name]}.json")
         path = folder / "ref" / f"nuts_{name}.json"

@@ -1,10 +1,15 @@
 """Ten ordinary forms of a latent Gaussian model, as PyMC users write them, on small simulated data.
 
+    python benchmarks/latent_gaussian_forms.py --references DIR [--make-references]
+
 ``FORMS`` names the functions. Each takes a likelihood, "poisson", "bernoulli_logit" or
 "bernoulli_probit", and returns a `pymc.Model` of 20 to 40 rows with proper priors. The data depend
 on the likelihood and a seed only. `centred_effects` and `noncentred_effects` are one model with
 the same data: their posteriors and evidences agree.
 """
+
+import functools
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -183,3 +188,21 @@ def glm(likelihood):
         beta = pm.Normal("beta", 0.0, 1.0, shape=3)
         observe(intercept + pm.math.dot(X, beta), y, likelihood)
     return model
+
+
+def cases(_):
+    """Each form under each likelihood; references are to be made."""
+    from latent_models import Case
+
+    return {
+        f"{name}-{likelihood}": Case(functools.partial(build, likelihood))
+        for name, build in FORMS.items()
+        for likelihood in LIKELIHOODS
+    }
+
+
+if __name__ == "__main__":
+    from latent_models import run
+
+    RESULTS = Path(__file__).resolve().parent / "results" / "latent_gaussian_forms.csv"
+    run(cases, __doc__, RESULTS, has_data=False)

@@ -10,9 +10,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from latent_models import Case, run
+from latent_models import Case, Known, run
 from posteriordb_models import NAMES
-from references import Reference
 
 # Without draws of its own: the posterior is that of another form.
 SAME = {"eight_schools-eight_schools_centered": "eight_schools-eight_schools_noncentered"}
@@ -25,9 +24,9 @@ def data_of(path: Path) -> dict[str, object]:
     return {k: np.array(v) if isinstance(v, list) else v for k, v in content.items()}
 
 
-def reference_of(path: Path) -> Reference:
+def reference_of(path: Path) -> Known:
     content = json.loads(path.read_text())
-    return {name: (x["mean"], x["sd"], x["draws"]) for name, x in content.items()}
+    return Known("given", {name: (x["mean"], x["sd"], x["draws"]) for name, x in content.items()})
 
 
 def cases(folder: Path) -> dict[str, Case]:

@@ -5,9 +5,11 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.exceptions import SamplingError
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.averaging import integration
 
 LINE = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0.0]])
 ISLAND = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0.0]])
@@ -155,6 +157,32 @@ def test_shared_noise_that_is_learnt():
     assert abs(fit.point["s"] - s[np.argmax(total)]) < 0.01
 
 
+def test_values_alone():
+    """`pm.gp.Marginal` with priors: its function is integrated out by the model itself."""
+    x = np.linspace(0.0, 3.0, 9)
+    y = np.sin(x) + 0.1 * np.cos(7.0 * x)
+    with pm.Model() as model:
+        log_scale = pm.Normal("log_scale", 0.0, 0.7)
+        gp = pm.gp.Marginal(cov_func=pm.math.exp(2.0 * log_scale) * pm.gp.cov.ExpQuad(1, ls=1.0))
+        gp.marginal_likelihood("y", x[:, None], y, sigma=0.2, jitter=0.0)
+    t = np.linspace(-4.0, 4.0, 401)
+    K = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    logs = [multivariate_normal(cov=np.exp(2.0 * s) * K + 0.04 * np.eye(9)).logpdf(y) for s in t]
+    density = np.exp(logs + norm.logpdf(t, 0.0, 0.7))
+    total = density.sum() * (t[1] - t[0])
+    mean = (t @ density) / density.sum()
+    sd = np.sqrt((t - mean) ** 2 @ density / density.sum())
+    found, log_evidence = _integrated(model)
+    # Five standard errors of importance sampling, stated and of 256 points.
+    error = found["posterior"].attrs["log_evidence_se"]
+    assert abs(log_evidence - np.log(total)) < 5.0 * error
+    assert abs(found["posterior"]["log_scale"].mean() - mean) < 5.0 * sd / np.sqrt(256)
+    fit = sg.find_hyperparameters(model, random_seed=0, progressbar=False)
+    # The grid, and where a search ends.
+    assert abs(fit.point["log_scale"] - t[np.argmax(density)]) < 0.03
+    assert sg.explain(model).is_taken
+
+
 def _refused(build):
     with pm.Model() as model:
         build()
@@ -200,7 +228,11 @@ X = np.linspace(-1.0, 1.0, 4)
         ),
         (
             lambda: pm.Normal("y", pm.StudentT("u", nu=4.0, shape=4), 1.0, observed=Y),
-            "no Gaussian variable",
+            "no Gaussian variable.*u \\(StudentT\\)",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Uniform("b", -1.0, 1.0) * X, 1.0, observed=Y),
+            "b \\(Uniform\\).*pm.Flat in place of pm.Uniform",
         ),
         (
             lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=4), observed=[1, 2]),
@@ -211,6 +243,22 @@ X = np.linspace(-1.0, 1.0, 4)
 def test_refusals_name_the_variable(build, message):
     with pytest.raises(ValueError, match=message):
         _integrated(_refused(build))
+
+
+def test_chains_that_cannot_begin(monkeypatch):
+    """Named, with the variables that NUTS would have to move."""
+
+    def no_start(*_):
+        raise SamplingError("Bad initial energy")
+
+    monkeypatch.setattr(integration, "points_by_chains", no_start)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        mu = pm.Uniform("mu", -3.0, 3.0, shape=4)
+        pm.Normal("y", b * X + mu, 0.5, observed=Y)
+    message = r"NUTS cannot begin .* They are mu \(4 coordinates\)\. .*pm\.Flat"
+    with pytest.raises(ValueError, match=message):
+        sg.integrate(model, method="nuts", random_seed=0, progressbar=False)
 
 
 def test_collinear_and_constant_columns_with_proper_priors():

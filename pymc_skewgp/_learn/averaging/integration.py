@@ -1,11 +1,13 @@
 """An integral over hyperparameters from the problem to weighted points: the rungs of the ladder."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from pymc.exceptions import SamplingError
 
 from pymc_skewgp._gaussian.short_path import short_path
 from pymc_skewgp._gaussian.weights import Estimate
@@ -188,7 +190,10 @@ def _by_chains(run: Run, modes: list[Mode]) -> Integral:
     """NUTS."""
     run.stages.begin("NUTS on the posterior of the hyperparameters")
     log_prior, chains = run.problem.objective.log_prior, run.settings.chains
-    drawn = points_by_chains(run.evaluate, log_prior, modes, chains, run.rng)
+    try:
+        drawn = points_by_chains(run.evaluate, log_prior, modes, chains, run.rng)
+    except SamplingError as error:
+        raise NoValueError(_without_start(run.problem)) from error
     count = run.evaluate.count
     return Integral(drawn.points, drawn.log_integral, CHAINS, drawn.converged, count)
 
@@ -247,6 +252,20 @@ def _by_importance(run: Run, modes: list[Mode]) -> tuple[Integral, Point | None]
             break
     rung = IMPORTANCE if importance.n_rounds <= sampling.rounds else MORE_ROUNDS
     return Integral(points, estimate, rung, accepted, evaluate.count), None
+
+
+def _without_start(problem: Integrand) -> str:
+    """Why no chain begins at a mode."""
+    labels = problem.objective.coordinates.labels
+    sizes = Counter(label.partition("[")[0] for label in labels)
+    named = " and ".join(f"{name} ({size} coordinates)" for name, size in sizes.items())
+    return (
+        "NUTS cannot begin where the posterior of the hyperparameters is highest: its density is "
+        f"not finite there, or has no bound. They are {named}. A variable of many "
+        "entries is a hyperparameter where its prior is not Gaussian, as pm.Uniform is: with "
+        "pm.Normal, pm.Flat or pm.GaussianRandomWalk it is integrated out. Otherwise use "
+        "pm.sample."
+    )
 
 
 def _reason(problem: Integrand) -> str | None:

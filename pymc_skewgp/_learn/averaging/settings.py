@@ -50,7 +50,7 @@ class ModeSettings:
     start: StartSettings = field(default_factory=lambda: StartSettings(candidates=8))
     optimizer: OptimizerSettings = field(
         default_factory=lambda: OptimizerSettings(
-            max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2
+            max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2, first_step=1.0
         )
     )
 

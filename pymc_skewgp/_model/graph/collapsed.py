@@ -37,6 +37,7 @@ from pymc_skewgp._model.graph.joined_rows import (
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.graph.marginal_terms import (
     coefficients_out,
+    evidence_of_values,
     evidence_terms,
     known_sun,
     marginal_evidence,
@@ -46,11 +47,15 @@ from pymc_skewgp._model.graph.members import (
     latent_dimensions,
     mean_and_spread,
 )
+from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
 from pymc_skewgp._model.graph.site_blocks import gaussian_blocks, site_block_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 from pymc_skewgp._posterior.factor_terms import FactorTerms
+
+# Free variables that a refusal names.
+_MOST_NAMED = 6
 
 
 class Collapsed(NamedTuple):
@@ -174,11 +179,16 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
             factor_terms, joint = gaussian_terms(model, block, own.potentials)
             found.add(factor_terms, tuple(sites_of_data(y) for y in block.sites), block, joint)
             gone.update([*block.names, *own.below])
+        for rv in [] if functions or found.evidences else model.observed_RVs:
+            values = evidence_of_values(model, rv)
+            if values is not None:
+                found.add(values, (), None, None)
+                gone.add(rv.name)
         found = found._replace(
             rest=[x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
         )
         if functions or not found.evidences:
-            raise _without_evidence(functions, reasons)
+            raise _without_evidence(model, functions, reasons)
         graphs = [part.parameters for known in found.sites for part in known]
         _refuse_products(model, [*found.evidences, *graphs], gone)
     except ValueError as error:
@@ -187,19 +197,24 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
 
 
 def _without_evidence(
-    functions: Sequence[ValueError], reasons: Mapping[str, ValueError]
+    model: pm.Model, functions: Sequence[ValueError], reasons: Mapping[str, ValueError]
 ) -> ValueError:
     """Nothing is integrated out, or not every function that is to be."""
     beginning = "no evidence with the latent function integrated out: "
-    if functions or not reasons:
+    if functions:
         why = " ".join(getattr(error, "reason", str(error)) for error in functions)
-        none = (
-            "the model has no marginal_likelihood, no SkewGP prior and no Gaussian variable, such "
-            "as pm.Normal, with a log density that is quadratic."
-        )
         return ValueError(
-            f"{beginning}{why or none} Use SkewGP.marginal_likelihood, or SkewGP.prior under "
+            f"{beginning}{why} Use SkewGP.marginal_likelihood, or SkewGP.prior under "
             "observations that are independent given predictors affine in f; or pm.sample."
+        )
+    if not reasons:
+        named = [f"{rv.name} ({distribution_name(rv)})" for rv in model.free_RVs]
+        some = ", ".join([*named[:_MOST_NAMED], "..."] if len(named) > _MOST_NAMED else named)
+        return ValueError(
+            f"{beginning}the model has no marginal_likelihood, no SkewGP prior and no Gaussian "
+            "variable, such as pm.Normal, with a log density that is quadratic; its free variables "
+            f"are {some or 'none'}. Coefficients of a predictor can have pm.Normal or pm.Flat in "
+            "place of pm.Uniform, whose bounds no Gaussian has; otherwise use pm.sample."
         )
     each = " ".join(dict.fromkeys(getattr(x, "reason", str(x)) for x in reasons.values()))
     return ValueError(

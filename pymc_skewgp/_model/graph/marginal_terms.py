@@ -6,15 +6,18 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
 
 from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV, rows_given
 from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
 from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.gaussian_terms import checked, nowhere, zero
 from pymc_skewgp._model.graph.joined_rows import NoisyRows
+from pymc_skewgp._model.graph.likelihoods.mvnormal import MVNORMAL
 from pymc_skewgp._model.graph.likelihoods.probit import PROBIT
 from pymc_skewgp._model.graph.mean_coefficients import mean_coefficients, with_coefficients
 from pymc_skewgp._model.graph.members import latent_dimensions
+from pymc_skewgp._model.graph.observed import recognised
 from pymc_skewgp._model.ops.skew_normal import (
     interval_limits,
     label_intervals,
@@ -99,6 +102,34 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
     labels = checked(rv.name, model.rvs_to_values[rv], PROBIT)
     lower, upper, noise = label_intervals(labels)
     return evidence_terms(sun, NoisyRows(noise, lower, upper, nowhere(lower), zero())), ()
+
+
+def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
+    """Of an observed `pm.MvNormal`, as of ``pm.gp.Marginal``: its function is integrated out.
+
+    None for any other variable, and where no parameters are free.
+    """
+    found = recognised(model, rv)
+    if found is None or found.likelihood is not MVNORMAL:
+        return None
+    if set(model.free_RVs).isdisjoint(ancestors(found.rows.graphs)):
+        return None
+    value = checked(rv.name, model.rvs_to_values[rv], MVNORMAL)
+    mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
+    origin = pt.zeros_like(mean, dtype="float64")
+    none = pt.zeros(0, dtype="float64")
+    return EvidenceTerms(
+        origin,
+        origin,
+        pt.cast(value.ravel(), "float64") - mean,
+        found.rows.noise,
+        origin,
+        none,
+        none,
+        pt.zeros((0, 0), dtype="float64"),
+        zero(),
+        pt.as_tensor_variable(np.float64(1.0)),
+    )
 
 
 def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:

@@ -181,18 +181,19 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Spli
     """The log probability at its predictor, which is affine in `members`."""
     xs = [model.rvs_to_values[x] for x in members]
     data = model.rvs_to_values[rv]
+    name = f"{rv.name}, a {distribution_name(rv)} variable,"
+    names = " and ".join(x.name for x in members)
+    if log_prob.type.ndim < data.type.ndim:
+        several = "several" if log_prob.type.ndim else "all"
+        wrong = f"is one number for {several} observations, so they are not independent given"
+        raise NotSitesError(f"the log probability of {name} {wrong} {names}.", _REMEDY)
     found = _at_predictor(log_prob, xs, data)
     if isinstance(found, _Split):
         return found
     later = _at_predictor(lifted_layout(log_prob, xs), xs, data)
     if isinstance(later, _Split):
         return later
-    name = f"{rv.name}, a {distribution_name(rv)} variable,"
-    names = " and ".join(x.name for x in members)
     reason = found or later
-    if not log_prob.type.ndim and data.type.ndim:
-        wrong = "is one number for all observations, so they are not independent given"
-        raise NotSitesError(f"the log probability of {name} {wrong} {names}.", _REMEDY)
     if reason is None:
         raise NotSitesError(
             f"the log probability of {name} depends on {names} by no one predictor that is affine "

@@ -309,6 +309,12 @@ REFUSED = {
     "one number for all observations": lambda: pm.MvNormal(
         "y", pm.math.exp(prior()), np.eye(N), observed=REAL
     ),
+    "one number for several observations": lambda: pm.Multinomial(
+        "y",
+        4,
+        p=pt.stack([pm.math.sigmoid(f := prior()), 1.0 - pm.math.sigmoid(f)], axis=1),
+        observed=np.tile([1, 3], (N, 1)),
+    ),
     "does not depend on a latent function": lambda: pm.Poisson("y", 2.0, observed=Y),
     "random variable that the model does not know": lambda: pm.Poisson(
         "y", pm.math.exp(prior() + pm.Normal.dist()), observed=Y
