@@ -11,12 +11,16 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
+
+_REMEDY = "Mend the data or the parameters, or give start."
 
 
 def why_no_value(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """Of a block at values of the model's value variables; None where nothing is found."""
-    return _bad_member(model, block, values) or _bad_predictor(model, block, values)
+    looks = (_bad_member, _singular_member, _bad_predictor, _bad_observations)
+    return next((why for look in looks if (why := look(model, block, values))), None)
 
 
 def _bad_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
@@ -42,6 +46,21 @@ def _bad_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -
     return None
 
 
+def _singular_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
+    """A member whose log density is quadratic without being that of a Gaussian."""
+    for member in block.members:
+        (factor,) = _evaluated(model, [member.factor], values)
+        if np.isfinite(factor).all():
+            continue
+        return (
+            f"the log density of {member.name} is quadratic, but no Gaussian's: the matrix of its "
+            "second derivatives is not negative definite, so that the density has no finite "
+            f"integral. Add a term that bounds {member.name}, or let it be pm.Flat with the rest "
+            "as a pm.Potential: then the data may bound it."
+        )
+    return None
+
+
 def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable whose predictor is not finite."""
     observed: list[Any] = [*block.observed, *block.sites]
@@ -56,6 +75,28 @@ def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]
                 f"the predictor of {y.name} is not finite: look for missing values (NaN) and "
                 "infinities in what it is computed from, such as a covariate, and leave these rows "
                 "out or fill them in."
+            )
+    return None
+
+
+def _bad_observations(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
+    """An observed variable that has no density where the search begins."""
+    for y in [*block.observed, *block.sites]:
+        rv = model[y.name]
+        kind = f"{y.name}, a {distribution_name(rv)} variable,"
+        begins = "with the values that the other variables start from"
+        try:
+            (found,) = _evaluated(model, model.logp(vars=[rv], sum=False), values)
+        except ParameterValueError as error:
+            return f"{kind} has no density {begins}: PyMC asks for {error}. {_REMEDY}"
+        bad = np.flatnonzero(~np.isfinite(np.ravel(found)))
+        if bad.size:
+            data = np.ravel(model.rvs_to_values[rv].eval(mode=PLAIN))
+            seen = f" ({data[bad[0]]})" if data.size == np.size(found) else ""
+            return (
+                f"{kind} has no density at {bad.size} of {np.size(found)} observations, the first "
+                f"of them number {bad[0]}{seen}, {begins}: its log is "
+                f"{np.ravel(found)[bad[0]]}. {_REMEDY}"
             )
     return None
 
