@@ -9,6 +9,11 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.joint_gaussian import (
+    joint_gaussian,
+    joint_prior_of,
+    potentials_of,
+)
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -19,7 +24,7 @@ _REMEDY = "Mend the data or the parameters, or give start."
 
 def why_no_value(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """Of a block at values of the model's value variables; None where nothing is found."""
-    looks = (_bad_member, _singular_member, _bad_predictor, _bad_observations)
+    looks = (_bad_member, _singular_prior, _bad_predictor, _bad_observations)
     return next((why for look in looks if (why := look(model, block, values))), None)
 
 
@@ -46,19 +51,28 @@ def _bad_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -
     return None
 
 
-def _singular_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
-    """A member whose log density is quadratic without being that of a Gaussian."""
-    for member in block.members:
-        (factor,) = _evaluated(model, [member.factor], values)
-        if np.isfinite(factor).all():
-            continue
-        return (
-            f"the log density of {member.name} is quadratic, but no Gaussian's: the matrix of its "
-            "second derivatives is not negative definite, so that the density has no finite "
-            f"integral. Add a term that bounds {member.name}, or let it be pm.Flat with the rest "
-            "as a pm.Potential: then the data may bound it."
-        )
-    return None
+def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
+    """Members, potentials included, whose log density is quadratic without being a Gaussian's."""
+
+    def is_gaussian(graph: Any) -> bool:
+        return bool(np.isfinite(_evaluated(model, [graph], values)[0]).all())
+
+    names = [x.name for x in block.members if not is_gaussian(x.factor)]
+    potentials = [x for x in model.potentials if x not in block.rest]
+    if not names and potentials and not any(x.is_flat for x in block.members):
+        known = potentials_of(model, block.members, potentials)
+        joint = joint_gaussian(joint_prior_of(block.members), np.zeros((0, 0)), known)
+        if not is_gaussian(joint.factor):
+            names = [*block.names, *(x.name for x in potentials)]
+    if not names:
+        return None
+    of = " and ".join(names)
+    return (
+        f"the log density of {of} is quadratic, but no Gaussian's: the matrix of its second "
+        "derivatives is not negative definite, so that the density has no finite integral. Add a "
+        "term that bounds it in every direction; or, where the data are to bound it, let the "
+        "variable be pm.Flat and its density a pm.Potential."
+    )
 
 
 def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
