@@ -33,7 +33,8 @@ from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 _MAX_SWEEPS = 100
-_NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-4
+# Where a factor is all but flat a step goes a million times too far.
+_NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-12
 _PAIRS_TOLERANCE = 1e-2
 # Residual above which EP's number means nothing: beside non-concave factors it may be any.
 _ROUGH = 1.0
