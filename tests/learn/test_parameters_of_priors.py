@@ -106,9 +106,7 @@ def test_the_drift_of_a_walk_is_drawn_with_it():
 GROUP = np.arange(6) % 3
 DEVIATIONS = {
     "of effects": lambda s: pm.Normal("y", pm.Normal("u", 0.0, s, shape=3)[GROUP], 0.5, observed=Y),
-    "by tau": lambda s: pm.Normal(
-        "y", pm.Normal("u", 0.0, tau=s, shape=3)[GROUP], 0.5, observed=Y
-    ),
+    "by tau": lambda s: pm.Normal("y", pm.Normal("u", 0.0, tau=s, shape=3)[GROUP], 0.5, observed=Y),
     "of noise": lambda s: pm.Normal("y", pm.Normal("u", 0.0, 1.0, shape=3)[GROUP], s, observed=Y),
 }
 

@@ -18,6 +18,7 @@ from pymc_skewgp._learn.averaging.named_values import (
     data_of,
     dataset_of,
     with_deterministics,
+    with_predictions,
 )
 from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, VectorTask
 from pymc_skewgp._learn.factor_evidence import FactorStart
@@ -56,6 +57,12 @@ class ModelFunctions:
             None if block is None else _BlockFunctions(model, block, design)
             for block, design in zip(collapsed.blocks, collapsed.designs, strict=True)
         ]
+        white = [
+            block
+            for block, design in zip(collapsed.blocks, collapsed.designs, strict=True)
+            if block is not None and isinstance(design, JointGaussian)
+        ]
+        self._predicted = list(dict.fromkeys(x.name for block in white for x in block.predicted))
 
     @property
     def size(self) -> int:
@@ -93,7 +100,9 @@ class ModelFunctions:
         data = data_of(model)
         if not values:
             return DataTree.from_dict({"posterior": trace, **data})
-        trace = with_deterministics(model, trace.merge(as_dataset(model, values)))
+        trace = trace.merge(as_dataset(model, values))
+        trace = with_predictions(model, trace, self._predicted, rng)
+        trace = with_deterministics(model, trace)
         return DataTree.from_dict(
             {"posterior": trace, "log_likelihood": log_likelihoods(model, trace), **data}
         )

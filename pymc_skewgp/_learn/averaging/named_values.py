@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 from pytensor.graph.traversal import ancestors
-from xarray import Dataset
+from xarray import Dataset, DataTree
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.point import Point
@@ -62,6 +62,26 @@ def with_deterministics(model: pm.Model, trace: Dataset) -> Dataset:
         progressbar=False,
         compile_kwargs={"mode": PLAIN},
     )
+    return found
+
+
+def with_predictions(
+    model: pm.Model, trace: Dataset, predicted: Sequence[str], rng: np.random.Generator
+) -> Dataset:
+    """And free variables that nothing observed depends on, such as masked data: drawn forward."""
+    if not predicted:
+        return trace
+    with without_initial_values(model):
+        tree = pm.sample_posterior_predictive(
+            DataTree.from_dict({"posterior": trace}),
+            model=model,
+            var_names=list(predicted),
+            random_seed=int(rng.integers(2**31)),
+            progressbar=False,
+            compile_kwargs={"mode": PLAIN},
+        )
+    drawn = tree["posterior_predictive"].to_dataset()
+    found: Dataset = trace.merge(drawn, combine_attrs="override", compat="override")
     return found
 
 
