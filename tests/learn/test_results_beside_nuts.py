@@ -1,4 +1,4 @@
-"""What follows from the results of `integrate`: the same as after NUTS, within Monte Carlo error."""
+"""What follows from results of `integrate`: the same as after NUTS, within Monte Carlo error."""
 
 import arviz as az
 import bambi as bmb
