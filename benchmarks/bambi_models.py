@@ -1,25 +1,57 @@
 """Models of Bambi as they are built: exact posteriors beside Bambi's own NUTS.
 
-Run ``python benchmarks/bambi_models.py`` (all), or with words of the names of some. A row a model:
-CPU seconds of both, the log evidence with its error, the relative ESS, and the largest difference
-of a posterior mean over all scalars, in joint Monte Carlo errors, with how many there are. Then
-whether ``predict`` and ``bambi.interpret`` run on the result, and the largest difference of a mean
-prediction, in joint errors. Needs bambi.
+    python benchmarks/bambi_models.py [--only NAME ...]
+
+A process and a row a model, of those that have no row yet. A row has CPU seconds with compilation,
+the log evidence, and the largest differences of means and standard deviations over all scalars of
+the posterior, in joint Monte Carlo errors, with how many scalars there are. Then the same of what
+follows from the results: ``predict`` at the data and for new groups, and the effects of
+``bambi.interpret``. Needs bambi.
 """
 
-import sys
-import time
+import argparse
+import functools
+import resource
 import warnings
+from pathlib import Path
 
 import arviz as az
 import bambi as bmb
 import numpy as np
 import pandas as pd
+from latent_models import BEYOND, SEED, compared, watched
+from references import scalars
+from runner import append_rows, machine, read_rows
 from scipy.special import expit
 
 import pymc_skewgp as sg
 
 ROWS = 120
+OUT = Path(__file__).resolve().parent / "results" / "bambi.csv"
+FIELDS = (
+    "model",
+    "answer",
+    "reason",
+    "cpu_exact",
+    "cpu_nuts",
+    "log_evidence",
+    "se",
+    "relative_ess",
+    "relative_ess_exact",
+    "method",
+    "warnings",
+    "divergences",
+    "parameters",
+    "mean_z",
+    "mean_of",
+    "sd_z",
+    "sd_of",
+    "predict_z",
+    "new_groups_z",
+    "interpret_z",
+    "verdict",
+)
+# Formula and arguments. A formula of several parameters is a tuple.
 MODELS = {
     "bernoulli logit": ("label ~ x + (1|g)", {"family": "bernoulli"}),
     "bernoulli probit, crossed": (
@@ -41,6 +73,30 @@ MODELS = {
     "gamma, log": ("positive ~ x + (1|g)", {"family": "gamma", "link": "log"}),
     "beta": ("share ~ x + (1|g)", {"family": "beta"}),
     "cumulative": ("grade ~ x + (1|g)", {"family": "cumulative"}),
+    # Beyond the usual ones.
+    "bernoulli cloglog": ("label ~ x + (1|g)", {"family": "bernoulli", "link": "cloglog"}),
+    "cumulative probit": ("grade ~ x + (1|g)", {"family": "cumulative", "link": "probit"}),
+    "sratio": ("grade ~ x + (1|g)", {"family": "sratio"}),
+    "beta-binomial": ("p(hits, trials) ~ x + (1|g)", {"family": "beta_binomial"}),
+    "laplace": ("heavy ~ x + (1|g)", {"family": "laplace"}),
+    "lognormal": ("positive ~ x + (1|g)", {"family": "lognormal"}),
+    "weibull": ("positive ~ x + (1|g)", {"family": "weibull"}),
+    "wald, log": ("positive ~ x + (1|g)", {"family": "wald", "link": "log"}),
+    "exponential": ("positive ~ x + (1|g)", {"family": "exponential"}),
+    "zero-inflated poisson": ("count ~ x + (1|g)", {"family": "zero_inflated_poisson"}),
+    "hurdle poisson": ("count ~ x + (1|g)", {"family": "hurdle_poisson"}),
+    "poisson, offset": ("hits ~ x + offset(log(trials)) + (1|g)", {"family": "poisson"}),
+    "poisson, interaction": ("count ~ 0 + x:treat + treat + (1|g)", {"family": "poisson"}),
+    "poisson, hsgp by group": (
+        "count ~ hsgp(t, m=6, c=1.5, by=treat)",
+        {"family": "poisson"},
+    ),
+    "gaussian, weighted": ("weighted(y, trials) ~ x + (1|g)", {}),
+    "gaussian, censored": ("censored(top, status) ~ x + (1|g)", {}),
+    "poisson, truncated": ("truncated(one, lb=1) ~ x + (1|g)", {"family": "poisson"}),
+    "gaussian, sigma of x": (("y ~ x + (1|g)", "sigma ~ x"), {}),
+    "gaussian, log link": ("positive ~ x", {"link": "log"}),
+    "categorical": ("grade ~ x", {"family": "categorical"}),
 }
 
 
@@ -52,6 +108,7 @@ def simulated(seed=1):
     level = (0.7 * rng.normal(size=8))[g] + (0.5 * rng.normal(size=5))[h]
     eta = 0.3 + 0.6 * x + level
     mean, trials = expit(0.6 * eta), rng.integers(3, 15, ROWS)
+    y = eta + np.sin(2 * t) + (0.4 * rng.normal(size=8))[g] * x + rng.normal(size=ROWS)
     return pd.DataFrame(
         {
             "x": x,
@@ -60,11 +117,14 @@ def simulated(seed=1):
             "h": h.astype(str),
             "treat": rng.integers(0, 2, ROWS).astype(str),
             "label": (rng.uniform(size=ROWS) < expit(eta)).astype(int),
-            "count": rng.poisson(np.exp(0.5 * eta + 0.4 * np.sin(2 * t))),
+            "count": (count := rng.poisson(np.exp(0.5 * eta + 0.4 * np.sin(2 * t)))),
+            "one": np.maximum(count, 1),
             "trials": trials,
             "hits": rng.binomial(trials, expit(eta)),
             "over": rng.negative_binomial(3, 3 / (3 + np.exp(0.5 * eta + 0.5))),
-            "y": eta + np.sin(2 * t) + (0.4 * rng.normal(size=8))[g] * x + rng.normal(size=ROWS),
+            "y": y,
+            "top": np.minimum(y, 1.5),
+            "status": np.where(y > 1.5, "right", "none"),
             "heavy": eta + 0.4 * rng.standard_t(3, size=ROWS),
             "positive": rng.gamma(3, np.exp(0.4 * eta) / 3),
             "share": np.clip(rng.beta(8 * mean, 8 - 8 * mean), 0.002, 0.998),
@@ -75,62 +135,134 @@ def simulated(seed=1):
     )
 
 
-def mean_and_error(draws):
-    """Of each scalar."""
-    values = np.asarray(draws).reshape(*draws.shape[:2], -1)
-    ess = np.array([float(az.ess(values[..., i])) for i in range(values.shape[-1])])
-    flat = values.reshape(-1, values.shape[-1])
-    return flat.mean(axis=0), flat.std(axis=0) / np.sqrt(ess)
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
-def gaps(ours, theirs):
-    """Differences of means in joint Monte Carlo errors, of what varies."""
-    (mean, error), (other, other_error) = mean_and_error(ours), mean_and_error(theirs)
+def gap(ours, theirs):
+    """The largest difference of the means of two arrays of draws, in joint Monte Carlo errors."""
+
+    def summary(draws):
+        flat = np.asarray(draws).reshape(*draws.shape[:2], -1)
+        errors = [float(az.mcse(flat[..., i])) for i in range(flat.shape[-1])]
+        return flat.mean(axis=(0, 1)), np.array(errors)
+
+    (mean, error), (other, other_error) = summary(ours), summary(theirs)
     joint = np.hypot(error, other_error)
-    return ((mean - other) / joint)[joint > 0]
+    varies = joint > 0
+    return float(np.abs((mean - other)[varies] / joint[varies]).max(initial=0.0))
 
 
-def row(name, data):
-    formula, options = MODELS[name]
-    model = bmb.Model(formula, data, **options)
-    began = time.process_time()
-    ours = sg.integrate(model, draws=1000, chains=2, random_seed=0, progressbar=False)
-    exact = time.process_time() - began
-    attrs = ours["posterior"].attrs
-    began = time.process_time()
-    theirs = model.fit(
-        draws=1000, tune=1000, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
-    )
-    nuts = time.process_time() - began
-    names = [x for x in theirs["posterior"].data_vars if x in ours["posterior"]]
-    missing = sorted(set(theirs["posterior"].data_vars) - set(names))
-    each = [gaps(ours["posterior"][x].values, theirs["posterior"][x].values) for x in names]
-    found = np.concatenate(each)
-    predicted = [
-        model.predict(tree, kind="response_params", inplace=False)["posterior"]
-        for tree in (ours, theirs)
-    ]
+def reference_of(posterior):
+    """Mean, deviation and effective draws of each scalar, as `compared` asks for them."""
+    found = {}
+    for name in posterior.data_vars:
+        draws = posterior[name].to_numpy()
+        flat = draws.reshape(*draws.shape[:2], -1)
+        for i, scalar in enumerate(scalars(str(name), draws.shape[2:])):
+            x = flat[..., i]
+            if x.std() > 0:  # what is 0 by construction is no draw
+                ess = min(float(az.ess(x, method=method)) for method in ("mean", "sd"))
+                found[scalar] = (float(x.mean()), float(x.std()), ess)
+    return found
+
+
+def downstream(model, trees, data):
+    """Of predictions at the data and of a new group, and of effects: the largest gaps."""
     parent = model.family.likelihood.parent
-    of_rows = gaps(*(x[parent].values[:, :, :12] for x in predicted))
-    model.predict(ours, kind="response", inplace=True)
-    bmb.interpret.comparisons(model, ours, "x" if "x" in formula else "t")
-    print(
-        f"{name:28s} {exact:6.1f} {nuts:6.1f} {attrs['log_evidence']:9.3f} "
-        f"{attrs['log_evidence_se']:.3f} {attrs['relative_ess']:.2f} "
-        f"{found[np.abs(found).argmax()]:+5.1f} ({found.size}) {missing or ''} "
-        f"predict {of_rows[np.abs(of_rows).argmax()]:+5.1f}, interpret runs",
-        flush=True,
+    seen = [
+        model.predict(tree, kind="response_params", inplace=False)["posterior"][parent]
+        for tree in trees
+    ]
+    found = {"predict_z": f"{gap(*(x.to_numpy()[:, :, :12] for x in seen)):.2f}"}
+    new = data.iloc[:6].assign(g="new", h="new")
+    at = [
+        model.predict(
+            tree, kind="response", data=new, sample_new_groups=True, inplace=False, random_seed=SEED
+        )["posterior_predictive"]
+        for tree in trees
+    ]
+    (name,) = at[0].data_vars
+    found["new_groups_z"] = f"{gap(*(x[name].to_numpy() for x in at)):.2f}"
+    covariate = "x" if "x" in data and "x" in str(model.formula) else "t"
+    at_two = {covariate: [-0.5, 0.5]}
+    effects = [bmb.interpret.comparisons(model, tree, at_two).draws for tree in trees]
+    drawn = [x["posterior"][parent].to_numpy() for x in effects]
+    return found | {"interpret_z": f"{gap(*drawn):.2f}"}
+
+
+def answer(name):
+    """The row of one model."""
+    formula, options = MODELS[name]
+    data = simulated()
+    whole = bmb.Formula(*formula) if isinstance(formula, tuple) else formula
+    model = bmb.Model(whole, data, **options)
+    began = cpu_seconds()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            ours = sg.integrate(model, random_seed=SEED, progressbar=False)
+        except Exception as error:
+            kind = "refused" if isinstance(error, (TypeError, ValueError)) else "failed"
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return {"answer": kind, "reason": text[:600]}
+    own = {x.category.__name__ for x in heard if issubclass(x.category, sg.SkewGPWarning)}
+    attrs = ours["posterior"].attrs
+    found = {
+        "answer": "taken",
+        "cpu_exact": f"{cpu_seconds() - began:.1f}",
+        "log_evidence": f"{attrs['log_evidence']:.3f}",
+        "se": f"{attrs['log_evidence_se']:.3f}",
+        "relative_ess": f"{attrs['relative_ess']:.2f}",
+        "relative_ess_exact": f"{attrs['relative_ess_exact']:.2f}",
+        "method": attrs["method"],
+        "warnings": " ".join(sorted(own)),
+    }
+    warnings.simplefilter("ignore")
+    began = cpu_seconds()
+    theirs = model.fit(
+        draws=2000, chains=2, cores=1, target_accept=0.95, random_seed=SEED, progressbar=False
     )
+    found["cpu_nuts"] = f"{cpu_seconds() - began:.1f}"
+    found["divergences"] = int(theirs["sample_stats"]["diverging"].sum())
+    missing = set(theirs["posterior"].data_vars).symmetric_difference(ours["posterior"].data_vars)
+    found |= compared(ours["posterior"], reference_of(theirs["posterior"]))
+    try:
+        found |= downstream(model, (ours, theirs), data)
+    except Exception as error:  # of Bambi, on either tree: the row says which
+        found["reason"] = f"downstream: {type(error).__name__}: {error}"[:600]
+    if missing:
+        found |= {"verdict": "beyond", "reason": f"variables of one alone: {sorted(missing)}"}
+    if max(float(found.get(f"{x}_z", 0)) for x in ("predict", "new_groups", "interpret")) > BEYOND:
+        found["verdict"] = "beyond"
+    return found
 
 
-def main(words):
-    print("model, CPU s exact, CPU s NUTS, log evidence, its error, ESS, largest gap of a mean")
-    for name in MODELS:
-        if not words or any(word in name.split(", ") for word in words):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                row(name, simulated())
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", help="models, run again where they have a row")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--cpu-seconds", type=float, default=400.0)
+    args = parser.parse_args()
+    host = machine(("numpy", "scipy", "numba", "pymc", "bambi"))
+    done = read_rows(args.out)
+    if args.only:
+        kept = [row for row in done if row["model"] not in args.only]
+        args.out.unlink(missing_ok=True)
+        for row in kept:
+            append_rows(args.out, [{f: row[f] for f in FIELDS}], row["machine"], FIELDS)
+    finished = {row["model"] for row in done}
+    for name in args.only or [name for name in MODELS if name not in finished]:
+        found = watched(functools.partial(answer, name), args.cpu_seconds)
+        row = dict.fromkeys(FIELDS, "")
+        row |= found.found or {"answer": "stopped", "reason": found.stopped}
+        row = {f: row[f] for f in FIELDS} | {"model": name}
+        append_rows(args.out, [row], host, FIELDS)
+        shown = ("answer", "cpu_exact", "cpu_nuts", "relative_ess", "parameters", "mean_z", "sd_z")
+        more = ("predict_z", "new_groups_z", "interpret_z", "verdict", "warnings", "reason")
+        print(name, *(row[key] for key in (*shown, *more)), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

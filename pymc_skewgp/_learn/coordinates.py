@@ -286,7 +286,7 @@ def _start_from_prior(model: pm.Model, rv: Any) -> NDArray[Any] | None:
     transform = model.rvs_to_transforms[rv]
     try:
         drawn = np.asarray(pm.draw(rv, _TRIED, random_seed=0, mode=PLAIN))
-    except NotImplementedError:
+    except (NotImplementedError, ArithmeticError, ValueError):
         return None
     # In the order of the entries first, which is what such transforms ask for.
     increasing = np.sort(drawn, axis=-1) if drawn.ndim > 1 else drawn

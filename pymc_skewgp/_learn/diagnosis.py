@@ -9,14 +9,23 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.joint_gaussian import (
+    joint_gaussian,
+    joint_prior_of,
+    potentials_of,
+)
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
+
+_REMEDY = "Mend the data or the parameters, or give start."
 
 
 def why_no_value(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """Of a block at values of the model's value variables; None where nothing is found."""
-    return _bad_member(model, block, values) or _bad_predictor(model, block, values)
+    looks = (_bad_member, _singular_prior, _bad_predictor, _bad_observations)
+    return next((why for look in looks if (why := look(model, block, values))), None)
 
 
 def _bad_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
@@ -42,6 +51,30 @@ def _bad_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -
     return None
 
 
+def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
+    """Members, potentials included, whose log density is quadratic without being a Gaussian's."""
+
+    def is_gaussian(graph: Any) -> bool:
+        return bool(np.isfinite(_evaluated(model, [graph], values)[0]).all())
+
+    names = [x.name for x in block.members if not is_gaussian(x.factor)]
+    potentials = [x for x in model.potentials if x not in block.rest]
+    if not names and potentials and not any(x.is_flat for x in block.members):
+        known = potentials_of(model, block.members, potentials)
+        joint = joint_gaussian(joint_prior_of(block.members), np.zeros((0, 0)), known)
+        if not is_gaussian(joint.factor):
+            names = [*block.names, *(x.name for x in potentials)]
+    if not names:
+        return None
+    of = " and ".join(names)
+    return (
+        f"the log density of {of} is quadratic, but no Gaussian's: the matrix of its second "
+        "derivatives is not negative definite, so that the density has no finite integral. Add a "
+        "term that bounds it in every direction; or, where the data are to bound it, let the "
+        "variable be pm.Flat and its density a pm.Potential."
+    )
+
+
 def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable whose predictor is not finite."""
     observed: list[Any] = [*block.observed, *block.sites]
@@ -56,6 +89,28 @@ def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]
                 f"the predictor of {y.name} is not finite: look for missing values (NaN) and "
                 "infinities in what it is computed from, such as a covariate, and leave these rows "
                 "out or fill them in."
+            )
+    return None
+
+
+def _bad_observations(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
+    """An observed variable that has no density where the search begins."""
+    for name in [*(y.name for y in block.observed), *(y.name for y in block.sites)]:
+        rv = model[name]
+        kind = f"{name}, a {distribution_name(rv)} variable,"
+        begins = "with the values that the other variables start from"
+        try:
+            (found,) = _evaluated(model, model.logp(vars=[rv], sum=False), values)
+        except ParameterValueError as error:
+            return f"{kind} has no density {begins}: PyMC asks for {error}. {_REMEDY}"
+        bad = np.flatnonzero(~np.isfinite(np.ravel(found)))
+        if bad.size:
+            data = np.ravel(model.rvs_to_values[rv].eval(mode=PLAIN))
+            seen = f" ({data[bad[0]]})" if data.size == np.size(found) else ""
+            return (
+                f"{kind} has no density at {bad.size} of {np.size(found)} observations, the first "
+                f"of them number {bad[0]}{seen}, {begins}: its log is "
+                f"{np.ravel(found)[bad[0]]}. {_REMEDY}"
             )
     return None
 

@@ -33,7 +33,8 @@ from pymc_skewgp._posterior.factor_terms import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 _MAX_SWEEPS = 100
-_NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-4
+# Where a factor is all but flat a step goes a million times too far.
+_NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-12
 _PAIRS_TOLERANCE = 1e-2
 # Residual above which EP's number means nothing: beside non-concave factors it may be any.
 _ROUGH = 1.0
@@ -105,15 +106,20 @@ class FactorRows:
         """EP, from the start or from Laplace's sites; Laplace's own Gaussian where EP fails."""
         if self._start is not None:
             self._set(self._start.sites)
-            try:
-                found = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
-                if np.isfinite(found.log_prob) and found.residual < _ROUGH:
-                    return found
-            except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-                pass
+            found = self._by_ep(tol)
+            if found is not None:
+                return found
         self._begin_at_mode()
-        ep = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
-        return ep if ep.residual < _ROUGH else self._at_mode(ep)
+        found = self._by_ep(tol)
+        return self._at_mode() if found is None else found
+
+    def _by_ep(self, tol: float) -> BlockEP | None:
+        """From the sites that there are; None where it fails, as by cavities without a variance."""
+        try:
+            found = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            return None
+        return found if np.isfinite(found.log_prob) and found.residual < _ROUGH else None
 
     def found(self) -> FactorStart:
         """After `fit`."""
@@ -199,12 +205,12 @@ class FactorRows:
         )
         return wrt, parameters
 
-    def _at_mode(self, ep: BlockEP) -> BlockEP:
-        """Laplace's approximation, of EP's residual."""
+    def _at_mode(self) -> BlockEP:
+        """Laplace's approximation, no fixed point of EP."""
         value = self._begin_at_mode()
         gaussian = gaussian_of(self.blocks.total("sums"))
         half_log_det = float(np.log(gaussian.chol.diagonal()).sum())
-        return ep._replace(gaussian=gaussian, log_prob=value - half_log_det)
+        return BlockEP(gaussian, value - half_log_det, _MAX_SWEEPS, np.inf)
 
     def _begin_at_mode(self) -> float:
         """Laplace's sites, and the log density at the mode.

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.logprob.utils import ParameterValueError
 
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.compiled import Batch, CompiledLogPrior, CompiledTerms, CompiledValues
@@ -290,7 +291,10 @@ def _terms_and_sites(
         sites = compiled.sites(point, batch)
     except ValueError:
         return None
-    return compiled(point, batch), sites
+    try:
+        return compiled(point, batch), sites
+    except (ParameterValueError, np.linalg.LinAlgError):
+        return None
 
 
 def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:

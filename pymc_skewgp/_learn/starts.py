@@ -28,11 +28,14 @@ def spread_starts(
     count = settings.candidates * n_restarts
     points = candidates(objective.coordinates, origin.x, count, settings, rng)
     values = [objective.total_by_ep(origin.at(x))[0] for x in points]
-    for i in np.argsort(values)[::-1]:
+    best_first = [i for i in np.argsort(values)[::-1] if np.isfinite(values[i])]
+    for i in best_first:
         distance = min(float(np.abs(points[i] - x).max()) for x in starts)
         far = distance > settings.min_distance
-        if len(starts) <= n_restarts and np.isfinite(values[i]) and far:
+        if len(starts) <= n_restarts and far:
             starts.append(points[i])
+    if len(starts) == 1 and best_first and not np.isfinite(objective.total_by_ep(origin)[0]):
+        starts.append(points[best_first[0]])  # far from nothing that has a value
     return starts
 
 
@@ -84,6 +87,7 @@ def _prior_draws(
     free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
     try:
         drawn = pm.draw(free, count, random_seed=int(rng.integers(2**31)), mode=PLAIN)
-    except (NotImplementedError, ArithmeticError):  # of a generator that divides by a draw
+    # Of a generator that divides by a draw, or by whose own parameter a draw is impossible.
+    except (NotImplementedError, ArithmeticError, ValueError):
         return None
     return np.asarray(drawn) if np.isfinite(drawn).all() else None

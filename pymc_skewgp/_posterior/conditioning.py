@@ -242,8 +242,8 @@ class Conditioning:
         other._intervals, other.row_factor = rest, self.row_factor[~moved]
         other.centre = self.centre[~moved]
         other.lower, other.upper = self.lower[~moved], self.upper[~moved]
-        cov = FactoredCovariance(self.factor, units=self._prior_cov.units)
-        other.cov = _row_covariance(cov, rest, other.row_factor)
+        prior = FactoredCovariance(self.factor, units=self._prior_cov.units)
+        other.cov = _row_covariance(prior, rest, other.row_factor)
         return other, SitesOfParts([sites], [self.mean.size - skip])
 
     def coordinates_given_rows(self) -> tuple[FloatArray, FloatArray]:

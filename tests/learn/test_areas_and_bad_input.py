@@ -189,7 +189,21 @@ def _refused(build):
     return model
 
 
+def _quadratic(form):
+    """A coefficient for each of two columns, with a density of its own."""
+    b = pm.CustomDist("b", logp=form, shape=2)
+    pm.Poisson("y", pm.math.exp(b[0] + b[1] * X), observed=COUNTS)
+
+
+def _pushed_apart():
+    b = pm.Normal("b", 0.0, 1.0, shape=2)
+    pm.Potential("push", 2.0 * (b**2).sum())
+    pm.Poisson("y", pm.math.exp(b[0] + b[1] * X), observed=COUNTS)
+
+
 X = np.linspace(-1.0, 1.0, 4)
+COUNTS = np.array([0, 2, 1, 3])
+MISSING = np.array([1, np.nan, 1, 2])
 
 
 @pytest.mark.parametrize(
@@ -238,6 +252,59 @@ X = np.linspace(-1.0, 1.0, 4)
             lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=4), observed=[1, 2]),
             "y .*u",
         ),
+        (
+            lambda: pm.Normal("y", pm.Flat("b") * MISSING, 1.0, observed=Y),
+            "a predictor that b enters is not finite",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b") * X, pm.HalfNormal("s") * MISSING, observed=Y),
+            "y, a Normal variable, has no density.*sigma > 0",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b") * X, 1.0, observed=[0.1, np.inf, 0.2, 0.3]),
+            "the observations of y must be finite, found 1",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b", shape=3), 1.0, observed=Y),
+            r"y has observations of shape \(4,\) and a parameter of shape \(3,\)",
+        ),
+        (
+            lambda: pm.Poisson("y", pm.math.exp(pm.Normal("b") * X), observed=COUNTS - 1),
+            r"y, a Poisson variable, has no density at 1 of 4 .* number 0 \(-1\)",
+        ),
+        (
+            lambda: pm.Bernoulli("y", logit_p=pm.Normal("b") * X, observed=COUNTS),
+            r"y, a Bernoulli variable, has no density at 2 of 4 .* number 1 \(2\)",
+        ),
+        (
+            lambda: pm.Binomial("y", 2, logit_p=pm.Normal("b") * X, observed=COUNTS),
+            r"y, a Binomial variable, has no density at 1 of 4 .* number 3 \(3\)",
+        ),
+        (
+            lambda: pm.Gamma("y", 2.0, 2.0 / pm.math.exp(pm.Normal("b") * X), observed=Y - 0.5),
+            "y, a Gamma variable, has no density at 2 of 4",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b", 0.0, -1.0) * X, 1.0, observed=Y),
+            "b has no density.*sigma > 0",
+        ),
+        (
+            lambda: pm.Normal("y", pm.Normal("b", np.nan, 1.0) * X, 1.0, observed=Y),
+            "b has no density",
+        ),
+        (
+            lambda: pm.Normal("y", pm.MvNormal("u", np.zeros(4), np.ones((4, 4))), 1, observed=Y),
+            "u has no density.*posdef covariance",
+        ),
+        (
+            lambda: _quadratic(lambda b: -0.5 * (b[:1] - b[1:]) ** 2),
+            "the log density of b is quadratic, but no Gaussian's.*pm.Flat",
+        ),
+        (
+            lambda: _quadratic(lambda b: 0.5 * b**2),
+            "the log density of b is quadratic, but no Gaussian's",
+        ),
+        (_pushed_apart, "the log density of b and push is quadratic, but no Gaussian's"),
     ],
 )
 def test_refusals_name_the_variable(build, message):
@@ -259,6 +326,22 @@ def test_chains_that_cannot_begin(monkeypatch):
     message = r"NUTS cannot begin .* They are mu \(4 coordinates\)\. .*pm\.Flat"
     with pytest.raises(ValueError, match=message):
         sg.integrate(model, method="nuts", random_seed=0, progressbar=False)
+
+
+def test_data_that_pymc_takes_for_missing_are_drawn():
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
+        b = pm.Normal("b", 0.0, 1.0)
+        pm.Normal("y", b * X, 0.5, observed=[0.3, np.nan, 0.4, 2.0])
+    known = [0, 2, 3]
+    cov = np.outer(X[known], X[known]) + 0.25 * np.eye(3)
+    found, log_evidence = _integrated(model)
+    # Round-off.
+    assert log_evidence == pytest.approx(multivariate_normal(cov=cov).logpdf(Y[known]), abs=1e-9)
+    missing = found["posterior"]["y_unobserved"] - found["posterior"]["b"] * X[1]
+    # 1000 draws of sd one half: five standard errors, and six of the sd.
+    assert abs(float(missing.mean())) < 5 * 0.5 / np.sqrt(1000)
+    assert abs(float(missing.std()) / 0.5 - 1) < 6 / np.sqrt(2000)
 
 
 def test_collinear_and_constant_columns_with_proper_priors():

@@ -80,3 +80,53 @@ def test_find_hyperparameters_takes_it(data):
     X = np.c_[np.ones(30), data["x"]]
     rest = data["y"] - X @ np.linalg.lstsq(X, data["y"], rcond=None)[0]
     assert fit.point["sigma"] == pytest.approx(np.sqrt(rest @ rest / 28), rel=0.05)
+
+
+def test_explain_takes_it(data):
+    model = bmb.Model("y ~ x + (1|g)", data)
+    found = sg.explain(model)
+    assert found.is_taken
+    assert model.built
+    assert found.to_dataframe()["role"].to_dict() == {
+        "Intercept": "block 1",
+        "x": "block 1",
+        "1|g_offset": "block 1",
+        "y": "points",
+        "sigma": "hyperparameter",
+        "1|g_sigma": "hyperparameter",
+    }
+
+
+def _flat(*names):
+    return {"priors": {name: bmb.Prior("Flat") for name in names}}
+
+
+REFUSED = {
+    "several predictors": (
+        "kind ~ x",
+        {"family": "categorical"},
+        "kind, a Categorical variable, .*in Intercept: .*in x: ",
+    ),
+    "collinear": ("y ~ x + twice", _flat("x", "twice"), "bound x and twice, which have flat"),
+    "impossible counts": (
+        "negative ~ x",
+        {"family": "poisson"},
+        r"negative, a Poisson variable, .* at 30 of 30 observations, .*\(-1\)",
+    ),
+    "deviation": (
+        "y ~ x",
+        {"priors": {"x": bmb.Prior("Normal", mu=0, sigma=-1)}},
+        "x has no density.*sigma > 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_the_term(data, name):
+    formula, options, message = REFUSED[name]
+    kind = pd.Categorical(np.arange(30) % 3)
+    more = data.assign(kind=kind, twice=2 * data["x"], negative=-1)
+    model = bmb.Model(formula, more, **options)
+    with pytest.raises(ValueError, match=message):
+        _integrated(model)
+    assert not sg.explain(model).is_taken

@@ -65,7 +65,7 @@ class PriorDraws:
         """One draw; not finite where a vague prior is beyond double precision."""
         try:
             return np.concatenate([np.ravel(x) for x in self._draw()], dtype=np.float64)
-        except ArithmeticError:  # of a random variable that divides by a draw
+        except (ArithmeticError, ValueError):  # of one that divides by a draw, or cannot use it
             # The call that failed has left the generators where they were.
             reseed_rngs(self._generators, int(self._rng.integers(2**31)))
             return np.full(1, np.nan)

@@ -149,7 +149,7 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
     reasons: dict[str, ValueError] = {}
     gone: set[str] = set()
     try:
-        _refuse_empty(model)
+        _refuse_misfits(model)
         for rv in model.observed_RVs:
             if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
                 terms, known, chosen = marginal_evidence(model, rv, drawn)
@@ -223,12 +223,25 @@ def _without_evidence(
     )
 
 
-def _refuse_empty(model: pm.Model) -> None:
+def _refuse_misfits(model: pm.Model) -> None:
+    """Refuse observed variables without rows, or with parameters of another shape."""
     for rv in model.observed_RVs:
         data = model.rvs_to_values[rv]
         known = data.get_value(borrow=True) if hasattr(data, "get_value") else data.eval(mode=PLAIN)
         if not np.size(known):
             raise ValueError(f"{rv.name} has no rows: give it data, or leave it out of the model.")
+        op, node = rv.owner.op, rv.owner
+        ndims = getattr(op, "ndims_params", None)  # None of pm.Truncated and its like
+        if rv.type.ndim == 0 or ndims is None or any(ndims):
+            continue
+        for parameter in op.dist_params(node):
+            shape = parameter.type.shape
+            pairs = zip(shape[::-1], np.shape(known)[::-1], strict=False)
+            if any(own not in (None, 1, n) for own, n in pairs) or len(shape) > np.ndim(known):
+                raise ValueError(
+                    f"{rv.name} has observations of shape {np.shape(known)} and a parameter of "
+                    f"shape {shape}, which does not fit: give it a value for each observation."
+                )
 
 
 def collapse_process(

@@ -153,6 +153,13 @@ def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) ->
     used = set(graph_inputs(found))
     inputs = [value for value in model.value_vars if value in used]
     precision, columns, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
+    if not np.isfinite(columns).all():
+        names = " and ".join(x.name for x in block.members if x.is_flat)
+        raise ValueError(
+            f"a predictor that {names} enters is not finite: look for missing values (NaN) and "
+            "infinities in what it is computed from, such as a covariate, and leave these rows out "
+            "or fill them in."
+        )
     size = max((np.nanmax(np.abs(x), initial=1.0) for x in data), default=1.0)
     length = np.sqrt(np.mean(np.asarray(columns) ** 2, axis=0))
     length = np.where(length > 0.0, length, 1.0)

@@ -16,6 +16,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.graph.affine import Affine, affine_coefficients
 from pymc_skewgp._model.graph.intrinsic import is_intrinsic
 from pymc_skewgp._model.graph.likelihoods.block_noise import block_diagonal
+from pymc_skewgp._model.graph.likelihoods.likelihood import required_of
 from pymc_skewgp._model.graph.quadratic import own_density, quadratic_in
 from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -101,22 +102,21 @@ def is_gaussian(model: pm.Model, rv: Any) -> bool:
 
 def is_quadratic(model: pm.Model, rv: Any) -> bool:
     """Whether the log density of a free variable is quadratic in its value, by type or itself."""
-    if is_function(rv) or isinstance(rv.owner.op, _TYPED):
+    if is_typed(rv):
         return is_gaussian(model, rv)
     return own_density(model, rv) is not None
 
 
-def mean_and_spread(rv: Any, model: pm.Model | None = None) -> tuple[Any, list[Any]]:
+def is_typed(rv: Any) -> bool:
+    """Whether a variable is known by its parameters, and not by its log density."""
+    return is_function(rv) or isinstance(rv.owner.op, _TYPED)
+
+
+def mean_and_spread(rv: Any) -> tuple[Any, list[Any]]:
     """What is affine in other variables of a block, and what does not depend on them.
 
-    Mean, or location, of a variable, and its other parameters. Of one that is known by its log
-    density alone the gradient of that, which is to be affine in all of them together.
+    Mean, or location, of a variable of a known type, and its other parameters.
     """
-    if model is not None and not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
-        own = own_density(model, rv)
-        assert own is not None
-        back = {value: x for x, value in model.rvs_to_values.items()}
-        return clone_replace([own.slope], back)[0], []
     mean, *others = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         return pt.zeros(()), [mean]
@@ -125,9 +125,12 @@ def mean_and_spread(rv: Any, model: pm.Model | None = None) -> tuple[Any, list[A
 
 def as_member(model: pm.Model, rv: Any) -> Member:
     """A variable of a block, its parameters replaced by graphs of value variables."""
-    if not (is_function(rv) or isinstance(rv.owner.op, _TYPED)):
+    if not is_typed(rv):
         return _by_own_density(model, rv)
     mean, spread = mean_and_spread(rv)
+    if not (is_function(rv) or isinstance(rv.owner.op, MvNormalRV)):
+        what = "the standard deviation of {} must be positive"
+        spread = [required_of(rv.name, sd, what, pt.gt(sd, 0.0)) for sd in spread]
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
     mean, shape, *spread = model.replace_rvs_by_values([mean, _value_shape(rv), *spread])
     mean, *spread = (as_real(x) for x in (mean, *spread))

@@ -11,13 +11,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.gradient import jacobian
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._model.graph.affine import why_not_affine
 from pymc_skewgp._model.ops.double_precision import in_double
+from pymc_skewgp._model.ops.known_functions import plain_function
+
+# Share of its terms by which the integral of a density may vary by round-off.
+_ROUND_OFF = 1e-7
 
 
 class OwnDensity(NamedTuple):
@@ -93,6 +99,33 @@ def why_not_quadratic(log_density: Any, values: Sequence[Any]) -> str | None:
     """First operation by which a log density is not known to be quadratic in values, or None."""
     reasons = (why_not_affine(slope, list(values)) for slope in slopes_of(log_density, values))
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> bool:
+    """Whether the integral of a density over its variable does not depend on others `above` it.
+
+    As of a random walk on its drift. By value, at the model's initial point, of what is quadratic
+    in all of them together; True where the density has no integral.
+    """
+    own, point = own_density(model, rv), model.initial_point()
+    assert own is not None
+    values = [model.rvs_to_values[x] for x in [rv, *above]]
+    origins = [pt.as_tensor(np.zeros_like(point[x.name])) for x in values]
+    found = quadratic_in(own.log_density, values, origins)
+    used = set(graph_inputs([found.slope, found.precision]))
+    inputs = [x for x in model.value_vars if x in used]
+    function = plain_function(inputs, [found.slope, found.precision])
+    k = point[values[0].name].size
+    try:
+        slope, precision = function(*(point[x.name] for x in inputs))
+        carried = np.linalg.solve(precision[:k, :k], np.c_[precision[:k, k:], slope[:k]])
+    except np.linalg.LinAlgError:
+        return True
+    except ValueError:  # of parameters out of their range
+        return False
+    whole = np.c_[precision[k:, k:], slope[k:]]
+    left = np.abs(whole - precision[k:, :k] @ carried).max(initial=0.0)
+    return bool(left <= _ROUND_OFF * np.abs(whole).max(initial=0.0))
 
 
 def quadratic_in(log_density: Any, values: Sequence[Any], origins: Sequence[Any]) -> Quadratic:

@@ -18,6 +18,7 @@ from pymc_skewgp._model.graph.members import (
     is_function,
     is_gaussian,
     is_quadratic,
+    is_typed,
     known_shape,
     mean_and_spread,
 )
@@ -31,7 +32,11 @@ from pymc_skewgp._model.graph.observed import (
     predictions_of,
     recognised,
 )
-from pymc_skewgp._model.graph.quadratic import why_not_quadratic
+from pymc_skewgp._model.graph.quadratic import (
+    has_constant_integral,
+    own_density,
+    why_not_quadratic,
+)
 from pymc_skewgp._model.graph.sites import ObservedSites, sites_of
 from pymc_skewgp._model.ops.double_precision import in_double
 
@@ -206,12 +211,20 @@ def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
 
 
 def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
-    mean, spread = mean_and_spread(child, model)
-    if any(uses_values(spread, x, []) for x in used) or (
-        # Where it is known by its slope it is in there itself.
-        why_not_affine(mean, [*used, child]) is not None
-    ):
-        raise NotSitesError(f"{child.name} does not depend affinely on {used[0].name}.")
+    """Refuse a member whose density is not jointly quadratic in it and in members above it."""
+    if is_typed(child):
+        mean, spread = mean_and_spread(child)
+        apart = not any(uses_values(spread, x, []) for x in used)
+        if apart and why_not_affine(mean, used) is None:
+            return
+    else:
+        own = own_density(model, child)
+        values = [model.rvs_to_values[x] for x in [*used, child]]
+        joint = own is not None and why_not_quadratic(own.log_density, values) is None
+        if joint and (not used or has_constant_integral(model, child, used)):
+            return
+    names = " and ".join(x.name for x in used)
+    raise NotSitesError(f"{child.name} does not depend affinely on {names}.")
 
 
 def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -> None:
