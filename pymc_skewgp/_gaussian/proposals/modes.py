@@ -193,16 +193,18 @@ class _Search:
         """Columns higher up, and their values; without those that are impossible."""
         value = self._value(c)
         c, value = c[:, np.isfinite(value)], value[np.isfinite(value)]
-        scale = np.ones(value.size)
+        scale, left = np.ones(value.size), np.arange(value.size)
         for _ in range(_STEPS):
-            half = self._spread.T @ self._derivatives(c)[0]
-            if (np.einsum("ij,ij->j", half, half) < _GAIN).all():
+            half = self._spread.T @ self._derivatives(c[:, left])[0]
+            moving = np.einsum("ij,ij->j", half, half) >= _GAIN
+            left, half = left[moving], half[:, moving]
+            if not left.size:
                 break
-            there = c + scale * (self._spread @ half)
+            there = c[:, left] + scale[left] * (self._spread @ half)
             new = self._value(there)
-            better = new > value
-            c, value = np.where(better, there, c), np.where(better, new, value)
-            scale *= np.where(better, _LONGER, _SHORTER)
+            better = new > value[left]
+            c[:, left[better]], value[left[better]] = there[:, better], new[better]
+            scale[left] *= np.where(better, _LONGER, _SHORTER)
         return c, value
 
     def _distinct(self, known: FloatArray, starts: FloatArray) -> FloatArray:
