@@ -227,8 +227,8 @@ class Conditioning:
         factor, few, noise = self.row_factor[moved], counts[moved], rows.S[moved]
         gaps = row_factors.squared_gaps(factor)
         if isinstance(self.cov, DenseCovariance):
-            cov = self.cov.matrix if moved.all() else self.cov.matrix[np.ix_(moved, moved)]
-            gaps = row_factors.squared_gaps_of(cov, noise)
+            matrix = self.cov.matrix if moved.all() else self.cov.matrix[np.ix_(moved, moved)]
+            gaps = row_factors.squared_gaps_of(matrix, noise)
         variance = np.einsum("ij,ij->i", factor, factor)
         limits = row_factors.OpenRows(self.lower[moved], self.upper[moved], variance)
         if not row_factors.are_alike(few, noise, gaps, limits=limits):
