@@ -1,8 +1,8 @@
 """Latent Gaussian models of other collections through `integrate`: see `latent_models`.
 
 The folder of data has ``models.py`` with functions of no argument that return models, in ``REG`` by
-name, and ``ref``: ``pdb_*.json`` as posteriordb has them, ``nuts_MODEL.json``, and
-``published_multibugs.json``. A model of the folder without a reference has one by NUTS.
+name, and ``ref``: ``pdb_*.json`` as posteriordb has them, and ``nuts_MODEL.json``. Models without a
+sound one have those of `posteriordb_effects`, of `posteriordb_exact`, or by NUTS.
 """
 
 import functools
@@ -16,7 +16,6 @@ from posteriordb import reference_of
 from references import scalars
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latent_gaussian.csv"
-DRAWS_OF_BUGS = 10_000.0  # published without a number; its means have three or four digits
 # What posteriordb has by another name.
 POSTERIORDB = {
     "eight_schools_c": "eight_schools-eight_schools_noncentered",
@@ -30,6 +29,9 @@ POSTERIORDB = {
     "arK": "arK-arK",
     "kilpisjarvi": "kilpisjarvi_mod-kilpisjarvi",
 }
+
+# The same model of `posteriordb_exact`.
+SAME = {"radon_mn_centered": "radon_mn-radon_hierarchical_intercept_centered"}
 
 
 def by_nuts(path: Path) -> Known:
@@ -46,11 +48,6 @@ def by_nuts(path: Path) -> Known:
     return Known(how, {name: x for name, x in found.items() if x[1] > 0.0})
 
 
-def published(path: Path, name: str) -> Known:
-    content = json.loads(path.read_text())[name]
-    return Known("published", {k: (mean, sd, DRAWS_OF_BUGS) for k, (mean, sd) in content.items()})
-
-
 def cases(folder: Path) -> dict[str, Case]:
     """All of ``REG``, in its order."""
     spec = importlib.util.spec_from_file_location("lgm_models", folder / "models.py")
@@ -65,12 +62,11 @@ def cases(folder: Path) -> dict[str, Case]:
         path = folder / "ref" / f"nuts_{name}.json"
         if path.exists():
             return functools.partial(by_nuts, path)
-        path = folder / "ref" / "published_multibugs.json"
-        if name in json.loads(path.read_text()):
-            return functools.partial(published, path, name)
         return None
 
-    return {name: Case(build, reference(name)) for name, build in module.REG.items()}
+    return {
+        name: Case(build, reference(name), SAME.get(name, "")) for name, build in module.REG.items()
+    }
 
 
 if __name__ == "__main__":

@@ -88,10 +88,11 @@ class Known(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A model, and its reference with where it is from: none, where the folder is to have one."""
+    """A model, and its reference: none, where the folder is to have one, maybe by another name."""
 
     build: Callable[[], pm.Model]
     reference: Callable[[], Known] | None = None
+    same: str = ""
 
 
 class Summary(NamedTuple):
@@ -175,7 +176,7 @@ def compared(posterior: Any, known: Known) -> dict[str, object]:
 def known(name: str, case: Case, folder: Path | None) -> Known | None:
     """The reference of a model: the one given where it is sound, then that of the folder."""
     given = None if case.reference is None else case.reference()
-    path = None if folder is None else folder / f"{name}.json"
+    path = None if folder is None else folder / f"{case.same or name}.json"
     if (given is None or not given.is_sound) and path is not None and path.exists():
         content = json.loads(path.read_text())
         return Known(content["how"], content["summaries"])

@@ -26,7 +26,8 @@ def data_of(path: Path) -> dict[str, object]:
 
 def reference_of(path: Path) -> Known:
     content = json.loads(path.read_text())
-    return Known("given", {name: (x["mean"], x["sd"], x["draws"]) for name, x in content.items()})
+    draws = {name: x.get("draws", x.get("ess")) for name, x in content.items()}
+    return Known("given", {name: (x["mean"], x["sd"], draws[name]) for name, x in content.items()})
 
 
 def cases(folder: Path) -> dict[str, Case]:

@@ -217,6 +217,12 @@ def precision(t: float) -> tuple[float, float, dict[str, float]]:
     return s, t + log_gamma_prior(tau, 1e-3, 1e-3), {"tau": tau, "sigma": s}
 
 
+def precision_alone(t: float) -> tuple[float, float, dict[str, float]]:
+    """Of models without the deviation by name."""
+    s, log_prior, named = precision(t)
+    return s, log_prior, {"tau": named["tau"]}
+
+
 def variance(t: float) -> tuple[float, float, dict[str, float]]:
     """Inverse gamma (.001, .001), by its logarithm."""
     v = np.exp(t)
@@ -324,7 +330,7 @@ def models_of_others(folder: Path) -> dict[str, Callable[[], Model]]:
         X, y = seeds(data("pdb_seeds_data"))
         names = [f"alpha{k}" for k in ("0", "1", "2", "12")]
         start = [-0.5, 0.1, 1.3, -0.8, 2.0]
-        return own_effects(X, y, names, normal(1000.0), precision, "b", start)
+        return own_effects(X, y, names, normal(1000.0), precision_alone, "b", start)
 
     def salm() -> Model:
         d = data("bugs_salm")
@@ -334,7 +340,7 @@ def models_of_others(folder: Path) -> dict[str, Callable[[], Model]]:
         names = ["alpha_star", "beta", "gamma"]
         start = [3.2, 0.3, -0.001, 2.7]
         return own_effects(
-            X, poisson(y.ravel()), names, normal(1000.0), precision, "lam", start, y.shape
+            X, poisson(y.ravel()), names, normal(1000.0), precision_alone, "lam", start, y.shape
         )
 
     def counts() -> Model:
