@@ -216,7 +216,8 @@ def _refuse_misfits(model: pm.Model) -> None:
         if not np.size(known):
             raise ValueError(f"{rv.name} has no rows: give it data, or leave it out of the model.")
         op, node = rv.owner.op, rv.owner
-        if rv.type.ndim == 0 or not hasattr(op, "dist_params") or any(op.ndims_params):
+        elementwise = getattr(op, "ndims_params", None) or (1,)
+        if rv.type.ndim == 0 or any(elementwise):
             continue
         for parameter in op.dist_params(node):
             shape = parameter.type.shape
