@@ -95,7 +95,8 @@ def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]
 
 def _bad_observations(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable that has no density where the search begins."""
-    for y in [*block.observed, *block.sites]:
+    observed: list[Any] = [*block.observed, *block.sites]
+    for y in observed:
         rv = model[y.name]
         kind = f"{y.name}, a {distribution_name(rv)} variable,"
         begins = "with the values that the other variables start from"
