@@ -231,8 +231,8 @@ def _refuse_misfits(model: pm.Model) -> None:
         if not np.size(known):
             raise ValueError(f"{rv.name} has no rows: give it data, or leave it out of the model.")
         op, node = rv.owner.op, rv.owner
-        ndims = getattr(op, "ndims_params", None)  # None of pm.Truncated and its like
-        if rv.type.ndim == 0 or ndims is None or any(ndims):
+        elementwise = getattr(op, "ndims_params", None) or (1,)
+        if rv.type.ndim == 0 or any(elementwise):
             continue
         for parameter in op.dist_params(node):
             shape = parameter.type.shape

@@ -7,17 +7,22 @@ of, f[index], affine in f.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import io_toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
 
 from pymc_skewgp._model.graph.affine import why_not_affine
 
@@ -35,6 +40,30 @@ def lifted_layout(graph: Any, xs: Sequence[Any]) -> Any:
         earlier = _earlier(node)
         graph = graph_replace([graph], {node.outputs[0]: earlier}, strict=False)[0]
     return graph
+
+
+def entries_by_name(graph: Any) -> Any:
+    """`graph` with entries of vectors that are stacked from scalars as these scalars.
+
+    As of the coefficients ``[level, 0.6]`` of an autoregression, of which each enters by itself.
+    """
+    found = {}
+    for node in io_toposort([], [graph]):
+        if not isinstance(node.op, Subtensor):
+            continue
+        vector = node.inputs[0].owner
+        if vector is not None and isinstance(vector.op, DimShuffle):
+            order = vector.op.new_order
+            vector = vector.inputs[0].owner if order[0] == 0 and len(set(order)) < 3 else None
+        index, *others = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+        whole = all(other == slice(None) for other in others)
+        if vector is None or not isinstance(vector.op, MakeVector) or not whole:
+            continue
+        if isinstance(index, Constant) and np.ndim(index.data) == 0:
+            entry = vector.inputs[int(index.data)]
+            kept = node.outputs[0].type.ndim
+            found[node.outputs[0]] = pt.cast(entry, vector.op.dtype).dimshuffle(["x"] * kept)
+    return graph_replace([graph], found, strict=False)[0] if found else graph
 
 
 def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:

@@ -19,6 +19,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._model.graph.affine import why_not_affine
+from pymc_skewgp._model.graph.lifted_layout import entries_by_name
 from pymc_skewgp._model.ops.double_precision import in_double
 from pymc_skewgp._model.ops.known_functions import plain_function
 
@@ -80,7 +81,7 @@ def _own_density(model: pm.Model, rv: Any) -> OwnDensity | None:
     value = model.rvs_to_values[rv]
     try:
         log_density = pm.logp(given, value, warn_rvs=False).sum()
-        (log_density,) = in_double([log_density])
+        (log_density,) = in_double([entries_by_name(log_density)])
         slope = slopes_of(log_density, [value])[0]
     except Exception:  # what PyMC's many rules raise: it has no density, or no gradient
         return None
