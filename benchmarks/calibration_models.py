@@ -18,7 +18,7 @@ def poisson_effects(y):
         mu = pm.Normal("mu", 1.0, 0.7)
         tau = pm.HalfNormal("tau", 0.7)
         u = pm.Normal("u", mu, tau, shape=6)
-        pm.Poisson("y", pm.math.exp(u[GROUP]), observed=y)
+        pm.Poisson("y", pm.math.exp(u[GROUP]), observed=pm.Data("data", y))
     return model
 
 
@@ -31,7 +31,9 @@ def counts_in_time(y):
         alpha = pm.Gamma("alpha", 4.0, 1.0)
         start = pm.Normal.dist(0.0, 1.0)
         f = pm.AR("f", rho[None], sigma=sigma, init_dist=start, shape=TIMES)
-        pm.NegativeBinomial("y", mu=pm.math.exp(level + f), alpha=alpha, observed=y)
+        pm.NegativeBinomial(
+            "y", mu=pm.math.exp(level + f), alpha=alpha, observed=pm.Data("data", y)
+        )
     return model
 
 
@@ -52,7 +54,7 @@ def areas(y, is_drawn=False):
         else:
             phi = pm.ICAR("phi", W=W)
         mixed = pm.math.sqrt(1.0 - rho) * theta + pm.math.sqrt(rho / scale) * phi
-        pm.Binomial("y", n=TRIALS, logit_p=level + sigma * mixed, observed=y)
+        pm.Binomial("y", n=TRIALS, logit_p=level + sigma * mixed, observed=pm.Data("data", y))
     return model
 
 
@@ -66,7 +68,7 @@ def slopes(y):
         b = mu + pm.math.dot(z, chol.T)
         s = pm.HalfNormal("s", 0.7)
         eta = b[SLOPE_GROUP, 0] + b[SLOPE_GROUP, 1] * SLOPE_X
-        pm.Normal("y", eta, s, observed=y)
+        pm.Normal("y", eta, s, observed=pm.Data("data", y))
     return model
 
 
@@ -191,7 +193,7 @@ def slopes_by_quadrature(model):
 def observed(model):
     """Data of the one observed variable."""
     (y,) = model.observed_RVs
-    return np.asarray(model.rvs_to_values[y].data)
+    return np.asarray(model.rvs_to_values[y].eval())
 
 
 ORACLES = {
