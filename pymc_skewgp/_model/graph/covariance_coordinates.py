@@ -13,6 +13,8 @@ import pytensor.tensor as pt
 from pymc.distributions.transforms import CholeskyCovPacked
 from pymc.logprob.transforms import Transform
 
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
 
 class CovarianceCoordinates(Transform):
     r"""Of each row the canonical partial correlations' :math:`y`, and the log deviation.
@@ -64,7 +66,7 @@ def _log_t(row: Any) -> Any:
 def in_covariance_coordinates(model: pm.Model) -> pm.Model:
     """The model, its variables the same, with these coordinates of factors in place of PyMC's."""
     new = {
-        rv: CovarianceCoordinates(len(transform.diag_idxs.eval()))
+        rv: CovarianceCoordinates(len(transform.diag_idxs.eval(mode=PLAIN)))
         for rv, transform in model.rvs_to_transforms.items()
         if isinstance(transform, CholeskyCovPacked)
     }
