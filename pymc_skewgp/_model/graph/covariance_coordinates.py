@@ -6,8 +6,10 @@ small. Here a row is its standard deviation and its correlations, which are inde
 the prior (Lewandowski, Kurowicka & Joe 2009, doi:10.1016/j.jmva.2009.04.008).
 """
 
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import CholeskyCovPacked
@@ -32,35 +34,44 @@ class CovarianceCoordinates(Transform):
     ndim_supp = 1
 
     def __init__(self, n: int) -> None:
-        self._rows = [slice(i * (i + 1) // 2, (i + 1) * (i + 2) // 2) for i in range(n)]
+        self._n = n
+
+    def _rows(self, value: Any) -> list[list[Any]]:
+        """Entries by row. One by one, so that no graph of PyMC's start needs a C compiler."""
+        ends = [i * (i + 1) // 2 for i in range(self._n + 1)]
+        return [[value[..., k] for k in range(a, b)] for a, b in pairwise(ends)]
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Coordinates of the packed factor."""
-        found = []
-        for own in self._rows:
-            row = value[..., own]
-            t = pt.sqrt(pt.cumsum(row[..., ::-1] ** 2, axis=-1)[..., ::-1])
-            found += [pt.arcsinh(row[..., :-1] / t[..., 1:]), pt.log(t[..., :1])]
-        return pt.concatenate(found, axis=-1)
+        found: list[Any] = []
+        for row in self._rows(value):
+            t, own = row[-1], []
+            for entry in reversed(row[:-1]):
+                own.append(pt.arcsinh(entry / t))
+                t = pt.sqrt(t**2 + entry**2)
+            found += [*reversed(own), pt.log(t)]
+        return pt.stack(found, axis=-1)
 
     def backward(self, value: Any, *inputs: Any) -> Any:
         """The packed factor."""
-        found = []
-        for own in self._rows:
-            t = pt.exp(_log_t(value[..., own]))
-            found += [t[..., :-1] * pt.tanh(value[..., own][..., :-1]), t[..., -1:]]
-        return pt.concatenate(found, axis=-1)
+        found: list[Any] = []
+        for row in self._rows(value):
+            t = [pt.exp(x) for x in _log_t(row)]
+            found += [a * pt.tanh(y) for a, y in zip(t, row[:-1], strict=False)] + t[-1:]
+        return pt.stack(found, axis=-1)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log determinant of the derivative of `backward`."""
-        return sum(_log_t(value[..., own]).sum(axis=-1) for own in self._rows)
+        return sum(x for row in self._rows(value) for x in _log_t(row))
 
 
-def _log_t(row: Any) -> Any:
+def _log_t(row: list[Any]) -> list[Any]:
     """Log of what the correlations so far leave of the deviation, from all of it on."""
-    y, log_sd = row[..., :-1], row[..., -1:]
-    log_cosh = y + pt.softplus(-2.0 * y) - pt.log(2.0)
-    return pt.concatenate([log_sd, log_sd - pt.cumsum(log_cosh, axis=-1)], axis=-1)
+    found = [row[-1]]
+    for y in row[:-1]:
+        log_cosh = y + pt.softplus(-2.0 * y) - np.log(2.0)
+        found.append(found[-1] - log_cosh)
+    return found
 
 
 def in_covariance_coordinates(model: pm.Model) -> pm.Model:
