@@ -45,7 +45,8 @@ def line_model():
     with pm.Model() as model:
         sd = pm.HalfNormal.dist(1.0, shape=2)
         chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=sd)
-        u = pm.MvNormal("u", np.zeros(2), chol=chol, shape=(6, 2))
+        z = pm.Normal("z", 0.0, 1.0, shape=(6, 2))
+        u = pm.Deterministic("u", pm.math.dot(z, chol.T))
         pm.Normal("y", u[GROUP, 0] + u[GROUP, 1] * X, NOISE, observed=y)
     return model, y
 
