@@ -25,6 +25,7 @@ from pymc_skewgp._model.gp.marginal_variable import data_of_model
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
+from pymc_skewgp._model.graph.covariance_coordinates import in_covariance_coordinates
 from pymc_skewgp._observations.arguments import as_inputs
 from pymc_skewgp._validation import FloatArray
 
@@ -196,8 +197,8 @@ def integration_problem(
                 "Use integrate(gp, X, y, ...), or SkewGP.sample_latent(idata, Xnew=...) with the "
                 "result of integrate(model)."
             )
-        collapsed = collapse_model(model.root, drawn=drawn)
-        return problem_of_model(model.root, collapsed, start, most_binary)
+        own = in_covariance_coordinates(model.root)
+        return problem_of_model(own, collapse_model(own, drawn=drawn), start, most_binary)
     if isinstance(model, SkewGP):
         rng = np.random.default_rng(0)  # of the part that starts are tried on
         found = process_objective(data, None, rng, start, averaged=True, drawn=drawn)

@@ -277,10 +277,18 @@ class TestAnyDepth:
         with model, pytest.raises(sg.NotConjugateError):
             sg.ConjugateStep([model["f"]])
 
-    def test_integrate_leaves_them_to_forward_draws(self):
+    def test_integrate_draws_them_forward(self):
         model = self.model(lambda f: pm.Normal("y", f, 0.5, observed=VALUES))
         found = sg.integrate(model, random_seed=1, progressbar=False)
-        assert set(found["posterior"].data_vars) == {"f"}
+        drawn = found["posterior"]
+        assert set(drawn.data_vars) == {"f", "fn", "labels", "p", "s", "z"}
+        posterior = self.gp.posterior(X[:N, None], VALUES, likelihood=sg.likelihoods.Gaussian(0.5))
+        exact = posterior.marginals(self.new).moments
+        fn = drawn["fn"].to_numpy().reshape(-1, 3)
+        # Independent draws: five standard errors, 2e-6.
+        assert (np.abs(fn.mean(axis=0) - exact.mean) < 5 * exact.sd / np.sqrt(len(fn))).all()
+        z = (drawn["z"].to_numpy() - drawn["fn"].to_numpy()) / drawn["s"].to_numpy()[..., None]
+        assert kstest(z.ravel(), "norm").pvalue > 1e-4
         later = pm.sample_posterior_predictive(
             found, var_names=["fn", "labels"], model=model, progressbar=False, random_seed=2
         )
