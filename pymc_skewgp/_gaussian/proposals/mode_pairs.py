@@ -42,7 +42,7 @@ _OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.4, 0.1, 0.15, 0.4, 
 # weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
 # which on the prior has its share, and from which on a Gaussian about them.
 _PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
-_ROUNDS = 6  # of looking for such mass
+_ROUNDS = 3  # of looking for such mass
 _PREDICTORS = 4096  # at most, whose moments are looked at
 # Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
 _SOFTENED = 0.1
