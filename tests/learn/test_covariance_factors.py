@@ -74,14 +74,14 @@ def by_quadrature(y):
 
 
 def test_an_average_over_a_factor():
-    """A deviation that may be zero is a funnel in PyMC's coordinates: relative ESS .3 to .5."""
+    """A deviation that may be zero is a funnel in PyMC's coordinates: relative ESS .55 to .6."""
     import arviz as az
 
     model, y = line_model()
     found = sg.integrate(model, random_seed=0, progressbar=False)["posterior"]
     log_evidence, chol, u = by_quadrature(y)
     attrs = found.attrs
-    assert attrs["relative_ess"] > 0.6
+    assert attrs["relative_ess"] > 0.68  # .75 to .78 by seed
     # Sixteen correlated errors within four standard ones: false once in a thousand.
     assert abs(attrs["log_evidence"] - log_evidence) < 4 * attrs["log_evidence_se"]
     for name, right in (("chol", chol), ("u", u)):
