@@ -25,6 +25,7 @@ from pymc_skewgp._model.ops.known_functions import plain_function
 
 # Share of its terms by which the integral of a density may vary by round-off.
 _ROUND_OFF = 1e-7
+_SPREAD, _SEED = 0.3, 0
 
 
 class OwnDensity(NamedTuple):
@@ -105,8 +106,9 @@ def why_not_quadratic(log_density: Any, values: Sequence[Any]) -> str | None:
 def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> bool:
     """Whether the integral of a density over its variable does not depend on others `above` it.
 
-    As of a random walk on its drift. By value, at the model's initial point, of what is quadratic
-    in all of them together; True where the density has no integral.
+    As of a random walk on its drift. By value, near the model's initial point, of what is quadratic
+    in all of them together; True where the density has no integral. At that point itself other
+    coefficients are zero.
     """
     own, point = own_density(model, rv), model.initial_point()
     assert own is not None
@@ -117,8 +119,11 @@ def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> boo
     inputs = [x for x in model.value_vars if x in used]
     function = plain_function(inputs, [found.slope, found.precision])
     k = point[values[0].name].size
+    rng = np.random.default_rng(_SEED)
+    near = [point[x.name] for x in inputs]
+    near = [x if x.dtype.kind != "f" else x + _SPREAD * rng.normal(size=x.shape) for x in near]
     try:
-        slope, precision = function(*(point[x.name] for x in inputs))
+        slope, precision = function(*near)
         carried = np.linalg.solve(precision[:k, :k], np.c_[precision[:k, k:], slope[:k]])
     except np.linalg.LinAlgError:
         return True
