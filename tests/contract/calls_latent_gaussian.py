@@ -128,10 +128,7 @@ def model_of(form, family, **options):
 
 
 def integrated(model, **options):
-    with warnings.catch_warnings():
-        # PyMC's, of its initial points of LKJ factors, once where PyTensor has no BLAS.
-        warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS", UserWarning)
-        tree = sg.integrate(model, draws=500, chains=2, **{"n_evidences": 128} | options, **QUIET)
+    tree = sg.integrate(model, draws=500, chains=2, **{"n_evidences": 128} | options, **QUIET)
     # A number a variable, and of vectors the second.
     names = [v.name for v in model.free_RVs + model.deterministics]
     return averaged(tree, *(n for n in names if n in tree["posterior"]), entry=1)

@@ -23,6 +23,7 @@ def main(anew: tuple[str, ...]) -> None:
     """Keep what stands, drop what is no call any more, add the rest."""
     assert SEED == 0, "the record has the seed 0"
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS", UserWarning)
     calls = {name: call for name, call in load().items() if call.error is None}
     record = {name: found for name, found in read().items() if name in calls}
     for name, call in calls.items():
