@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.distributions.transforms import ordered
 from pymc.exceptions import SamplingError
 from scipy.stats import multivariate_normal, norm
 
@@ -239,6 +240,15 @@ MISSING = np.array([1, np.nan, 1, 2])
                 observed=Y,
             ),
             "phi has no density in PyMC itself.*W must be symmetric",
+        ),
+        (
+            lambda: pm.Normal(
+                "y",
+                pm.Normal("c", shape=4, transform=ordered, initval=[-1.0, 0.0, 1.0, 2.0]),
+                1.0,
+                observed=Y,
+            ),
+            "c \\(Normal, bounded by the transform ordered\\).*Use pm.sample",
         ),
         (
             lambda: pm.Normal("y", pm.StudentT("u", nu=4.0, shape=4), 1.0, observed=Y),

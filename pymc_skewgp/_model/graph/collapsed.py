@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.random.basic import UniformRV
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV
@@ -44,6 +45,7 @@ from pymc_skewgp._model.graph.marginal_terms import (
 )
 from pymc_skewgp._model.graph.members import (
     is_function,
+    is_typed,
     latent_dimensions,
     mean_and_spread,
 )
@@ -208,19 +210,29 @@ def _without_evidence(
             "observations that are independent given predictors affine in f; or pm.sample."
         )
     if not reasons:
-        named = [f"{rv.name} ({distribution_name(rv)})" for rv in model.free_RVs]
+        named = [_described(model, rv) for rv in model.free_RVs]
         some = ", ".join([*named[:_MOST_NAMED], "..."] if len(named) > _MOST_NAMED else named)
+        bounded = any(isinstance(rv.owner.op, UniformRV) for rv in model.free_RVs)
+        advice = (
+            "Coefficients of a predictor can have pm.Normal or pm.Flat in place of pm.Uniform, "
+            "whose bounds no Gaussian has; otherwise use pm.sample."
+        )
         return ValueError(
             f"{beginning}the model has no marginal_likelihood, no SkewGP prior and no Gaussian "
             "variable, such as pm.Normal, with a log density that is quadratic; its free variables "
-            f"are {some or 'none'}. Coefficients of a predictor can have pm.Normal or pm.Flat in "
-            "place of pm.Uniform, whose bounds no Gaussian has; otherwise use pm.sample."
+            f"are {some or 'none'}. {advice if bounded else 'Use pm.sample.'}"
         )
     each = " ".join(dict.fromkeys(getattr(x, "reason", str(x)) for x in reasons.values()))
     return ValueError(
         f"{beginning}{each} Observations are to be independent given predictors that are affine "
         "in Gaussian variables; otherwise use pm.sample."
     )
+
+
+def _described(model: pm.Model, rv: Any) -> str:
+    transform = model.rvs_to_transforms[rv]
+    bounded = f", bounded by the transform {transform.name}" if transform and is_typed(rv) else ""
+    return f"{rv.name} ({distribution_name(rv)}{bounded})"
 
 
 def _refuse_misfits(model: pm.Model) -> None:
