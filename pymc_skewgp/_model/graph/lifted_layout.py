@@ -14,7 +14,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import io_toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, MakeVector
+from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -57,13 +57,23 @@ def entries_by_name(graph: Any) -> Any:
             vector = vector.inputs[0].owner if order[0] == 0 and len(set(order)) < 3 else None
         index, *others = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
         whole = all(other == slice(None) for other in others)
-        if vector is None or not isinstance(vector.op, MakeVector) or not whole:
-            continue
-        if isinstance(index, Constant) and np.ndim(index.data) == 0:
-            entry = vector.inputs[int(index.data)]
-            kept = node.outputs[0].type.ndim
-            found[node.outputs[0]] = pt.cast(entry, vector.op.dtype).dimshuffle(["x"] * kept)
+        entries = [] if vector is None or not whole else _entries(vector)
+        if entries and isinstance(index, Constant) and np.ndim(index.data) == 0:
+            kept, dtype = node.outputs[0].type.ndim, vector.outputs[0].type.dtype
+            entry = pt.cast(entries[int(index.data)], dtype)
+            found[node.outputs[0]] = entry.dimshuffle(["x"] * kept)
     return graph_replace([graph], found, strict=False)[0] if found else graph
+
+
+def _entries(vector: Apply) -> list[Any]:
+    """Scalars that a vector is stacked from; none where that is not known."""
+    if isinstance(vector.op, MakeVector):
+        return list(vector.inputs)
+    lengths = [x.type.shape[0] for x in vector.inputs if x.type.ndim == 1]
+    if not isinstance(vector.op, Join) or len(lengths) < len(vector.inputs) or None in lengths:
+        return []
+    parts = zip(vector.inputs, lengths, strict=True)
+    return [part[i] for part, length in parts for i in range(length)]
 
 
 def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:
