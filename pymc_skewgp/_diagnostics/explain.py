@@ -10,10 +10,15 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
 from pymc_skewgp._diagnostics.explanation import ExplainedVariable, Explanation
 from pymc_skewgp._errors import DiscreteHyperparameterError, no_warnings
-from pymc_skewgp._learn.averaging.integration import CHAINS, EXACT, RUNGS, Evaluations, rungs
-from pymc_skewgp._learn.averaging.modes import find_modes
+from pymc_skewgp._learn.averaging.integration import (
+    CHAINS,
+    EXACT,
+    RUNGS,
+    Evaluations,
+    proper_modes,
+    rungs,
+)
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
-from pymc_skewgp._learn.averaging.propriety import refuse_improper
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.averaging.tasks import run_tasks
 from pymc_skewgp._learn.optimizers import NoValueError
@@ -216,12 +221,7 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     evaluate, rng = Evaluations(problem), np.random.default_rng(0)
     point, d = problem.origins[0], problem.origins[0].x.size
     if problem.objective.coordinates.flat:
-        try:
-            modes = find_modes(problem, evaluate, _DEFAULT.modes, rng)
-        except NoValueError as error:
-            raise NoValueError(problem.objective.why_no_value(point) or str(error)) from None
-        refuse_improper(problem, evaluate, modes[0], _DEFAULT.modes)
-        point = modes[0].point
+        point = proper_modes(problem, evaluate, _DEFAULT.modes, rng)[0].point
     if not np.isfinite(evaluate.values([point])[0]).all():
         why = problem.objective.why_no_value(point)
         if why is not None:

@@ -9,11 +9,7 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.joint_gaussian import (
-    joint_gaussian,
-    joint_prior_of,
-    potentials_of,
-)
+from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.observed import distribution_name
 from pymc_skewgp._model.ops.known_functions import plain_function
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -59,11 +55,13 @@ def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any
 
     names = [x.name for x in block.members if not is_gaussian(x.factor)]
     potentials = [x for x in model.potentials if x not in block.rest]
-    if not names and potentials and not any(x.is_flat for x in block.members):
-        known = potentials_of(model, block.members, potentials)
-        joint = joint_gaussian(joint_prior_of(block.members), np.zeros((0, 0)), known)
-        if not is_gaussian(joint.factor):
-            names = [*block.names, *(x.name for x in potentials)]
+    are_all_proper = not names and not any(x.is_flat for x in block.members)
+    if (
+        are_all_proper
+        and potentials
+        and not is_gaussian(proper_joint(model, block.members, potentials).factor)
+    ):
+        names = [*block.names, *(x.name for x in potentials)]
     if not names:
         return None
     of = " and ".join(names)

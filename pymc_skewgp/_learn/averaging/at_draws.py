@@ -1,6 +1,7 @@
 """Graphs of a model's variables at their draws, many draws in one call."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,11 @@ def at_draws(
     size = len(next(iter(given.values())))
     many = {x: TensorType(x.dtype, (None, *x.type.shape))(x.name) for x in given}
     draws = [values.astype(x.dtype, copy=False) for x, values in given.items()]
-    try:
-        if rng is not None:
-            raise NotImplementedError
-        together = vectorize_graph(list(graphs), many)
-    except NotImplementedError:  # sparse arrays, say
+    together = None
+    if rng is None:
+        with suppress(NotImplementedError):  # sparse arrays, say
+            together = vectorize_graph(list(graphs), many)
+    if together is None:
         single = _one_by_one(graphs, given, draws, rng)
         return [np.stack(x) for x in zip(*single, strict=True)]
     function = plain_function(list(many.values()), together)

@@ -17,7 +17,7 @@ from pymc_skewgp._learn.averaging.modes import Mode, find_modes, with_mode_from
 from pymc_skewgp._learn.averaging.problem import Integrand
 from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.propriety import refuse_improper
-from pymc_skewgp._learn.averaging.settings import IntegrationSettings
+from pymc_skewgp._learn.averaging.settings import IntegrationSettings, ModeSettings
 from pymc_skewgp._learn.averaging.surrogate_sampling import SmoothTarget, points_by_surrogate
 from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
 from pymc_skewgp._learn.optimizers import NoValueError
@@ -129,11 +129,7 @@ def integral_by_ep(
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
     began = time.perf_counter()
-    try:
-        modes = list(modes) or find_modes(problem, evaluate, settings.modes, rng)
-    except NoValueError as error:
-        raise NoValueError(_reason(problem) or str(error)) from None
-    refuse_improper(problem, evaluate, modes[0], settings.modes)
+    modes = proper_modes(problem, evaluate, settings.modes, rng, modes)
     seconds = {"modes": time.perf_counter() - began}
     run = Run(problem, evaluate, settings, rng, stages)
     found: list[Integral] = []
@@ -151,6 +147,30 @@ def integral_by_ep(
     # Chains, where there are any, otherwise the best weights.
     best = max(found, key=lambda one: (one.accepted, one.rung == CHAINS, one.relative_ess))
     return replace(best, n_evaluations=evaluate.count, seconds=seconds)
+
+
+def proper_modes(
+    problem: Integrand,
+    evaluate: Evaluations,
+    settings: ModeSettings,
+    rng: np.random.Generator,
+    known: Sequence[Mode] = (),
+) -> list[Mode]:
+    """Those `known`, or found, of a posterior whose tails are looked at.
+
+    Raises
+    ------
+    NoValueError
+        Where there are none: the message says why.
+    ImproperPriorError
+        Where the posterior is no distribution.
+    """
+    try:
+        modes = list(known) or find_modes(problem, evaluate, settings, rng)
+    except NoValueError as error:
+        raise NoValueError(_reason(problem) or str(error)) from None
+    refuse_improper(problem, evaluate, modes[0], settings)
+    return modes
 
 
 def rungs(problem: Integrand, settings: IntegrationSettings) -> list[int]:

@@ -39,10 +39,10 @@ from pytensor.tensor.subtensor import (
 from pymc_skewgp._model.ops.known_functions import is_constant, plain_function
 
 # Linear in all inputs together.
-_LINEAR = (Join, MakeVector)
+LINEAR = (Join, MakeVector)
 _LINEAR_SCALAR = (scalar.Add, scalar.Sub, scalar.Neg, scalar.Identity, scalar.Second)
 # Linear in the first input, the others being no functions of x.
-_LINEAR_IN_FIRST = (
+LINEAR_IN_FIRST = (
     AdvancedSubtensor,
     Alloc,
     DimShuffle,
@@ -216,7 +216,7 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
         return set(places) <= {0, 1}
     if isinstance(op, CumOp):
         return op.mode == "add"
-    return isinstance(op, _LINEAR) or (isinstance(op, _LINEAR_IN_FIRST) and places == [0])
+    return isinstance(op, LINEAR) or (isinstance(op, LINEAR_IN_FIRST) and places == [0])
 
 
 def _by_value(node: Apply) -> Sequence[int]:

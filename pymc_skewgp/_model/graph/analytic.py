@@ -9,18 +9,12 @@ from typing import Any
 
 import numpy as np
 from pytensor import scalar
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
     AllocDiag,
     ExtractDiag,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
 )
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.einsum import Einsum
@@ -29,19 +23,15 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
-from pytensor.tensor.math import All, Dot, Prod, Sum
+from pytensor.tensor.math import All, Dot, Prod
 from pytensor.tensor.math import Any as AnyOf
-from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
-    AdvancedSubtensor,
     IncSubtensor,
-    Subtensor,
 )
 
-from pymc_skewgp._model.graph.affine import followed
+from pymc_skewgp._model.graph.affine import LINEAR, LINEAR_IN_FIRST, followed
 from pymc_skewgp._model.ops.known_functions import is_constant, plain_function
 
 _SCALAR = tuple(
@@ -55,14 +45,11 @@ _SCALAR = tuple(
     )
 )  # fmt: skip
 _TENSOR = (
-    AllocDiag, Cholesky, CholeskySolve, CumOp, Dot, Einsum, ExtractDiag, Join, LogSoftmax,
-    LogSumExp, MakeVector, Prod, Softmax, SolveTriangular,
+    *LINEAR, AllocDiag, Cholesky, CholeskySolve, CumOp, Dot, Einsum, ExtractDiag, LogSoftmax,
+    LogSumExp, Prod, Softmax, SolveTriangular,
 )  # fmt: skip
 # In the first input, the others being no functions of x: shapes and indices.
-_IN_FIRST = (
-    Alloc, AdvancedSubtensor, CheckAndRaise, DimShuffle, JoinDims, Reshape, ScalarFromTensor,
-    SpecifyShape, Split, SplitDims, Subtensor, Sum, TensorFromScalar, ViewOp,
-)  # fmt: skip
+_IN_FIRST = (*LINEAR_IN_FIRST, CheckAndRaise)
 _EQUALITIES, _ORDERS = (scalar.EQ, scalar.NEQ), (scalar.LT, scalar.LE, scalar.GT, scalar.GE)
 # Of conditions; PyMC has a product for both.
 _LOGICAL = (scalar.AND, scalar.OR, scalar.Invert, scalar.Mul)

@@ -111,6 +111,14 @@ def potentials_of(
     return quadratic_in(sum(graph.sum() for graph in graphs), values, origins)
 
 
+def proper_joint(
+    model: pm.Model, members: list[Member], potentials: Sequence[Any]
+) -> JointGaussian:
+    """Of members without flat ones, times potentials."""
+    potential = potentials_of(model, members, potentials)
+    return joint_gaussian(joint_prior_of(members), np.zeros((0, 0)), potential)
+
+
 def joint_gaussian(
     prior: JointPrior, spread: FloatArray, potential: Quadratic | None
 ) -> JointGaussian:

@@ -1,4 +1,4 @@
-"""Models of packages that build PyMC's, such as Bambi, told by what they have: none is imported."""
+"""Models of packages that build PyMC's, such as Bambi, known by attributes: none is imported."""
 
 from typing import Any
 

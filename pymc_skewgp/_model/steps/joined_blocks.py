@@ -9,17 +9,12 @@ unified skew-normal vector too.
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import pymc as pm
 from pymc.distributions.continuous import FlatRV
 
 from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
 from pymc_skewgp._model.graph.blocks import Block
-from pymc_skewgp._model.graph.joint_gaussian import (
-    joint_gaussian,
-    joint_prior_of,
-    potentials_of,
-)
+from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.members import is_function
 from pymc_skewgp._model.graph.observed import children
 from pymc_skewgp._model.graph.site_blocks import (
@@ -61,8 +56,7 @@ def graph_to_move(model: pm.Model, block: Block) -> BlockGraph:
     graph = block_graph(model, block)
     if any(is_function(x) for x in block.members):
         return graph
-    potential = potentials_of(model, graph.members, block.potentials)
-    joint = joint_gaussian(joint_prior_of(graph.members), np.zeros((0, 0)), potential)
+    joint = proper_joint(model, graph.members, block.potentials)
     prior = sun_of_process(joint.mean, joint.factor @ joint.factor.T, None, None, 0)
     return graph._replace(prior=prior, log_constant=joint.log_constant)
 
