@@ -48,8 +48,8 @@ def trees(model):
     ours = sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
     with model:
         theirs = pm.sample(
-            500,
-            tune=500,
+            2500,
+            tune=1000,
             chains=2,
             cores=1,
             nuts_sampler="pymc",
@@ -90,8 +90,8 @@ def test_predictions_and_scores_are_those_after_nuts(model, trees, tmp_path):
     # 24 means: five errors.
     assert _gap(*new) < 5
     loos = [az.loo(tree) for tree in trees]
-    # Of 1000 draws: over seeds the estimates vary by .05 or so.
-    assert loos[0].elpd == pytest.approx(loos[1].elpd, abs=0.3)
+    # Over seeds ours vary by .05, those of NUTS by .07 (as for Bambi's below).
+    assert loos[0].elpd == pytest.approx(loos[1].elpd, abs=0.4)
     assert set(az.compare(dict(zip("ab", trees, strict=True))).index) == {"a", "b"}
     trees[0].to_netcdf(tmp_path / "tree.nc")
     with xr.open_datatree(tmp_path / "tree.nc") as again:
@@ -120,8 +120,9 @@ def fitted():
     model = bmb.Model("y ~ x + (1|g)", data, family="poisson")
     ours = sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
     theirs = model.fit(
-        draws=500,
-        tune=500,
+        # More, and PyTensor holds the draws as a constant too large for the cache of numba.
+        draws=2500,
+        tune=1000,
         chains=2,
         cores=1,
         target_accept=0.95,
@@ -168,5 +169,6 @@ def test_loo_of_a_bambi_model(fitted):
         if "log_likelihood" not in tree.children:
             model.compute_log_likelihood(tree)
     one, other = (az.loo(tree).elpd for tree in trees)
-    # Of 1000 draws.
-    assert one == pytest.approx(other, abs=0.3)
+    # Over eight seeds their standard deviations are .05 (1000 draws that do not depend on each
+    # other) and .16 with 1000 draws of NUTS, of which a tenth counts: .07 with 5000.
+    assert one == pytest.approx(other, abs=0.4)

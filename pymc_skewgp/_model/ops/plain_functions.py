@@ -26,8 +26,9 @@ def softplus(x: FloatArray) -> FloatArray:
 
 def _log1mexp(x: FloatArray) -> FloatArray:
     """Log(1 - exp(x)), x negative (Maechler 2012)."""
-    near = np.log(-np.expm1(x))
-    return np.where(x > -np.log(2.0), near, np.log1p(-np.exp(x)))
+    with np.errstate(divide="ignore"):  # at 0 it is -inf
+        near = np.log(-np.expm1(x))
+        return np.where(x > -np.log(2.0), near, np.log1p(-np.exp(x)))
 
 
 def _trigamma(x: FloatArray) -> FloatArray:

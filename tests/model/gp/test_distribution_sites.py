@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.scalar.math import Log1mexp
 from scipy import stats
 from scipy.special import expit, logsumexp, ndtr, polygamma
 
@@ -413,3 +414,8 @@ def test_functions_of_arrays_are_those_of_numbers(kind):
     }[kind.__name__]
     with mpmath.workdps(400):  # digits of 1 - exp(-700)
         np.testing.assert_allclose(_FUNCTIONS[kind](x), expected(x), rtol=1e-12)
+
+
+def test_log1mexp_at_its_end():
+    """Censored values far out: probabilities of one, as PyTensor's own."""
+    assert _FUNCTIONS[Log1mexp](np.array([-0.0, -1e-320])).tolist() == [-np.inf, np.log(1e-320)]
