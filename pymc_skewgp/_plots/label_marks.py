@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_skewgp._observations import arguments
+from pymc_skewgp._observations.arguments import as_labels
 from pymc_skewgp._plots.arguments import as_plane
 from pymc_skewgp._validation import FloatArray
 
@@ -41,14 +41,14 @@ class Labels:
         return [(value, chosen) for value, chosen in both if chosen.any()]
 
 
-def as_labels(y: ArrayLike | None, X: FloatArray, X_data: Any) -> Labels | None:
+def labels_at(y: ArrayLike | None, X: FloatArray, X_data: Any) -> Labels | None:
     """Labels at `X_data`, or else at `X`; None without labels."""
     if y is None:
         if X_data is not None:
             raise ValueError("X_data is where the labels y are: give y as well.")
         return None
     places = X if X_data is None else as_plane("X_data", X_data, (X.shape[1],))[0]
-    return Labels(places, arguments.as_labels(y, places.shape[0]) == 1)
+    return Labels(places, as_labels(y, places.shape[0]) == 1)
 
 
 def label_name(value: bool) -> str:

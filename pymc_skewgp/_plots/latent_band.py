@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pymc_skewgp._diagnostics.marginals import as_marginals
 from pymc_skewgp._plots.arguments import as_line, as_names, refuse_other_size
 from pymc_skewgp._plots.axes import REFERENCE, axes_for, colours, legend_on_top
-from pymc_skewgp._plots.label_marks import BELOW_TICKS, as_labels, mark_on_edges
+from pymc_skewgp._plots.label_marks import BELOW_TICKS, labels_at, mark_on_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ def plot_latent_band(
     names = as_names("labels", labels, 1 if isinstance(labels, str) else 2)
     if approximation is not None and len(names) < 2:
         raise ValueError(f"labels must name both, exact and approximation; got {labels!r}.")
-    marks = as_labels(y, x[:, None], X_data)
+    marks = labels_at(y, x[:, None], X_data)
     probs = [0.5 - 0.5 * prob, 0.5, 0.5 + 0.5 * prob]
     order = np.argsort(x, kind="stable")
     sources = {"exact": exact} | ({} if approximation is None else {"approximation": approximation})

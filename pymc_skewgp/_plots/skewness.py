@@ -13,8 +13,8 @@ from pymc_skewgp._plots.axes import REFERENCE, add_colour_bar, axes_for, colours
 from pymc_skewgp._plots.label_marks import (
     MARKERS,
     Labels,
-    as_labels,
     label_name,
+    labels_at,
     mark_on_edges,
     mark_on_plane,
 )
@@ -93,7 +93,7 @@ def plot_skewness(
     refuse_other_size(inputs, "skewness", value.size)
     if kind not in ("scatter", "contour"):
         raise ValueError(f'kind must be "scatter" or "contour", got {kind!r}.')
-    labels = as_labels(y, inputs, X_data)
+    labels = labels_at(y, inputs, X_data)
     if len(columns) == 1:
         if kind == "contour" or vmax is not None:
             raise ValueError("kind and vmax are for inputs of two columns, and X has one.")

@@ -7,9 +7,9 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_skewgp._diagnostics.approximations.problem import Problem
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._observations import bernoulli_probit
+from pymc_skewgp._model.distributions import bernoulli_probit
 from pymc_skewgp._observations.bernoulli_logit import BernoulliLogit
+from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
 from pymc_skewgp._observations.binomial_logit import BinomialLogit
 from pymc_skewgp._observations.gamma import Gamma
 from pymc_skewgp._observations.laplace import Laplace
@@ -23,7 +23,7 @@ Parameters = Callable[[Any, Any], Mapping[str, Any]]
 
 # PyMC's distribution, and its parameters for a likelihood and f.
 _DISTRIBUTIONS: Mapping[type[Likelihood], tuple[Any, Parameters]] = {
-    bernoulli_probit.BernoulliProbit: (BernoulliProbit, lambda known, f: {"eta": f}),
+    BernoulliProbit: (bernoulli_probit.BernoulliProbit, lambda known, f: {"eta": f}),
     BernoulliLogit: (pm.Bernoulli, lambda known, f: {"logit_p": f}),
     BinomialLogit: (pm.Binomial, lambda known, f: {"n": known.n, "logit_p": f}),
     OrderedLogit: (
@@ -50,7 +50,7 @@ def observe(problem: Problem, f: Any) -> None:
         Where PyMC has no such variable.
     """
     known = problem.likelihood
-    noisy_alike = isinstance(known, bernoulli_probit.BernoulliProbit) and not known.independent
+    noisy_alike = isinstance(known, BernoulliProbit) and not known.independent
     if type(known) not in _DISTRIBUTIONS or noisy_alike:
         raise ValueError(
             f"PyMC's methods are compared on labels with noise of their own, and on likelihoods of "

@@ -11,7 +11,6 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
 
@@ -32,8 +31,6 @@ class BernoulliProbitRV(RandomVariable):
         noise = rng.standard_normal(np.shape(eta) if size is None else size)
         return np.asarray(noise > -eta, dtype=np.int64)
 
-
-import_for("numba", "pymc_skewgp._model.distributions.bernoulli_probit_numba")
 
 bernoulli_probit = BernoulliProbitRV()
 

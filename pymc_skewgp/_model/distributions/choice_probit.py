@@ -11,7 +11,6 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_greatest import pt_log_greatest
 
@@ -38,8 +37,6 @@ class ChoiceProbitRV(RandomVariable):
         noise = rng.standard_normal((*size, eta.shape[-1]))
         return np.asarray(np.argmax(eta + np.asarray(sigma)[..., None] * noise, axis=-1))
 
-
-import_for("numba", "pymc_skewgp._model.distributions.choice_probit_numba")
 
 choice_probit = ChoiceProbitRV()
 

@@ -10,7 +10,6 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.log_normal_mass import pt_log_normal_mass
 from pymc_skewgp._validation import FloatArray
 
@@ -45,8 +44,6 @@ class IntervalNormalRV(RandomVariable):
         middle = np.where(both, 0.5 * (np.where(both, low, 0.0) + np.where(both, high, 0.0)), end)
         return np.asarray(np.where((v > low) & (v < high), middle, v))
 
-
-import_for("numba", "pymc_skewgp._model.distributions.interval_normal_numba")
 
 interval_normal = IntervalNormalRV()
 

@@ -19,7 +19,6 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_rewriter
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._validation import FloatArray
 
 
@@ -108,6 +107,3 @@ optdb.register(
     "numba",
     position=99.9,
 )
-
-
-import_for("numba", "pymc_skewgp._model.distributions.joint_draws_numba")

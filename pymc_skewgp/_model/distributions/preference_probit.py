@@ -11,7 +11,6 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.double_precision import as_real
 from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
 from pymc_skewgp._model.ops.log_normal_mass import pt_log_normal_mass
@@ -46,8 +45,6 @@ class PreferenceProbitRV(RandomVariable):
         v = difference + noise * rng.standard_normal(size)
         return (v > threshold).astype(np.int64) - (v < -threshold)
 
-
-import_for("numba", "pymc_skewgp._model.distributions.preference_probit_numba")
 
 preference_probit = PreferenceProbitRV()
 

@@ -16,7 +16,6 @@ from pymc_skewgp._gaussian.log_prob_gradient import (
     LogProbMethod,
     log_prob_and_gradient,
 )
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._observations.noise import add_noise
 from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
@@ -203,9 +202,6 @@ def _is_covariance(matrix: FloatArray) -> bool:
     raised = matrix + np.diag(JITTER_LADDER[-1] * np.abs(matrix.diagonal()))
     _, info = dpotrf(raised, lower=1)
     return bool(info == 0)
-
-
-import_for("numba", "pymc_skewgp._model.ops.log_evidence_numba")
 
 
 def pt_log_evidence(

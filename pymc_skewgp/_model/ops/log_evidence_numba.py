@@ -18,7 +18,7 @@ from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles, and of what it calls in
 # `_gaussian.compiled`: compiled ones lie on disk.
-_CACHE_VERSION = 7
+_CACHE_VERSION = 8
 
 
 @register_funcify_default_op_cache_key(LogEvidence)

@@ -11,7 +11,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.log_prob_gradient import METHODS, LogProbGradient, LogProbMethod
 from pymc_skewgp._gaussian.repeated_log_prob import folded
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.log_evidence import evidence_of
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives
 from pymc_skewgp._observations.learnt_sites import SiteFamily, SitesGiven, joined_sites
@@ -140,9 +139,6 @@ class LogSiteEvidence(ValueWithDerivatives):
             else:
                 found, own = sites_by_pairs(rows, sites, self.n_draws, _SEED, _TOLERANCE)
         return found if kind is None else folded(found, kind, intervals.counts.size), own
-
-
-import_for("numba", "pymc_skewgp._model.ops.log_site_evidence_numba")
 
 
 def pt_log_site_evidence(

@@ -7,7 +7,6 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -83,9 +82,6 @@ def evaluate(
     )
 
 
-import_for("numba", "pymc_skewgp._model.ops.mvn_logcdf_numba")
-# With the implementations of all Ops: users may import it themselves, and need not.
-import_for("jax", "pymc_skewgp.jax")
 
 
 def pt_mvn_logcdf(

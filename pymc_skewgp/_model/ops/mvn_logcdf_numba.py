@@ -13,7 +13,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb, evaluate
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 2
+_CACHE_VERSION = 8
 
 
 @register_funcify_default_op_cache_key(MvnLogProb)

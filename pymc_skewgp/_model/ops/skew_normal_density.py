@@ -8,7 +8,6 @@ from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
-from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._model.ops.value_with_derivatives import ValueWithDerivatives, with_batches
 from pymc_skewgp._validation import FloatArray
 
@@ -48,9 +47,6 @@ def evaluate(*inputs: FloatArray) -> tuple[FloatArray, ...]:
     """`density_and_orthant` as the arrays that an Op gives."""
     value, *derivatives = density_and_orthant(*inputs)
     return np.asarray(value), *(np.ascontiguousarray(x) for x in derivatives)
-
-
-import_for("numba", "pymc_skewgp._model.ops.skew_normal_density_numba")
 
 
 def pt_log_density_and_orthant(

@@ -13,7 +13,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pymc_skewgp._model.ops.skew_normal_density import LogDensityAndOrthant, evaluate
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 2
+_CACHE_VERSION = 8
 
 
 @register_funcify_default_op_cache_key(LogDensityAndOrthant)

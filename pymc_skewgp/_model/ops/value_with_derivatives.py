@@ -13,7 +13,12 @@ from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_skewgp._model.ops.backend_hook import import_for
 from pymc_skewgp._validation import FloatArray
+
+_NUMBA = "pymc_skewgp._model.ops.numba_dispatch"
+import_for("numba", _NUMBA)
+import_for("jax", "pymc_skewgp.jax")  # users may import it themselves, and need not
 
 
 class ValueWithDerivatives(Op):
@@ -38,7 +43,7 @@ class ValueWithDerivatives(Op):
         if multiprocessing.parent_process() is not None:
             # A spawned chain compiles functions that were rewritten by its parent: the rewrite that
             # imports the implementation for numba ran there, not here.
-            importlib.import_module(f"{type(self).__module__}_numba")
+            importlib.import_module(_NUMBA)
 
     def input_dims(self) -> list[list[str]]:
         """Names of the core dimensions of each input."""

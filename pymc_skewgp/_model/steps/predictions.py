@@ -16,8 +16,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-
-Point = dict[str, NDArray[Any]]
+from pymc_skewgp._model.steps.block_move import Point
 
 
 class Predictions:
