@@ -35,6 +35,8 @@ _STEPS, _LONGER, _SHORTER, _GAIN = 40, 1.6, 0.3, 1e-3
 _NEWTON_STEPS, _DECREMENT = 30, 1e-6
 # Nats that the posterior falls by between two modes, and points between them.
 _DIP, _BETWEEN = 0.5, np.linspace(0.0, 1.0, 11)[1:-1]
+# Squared distance in the climbs' metric, a bound on all curvatures, up to which it falls by less.
+_NEAR = 2.0
 # Nats below its peak from which on a factor is not explained; rounds of looking at these.
 _UNEXPLAINED, _ROUNDS = 4.0, 2
 # Factors that are moved to another of their peaks, and modes from which they are.
@@ -107,7 +109,8 @@ class _Search:
         second = slopes(sites.offset + at)[1]
         self._bound = np.where(np.isfinite(second), -second, 0.0).max(axis=0, initial=0.0)
         self._largest, self._peaks = logs.max(axis=0), _peaks(at, logs)
-        self._spread = self._gaussian(self._bound, np.zeros(sd.size)).spread
+        self._metric = self._gaussian(self._bound, np.zeros(sd.size))
+        self._spread = self._metric.spread
 
     def modes(self, mean: FloatArray) -> list[Mode]:
         starts = [mean[:, None], np.zeros((mean.size, 1)), self._prior_draws()]
@@ -220,7 +223,10 @@ class _Search:
         """Whether the posterior hardly falls between c and one of the others."""
         if not known.shape[1]:
             return False
-        steps = (c[:, None] - known)[:, :, None] * _BETWEEN
+        apart = c[:, None] - known
+        if (np.square(self._metric.chol.T @ apart).sum(axis=0) < _NEAR).any():
+            return True
+        steps = apart[:, :, None] * _BETWEEN
         between = self._value((known[:, :, None] + steps).reshape(c.size, -1))
         ends = np.minimum(self._value(known), self._value(c[:, None]))
         return bool((between.reshape(-1, _BETWEEN.size).min(axis=1) > ends - _DIP).any())
