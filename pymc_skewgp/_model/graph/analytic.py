@@ -23,7 +23,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
-from pytensor.tensor.math import All, Dot, Prod
+from pytensor.tensor.math import All, Dot, Prod, Sum
 from pytensor.tensor.math import Any as AnyOf
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import (
@@ -37,8 +37,8 @@ from pymc_skewgp._model.ops.known_functions import is_constant, plain_function
 _SCALAR = tuple(
     getattr(scalar, name)
     for name in (
-        "Add", "Sub", "Mul", "TrueDiv", "Neg", "Reciprocal", "Identity", "Second", "Sqr", "Sqrt",
-        "Pow", "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "Sinh",
+        "Add", "Sub", "Mul", "TrueDiv", "Neg", "Reciprocal", "Identity", "Second", "Sqr",
+        "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "Sinh",
         "Cosh", "Tanh", "ArcSin", "ArcCos", "ArcTan", "ArcSinh", "ArcCosh", "ArcTanh", "Sigmoid",
         "Softplus", "Log1mexp", "Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "GammaLn", "Gamma",
         "Psi", "TriGamma",
@@ -47,6 +47,13 @@ _SCALAR = tuple(
 _TENSOR = (
     *LINEAR, AllocDiag, Cholesky, CholeskySolve, CumOp, Dot, Einsum, ExtractDiag, LogSoftmax,
     LogSumExp, Prod, Softmax, SolveTriangular,
+)  # fmt: skip
+# Where their argument is positive: the root of a square is no analytic function.
+_ROOTS = (scalar.Sqrt, scalar.Pow)
+_POSITIVE = (scalar.Exp, scalar.Exp2, scalar.Sigmoid, scalar.Softplus)
+_POSITIVE_OF_POSITIVE = (
+    scalar.Mul, scalar.TrueDiv, scalar.Reciprocal, scalar.Identity, scalar.Cast, scalar.Sqrt,
+    scalar.Sqr,
 )  # fmt: skip
 # In the first input, the others being no functions of x: shapes and indices.
 _IN_FIRST = (*LINEAR_IN_FIRST, CheckAndRaise)
@@ -99,11 +106,47 @@ def _keeps_analytic(node: Apply, places: list[int], known: list[bool | None]) ->
         return False
     if _is_of(node, (scalar.Cast,)):
         return bool(node.outputs[0].type.dtype == "float64")
+    if _is_of(node, _ROOTS):
+        return _is_whole(_power(node)) or (places == [0] and is_positive(node.inputs[0]))
     if isinstance(op, Elemwise):
         return isinstance(op.scalar_op, _SCALAR)
     if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
         return set(places) <= {0, 1}
     return isinstance(op, _TENSOR) or (isinstance(op, _IN_FIRST) and places == [0])
+
+
+def is_positive(x: Variable) -> bool:
+    """Whether a graph is positive by its operations: exponentials, numbers, and what follows."""
+    if is_constant(x):
+        return bool((plain_function([], x)() > 0.0).all())
+    if x.owner is None:
+        return False
+    inputs = x.owner.inputs
+    if _is_of(x.owner, _POSITIVE):
+        return True
+    if _is_of(x.owner, (scalar.Add,)):
+        known = [is_positive(y) for y in inputs]
+        return any(known) and all(a or _is_square(y) for a, y in zip(known, inputs, strict=True))
+    if _is_of(x.owner, _POSITIVE_OF_POSITIVE):
+        return all(is_positive(y) for y in inputs)
+    first = _is_of(x.owner, (scalar.Pow,), (*_IN_FIRST, DimShuffle, Alloc, Sum))
+    return first and is_positive(inputs[0])
+
+
+def _is_square(x: Variable) -> bool:
+    return x.owner is not None and _is_whole(0.5 * _power(x.owner))
+
+
+def _power(node: Apply) -> Any:
+    """Of the first input; NaN where it is not known."""
+    if _is_of(node, (scalar.Sqr,)):
+        return 2.0
+    known = _is_of(node, (scalar.Pow,)) and is_constant(node.inputs[1])
+    return plain_function([], node.inputs[1])() if known else np.nan
+
+
+def _is_whole(power: Any) -> bool:
+    return bool((power == np.round(power)).all())
 
 
 def _is_minus_infinity(x: Variable) -> bool:

@@ -82,8 +82,6 @@ def evaluate(
     )
 
 
-
-
 def pt_mvn_logcdf(
     x: Any,
     cov: Any,
