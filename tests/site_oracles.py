@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from scipy.special import expit, gammaln, ndtr
+from scipy.special import expit, gammaln, ndtr, ndtri
 
 from pymc_skewgp._observations.sites import SiteLikelihood
 
@@ -181,10 +181,23 @@ class Lapses(_Sites):
         return first, first * sign * (1.0 - 2.0 * p) - first**2
 
 
+def above(limit: float) -> Callable[[FloatArray], FloatArray]:
+    """Coordinates whose first one is N(0, 1) above a limit, as a smooth function of N(0, I)."""
+
+    def warp(c: FloatArray) -> FloatArray:
+        return np.vstack([-ndtri(ndtr(-limit) * ndtr(-c[:1])), c[1:]])
+
+    return warp
+
+
 def posterior_of_coordinates(
-    features: ArrayLike, log_likelihood: Callable[[FloatArray], FloatArray]
+    features: ArrayLike,
+    log_likelihood: Callable[[FloatArray], FloatArray],
+    warp: Callable[[FloatArray], FloatArray] = lambda c: c,
 ) -> SitePosterior:
     """f = features c, c ~ N(0, I) of one to three dimensions, by midpoints of ever smaller cells.
+
+    Or f = features warp(c).
 
     Cells far below the highest one are left out, fewer nats below it the smaller the cells are.
     They halve until evidence, means and deviations change by less than 1e-5.
@@ -200,12 +213,13 @@ def posterior_of_coordinates(
         logs = -0.5 * (c**2).sum(axis=0) - 0.5 * d * np.log(2 * np.pi)
         for start in range(0, c.shape[1], 20_000):
             some = slice(start, start + 20_000)
-            logs[some] += log_likelihood(features @ c[:, some])
+            logs[some] += log_likelihood(features @ warp(c[:, some]))
         largest = logs.max()
         p = np.exp(logs - largest)
         total = p.sum()
-        mean = features @ (c @ p) / total
-        sd = np.sqrt((features @ c - mean[:, None]) ** 2 @ p / total)
+        f = features @ warp(c)
+        mean = f @ p / total
+        sd = np.sqrt((f - mean[:, None]) ** 2 @ p / total)
         now = np.concatenate([[largest + np.log(total) + d * np.log(2 * half)], mean, sd])
         if before is not None and np.abs(now - before).max() < 1e-5:
             return SitePosterior(float(now[0]), mean, sd, np.full(sd.size, np.nan))

@@ -126,10 +126,14 @@ def are_alike(
     if counts.max(initial=0.0) >= _LEAST_ALIKE or counts.sum() < _LEAST_ALIKE:
         return bool(counts.max(initial=0.0) >= _LEAST_ALIKE)
     size = max(1, _AT_ONCE // counts.size)
+    fewest = _LEAST_ALIKE / counts.max()  # kinds of rows
     for start in range(0, counts.size, size):
         rows = slice(start, start + size)
-        gaps = squared(rows) / np.minimum(noise[rows, None], noise)
+        gaps = squared(rows)
+        gaps /= np.minimum(noise[rows, None], noise)
         near = gaps <= within**2
+        if np.count_nonzero(near, axis=1).max() < fewest:
+            continue
         alike = near @ counts >= _LEAST_ALIKE
         if not alike.any():
             continue
@@ -179,7 +183,9 @@ def squared_gaps(factor: FloatArray) -> Callable[[slice], FloatArray]:
     squares = np.einsum("ij,ij->i", factor, factor)
 
     def gaps(rows: slice) -> FloatArray:
-        found: FloatArray = squares[rows, None] + squares - 2.0 * (factor[rows] @ factor.T)
+        found: FloatArray = factor[rows] @ (-2.0 * factor.T)
+        found += squares
+        found += squares[rows, None]
         return found
 
     return gaps

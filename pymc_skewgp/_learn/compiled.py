@@ -105,10 +105,7 @@ class CompiledLogPrior:
     """Log density of the rest of a model, with its gradient."""
 
     def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
-        self._coordinates = coordinates
-        slopes = gradient_in(log_prior, coordinates)
-        self._function = plain_function(coordinates.inputs, [log_prior, *slopes])
-        self._log_prior = log_prior
+        self._coordinates, self._log_prior = coordinates, log_prior
 
     def value(self, point: Point) -> float:
         """The value alone."""
@@ -123,24 +120,30 @@ class CompiledLogPrior:
 
         Minus infinity where a parameter of a prior is impossible to double precision.
         """
-        try:
-            return self._together(x, pattern)
-        except ParameterValueError:
-            if len(x) == 1:
-                return np.full(1, -np.inf), np.zeros_like(x)
-            halves = [self.at_rows(half, pattern) for half in np.array_split(x, 2)]
-            value, gradient = (np.concatenate(parts) for parts in zip(*halves, strict=True))
-            return value, gradient
+        found = self._at_rows(self._slopes_of_rows, x, pattern)
+        return found[:, 0], found[:, 1:]
 
-    def _together(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+    def values_at_rows(self, x: FloatArray, pattern: Pattern) -> FloatArray:
+        """The values alone."""
+        return self._at_rows(self._values_of_rows, x, pattern)[:, 0]
+
+    def _at_rows(self, function: Any, x: FloatArray, pattern: Pattern) -> FloatArray:
         first = self._coordinates.arguments(Point(x[0], pattern))
         binary = first[len(self._coordinates.continuous) :]
-        value, *slopes = self._of_rows(*self._coordinates.split_rows(x), *binary)
+        try:
+            value, *slopes = function(*self._coordinates.split_rows(x), *binary)
+        except ParameterValueError:
+            if len(x) == 1:
+                nothing = np.zeros((1, 1 + x.shape[1]))
+                nothing[0, 0] = -np.inf
+                return nothing
+            halves = [self._at_rows(function, half, pattern) for half in np.array_split(x, 2)]
+            width = min(half.shape[1] for half in halves)
+            return np.concatenate([half[:, :width] for half in halves])
         flat = [slope.reshape(len(x), -1) for slope in slopes]
-        return np.broadcast_to(value, len(x)), np.concatenate(flat, axis=1)
+        return np.column_stack([np.broadcast_to(value, len(x)), *flat])
 
-    @cached_property
-    def _of_rows(self) -> Any:
+    def _of_rows(self, with_slopes: bool) -> Any:
         coordinates = self._coordinates
         rows = [
             pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in coordinates.continuous
@@ -148,14 +151,29 @@ class CompiledLogPrior:
         value = vectorize_graph(
             self._log_prior, dict(zip(coordinates.continuous, rows, strict=True))
         )
-        slopes = pt.grad(
-            value.sum(), rows, disconnected_inputs="ignore", return_disconnected="zero"
-        )
+        slopes = []
+        if with_slopes:
+            slopes = pt.grad(
+                value.sum(), rows, disconnected_inputs="ignore", return_disconnected="zero"
+            )
         return plain_function([*rows, *coordinates.binary], [value, *slopes])
+
+    @cached_property
+    def _values_of_rows(self) -> Any:
+        return self._of_rows(False)
+
+    @cached_property
+    def _slopes_of_rows(self) -> Any:
+        return self._of_rows(True)
+
+    @cached_property
+    def _with_slopes(self) -> Any:
+        slopes = gradient_in(self._log_prior, self._coordinates)
+        return plain_function(self._coordinates.inputs, [self._log_prior, *slopes])
 
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
         """Value, and one array of derivatives for each continuous variable."""
-        value, *slopes = self._function(*self._coordinates.arguments(point))
+        value, *slopes = self._with_slopes(*self._coordinates.arguments(point))
         return float(value), slopes
 
 

@@ -220,17 +220,16 @@ class Conditioning:
         None where none do: see `row_factors`. Those that are `kept` stay rows; `counts` are
         the rows that each stands for.
         """
-        rows = self._intervals
-        moved = ~kept
+        rows, moved = self._intervals, ~kept
         if rows.S.ndim == 2 or not moved.any():
             return None
-        factor, few, noise = self.row_factor[moved], counts[moved], rows.S[moved]
+        some = slice(None) if moved.all() else moved  # without copies: most answers are None
+        factor, few, noise = self.row_factor[some], counts[some], rows.S[some]
         gaps = row_factors.squared_gaps(factor)
         if isinstance(self.cov, DenseCovariance):
-            matrix = self.cov.matrix if moved.all() else self.cov.matrix[np.ix_(moved, moved)]
-            gaps = row_factors.squared_gaps_of(matrix, noise)
+            gaps = row_factors.squared_gaps_of(self.cov.matrix[some][:, some], noise)
         variance = np.einsum("ij,ij->i", factor, factor)
-        limits = row_factors.OpenRows(self.lower[moved], self.upper[moved], variance)
+        limits = row_factors.OpenRows(self.lower[some], self.upper[some], variance)
         if not row_factors.are_alike(few, noise, gaps, limits=limits):
             return None
         own = rows.rows(moved)
@@ -355,6 +354,8 @@ class Conditioning:
         precision = factor.T @ scaled
         precision[np.diag_indices_from(precision)] += 1.0
         chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        if not known.size:
+            return chol, known.T, scaled, noisy
         spread = cho_solve((chol, True), known.T)
         own, _ = linalg.cholesky("the covariance at pseudo_points", known @ spread)
         return chol, cho_solve((own, True), spread.T).T, scaled, noisy

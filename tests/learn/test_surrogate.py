@@ -239,6 +239,7 @@ def test_log_prior_of_rows_where_a_parameter_is_impossible():
     prior = CompiledLogPrior(coordinates, log_prior)
     x = np.array([[0.3, 0.1, -0.4], [-900.0, 0.2, 0.1], [-0.5, 1.0, 0.0]])
     value, gradient = prior.at_rows(x, ())
+    np.testing.assert_array_equal(prior.values_at_rows(x, ()), value)
     assert value[1] == -np.inf
     s, f = np.exp(x[[0, 2], 0]), x[[0, 2], 1:]
     of_f = stats.norm(0, s[:, None]).logpdf(f).sum(axis=1)

@@ -142,13 +142,16 @@ def test_crowded_labels_without_a_long_tail_are_drawn_row_by_row():
     assert posterior.latent.relative_ess > 0.95
 
 
-def test_rows_take_over_where_pairs_collapse():
-    """A hundred coordinates, each with a tail: pairs tempered had an error of .115, and warned."""
-    posterior = crowded(1000, 100.0, 0.1)
-    evidence = posterior.log_marginal_likelihood
+@pytest.mark.parametrize(("ls", "value"), [(0.1, -139.484), (0.5, -82.785)])
+def test_rows_take_over_where_pairs_collapse(ls, value):
+    """A hundred coordinates, each with a tail: pairs tempered had an error of .115, and warned.
+
+    With fewer they lay 1.5 of their errors apart, one of twelve at 3.4.
+    """
+    evidence = crowded(1000, 100.0, ls).log_marginal_likelihood
     assert evidence.std_error < 0.1
-    # Ten runs of 4096 draws row by row gave -139.484 +- .010.
-    assert evidence.value == pytest.approx(-139.484, abs=4.5 * evidence.std_error)
+    # Runs of 4096 draws row by row gave these, +- .010 and .005.
+    assert evidence.value == pytest.approx(value, abs=4.5 * evidence.std_error)
 
 
 @pytest.mark.parametrize(("sd", "number", "method"), [(1.0, 30, "twisted"), (4.0, 10, "pairs")])

@@ -35,14 +35,18 @@ from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
 # Shares of EP's Gaussian beside several modes, of the prior, and of a Gaussian about what others
-# hardly meet. Of the modes by evidence, but of none less than this part of equal shares; part of a
-# mode's share that its wider Gaussian has. Shares are multiples of one over the last.
-_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE, _FRACTIONS = 0.4, 0.1, 0.15, 0.4, 0.25, 32
+# hardly meet, to begin with. Of the modes by evidence, but of none less than this part of equal
+# shares; part of a mode's share that its wider Gaussian has.
+_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE = 0.4, 0.1, 0.15, 0.4, 0.25
+# Steps by which shares become those of the least variance, and what each keeps, and the prior. They
+# are multiples of one over the last.
+_STEPS, _KEPT, _KEPT_BY_PRIOR, _FRACTIONS = 30, 1.0 / 64.0, 1.0 / 16.0, 64
 # Pairs by which mass is looked for that draws hardly meet, as many from the prior; times the mean
 # weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
 # which on the prior has its share, and from which on a Gaussian about them.
 _PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
-_ROUNDS = 3  # of looking for such mass
+_ROUNDS = 6  # of looking for such mass
+_TINY = 1e-100  # density of a mixture, where its square is a number
 _PREDICTORS = 4096  # at most, whose moments are looked at
 # Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
 _SOFTENED = 0.1
@@ -130,8 +134,13 @@ class ModePairs(DrawnInPairs):
 
     def log_over_prior(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
         """See `GaussianPairs`."""
-        parts = [own.log_over_prior(coordinates, rows) for own in (self.ep, *self.others)]
-        return np.asarray(logsumexp(np.array(parts), axis=0, b=self.shares[:, None]))
+        parts = self.log_of_parts(coordinates, rows)
+        return np.asarray(logsumexp(parts, axis=0, b=self.shares[:, None]))
+
+    def log_of_parts(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
+        """The same of each component, one after the other."""
+        every = (self.ep, *self.others)
+        return np.array([own.log_over_prior(coordinates, rows) for own in every])
 
     def pairs(self, points: FloatArray) -> Pairs:
         """See `DrawnInPairs`."""
@@ -172,16 +181,16 @@ def with_modes(
             gaussians = _without_rows(target, modes)
         core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, tuple(modes))
     prior = _part(CoordinateGaussian(np.zeros(n := ep.gaussian.mean.size), np.eye(n)), given)
-    mass, about = _missed(core, prior, everything)
-    if not modes and mass <= _DEFENDED:
+    survey = _Survey(core, prior, everything)
+    if not modes and survey.missed <= _DEFENDED:
         return proposal
-    core = _with(core, prior, _OF_PRIOR)
+    survey = _Survey(_with(core, prior, _OF_PRIOR), prior, everything)
     for _ in range(_ROUNDS):
-        if mass < _MATTERS:
+        if survey.missed < _MATTERS:
             break
-        core = _with(core, _part(about, given), _OF_MISSED)
-        mass, about = _missed(core, prior, everything)
-    return replace(core, shares=_rounded(core.shares))
+        core = _with(survey.core, _part(survey.about(), given), _OF_MISSED)
+        survey = _Survey(core, prior, everything)
+    return replace(survey.core, shares=_rounded(survey.core.shares))
 
 
 def _with(core: ModePairs, part: GaussianPairs, share: float) -> ModePairs:
@@ -222,39 +231,75 @@ def _shares(modes: list[Mode]) -> FloatArray:
     return np.asarray(share / share.sum())
 
 
-def _missed(
-    core: ModePairs, prior: GaussianPairs, target: Target
-) -> tuple[float, CoordinateGaussian]:
-    """Posterior mass that `core` hardly meets, such as a plateau, and a Gaussian about it.
+class _Survey:
+    """Draws of a mixture and of the prior: which shares are best, and what they hardly meet.
 
-    Measured by what it holds of a predictor's fourth moment; looked for by draws of both.
+    Attributes
+    ----------
+    core : ModePairs
+        With shares by which the variance of its weights is least, as these draws say (Douc,
+        Guillin, Marin & Robert 2007, doi:10.1051/ps:2007028).
+    missed : float
+        Posterior mass that it hardly meets, such as a plateau, by what this holds of a predictor's
+        fourth moment.
     """
-    ep, rng = core.ep, np.random.default_rng(len(core.others))
-    plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
-    own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
-    c = np.hstack([plus, minus, prior.gaussian.of_white(own.plus)])
-    rows = None if own.rows is None or u is None else np.hstack([u, u, own.rows])
-    with np.errstate(all="ignore"):
-        logs, log_core = ep.log_prob(c), core.log_over_prior(c, rows)
-        logs[np.isnan(logs)] = -np.inf
-        log_weights = logs - np.logaddexp(log_core, prior.log_over_prior(c, rows))
-        hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
-    weights = normalized_weights(log_weights)
-    factor = target.sites.factor[:: 1 + target.sites.offset.size // _PREDICTORS]
-    off = factor @ (c - (c @ weights)[:, None])
-    off **= 2
-    # EP's variance, for where few draws have all of the weight.
-    variance = np.einsum("ij,ij->i", *[factor @ ep.gaussian.spread] * 2)
-    off /= np.maximum(off @ weights, variance)[:, None]
-    c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
-    fourth = float((off**2 @ weights).max(initial=0.0))
-    if fourth < _MATTERS:
-        return fourth, prior.gaussian
-    weights = weights * off.mean(axis=0)
-    weights /= weights.sum()
-    mean = c @ weights
-    # Smoothed as a density of so many draws is (Silverman 1986).
-    smooth = float(weights @ weights) ** (2.0 / (mean.size + 4.0))
-    covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T
-    covariance += smooth * (covariance + ep.gaussian.spread @ ep.gaussian.spread.T)
-    return fourth, CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))
+
+    def __init__(self, core: ModePairs, prior: GaussianPairs, target: Target) -> None:
+        ep, rng = core.ep, np.random.default_rng(len(core.others))
+        plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
+        own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
+        c = np.hstack([plus, minus, prior.gaussian.of_white(own.plus)])
+        rows = None if own.rows is None or u is None else np.hstack([u, u, own.rows])
+        with np.errstate(all="ignore"):
+            logs, parts = ep.log_prob(c), core.log_of_parts(c, rows)
+            logs[np.isnan(logs)] = -np.inf
+            log_core = logsumexp(parts, axis=0, b=core.shares[:, None])
+            log_drawn = np.logaddexp(log_core, prior.log_over_prior(c, rows))
+            log_weights = logs - log_drawn
+        weights = normalized_weights(log_weights)
+        off = self._deviations(c, weights, ep, target)
+        kept = [_KEPT_BY_PRIOR if x is prior else _KEPT for x in (ep, *core.others)]
+        squares = weights**2 * (1.0 + off.mean(axis=0))
+        shares = _best_shares(core.shares, np.exp(parts - log_drawn), squares, kept)
+        self.core = replace(core, shares=shares)
+        log_core = logsumexp(parts, axis=0, b=shares[:, None])
+        with np.errstate(all="ignore"):
+            hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
+        self._c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
+        self.missed = float((off**2 @ weights).max(initial=0.0))
+        self._weights = weights * off.mean(axis=0)
+
+    @staticmethod
+    def _deviations(c: FloatArray, weights: FloatArray, ep: EPPairs, target: Target) -> FloatArray:
+        """Squares of the predictors less their means, over their variances."""
+        factor = target.sites.factor[:: 1 + target.sites.offset.size // _PREDICTORS]
+        off = factor @ (c - (c @ weights)[:, None])
+        off **= 2
+        # EP's variance, for where few draws have all of the weight.
+        variance = np.einsum("ij,ij->i", *[factor @ ep.gaussian.spread] * 2)
+        off /= np.maximum(off @ weights, variance)[:, None]
+        return off
+
+    def about(self) -> CoordinateGaussian:
+        """A Gaussian of what is missed."""
+        c, weights = self._c, self._weights / self._weights.sum()
+        mean, spread = c @ weights, self.core.ep.gaussian.spread
+        # Smoothed as a density of so many draws is (Silverman 1986).
+        smooth = float(weights @ weights) ** (2.0 / (mean.size + 4.0))
+        covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T
+        covariance += smooth * (covariance + spread @ spread.T)
+        return CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))
+
+
+def _best_shares(
+    shares: FloatArray, parts: FloatArray, squares: FloatArray, kept: list[float]
+) -> FloatArray:
+    """Of the least mean of `squares` over the mixture, given the parts over what was drawn from."""
+    if shares.size == 1:
+        return shares
+    for _ in range(_STEPS):
+        own = shares[:, None] * parts
+        shares = own @ (squares / np.maximum(own.sum(axis=0), _TINY) ** 2)
+        shares = np.maximum(shares / shares.sum(), kept)
+        shares /= shares.sum()
+    return shares

@@ -40,8 +40,9 @@ _LARGEST_UNSEEN = 0.005
 # of them standard deviations were a tenth too small. One site's moments are those of quadrature.
 _MOST_IMPOSSIBLE = 0.01
 # Relative ESS of a pilot run of so many pairs, below which nothing is tempered from them where
-# there is another proposal.
-_COLLAPSED, _PILOT = 0.1, 256
+# there is another proposal: evidences of a hundred coordinates, tempered from pairs of .34, lay
+# 1.5 of their errors apart.
+_COLLAPSED, _PILOT = 0.5, 256
 
 
 class ProposalOfPairs(Proposal, Protocol):

@@ -72,7 +72,7 @@ class PriorDraws:
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """At rows."""
-        return self._log_prior.at_rows(x, self._pattern)[0]
+        return self._log_prior.values_at_rows(x, self._pattern)
 
 
 def prior_draws(

@@ -15,7 +15,12 @@ from scipy.linalg import block_diag
 from scipy.sparse import csr_array, vstack
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.row_factors import are_alike, equal_predictors, squared_gaps
+from pymc_skewgp._gaussian.row_factors import (
+    OpenRows,
+    are_alike,
+    equal_predictors,
+    squared_gaps,
+)
 from pymc_skewgp._mcmc.model import ConjugateModel, Placed
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
@@ -233,13 +238,19 @@ def _every_row(
 
 
 def _repeat(prior: SunParameters, blocks: Sequence[_Block]) -> bool:
-    """Whether many intervals, with noise of their own, are of nearly one predictor."""
+    """Whether many intervals, with noise of their own, are of nearly one predictor.
+
+    By the rule of a posterior, at the hyperparameters of this point.
+    """
     observed, counts, moved = _every_row(blocks, prior.mu.size)
     if observed.S.ndim == 2 or not moved.any() or not (observed.S[moved] > 0).all():
         return False
     rows = observed.rows(moved)
     factor = rows.of(linalg.low_rank_factor(linalg.symmetric(prior.scale)))
-    return are_alike(counts[moved], rows.S, squared_gaps(factor))
+    centre = rows.of(prior.mu) + rows.a
+    variance = np.einsum("ij,ij->i", factor, factor)
+    limits = OpenRows(rows.lower - centre, rows.upper - centre, variance)
+    return are_alike(counts[moved], rows.S, squared_gaps(factor), limits=limits)
 
 
 def _design(A: FloatArray | None, size: int) -> Any:

@@ -66,6 +66,19 @@ def test_factors(many, size):
     assert (at.sites and at.sites.size) == size
 
 
+@pytest.mark.parametrize(("sd", "number", "factors"), [(1.0, 30, False), (4.0, 10, True)])
+def test_labels_nearly_at_one_place(sd, number, factors):
+    """Factors where the tail that they leave is long, as in a posterior: see test_pooled_labels."""
+    places = np.repeat([0.0, 60.0, 120.0], number)[:, None]
+    places = places + 0.01 * np.random.default_rng(0).standard_normal(places.shape)
+    with pm.Model() as found:
+        f = SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=1.0)).prior("f", places)
+        BernoulliProbit("y", f, observed=np.ones(len(places), dtype=int))
+    latent = LatentAtPoint(found, analyse(found, found["f"]), by_factors=True)
+    at = latent.model(found.initial_point())
+    assert (at.sites is not None, at.observations.n_rows == 0) == (factors, factors)
+
+
 def tail_model(form):
     """400 labels, 200 successes at 0 and 200 failures at 3: the long tail of f is the prior's."""
     at, y = np.repeat([0, 1], 200), np.repeat([1, 0], 200)
