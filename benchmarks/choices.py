@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
-from pymc_skewgp._observations.winner import win_probabilities
+from pymc_skewgp._observations.probability import win_probabilities
 
 LARGEST = 400  # people in a training part: 1200 rows
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import oracles
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.escalation import sample_rectangle
 
 ROOT = Path(__file__).resolve().parents[1]
 

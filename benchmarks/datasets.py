@@ -19,7 +19,7 @@ import fetching
 import numpy as np
 from fetching import DataUnavailableError
 
-from pymc_skewgp._diagnostics import scores
+from pymc_skewgp._diagnostics import measures as scores
 
 # Chosen by a rule, before any model was fitted, all features kept as numbers:
 # 1. sets of at most 400 rows, those of more than two classes cut to their first two;
@@ -229,7 +229,7 @@ def stratified_folds(
 def information_score(y: np.ndarray, p: np.ndarray, base_rate: float) -> float:
     """Bits a label that the forecasts p = P(y = 1) give beyond the base rate of the classes.
 
-    `pymc_skewgp._diagnostics.scores.information_score`, which says how, with its arguments checked.
+    `pymc_skewgp._diagnostics.measures.information_score`, which says how, with its arguments checked.
     """
     if np.shape(y) != np.shape(p):
         raise ValueError(f"y and p differ in shape: {np.shape(y)} and {np.shape(p)}.")

@@ -19,8 +19,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_ndtr, ndtr, ndtri
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
 
 N_DUELS, N_TEST, SEEDS, NOISES = 50, 1000, 10, (0.01, 0.1, 0.3, 1.0)
 N_DRAWS = 4000

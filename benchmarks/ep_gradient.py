@@ -25,12 +25,11 @@ from runner import run_sections
 from scipy.linalg.lapack import dpotrf
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.ep_dense import ep_with_gradient
-from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
+from pymc_skewgp._gaussian.ep_dense import ep_with_gradient
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._model.ops.log_evidence import log_evidence, pt_log_evidence
 from pymc_skewgp._posterior.evidence_gradient import EvidenceByEP

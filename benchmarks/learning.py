@@ -32,8 +32,7 @@ from runner import run_sections
 from threadpoolctl import threadpool_limits
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.evidence_gradient import EvidenceByEP, evidence_estimate
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._posterior.evidence_gradient import EvidenceByEP, EvidenceTerms, evidence_estimate
 
 PACKAGES = ("numpy", "scipy", "pymc", "pytensor", "scikit-learn", "GPy")
 SEED = 8927

@@ -88,7 +88,7 @@ def main() -> None:
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     begin = time.perf_counter()
-    from pymc_skewgp._gaussian.samplers.lin_ess import lin_ess
+    from pymc_skewgp._gaussian.lin_ess import lin_ess
 
     imported = time.perf_counter()
     lin_ess(np.eye(2), np.ones((1, 2)), 0.0, n_draws=2)

@@ -24,7 +24,7 @@ from runner import append_rows, machine, read_rows
 from scipy.stats import norm
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.coordinates import SiteSampler
 
 RESULTS = Path(__file__).resolve().parent / "results"
 # Standard errors beyond which a number is wrong: of a right one and each of two directions of f

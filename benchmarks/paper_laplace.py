@@ -18,8 +18,8 @@ from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from pymc_skewgp._learn.batches import random_batches
-from pymc_skewgp._learn.settings import SearchSettings, StartSettings
+from pymc_skewgp._learn.optimizers import SearchSettings, StartSettings
+from pymc_skewgp._learn.search import random_batches
 
 WIDE = (1e-5, 1e7)
 

@@ -41,12 +41,11 @@ from scipy.special import ndtr
 from sklearn.utils import check_random_state
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._learn.learning_run import learn
-from pymc_skewgp._learn.problem import TrainingData
-from pymc_skewgp._learn.settings import SearchSettings
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._learn.optimizers import SearchSettings
+from pymc_skewgp._learn.problem import TrainingData, learn
+from pymc_skewgp._observations.binary import BernoulliProbit
+from pymc_skewgp._posterior.conditioning import process_given
 
 PEER = "GPy-EP"
 SKEW = (("SkewGP0", 0), ("SkewGP2", 2))

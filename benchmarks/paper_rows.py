@@ -14,9 +14,8 @@ import numpy as np
 from scipy.special import ndtr
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.binary_fit import Options, _with_pseudo_points
-from pymc_skewgp._learn.learning_run import learn
-from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.estimator import Options, _with_pseudo_points
+from pymc_skewgp._learn.problem import TrainingData, learn
 from pymc_skewgp.approximations import Inducing
 
 # Rows to learn from, above which it is done so.

@@ -167,7 +167,7 @@ def exponent():
 
 def agreement():
     """With the exact posterior: 2000 rows, as many coordinates (all rows are inducing points)."""
-    from pymc_skewgp._posterior.finite_rank import finite_rank_prior
+    from pymc_skewgp._posterior.features import finite_rank_prior
     from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 
     X, y = labels(2000, 15)
@@ -317,7 +317,7 @@ def four_workers():
 
 def worked(n, side):
     """What `on_workers` measures, in this process."""
-    from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
+    from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior
 
     X, y = labels(n, side)
     options = {"cov_func": rbf, "approximation": Inducing(grid(side))}
@@ -347,7 +347,7 @@ def learnt(n, side):
     """What `learning_on_workers` measures, in this process."""
     import pymc as pm
 
-    from pymc_skewgp._learn.point import Point
+    from pymc_skewgp._learn.coordinates import Point
     from pymc_skewgp._learn.problem import TrainingData, process_objective
 
     X, y = labels(n, side)

@@ -8,7 +8,7 @@ import pymc as pm
 import sites
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 
 

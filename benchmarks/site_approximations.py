@@ -32,8 +32,7 @@ from sites import KINDS, SEED, latent
 
 import pymc_skewgp as sg
 from pymc_skewgp._diagnostics.approximations import METHODS, Problem
-from pymc_skewgp._diagnostics.marginals import DrawnMarginals
-from pymc_skewgp._diagnostics.quiet_pymc import quiet_pymc
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals, quiet_pymc
 
 CHOSEN = ("logit", "Poisson", "negative binomial, 3", "Student-t, 4 degrees")
 SIZES = (50, 100, 300)
@@ -111,7 +110,7 @@ def inla(problem):
     """Log evidence of Laplace's approximation as pymc-extras computes it."""
     from pymc_extras.model.marginal import marginalize
 
-    from pymc_skewgp._diagnostics.approximations.observed import observe
+    from pymc_skewgp._diagnostics.approximations import observe
 
     n = problem.X.shape[0]
     K = problem.prior.cov_func(problem.X)

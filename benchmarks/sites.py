@@ -23,7 +23,7 @@ from scipy.linalg import cholesky
 from scipy.special import expit
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 
 sys.path.insert(0, str(ROOT / "tests"))

@@ -4,14 +4,11 @@ from importlib import import_module
 from typing import Any
 
 from pymc_skewgp import approximations, cov, likelihoods
-from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
-from pymc_skewgp._diagnostics.coverage import coverage
-from pymc_skewgp._diagnostics.explain import explain
-from pymc_skewgp._diagnostics.explanation import Explanation
+from pymc_skewgp._diagnostics.explain import Explanation, explain
+from pymc_skewgp._diagnostics.measures import coverage, posterior_skewness
 from pymc_skewgp._diagnostics.sbc import sbc
-from pymc_skewgp._diagnostics.skewness import posterior_skewness
 from pymc_skewgp._errors import (
     ApproximationError,
     BoundaryOptimumWarning,
@@ -45,23 +42,22 @@ from pymc_skewgp._errors import (
 from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.correct import correct
-from pymc_skewgp._learn.fit_report import HyperparameterFit
-from pymc_skewgp._learn.frechet import maximize_frechet_bound
-from pymc_skewgp._learn.hyperparameters import find_hyperparameters
-from pymc_skewgp._learn.integrate import integrate
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
-from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
-from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
-from pymc_skewgp._model.distributions.multinomial_probit import MultinomialProbit
-from pymc_skewgp._model.distributions.preference_probit import PreferenceProbit
+from pymc_skewgp._learn.hyperparameters import find_hyperparameters, maximize_frechet_bound
+from pymc_skewgp._learn.integrate import correct, integrate
+from pymc_skewgp._learn.problem import HyperparameterFit
+from pymc_skewgp._model.distributions.marginal import MarginalProbit
+from pymc_skewgp._model.distributions.probit import (
+    BernoulliProbit,
+    ChoiceProbit,
+    IntervalNormal,
+    MultinomialProbit,
+    PreferenceProbit,
+)
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
-from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
+from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._plots import (
     plot_coverage,
@@ -73,11 +69,12 @@ from pymc_skewgp._plots import (
     plot_slice_density,
     plot_sun_density,
 )
-from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments
+from pymc_skewgp._posterior.dask_blocks import rows_on
+from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior
+from pymc_skewgp._posterior.output import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
-from pymc_skewgp._posterior.rows_on import rows_on
 from pymc_skewgp._sun.sun import SUN
+from pymc_skewgp._validation import warn_renamed
 from pymc_skewgp._version import __version__
 
 __all__ = [

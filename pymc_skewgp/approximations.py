@@ -3,8 +3,6 @@
 Each is a small frozen object for ``SkewGP(approximation=...)``.
 """
 
-from pymc_skewgp._posterior.approximations.hsgp import HSGP
-from pymc_skewgp._posterior.approximations.inducing import Inducing
-from pymc_skewgp._posterior.approximations.pivoted_cholesky import PivotedCholesky
+from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
 
 __all__ = ["HSGP", "Inducing", "PivotedCholesky"]

@@ -23,10 +23,9 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.link.jax.dispatch.basic import jax_funcify
 
 from pymc_skewgp._gaussian.linalg import JITTER_LADDER
-from pymc_skewgp._gaussian.points import uniform_points
+from pymc_skewgp._gaussian.weights import uniform_points
+from pymc_skewgp._model.ops.densities import LogDensityAndOrthant, MvnLogProb
 from pymc_skewgp._model.ops.log_evidence import LogEvidence
-from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb
-from pymc_skewgp._model.ops.skew_normal_density import LogDensityAndOrthant
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 

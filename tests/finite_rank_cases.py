@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_skewgp._posterior.finite_rank import finite_rank_prior
+from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 

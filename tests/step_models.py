@@ -3,7 +3,7 @@
 import numpy as np
 import pymc as pm
 
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 
 X = np.linspace(-2.0, 2.0, 20)

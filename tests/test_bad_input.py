@@ -10,8 +10,8 @@ import pytest
 from oracles import equicorrelated_moments
 
 import pymc_skewgp as sg
-from pymc_skewgp import _memory as memory
-from pymc_skewgp._memory import available_bytes, refuse_too_many_draws
+from pymc_skewgp import _limits as memory
+from pymc_skewgp._limits import available_bytes, refuse_too_many_draws
 from pymc_skewgp._validation import as_generator
 
 X = np.linspace(-1.0, 1.0, 4)[:, None]

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp import _cost as cost
+from pymc_skewgp import _limits as cost
 
 N = 60_000  # 27 GiB a matrix
 X = np.linspace(0.0, 1.0, N)[:, None]

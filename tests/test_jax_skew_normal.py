@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
+from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
 from pymc_skewgp._model.ops.log_evidence import log_evidence
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from pymc_skewgp._threads import few_blas_threads
+from pymc_skewgp._limits import few_blas_threads
 
 
 def counts():

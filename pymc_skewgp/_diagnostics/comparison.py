@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from xarray import DataTree
 
-from pymc_skewgp._deprecation import warn_renamed
 from pymc_skewgp._diagnostics.approximations import (
     METHODS,
     ROW_METHODS,
@@ -21,20 +20,18 @@ from pymc_skewgp._diagnostics.approximations import (
     SKEW_PRIOR_METHODS,
     Problem,
 )
+from pymc_skewgp._diagnostics.marginals import as_number, quiet_pymc
 from pymc_skewgp._diagnostics.measures import Standard, as_summary, as_table, measured
-from pymc_skewgp._diagnostics.quiet_pymc import quiet_pymc
-from pymc_skewgp._diagnostics.seeds import as_number
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._observations.arguments import as_inputs, as_labels
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.binary import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Likelihood, as_inputs, as_labels
 from pymc_skewgp._observations.sites import SiteLikelihood
-from pymc_skewgp._posterior.data_sets import as_likelihood
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import FloatArray, Seed, as_count
+from pymc_skewgp._posterior.prior import as_likelihood
+from pymc_skewgp._validation import FloatArray, Seed, as_count, warn_renamed
 
 if TYPE_CHECKING:
     from pandas import DataFrame

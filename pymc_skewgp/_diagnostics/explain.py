@@ -1,14 +1,17 @@
 """`explain`: what `integrate` makes of a model, before it runs."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
-from pymc_skewgp._diagnostics.explanation import ExplainedVariable, Explanation
 from pymc_skewgp._errors import DiscreteHyperparameterError, no_warnings
 from pymc_skewgp._learn.averaging.integration import (
     CHAINS,
@@ -18,17 +21,119 @@ from pymc_skewgp._learn.averaging.integration import (
     proper_modes,
     rungs,
 )
+from pymc_skewgp._learn.averaging.points import run_tasks
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
-from pymc_skewgp._learn.averaging.tasks import run_tasks
 from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model
+from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model, pymc_model
 from pymc_skewgp._model.graph.members import Member
-from pymc_skewgp._model.graph.observed import distribution_name
-from pymc_skewgp._model.graph.wrapped_model import pymc_model
+from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.factor_terms import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+# What `explain` returns: a table of the variables of a model, and what `integrate` will do.
+
+_COLUMNS = ("name", "distribution", "role", "size", "note")
+_WIDEST_NOTE = 70
+
+
+class ExplainedVariable(NamedTuple):
+    """One variable, or potential, of a model.
+
+    Attributes
+    ----------
+    name : str
+    distribution : str
+        What PyMC calls it.
+    role : str
+        ``"block 1"`` for what is integrated out, and drawn, together; ``"hyperparameter"``; of
+        observations of blocks ``"points"`` (known values), ``"intervals"`` or ``"factors"`` (any
+        other log density of a predictor); ``"prediction"``; ``"potential"``; ``"observed"`` for
+        what no block is in; ``"in the way"``.
+    size : int
+        Entries, or rows.
+    note : str
+        Why, or what about it.
+    """
+
+    name: str
+    distribution: str
+    role: str
+    size: int
+    note: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Result of `explain`: ``print`` and notebooks show a table.
+
+    Attributes
+    ----------
+    variables : list of ExplainedVariable
+        Blocks with their observations first, then hyperparameters and the rest.
+    obstacle : str or None
+        Why `integrate` refuses the model, in its own words; None where it takes it.
+    cost : str
+        What `integrate` will take, by the engine that would run; empty where it refuses.
+    seconds : float
+        The same in numbers; NaN where it refuses.
+    """
+
+    variables: list[ExplainedVariable]
+    obstacle: str | None
+    cost: str
+    seconds: float
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether `integrate` takes the model."""
+        return self.obstacle is None
+
+    def to_dataframe(self) -> DataFrame:
+        """The table, indexed by name: distribution, role, size and note."""
+        import pandas as pd
+
+        return pd.DataFrame(self.variables, columns=list(_COLUMNS)).set_index("name")
+
+    def with_role(self, role: str) -> list[str]:
+        """Names of the variables whose role begins with `role`."""
+        return [x.name for x in self.variables if x.role.startswith(role)]
+
+    def __repr__(self) -> str:
+        rows = [_COLUMNS, *((*x[:3], str(x.size), _short(x.note)) for x in self.variables)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, "", self._last_line])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+            for row in self.variables
+        )
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{escape(self._last_line)}</p>"
+        )
+
+    @property
+    def _last_line(self) -> str:
+        if self.obstacle is not None:
+            return f"integrate refuses this model: {self.obstacle}"
+        return f"integrate takes this model: {self.cost}"
+
+
+def _short(note: str) -> str:
+    return note if len(note) <= _WIDEST_NOTE else note[: _WIDEST_NOTE - 3] + "..."
+
 
 _DEFAULT = IntegrationSettings()
 # Evaluations of an ascent to a mode, and of a step of NUTS.

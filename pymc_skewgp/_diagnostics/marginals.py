@@ -1,6 +1,9 @@
 """Marginal distributions of a latent function, whoever they come from, behind one interface."""
 
-from collections.abc import Hashable, Mapping
+import logging
+import operator
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -11,9 +14,9 @@ from scipy.special import ndtr
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals, Moments, as_columns
+from pymc_skewgp._posterior.output import LatentMarginals, Moments, as_columns
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import FloatArray, as_real_array
+from pymc_skewgp._validation import FloatArray, as_generator, as_real_array
 
 _SAMPLE_DIMS = ("chain", "draw")
 
@@ -286,3 +289,31 @@ def drawn_variable(tree: DataTree, var: str, group: str) -> DataArray:
     if not np.isfinite(array.values).all():
         raise ValueError(f"{var!r} of group {group!r} holds draws that are NaN or infinite.")
     return array
+
+
+# One number from what a `random_seed` may be, for methods that take no more than that.
+
+
+def as_number(random_seed: Any) -> int:
+    """An integer of at least 0: the one given, or one drawn from anything else."""
+    if random_seed is not None and not isinstance(
+        random_seed, np.random.Generator | np.random.SeedSequence | list | tuple | np.ndarray
+    ):
+        as_generator(random_seed)  # refuses what is no seed
+        return operator.index(random_seed)
+    return int(as_generator(random_seed).integers(2**31))
+
+
+# PyMC without its messages.
+
+
+@contextmanager
+def quiet_pymc() -> Iterator[None]:
+    """Hold back what PyMC logs, but for warnings: it would break a progress bar."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

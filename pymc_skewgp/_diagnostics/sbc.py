@@ -11,19 +11,14 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from xarray import DataTree
 
 from pymc_skewgp._diagnostics.approximations import METHODS, ROW_METHODS, Approximation, Problem
-from pymc_skewgp._diagnostics.marginals import DrawnMarginals
-from pymc_skewgp._diagnostics.quiet_pymc import quiet_pymc
-from pymc_skewgp._diagnostics.seeds import as_number
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals, as_number, quiet_pymc
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._observations.arguments import as_inputs
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._observations.likelihood import Data, Likelihood
-from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._sun.draws import independent_sun_draws
-from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._observations.binary import BernoulliProbit
+from pymc_skewgp._observations.likelihood import Data, Likelihood, as_inputs
+from pymc_skewgp._posterior.prior import DataSet, Prior, as_data_sets
+from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 _SEVERAL_FUNCTIONS = ("exact", "lin_ess")

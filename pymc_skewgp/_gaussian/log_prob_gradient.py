@@ -5,34 +5,52 @@ answers minus infinity, never an exception or a warning, where it cannot be comp
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_solve
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import cho_solve, pinv
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
-from pymc_skewgp._gaussian.edges import Edges
-from pymc_skewgp._gaussian.limits import row_limits
-from pymc_skewgp._gaussian.linalg import mirrored, symmetric
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.points import mirrored_points, uniform_points
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.ep_dense import dense_ep_with_covariance, ep_with_gradient
-from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
-from pymc_skewgp._gaussian.proposals.policy import DEFAULT, Rung, SamplerSettings, first_accepted
-from pymc_skewgp._gaussian.proposals.runs import SamplingResult
-from pymc_skewgp._gaussian.proposals.twisted import TwistedProposal, twist_by_covariance
-from pymc_skewgp._gaussian.proposals.twisted_draws import TwistedDraws, twisted_draws
-from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.weights import IntArray, normalized_weights, relative_ess
-from pymc_skewgp._memory import refuse_too_many_draws
-from pymc_skewgp._threads import few_blas_threads
-from pymc_skewgp._validation import FloatArray, as_count
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.coordinates import (
+    CoordinateProposal,
+    RepeatedRowsSampler,
+    RowKinds,
+    equal_predictors,
+)
+from pymc_skewgp._gaussian.covariance import DenseCovariance, RepeatedCovariance
+from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
+from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance, ep_with_gradient
+from pymc_skewgp._gaussian.escalation import (
+    DEFAULT,
+    Rung,
+    SamplerSettings,
+    SamplingResult,
+    first_accepted,
+    sample_rectangle,
+)
+from pymc_skewgp._gaussian.linalg import mirrored, row_limits, symmetric
+from pymc_skewgp._gaussian.twisted import (
+    TwistedDraws,
+    TwistedProposal,
+    twist_by_covariance,
+    twisted_draws,
+    weight_gradient,
+)
+from pymc_skewgp._gaussian.univariate import Edges, bivariate_log_prob, log_ndtr_interval
+from pymc_skewgp._gaussian.weights import (
+    IntArray,
+    mirrored_points,
+    normalized_weights,
+    relative_ess,
+    uniform_points,
+)
+from pymc_skewgp._limits import few_blas_threads, refuse_too_many_draws
+from pymc_skewgp._validation import FloatArray, as_count, as_generator
 
 LogProbMethod = Literal["twisted", "ep"]
 METHODS: tuple[LogProbMethod, ...] = ("twisted", "ep")
@@ -367,3 +385,372 @@ def _points(n_dims: int, n_draws: int, random_seed: int, mirrored: bool) -> Floa
         points = uniform_points(n_dims, n_draws, 1, rng)
     points.flags.writeable = False  # shared by all callers
     return points
+
+
+# Density of a normal vector at a point together with the probability of a latent orthant.
+#
+# The numerator of the unified skew-normal density, with its gradient: one factorisation serves
+# both.
+
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+class DensityAndOrthant(NamedTuple):
+    """Log density with orthant, and its derivatives.
+
+    Attributes
+    ----------
+    value : float
+    offset : ndarray, shape (p,)
+    scale : ndarray, shape (p, p)
+        Symmetric: d value = sum_ij scale_ij dscale_ij; so is `latent_cov`.
+    cross_cov : ndarray, shape (p, s)
+    limits : ndarray, shape (s,)
+    latent_cov : ndarray, shape (s, s)
+    """
+
+    value: float
+    offset: FloatArray
+    scale: FloatArray
+    cross_cov: FloatArray
+    limits: FloatArray
+    latent_cov: FloatArray
+
+
+def density_and_orthant(
+    offset: FloatArray,
+    scale: FloatArray,
+    cross_cov: FloatArray,
+    limits: FloatArray,
+    latent_cov: FloatArray,
+    *,
+    method: LogProbMethod = "twisted",
+    n_draws: int = 256,
+    random_seed: int = 0,
+) -> DensityAndOrthant:
+    r"""Log density of x_1 at a point, times the probability that x_0 < limits, with gradient.
+
+    .. math::
+
+        \begin{pmatrix} x_0 \\ x_1 \end{pmatrix} \sim N\left(0,
+        \begin{pmatrix} \Gamma & -C^\top \\ -C & \Omega \end{pmatrix}\right), \qquad
+        \log N(d; 0, \Omega) + \log \Phi_s(\gamma + C^\top\alpha;\, \Gamma - C^\top A),
+
+    with :math:`\alpha = \Omega^{-1} d`, :math:`A = \Omega^{-1} C`. With a and B the derivatives of
+    :math:`\log\Phi_s` in its limits and its covariance, those of the sum are
+    :math:`A a - \alpha` in d, a and B in :math:`\gamma` and :math:`\Gamma`,
+    :math:`\alpha a^\top - 2 A B` in C and
+
+    .. math:: \tfrac12(\alpha\alpha^\top - \Omega^{-1} - A a \alpha^\top - \alpha a^\top A^\top)
+        + A B A^\top \quad\text{in } \Omega.
+
+    Parameters
+    ----------
+    offset : ndarray, shape (p,)
+        d.
+    scale : ndarray, shape (p, p)
+        Omega, of which the symmetric part is read, as of `latent_cov`.
+    cross_cov : ndarray, shape (p, s)
+        C; s may be 0.
+    limits : ndarray, shape (s,)
+        gamma.
+    latent_cov : ndarray, shape (s, s)
+        Gamma.
+    method, n_draws, random_seed
+        As for `log_prob_and_gradient`.
+
+    Returns
+    -------
+    DensityAndOrthant
+        Minus infinity, with gradient 0, where something is not a number or a covariance not
+        positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
+    >>> one = np.eye(1)
+    >>> result = density_and_orthant(np.zeros(1), one, 0.5 * one, np.zeros(1), one)
+    >>> print(f"{result.value:.4f}")  # log phi(0) + log 1/2
+    -1.6121
+    """
+    p, s = cross_cov.shape
+    nothing = DensityAndOrthant(
+        -np.inf, np.zeros(p), np.zeros((p, p)), np.zeros((p, s)), np.zeros(s), np.zeros((s, s))
+    )
+    with np.errstate(over="ignore", invalid="ignore"), few_blas_threads(p):
+        inputs = (offset, scale, cross_cov, limits, latent_cov)
+        if not all(np.isfinite(x).all() for x in inputs):
+            return nothing
+        chol, info = dpotrf(symmetric(scale), lower=1, clean=1)
+        if info != 0:
+            return nothing
+        # Products of halves, L^-1 d and L^-1 C, keep digits that those of d with alpha would lose.
+        white, _ = dtrtrs(chol, offset, lower=1)
+        half, _ = dtrtrs(chol, cross_cov, lower=1) if s else (cross_cov, 0)
+        orthant = log_prob_and_gradient(
+            -np.inf,
+            limits + half.T @ white,
+            latent_cov - half.T @ half,
+            method=method,
+            n_draws=n_draws,
+            random_seed=random_seed,
+        )
+        if orthant.value == -np.inf:
+            return nothing
+        normal = -0.5 * (white @ white + p * _LOG_2PI) - np.log(chol.diagonal()).sum()
+        alpha, _ = dtrtrs(chol, white, lower=1, trans=1)
+        pull, _ = dtrtrs(chol, half, lower=1, trans=1) if s else (cross_cov, 0)
+        inverse, _ = dpotri(chol, lower=1)
+        precision = np.tril(inverse) + np.tril(inverse, -1).T
+        a, b = orthant.upper, orthant.cov
+        by_a, by_b = pull @ a, pull @ b
+        # (alpha alpha' - A a alpha' - alpha a'A') / 2, as one product of two vectors.
+        outer = symmetric(np.outer(alpha, 0.5 * alpha - by_a))
+        result = DensityAndOrthant(
+            float(normal + orthant.value),
+            by_a - alpha,
+            outer - 0.5 * precision + by_b @ pull.T,
+            np.outer(alpha, a) - 2.0 * by_b,
+            a,
+            b,
+        )
+    return result if all(np.isfinite(x).all() for x in result) else nothing
+
+
+# The log probability of rows that repeat, with its gradient: one row of algebra for each kind.
+#
+# Rows u = z + e of one kind share the entry of z ~ N(0, K), and each has noise e of its own. EP
+# with one site for each kind, raised to the number of its rows, is EP of all rows: they have equal
+# sites. Draws are those of the coordinates c of z = F c, K = F F'.
+
+_REPEATED_EP_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class RepeatedRectangle:
+    """Rows between limits, so many of each kind.
+
+    Attributes
+    ----------
+    cov : ndarray, shape (d, d)
+        Of a row of each kind, its noise included.
+    noise : ndarray, shape (d,)
+        Variance of the noise of each row; 0 for a row whose noise is not known, or not its own.
+    lower, upper : ndarray, shape (d,)
+        Limits, infinities allowed.
+    count : ndarray, shape (d,)
+        Rows of each kind, 1 or more; 1 where `noise` is 0.
+    """
+
+    cov: FloatArray
+    noise: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    count: FloatArray
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all kinds."""
+        return int(self.count.sum())
+
+    @cached_property
+    def predictor_cov(self) -> FloatArray:
+        """K."""
+        return linalg.symmetric(self.cov - np.diag(self.noise))
+
+    @cached_property
+    def factor(self) -> FloatArray:
+        """F."""
+        return linalg.low_rank_factor(self.predictor_cov)
+
+    def single(self) -> tuple["RepeatedRectangle", IntArray]:
+        """The same with a kind for each row, and which kind each was of."""
+        kind = np.repeat(np.arange(self.count.size), self.count.astype(np.intp))
+        cov = self.predictor_cov[np.ix_(kind, kind)]
+        noise = self.noise[kind]
+        cov[np.diag_indices_from(cov)] += noise
+        once = np.ones(kind.size)
+        return RepeatedRectangle(cov, noise, self.lower[kind], self.upper[kind], once), kind
+
+    def sampler(self) -> RepeatedRowsSampler:
+        """Draws of the coordinates."""
+        group, _ = equal_predictors(self.factor, np.zeros(self.count.size))
+        return RepeatedRowsSampler(
+            RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
+        )
+
+
+def log_prob_by_ep(
+    rows: RepeatedRectangle, *, tol: float, max_sweeps: int = 200, start: EPResult | None = None
+) -> tuple[LogProbGradient, EPResult]:
+    """EP's log probability with its gradient, and the sites, one for each kind."""
+    cov = RepeatedCovariance(rows.noise, rows.factor, rows.count)
+    lower, upper, count = rows.lower, rows.upper, rows.count
+    ep = fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start, count=count)
+    edges = Edges.of(lower, upper, *cavities(cov, ep))
+    pull = count * ep.weights
+    gradient = 0.5 * (np.outer(pull, pull) - cov.kind_precision(ep.tau))
+    each = 0.5 * (ep.weights**2 - ep.tau + ep.tau**2 * ep.variance)  # in the noise of one row
+    own = count * each - gradient.diagonal()
+    found = LogProbGradient(
+        ep.log_prob, -count * edges.lower, count * edges.upper, gradient, own_noise=own
+    )
+    return found, ep
+
+
+def repeated_log_prob(
+    rows: RepeatedRectangle,
+    *,
+    method: LogProbMethod = "twisted",
+    n_draws: int = 256,
+    random_seed: int = 0,
+) -> LogProbGradient:
+    """`log_prob_and_gradient` of rows that repeat: by draws of the coordinates, or by EP.
+
+    Minus infinity, and zeros, where it cannot be computed.
+    """
+    d = rows.count.size
+    try:
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(d):
+            if method == "ep":
+                found = log_prob_by_ep(rows, tol=_REPEATED_EP_TOLERANCE)[0]
+            else:
+                found = _by_draws(rows, n_draws, random_seed)
+            if all(np.isfinite(x).all() for x in found):
+                return found
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        pass
+    zero = np.zeros(d)
+    return LogProbGradient(-np.inf, zero, zero, np.zeros((d, d)), own_noise=zero)
+
+
+def folded(found: LogProbGradient, kind: IntArray, d: int) -> LogProbGradient:
+    """The gradient in kinds from that in their single rows."""
+    to_kind = np.zeros((d, kind.size))
+    to_kind[kind, np.arange(kind.size)] = 1.0
+    cov = to_kind @ found.cov @ to_kind.T
+    own = to_kind @ found.cov.diagonal() - cov.diagonal()
+    return found._replace(
+        lower=to_kind @ found.lower, upper=to_kind @ found.upper, cov=cov, own_noise=own
+    )
+
+
+class _Means(NamedTuple):
+    """Moments of z, as derivatives of the log probability in its mean and in its covariance."""
+
+    mean: FloatArray
+    cov: FloatArray
+
+
+def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogProbGradient:
+    r"""The log of a mean weight at fixed points, and the gradient by Fisher's identity.
+
+    .. math:: \frac{\partial \log P}{\partial K}
+        = \frac12 K^{-1} \left(\mathrm E[z z'] - K\right) K^{-1}, \qquad
+        \frac{\partial \log P}{\partial \mathrm E z} = K^{-1} \mathrm E z,
+
+    z within the limits. Draws say only what these lack to the Gaussian that EP's sites make of z,
+    cut off by the rows without noise: of it they are known.
+    """
+    sampler = rows.sampler()
+    rng = as_generator(random_seed)
+    result = sampler.coordinates(n_draws, rng, goal="probability")
+    c, weights = result.u, normalized_weights(result.log_weights)
+    tempered = result.method == "tempered"
+    lower, upper = np.zeros(rows.count.size), np.zeros(rows.count.size)
+    eye = np.eye(len(c))
+    base = _Means(np.zeros(rows.count.size), np.zeros_like(rows.cov))
+    # What the moments of c have beyond those of a Gaussian that is known; tempered draws have none.
+    if tempered:
+        more, spread = c @ weights, (c * weights) @ c.T - eye
+    elif (rows.noise > 0.0).all():
+        pairs = sampler.pairs
+        q = pairs.gaussian
+        white = q.chol.T @ (c - q.mean[:, None])
+        log_target = q.log_ratio(c, white) + pairs.sites(c)
+        change = weights - normalized_weights(result.log_weights - log_target)
+        more = q.mean + c @ change
+        spread = q.spread @ q.spread.T + np.outer(q.mean, q.mean) - eye + (c * change) @ c.T
+    else:
+        base, lower, upper = _gaussian_with_cuts(rows, sampler.ep)
+        change = weights - normalized_weights(_base_log_weights(rows, sampler, result))
+        more, spread = c @ change, (c * change) @ c.T
+    back = pinv(rows.factor)
+    mean = base.mean + back.T @ more
+    cov = linalg.symmetric(base.cov + 0.5 * back.T @ spread @ back)
+    noisy = rows.noise > 0
+    value = rows.factor[noisy] @ c
+    sd = np.sqrt(rows.noise[noisy])[:, None]
+    edges = Edges.of(rows.lower[noisy, None], rows.upper[noisy, None], value, sd)
+    count = rows.count[noisy]
+    lower[noisy], upper[noisy] = -count * (edges.lower @ weights), count * (edges.upper @ weights)
+    _shift_together(rows, lower, upper, mean)
+    own = np.zeros(rows.count.size)
+    own[noisy] = count * (edges.spread @ weights) / (2.0 * rows.noise[noisy])
+    own[noisy] -= cov.diagonal()[noisy]
+    noise = result.log_prob.std_error if tempered else 0.0
+    return LogProbGradient(result.log_prob.value, lower, upper, cov, noise, own)
+
+
+def _gaussian_with_cuts(
+    rows: RepeatedRectangle, ep: EPResult
+) -> tuple[_Means, FloatArray, FloatArray]:
+    """Of z under EP's sites, within the limits of rows without noise; derivatives in these limits.
+
+    With precisions T of the sites, P = (K + T^-1)^-1 and B = I - P K, the mean of z moves by
+    B' dK a with a = K^-1 E z, and its covariance by B' dK B.
+    """
+    noisy = rows.noise > 0
+    tau, nu = np.where(noisy, ep.tau, 0.0), np.where(noisy, ep.nu, 0.0)
+    cov = RepeatedCovariance(rows.noise, rows.factor, rows.count)
+    pull = rows.count * cov.site_product(tau, nu).weights
+    precision = cov.kind_precision(tau)
+    gradient = 0.5 * (np.outer(pull, pull) - precision)
+    lower, upper = np.zeros(noisy.size), np.zeros(noisy.size)
+    hard = np.flatnonzero(~noisy)
+    if not hard.size:
+        return _Means(pull, gradient), lower, upper
+    K = rows.predictor_cov
+    left = (np.eye(noisy.size) - precision @ K)[:, hard]
+    here = linalg.symmetric(K[hard] @ left)
+    centre = K[hard] @ pull
+    cut = log_prob_and_gradient(
+        rows.lower[hard] - centre, rows.upper[hard] - centre, here, n_draws=1024
+    )
+    if not np.isfinite(cut.value):
+        raise ArithmeticError("round-off decides the probability of the signs at pseudo-points.")
+    lower[hard], upper[hard] = cut.lower, cut.upper
+    moved = -left @ (cut.lower + cut.upper)
+    gradient += 0.5 * (np.outer(moved, pull) + np.outer(pull, moved)) + left @ cut.cov @ left.T
+    return _Means(pull + moved, gradient), lower, upper
+
+
+def _base_log_weights(
+    rows: RepeatedRectangle, sampler: RepeatedRowsSampler, result: SamplingResult
+) -> FloatArray:
+    """Of the draws as draws of the Gaussian that EP's sites make, cut off."""
+    noisy = rows.noise > 0
+    value, ep = rows.factor[noisy] @ result.u, sampler.ep
+    shrink = (rows.count / (1.0 + ep.tau * rows.noise))[noisy]
+    sites = (shrink * ep.nu[noisy]) @ value - 0.5 * (shrink * ep.tau[noisy]) @ value**2
+    assert isinstance(sampler.first, CoordinateProposal)
+    limits = rows.count[noisy] @ sampler.first.log_masses(value)
+    return result.log_weights - limits + sites
+
+
+def _shift_together(
+    rows: RepeatedRectangle, lower: FloatArray, upper: FloatArray, mean: FloatArray
+) -> None:
+    """Make derivatives in limits add up to that in the mean, which draws say more exactly.
+
+    That of a predictor, which is shared out among its kinds of rows, where all have noise.
+    """
+    low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
+    unit = np.arange(mean.size)
+    if (rows.noise > 0.0).all():
+        unit, _ = equal_predictors(rows.factor, np.zeros(mean.size))
+    sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
+    missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
+    lower += np.where(low, missing, 0.0)
+    upper += np.where(high, missing, 0.0)

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from pymc_skewgp._deprecation import RenamedAttribute
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
@@ -14,8 +13,8 @@ from pymc_skewgp._gaussian.weights import (
     metropolis_resample,
     systematic_resample,
 )
-from pymc_skewgp._memory import refuse_too_many_draws
-from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
+from pymc_skewgp._limits import refuse_too_many_draws
+from pymc_skewgp._validation import FloatArray, RenamedAttribute, Seed, as_count, as_generator
 
 
 @dataclass(frozen=True)

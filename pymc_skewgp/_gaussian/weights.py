@@ -4,9 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+from scipy.special import ndtr, ndtri
 
-from pymc_skewgp._deprecation import warn_renamed
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._validation import FloatArray, warn_renamed
 
 IntArray = NDArray[np.intp]
 
@@ -250,3 +253,405 @@ def chain_relative_ess(draws: FloatArray) -> float:
     ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
     # Chains that alternate can beat independent draws; as a fraction that is 1.
     return float(min(np.min(ess) / (n_chains * n_draws), 1.0))
+
+
+# Point sets in the unit cube: quasi-Monte Carlo points, randomised, and plain random ones.
+
+# Dimensions that get scrambled Sobol points: the samplers put the coordinates that matter most
+# first, and beyond a few dozen a Sobol sequence of this length is no more even than independent
+# random permutations of the strata (a Latin hypercube), which cost a tenth to make.
+N_SOBOL = 64
+# With fewer points a Sobol sequence is hardly more even than permuted strata, and its scrambling
+# would be half of the time that a small problem takes.
+_LEAST_POINTS = 16
+_ROWS = 16
+_BITS = 30
+
+
+def uniform_points(
+    n_dims: int, n_points: int, n_replicates: int, rng: np.random.Generator
+) -> FloatArray:
+    """Replicates of a randomised quasi-Monte Carlo point set, one after another.
+
+    Each replicate is `n_points` scrambled Sobol points (Matousek 1998) in the first 64 dimensions,
+    extended by a Latin hypercube. Every point is uniform on the cube. The replicates share the
+    random matrices of their scrambling, which take nearly all of its time, and have digital shifts
+    of their own: given the matrices they are independent and each of them uniform, so that their
+    spread gives an unbiased standard error.
+
+    Parameters
+    ----------
+    n_dims, n_points, n_replicates : int
+        Dimensions; points a replicate; replicates.
+    rng : numpy.random.Generator
+        Source of the randomisation.
+
+    Returns
+    -------
+    ndarray, shape (n_dims, n_replicates * n_points)
+        Points as columns, strictly inside (0, 1), in random order within each replicate.
+
+    References
+    ----------
+    .. [1] J. Matousek (1998), On the L2-discrepancy for anchored boxes (random linear scrambling
+       and digital shifts), doi:10.1006/jcom.1998.0489.
+    .. [2] A. B. Owen (1994), Lattice sampling revisited: Monte Carlo variance of means over
+       randomized orthogonal arrays (on extending a point set by a Latin hypercube),
+       doi:10.1214/aos/1176325504.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp._gaussian.points import uniform_points
+    >>> uniform_points(3, 4, 2, np.random.default_rng(0)).shape
+    (3, 8)
+    """
+    points = np.empty((n_dims, n_replicates, n_points))
+    n_sobol = min(n_dims, N_SOBOL) if n_points >= _LEAST_POINTS else 0
+    net = _scrambled_net(n_sobol, n_points, rng)
+    shifted = np.empty((n_sobol, n_points), dtype=np.uint32)
+    for replicate in range(n_replicates if n_sobol else 0):
+        shift = rng.integers(1 << _BITS, size=(n_sobol, 1), dtype=np.uint32)
+        # Shuffled: a later reader of part of the draws must not meet only part of the cube.
+        chosen = rng.permutation(net.shape[1])[:n_points]
+        np.bitwise_xor(net[:, chosen], shift, out=shifted)
+        # Anywhere in its cell: a point is uniform, not a multiple of 2^-30.
+        np.add(shifted, rng.random(shifted.shape), out=points[:n_sobol, replicate])
+        points[:n_sobol, replicate] *= 2.0**-_BITS
+    # Some rows at a time, so that what is in between stays in the cache.
+    blocks = [points[k : min(k + _ROWS, n_dims)] for k in range(n_sobol, n_dims, _ROWS)]
+    for rows in blocks:
+        rows[:] = np.arange(n_points)
+        rng.permuted(rows, axis=-1, out=rows)
+    for rows in blocks:
+        rows += rng.random(rows.shape)
+        rows /= n_points
+    np.clip(points, np.finfo(float).tiny, 1.0 - 2.0**-53, out=points)
+    return points.reshape(n_dims, -1)
+
+
+def _scrambled_net(n_dims: int, n_points: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+    """At least `n_points` Sobol points as columns of integers of 30 bits, linearly scrambled."""
+    if not n_dims:
+        return np.empty((0, n_points), dtype=np.uint32)
+    from scipy.stats import qmc  # takes half a second, which an import alone should not
+
+    sobol = qmc.Sobol(n_dims, scramble=True, bits=_BITS, rng=rng)
+    net = sobol.random_base2(max(0, (n_points - 1).bit_length()))
+    return np.ascontiguousarray((net.T * 2.0**_BITS).astype(np.uint32))
+
+
+def random_points(n_dims: int, n_points: int, rng: np.random.Generator) -> FloatArray:
+    """Independent points, strictly inside (0, 1), shape (n_dims, n_points)."""
+    return np.maximum(rng.random((n_dims, n_points)), np.finfo(float).tiny)
+
+
+def mirrored_points(
+    n_dims: int, n_pairs: int, n_replicates: int, rng: np.random.Generator
+) -> FloatArray:
+    """Replicates of `n_pairs` points as `uniform_points` gives them, each followed by its mirrors.
+
+    For integrands that are nearly odd about the centre, whose error cancels within a pair. Shape
+    (n_dims, n_replicates * 2 * n_pairs).
+    """
+    points = uniform_points(n_dims, n_pairs, n_replicates, rng)
+    points = points.reshape(n_dims, n_replicates, n_pairs)
+    # A point may be as near to 0 as doubles go, its mirror no nearer to 1 than one step.
+    others = np.minimum(1.0 - points, 1.0 - 2.0**-53)
+    return np.concatenate([points, others], axis=2).reshape(n_dims, -1)
+
+
+# An order of points in which each is near to the last: where an iteration begins from the last.
+
+# Points in one path: the time goes with their square.
+_TOGETHER = 2048
+
+
+def short_path(x: FloatArray) -> IntArray:
+    """From each of the rows of `x` to the nearest one left, in units of the columns' spread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp._gaussian.short_path import short_path
+    >>> short_path(np.array([[0.0], [3.0], [1.0], [2.1]])).tolist()
+    [0, 2, 3, 1]
+    """
+    spread = x.std(axis=0)
+    scaled = x / np.where(spread > 0, spread, 1.0)
+    parts = range(0, len(x), _TOGETHER)
+    return np.concatenate(
+        [start + _path(scaled[start : start + _TOGETHER]) for start in parts]
+        or [np.zeros(0, dtype=np.intp)]
+    )
+
+
+def _path(x: FloatArray) -> IntArray:
+    order = np.zeros(len(x), dtype=np.intp)
+    away = np.zeros(len(x))
+    for k in range(1, len(x)):
+        away[order[k - 1]] = np.inf
+        order[k] = np.argmin(np.square(x - x[order[k - 1]]).sum(axis=1) + away)
+    return order
+
+
+# Mixtures of Gaussians with one variance a row: what a truncated latent vector leaves of f.
+
+_MAX_STEPS = 60
+_NARROW = 0.03  # of the mixture's deviation: a thousand components would leave gaps
+_SILVERMAN = 0.9
+_CHUNK = 2**22  # entries of a block of rows x components
+_LEAST_OF_SD = 0.6  # of independent draws' error: what of it evenly spaced ones have at least
+_VARYING_OF_MEAN = 0.6  # see `weights.weighted_error`: mirrored draws cancel even where they weigh
+
+
+def mixture_moments(
+    means: FloatArray, variance: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Mean, standard deviation and skewness of :math:`\sum_j w_j N(m_{ij}, v_i)`.
+
+    Parameters
+    ----------
+    means : ndarray, shape (n, n_components)
+        Component means.
+    variance : ndarray, shape (n,)
+        Variance that all components of a row share.
+    weights : ndarray, shape (n_components,)
+        Weights that sum to 1.
+
+    Returns
+    -------
+    mean, sd, skewness : ndarray, shape (n,)
+    """
+    mean = means @ weights
+    centred = means - mean[:, None]
+    total = centred**2 @ weights + variance
+    third = centred**3 @ weights
+    with np.errstate(invalid="ignore", divide="ignore"):
+        skewness = np.where(total > 0, third / total**1.5, 0.0)
+    return mean, np.sqrt(total), skewness
+
+
+def mixture_moment_errors(
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    replicate: IntArray | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Monte Carlo standard errors of `mixture_moments`, components being draws.
+
+    The delta method: each statistic's influence function at component j, squared and summed with
+    weights :math:`w_j^2`; for the skewness, with :math:`d_j = m_j - \bar m` and :math:`S` the
+    total variance,
+    :math:`(d_j^3 - \mu_3 - 3 \mu_2 d_j) / S^{3/2} - \tfrac32 \mathrm{skew}\,(d_j^2 - \mu_2) / S`.
+    With `replicate`, shape (n_components,), draws of one replicate depend on each other
+    (`weights.weighted_error`). A second power hangs on few draws, a third one on so few that most
+    replicates lack them: their errors are no less than .6 and 1 times those of independent draws.
+
+    Returns
+    -------
+    mean_error, sd_error, skewness_error : ndarray, shape (n,)
+    """
+    mean, sd, skewness = mixture_moments(means, variance, weights)
+    centred = means - mean[:, None]
+    squared = centred**2
+    second = (squared @ weights)[:, None]
+    third = (centred * squared @ weights)[:, None]
+    scale = np.where(sd > 0, sd, 1.0)[:, None]
+    on_skewness = (centred * squared - third - 3.0 * second * centred) / scale**3
+    on_skewness -= 1.5 * skewness[:, None] * (squared - second) / scale**2
+    return (
+        weighted_error(centred, weights, replicate, varying=_VARYING_OF_MEAN),
+        weighted_error((squared - second) / (2.0 * scale), weights, replicate, _LEAST_OF_SD),
+        weighted_error(on_skewness, weights, replicate, 1.0),
+    )
+
+
+def mixture_quantiles(
+    means: FloatArray, variance: FloatArray, weights: FloatArray, probs: FloatArray
+) -> FloatArray:
+    """Quantiles of the mixture of `mixture_moments`, by Newton's method kept inside a bracket.
+
+    Returns
+    -------
+    ndarray, shape (n_probs, n)
+        Quantiles, to 1e-10 of the mixture's standard deviation.
+    """
+    out = np.empty((probs.size, means.shape[0]))
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])
+        mean, spread, _ = mixture_moments(means[block], sd**2, weights)
+        for i, prob in enumerate(probs):
+            out[i, block] = _solve(means[block], sd, weights, prob, mean, spread)
+    return out
+
+
+def mixture_quantile_errors(
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    quantiles: FloatArray,
+    replicate: IntArray | None = None,
+) -> FloatArray:
+    """Monte Carlo standard errors of `mixture_quantiles`, of the shape of these.
+
+    That of the probability over the density; at most the range of the components, as where there
+    is no density between two of them.
+    """
+    known = means, variance, weights, quantiles
+    errors, density = mixture_cdf_errors(*known, replicate), mixture_density(*known)
+    most = np.ptp(means, axis=1) + np.sqrt(variance)
+    return np.minimum(errors / np.maximum(density, np.finfo(float).tiny), most)
+
+
+def mixture_cdf(
+    means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
+) -> FloatArray:
+    r"""Distribution function :math:`\sum_j w_j \Phi\{(x - m_{ij}) / v_i^{1/2}\}` of each row.
+
+    Parameters
+    ----------
+    means, variance, weights : ndarray
+        As for `mixture_moments`.
+    values : ndarray, shape (n_values, n)
+        Where: a column for each row of `means`.
+
+    Returns
+    -------
+    ndarray, shape (n_values, n)
+    """
+    cdf = np.empty(values.shape)
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])[:, None]
+        for i, at in enumerate(values[:, block]):
+            cdf[i, block] = ndtr((at[:, None] - means[block]) / sd) @ weights
+    return cdf
+
+
+def mixture_cdf_errors(
+    means: FloatArray,
+    variance: FloatArray,
+    weights: FloatArray,
+    values: FloatArray,
+    replicate: IntArray | None = None,
+) -> FloatArray:
+    """Monte Carlo standard errors of `mixture_cdf`, components being draws.
+
+    `replicate` as for `mixture_moment_errors`.
+    """
+    errors = np.empty(values.shape)
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])[:, None]
+        for i, at in enumerate(values[:, block]):
+            below = ndtr((at[:, None] - means[block]) / sd)
+            below -= (below @ weights)[:, None]
+            errors[i, block] = weighted_error(below, weights, replicate)
+    return errors
+
+
+def mixture_density(
+    means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
+) -> FloatArray:
+    """Density of the mixture of `mixture_cdf` at `values`, in the same shape.
+
+    Where the components are points, or nearly so, they are draws of the density to be had: it is
+    smoothed by a Gaussian kernel of Silverman's (1986) width.
+    """
+    density = np.empty(values.shape)
+    width = _SILVERMAN * float(weights @ weights) ** 0.2
+    for block in _blocks(*means.shape):
+        sd = _visible_sd(means[block], variance[block])
+        total = mixture_moments(means[block], variance[block], weights)[1]
+        sd = np.where(sd < _NARROW * total, width * total, sd)
+        for i, at in enumerate(values[:, block]):
+            density[i, block] = _density((at[:, None] - means[block]) / sd[:, None], sd, weights)
+    return density
+
+
+def _blocks(n: int, n_components: int) -> list[slice]:
+    rows = max(1, _CHUNK // n_components)
+    return [slice(start, start + rows) for start in range(0, n, rows)]
+
+
+def _visible_sd(means: FloatArray, variance: FloatArray) -> FloatArray:
+    """Standard deviations; a point mass has no density to step along: an invisible width for it."""
+    return np.asarray(np.sqrt(variance + 1e-24 * (1.0 + means.var(axis=1))))
+
+
+def _density(scaled: FloatArray, sd: FloatArray, weights: FloatArray) -> FloatArray:
+    return np.exp(-0.5 * scaled**2) @ weights / (np.sqrt(2 * np.pi) * sd)
+
+
+def _solve(
+    means: FloatArray,
+    sd: FloatArray,
+    weights: FloatArray,
+    prob: float,
+    mean: FloatArray,
+    spread: FloatArray,
+) -> FloatArray:
+    # A mixture's quantile lies between its smallest and largest component's.
+    z = float(ndtri(prob))
+    low = means.min(axis=1) + z * sd
+    high = means.max(axis=1) + z * sd
+    x = np.clip(mean + z * spread, low, high)
+    left = np.arange(x.size)  # rows still moving
+    for _ in range(_MAX_STEPS):
+        scaled = (x[left, None] - means[left]) / sd[left, None]
+        surplus = ndtr(scaled) @ weights - prob
+        density = _density(scaled, sd[left], weights)
+        low[left] = np.where(surplus < 0, x[left], low[left])
+        high[left] = np.where(surplus < 0, high[left], x[left])
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = x[left] - surplus / density
+        inside = (step > low[left]) & (step < high[left])
+        new = np.where(inside, step, 0.5 * (low[left] + high[left]))
+        moving = np.abs(new - x[left]) > 1e-10 * spread[left]
+        x[left] = new
+        left = left[moving]
+        if left.size == 0:
+            break
+    return x
+
+
+# A covariance's Cholesky factor with pivots: its columns in the order of what they explain.
+
+_NEGLIGIBLE = 1e-13  # of the largest variance
+
+
+class PivotedFactor(NamedTuple):
+    """F with F F' the covariance, r columns of decreasing size.
+
+    Attributes
+    ----------
+    columns : ndarray, shape (n, r)
+        F.
+    pivots : ndarray of int, shape (r,)
+        Rows of F that are a lower triangle, in this order.
+    """
+
+    columns: FloatArray
+    pivots: IntArray
+
+    @property
+    def left(self) -> FloatArray:
+        """The largest variance that the columns before each leave unexplained, shape (r,)."""
+        found: FloatArray = self.columns[self.pivots, np.arange(self.pivots.size)] ** 2
+        return found
+
+    def coordinates(self, values: FloatArray) -> FloatArray:
+        """The c with F c = `values`, shape (n,), in as many entries as F has rank."""
+        triangle = self.columns[self.pivots]
+        return solve_triangular(triangle, values[self.pivots], lower=True, check_finite=False)
+
+
+def pivoted_factor(matrix: FloatArray) -> PivotedFactor:
+    """Of a positive semidefinite matrix, at its numerical rank."""
+    matrix = linalg.symmetric(matrix)
+    tol = _NEGLIGIBLE * float(matrix.diagonal().max(initial=0.0))
+    # The transpose is the same matrix, in the order of LAPACK.
+    factor, pivots, rank, _ = dpstrf(matrix.T, tol=tol, lower=1, overwrite_a=1)
+    rows = pivots.astype(np.int64) - 1
+    columns = np.empty((matrix.shape[0], rank))
+    columns[rows] = np.tril(factor[:, :rank])
+    return PivotedFactor(columns, rows[:rank])

@@ -13,11 +13,19 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pymc_skewgp._learn.binary_fit import BinaryFit, Options, fit_binary
-from pymc_skewgp._learn.estimator import ROWS_AT_ONCE, ProcessEstimator, probabilities
-from pymc_skewgp._learn.named_kernels import KernelFunction
-from pymc_skewgp._learn.one_process import Definition, Kernel, fit_process
-from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._learn.estimator import (
+    ROWS_AT_ONCE,
+    BinaryFit,
+    Definition,
+    Kernel,
+    KernelFunction,
+    Options,
+    ProcessEstimator,
+    fit_binary,
+    fit_process,
+    probabilities,
+)
+from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._validation import FloatArray
 

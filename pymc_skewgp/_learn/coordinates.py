@@ -1,10 +1,10 @@
 """The free variables of a model as a vector of unconstrained numbers, and binary values."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pymc as pm
@@ -17,12 +17,61 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
 
 from pymc_skewgp._errors import DiscreteHyperparameterError
-from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.point import Bounds, Pattern, Point
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
+
+# A point of the search, and what the objective is there.
+
+Pattern = tuple[int, ...]
+Bounds = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Values of everything that is learnt.
+
+    Attributes
+    ----------
+    x : ndarray, shape (k,)
+        Of the continuous variables, on the unconstrained scale.
+    pattern : tuple of int
+        Of the binary variables, 0 or 1.
+    """
+
+    x: FloatArray
+    pattern: Pattern = ()
+
+    def at(self, x: FloatArray) -> "Point":
+        """The point with another continuous part."""
+        return Point(x, self.pattern)
+
+
+class Value(NamedTuple):
+    """Of the objective at a point.
+
+    Attributes
+    ----------
+    total : float
+        Log evidence plus log prior; minus infinity where there is none.
+    log_evidence : float
+    gradient : ndarray, shape (k,)
+        Of `total` in the continuous part.
+    noise : float
+        What `total` jumps by between neighbouring points.
+    """
+
+    total: float
+    log_evidence: float
+    gradient: FloatArray
+    noise: float = 0.0
+
+
+Function = Callable[[Point], Value]
 
 Shape = tuple[int, ...]
 _TRIED = 64  # draws of a prior whose default start is none
@@ -323,3 +372,52 @@ def _refuse_foreign_variables(graphs: list[Any]) -> None:
             f"the model does not know the random variable(s) {', '.join(sorted(set(found)))}: make "
             "them, and the SkewGP, inside one ``with pm.Model():``."
         )
+
+
+# What a search asks of an objective.
+
+
+class Searched(Protocol):
+    """An objective, be it of matrices of all rows or of blocks of them; see `Objective`."""
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What a point is made of."""
+        ...
+
+    @property
+    def density_one(self) -> Sequence[str]:
+        """Names of the variables integrated out whose prior is flat."""
+        ...
+
+    def why_no_value(self, point: Point) -> str | None:
+        """What is wrong with the model where there is no value; None where nothing is found."""
+        ...
+
+    def by_ep(self, point: Point) -> Value:
+        """Value and gradient with the evidence of expectation propagation."""
+        ...
+
+    def total_by_ep(self, point: Point) -> tuple[float, float]:
+        """Total and log evidence as `by_ep`, no gradient."""
+        ...
+
+    def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
+        """Log evidence with its error."""
+        ...
+
+    def log_prior(self, point: Point) -> float:
+        """Log density of the rest of the model."""
+        ...
+
+    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
+        """At many rows, with gradients."""
+        ...
+
+    def named(self, point: Point) -> dict[str, NDArray[Any]]:
+        """Values by name on their own scale."""
+        ...
+
+    def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
+        """The matrices of all rows, where there are any."""
+        ...

@@ -1,30 +1,419 @@
 """What the estimators have in common: checked arguments, settings of the search, draws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.gp.cov import BaseCovariance
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from xarray import DataTree
 
+from pymc_skewgp import cov
 from pymc_skewgp._errors import BoundaryOptimumWarning, warn
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
-from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
-from pymc_skewgp._learn.binary_fit import LARGE
-from pymc_skewgp._learn.fit_report import HyperparameterFit
-from pymc_skewgp._learn.named_kernels import KERNELS
-from pymc_skewgp._learn.one_process import FittedProcess
-from pymc_skewgp._learn.settings import SearchSettings
-from pymc_skewgp._observations.weights import as_weights
-from pymc_skewgp._posterior.approximations.automatic import MANY_ROWS
+from pymc_skewgp._learn.averaging.average_process import AveragedPosterior, averaged_process
+from pymc_skewgp._learn.optimizers import SearchSettings
+from pymc_skewgp._learn.problem import HyperparameterFit, LearningRun, TrainingData, learn
+from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt, why_not_by_rows
+from pymc_skewgp._learn.search import random_batches
+from pymc_skewgp._limits import refuse_too_many_rows
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.graph.data_sites import known_of
+from pymc_skewgp._observations.weighted import as_weights
+from pymc_skewgp._posterior.automatic import MANY_ROWS, never_stopping
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
+
+# The kernels that estimators know by name.
+
+KernelFunction = Callable[[int], Any]
+
+_STATIONARY = {
+    "rbf": pm.gp.cov.ExpQuad,
+    "matern32": pm.gp.cov.Matern32,
+    "matern52": pm.gp.cov.Matern52,
+}
+KERNELS = (*_STATIONARY, "nn")
+_FAR = 100.0  # standard deviations from 0
+_WIDE = 5.0  # of a weak prior's standard deviation, in units of what it is about
+# For an average: labels with hardly any noise ask for eta far above 5, and an input without any
+# effect for a lengthscale far above the start. Normal tails of log(ls) keep weights good.
+_WIDEST = 25.0
+_LOG_LS, _LOG_LS_SD = 1.0, 1.5
+
+
+def named_kernel(
+    X: FloatArray, name: str, ard: bool, scale: float | None = None, average: bool = False
+) -> tuple[Any, dict[str, Any]]:
+    """eta^2 times the kernel, and starts at the scale of the inputs.
+
+    To be called inside a ``pm.Model``. Priors are weak, in units of the starts of lengthscales and
+    of the `scale` of f; flat without one; weaker still where hyperparameters are averaged over.
+    """
+    d = X.shape[1]
+    if name == "nn":
+        first = lengthscale(np.sqrt(np.mean(X**2, axis=0)), ard) / 2.0
+    else:
+        spread = np.std(X, axis=0)
+        # Round-off leaves a constant column a deviation that is tiny, not zero.
+        spread[np.ptp(X, axis=0) == 0] = 0.0
+        first = lengthscale(spread, ard)
+    start = {"eta": 2.0 if scale is None else 2.0 * scale, "ls": first}
+    shape = {"shape": d} if ard else {}
+    if scale is None:
+        eta = pm.HalfFlat("eta")
+        ls = pm.HalfFlat("ls", **shape)
+    elif average:
+        eta = pm.HalfNormal("eta", _WIDEST * scale)
+        ls = pm.LogNormal("ls", np.log(first) + _LOG_LS, _LOG_LS_SD, **shape)
+    else:
+        eta = pm.HalfNormal("eta", _WIDE * scale)
+        ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **shape)
+    if name == "nn":
+        bias = pm.HalfFlat("bias") if scale is None else pm.HalfNormal("bias", _WIDE)
+        kernel = cov.NeuralNetwork(d, ls=ls, bias=bias)
+        start["bias"] = 1.0
+    else:
+        kernel = _STATIONARY[name](d, ls=ls)
+        centre = X.mean(axis=0)
+        if (np.abs(centre) > _FAR * spread).any():
+            # Squared distances are differences of squares, which far from 0 have no digits left.
+            kernel = pm.gp.cov.WarpedInput(d, kernel, _minus, (centre,))
+    return eta**2 * kernel, start
+
+
+def lengthscale(size: FloatArray, ard: bool) -> Any:
+    """Of each input, or of all: distances between rows come out as 1 or so."""
+    varies = size > 0
+    if not varies.any():
+        return np.ones(size.size) if ard else 1.0
+    if not ard:
+        return float(np.sqrt((size**2).sum()))
+    # The lengthscale of a constant column has no effect.
+    return np.where(varies, size, 1.0) * np.sqrt(varies.sum())
+
+
+def _minus(X: Any, centre: FloatArray) -> Any:
+    return X - centre
+
+
+# One process under one likelihood: hyperparameters learnt, then its posterior given all data.
+
+
+class FittedProcess(NamedTuple):
+    """A posterior, and what was learnt of hyperparameters.
+
+    A search, None where there was nothing to learn; or draws of them, under a mixture.
+    """
+
+    posterior: SkewGPPosterior | AveragedPosterior
+    fit: HyperparameterFit | DataTree | None
+
+
+class Definition(NamedTuple):
+    """A process and a likelihood with what is to be learnt of them as variables.
+
+    Attributes
+    ----------
+    mean_func : pymc.gp.mean.Mean
+    likelihood : Likelihood
+    start : dict
+        Where these variables start.
+    prior : callable, optional
+        Called with the kernel; makes potentials of these variables and those of the kernel.
+    """
+
+    mean_func: Any
+    likelihood: Any
+    start: dict[str, Any]
+    prior: Callable[[Any], None] | None = None
+
+
+class Kernel(NamedTuple):
+    """What an estimator was asked for, and the scale of f that its weak priors are about.
+
+    And whether its hyperparameters are averaged over.
+    """
+
+    kernel: str | KernelFunction
+    ard: bool
+    scale: float = 1.0
+    average: bool = False
+
+
+def fit_process(
+    X: FloatArray,
+    y: Any,
+    kernel: Kernel,
+    define: Callable[[], Definition],
+    settings: SearchSettings,
+    seed: int,
+    weights: IntArray | None = None,
+) -> FittedProcess:
+    """Learn hyperparameters, then condition on all data.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+    y
+        As the likelihood takes it.
+    kernel : Kernel
+    define : callable
+        Called inside a ``pm.Model``.
+    settings : SearchSettings
+    seed : int
+    weights : ndarray of int, optional
+        How often each observation was made. Default once.
+    """
+    with pm.Model() as model:
+        mean_func, likelihood, start, prior = define()
+        if callable(kernel.kernel):
+            cov_func = kernel.kernel(X.shape[1])
+        else:
+            cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale, kernel.average)
+            start = start | own
+        if prior is not None:
+            prior(cov_func)
+        gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
+        _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
+    if kernel.average:
+        if weights is not None:
+            y = np.repeat(y, weights, axis=0)
+        return FittedProcess(*averaged_process(TrainingData(gp, X, y, likelihood), start, seed))
+    run = None
+    if model.free_RVs:
+        data = TrainingData(gp, X, y, likelihood, weights=weights)
+        run = learn(data, settings, np.random.default_rng(seed), start=start)
+        warn_of_learnt(data, run, stacklevel=2)
+    point = run.values if run else None
+    with never_stopping(quiet=run is not None):  # a search is not thrown away
+        posterior = gp.posterior(
+            X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
+        )
+    # Its draws belong to the fit, not to the first prediction.
+    evidence = posterior.log_marginal_likelihood
+    return FittedProcess(posterior, run.report(evidence) if run else None)
+
+
+def _refuse_without_blocks(gp: SkewGP, X: FloatArray, y: Any, likelihood: Any) -> None:
+    """Raise for rows that are too many, in a posterior, for the kernel as it is."""
+    if X.shape[0] <= MANY_ROWS or (likelihood.n_functions(y) == 1 and likelihood.y_dim == "obs_id"):
+        return
+    reason = why_not_by_rows(gp, [known_of(X, y, likelihood)])
+    if reason is not None:
+        refuse_too_many_rows(X.shape[0], reason)
+
+
+# Pseudo-points whose places are learnt: where they start, and the prior that keeps them apart.
+
+# Phases that are tried out; more take the labels of the rows that they start at.
+_MOST_TRIED = 3
+_ROUND_OFF = 1e-9
+
+
+def pseudo_points(kernel: Any, points: FloatArray, labels: FloatArray) -> dict[str, Any]:
+    """Arguments of a `SkewGP`: places to be learnt, and phases, learnt where they are few.
+
+    To be called inside a ``pm.Model``.
+
+    Parameters
+    ----------
+    kernel : Covariance
+    points : ndarray, shape (s, d)
+        Where they start.
+    labels : ndarray, shape (s,)
+        Phases of those that are too many to be tried out.
+    """
+    s = points.shape[0]
+    places = pm.Flat("pseudo_points", shape=points.shape)
+    if s > 1:
+        pm.Potential("apart", log_volume(kernel, places))
+    phase: Any = labels
+    if s <= _MOST_TRIED:
+        phase = 2 * pm.Bernoulli("positive", 0.5, shape=s) - 1
+    return {"pseudo_points": places, "phase": phase}
+
+
+def log_volume(kernel: Any, points: Any) -> Any:
+    """Half the log determinant of the correlations at the pseudo-points, which keeps them apart.
+
+    Without it opposite phases would close in on one point: f would be known to cross zero exactly
+    there, an optimum of the marginal likelihood that no data justify.
+    """
+    matrix = kernel(points)
+    sd = pt.sqrt(pt.diagonal(matrix))
+    correlation = matrix / sd / sd[:, None]
+    chol = pt.linalg.cholesky(correlation + _ROUND_OFF * pt.eye(matrix.shape[0]))
+    return pt.log(pt.diagonal(chol)).sum()
+
+
+def spread_rows(X: FloatArray, count: int, rng: np.random.Generator) -> Any:
+    """Rows far from each other: each drawn in proportion to its squared distance to the others.
+
+    The seeding of k-means++ (Arthur & Vassilvitskii 2007).
+    """
+    scale = np.std(X, axis=0)
+    Z = X / np.where(scale > 0, scale, 1.0)
+    chosen = [int(rng.integers(X.shape[0]))]
+    distance = np.full(X.shape[0], np.inf)
+    while len(chosen) < count:
+        distance = np.minimum(distance, ((Z - Z[chosen[-1]]) ** 2).sum(axis=1))
+        total = distance.sum()
+        if not total > 0:
+            raise ValueError(
+                f"n_pseudo_points={count}, but X has only {len(chosen)} different rows."
+            )
+        chosen.append(int(rng.choice(X.shape[0], p=distance / total)))
+    return np.array(chosen)
+
+
+# One class against the rest: kernel, start, hyperparameters, posterior.
+
+# An amplitude of which the noise of labels is a hundredth.
+LARGE = 100.0
+
+
+class Options(NamedTuple):
+    """What `SkewGPClassifier` was asked for."""
+
+    kernel: str | KernelFunction
+    ard: bool
+    n_pseudo_points: int
+    search: SearchSettings
+    average: bool = False
+
+
+class BinaryFit(NamedTuple):
+    """The posterior of one class against the rest, and the search for its hyperparameters.
+
+    Or a mixture, with draws of the hyperparameters.
+
+    Attributes
+    ----------
+    rise : float or None
+        Nats by which the evidence is above that at an amplitude that is `LARGE`; None where it has
+        a maximum in the amplitude, or the amplitude is not larger.
+    """
+
+    posterior: SkewGPPosterior | AveragedPosterior
+    fit: HyperparameterFit | DataTree | None
+    rise: float | None = None
+
+
+def fit_binary(
+    X: FloatArray,
+    y: Any,
+    options: Options,
+    seed: int,
+    before: Mapping[str, Any] | None = None,
+) -> BinaryFit:
+    """Learn hyperparameters, then condition on all labels.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+    y : ndarray of bool, shape (n,)
+    options : Options
+    seed : int
+    before : mapping, optional
+        Hyperparameters of an earlier fit with this kernel, to go on from.
+
+    Returns
+    -------
+    BinaryFit
+        Its `fit` is None where the kernel has nothing to learn.
+    """
+    rng = np.random.default_rng(seed)
+    if options.average:
+        gp, centre = _process(X, options)
+        return BinaryFit(*averaged_process(TrainingData(gp, X, y), centre, seed))
+    # The search is of rows in one order, whatever order they came in: on labels that are separable
+    # the evidence has no maximum, and round-off would decide where it ends.
+    order = np.lexsort((y, *X.T))
+    seen, labels = X[order], y[order]
+    gp, centre = _process(seen, options)
+    kernel = {rv.name for rv in gp.model.free_RVs}
+    start = centre | {name: value for name, value in (before or {}).items() if name in kernel}
+    in_batches = options.search.batch_size is not None
+    run = None
+    # With pseudo-points all is learnt once more, from the kernel of the GP on.
+    known = before is not None and options.n_pseudo_points > 0 and not in_batches
+    if kernel and not known:
+        settings = options.search if before is None else replace(options.search, n_restarts=0)
+        # A first search starts at its centre: to work that out again would be a compilation.
+        box = None if before is None else centre
+        run = learn(TrainingData(gp, seen, labels), settings, rng, start=start, centre=box)
+        start = {name: value for name, value in run.values.items() if name in kernel}
+    if options.n_pseudo_points:
+        data = TrainingData(gp, seen, labels)
+        gp, run = _with_pseudo_points(data, options, start, centre, run, rng)
+    if run is not None:
+        warn_of_learnt(TrainingData(gp, X, y), run, stacklevel=2)
+    with never_stopping(quiet=run is not None):  # a search is not thrown away
+        posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
+    # Its draws belong to the fit, not to the first prediction.
+    evidence = posterior.log_marginal_likelihood
+    if run is None:
+        return BinaryFit(posterior, None)
+    rise = None
+    if not callable(options.kernel) and run.values["eta"] > LARGE:
+        rise = (run.fixed_from or run).rise("eta", LARGE)
+    return BinaryFit(posterior, run.report(evidence), rise)
+
+
+def _with_pseudo_points(
+    data: TrainingData,
+    options: Options,
+    start: dict[str, Any],
+    centre: dict[str, Any],
+    run: LearningRun | None,
+    rng: np.random.Generator,
+) -> tuple[SkewGP, LearningRun]:
+    """The process with pseudo-points, and the search for them that goes on from `start`."""
+    X, y = data.X, data.y
+    rows = spread_rows(X, options.n_pseudo_points, rng)
+    gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
+    points = {"pseudo_points": X[rows]}
+    settings = replace(options.search, n_restarts=0, batch_size=None)
+    if options.search.batch_size is None:
+        data = TrainingData(gp, X, y)
+        return gp, learn(data, settings, rng, start=start | points, centre=centre | points)
+    # On one batch, and with the kernel fixed: in a composite likelihood the prior at the points
+    # counts once for each batch, and all else moves to make the most of it.
+    seen = random_batches(y, options.search.batch_size, rng)[0]
+    data = TrainingData(gp, X[seen], y[seen])
+    run = learn(data, settings, rng, start=start | points, fixed_from=run)
+    return gp, replace(run, in_batches=True)
+
+
+def _process(
+    X: FloatArray,
+    options: Options,
+    points: FloatArray | None = None,
+    labels: FloatArray | None = None,
+) -> tuple[SkewGP, dict[str, Any]]:
+    """The SkewGP with what is to be learnt of it as variables, and where these start."""
+    start: dict[str, Any] = {}
+    scale = 1.0 if options.average else None  # an average needs priors
+    with pm.Model():
+        if callable(options.kernel):
+            kernel = options.kernel(X.shape[1])
+        else:
+            average = options.average
+            kernel, start = named_kernel(X, options.kernel, options.ard, scale, average)
+        known: dict[str, Any] = {}
+        if points is not None and labels is not None:
+            known = pseudo_points(kernel, points, labels)
+        return SkewGP(cov_func=kernel, **known), start
+
 
 ROWS_AT_ONCE = 1000
 # Nats by which an evidence says that an amplitude is too small.

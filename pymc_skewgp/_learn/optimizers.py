@@ -1,13 +1,282 @@
 """The optimum of a function with a gradient, in a box: by L-BFGS, then by Newton steps."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+import pymc as pm
+import xarray as xr
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._learn.point import Bounds, Function, Point, Value
-from pymc_skewgp._learn.settings import OptimizerSettings
+from pymc_skewgp._gaussian.weights import uniform_points
+from pymc_skewgp._learn.coordinates import Bounds, Coordinates, Function, Point, Searched, Value
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
+
+# Every evaluation of a search, kept and shown as it comes.
+
+
+class _Evaluation(NamedTuple):
+    run: int
+    point: Point
+    value: Value
+
+
+class EvaluationLog:
+    """Runs of evaluations of an objective: one for each ascent.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Of the coordinates.
+    progressbar : bool
+    """
+
+    def __init__(self, labels: Sequence[str], progressbar: bool) -> None:
+        self._labels = list(labels)
+        self._evaluations: list[_Evaluation] = []
+        self._methods: list[str] = []
+        self._best: dict[str, tuple[float, float]] = {}
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, disable=not progressbar)
+        self._task = self._progress.add_task("Learning hyperparameters")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def run(self, method: str, function: Function) -> Function:
+        """Begin a run: `function`, with each of its evaluations kept."""
+        run = len(self._methods)
+        self._methods.append(method)
+
+        def logged(point: Point) -> Value:
+            value = function(point)
+            self._evaluations.append(_Evaluation(run, point, value))
+            self._show(run, method, value)
+            return value
+
+        return logged
+
+    def _show(self, run: int, method: str, value: Value) -> None:
+        # Totals of part of the data, or by another method, do not compare.
+        best = self._best.get(method, (-np.inf, -np.inf))
+        self._best[method] = max(best, (value.total, value.log_evidence))
+        self._progress.update(
+            self._task,
+            description=f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
+            f"(at the best point {self._best[method][1]:.2f})",
+        )
+
+    def path(self) -> xr.Dataset:
+        """All evaluations."""
+        runs, points, values = zip(*self._evaluations, strict=True)
+        return xr.Dataset(
+            {
+                "run": ("evaluation", np.array(runs)),
+                "log_evidence": ("evaluation", np.array([v.log_evidence for v in values])),
+                "total": ("evaluation", np.array([v.total for v in values])),
+                "x": (("evaluation", "coordinate"), np.array([p.x for p in points])),
+            },
+            coords={"coordinate": self._labels},
+        )
+
+    def runs(self) -> xr.Dataset:
+        """One row for each run, by its best evaluation."""
+        counts, best = [], []
+        for run in range(len(self._methods)):
+            own = [evaluation for evaluation in self._evaluations if evaluation.run == run]
+            counts.append(len(own))
+            best.append(max(own, key=lambda evaluation: evaluation.value.total))
+        return xr.Dataset(
+            {
+                "method": ("run", self._methods),
+                "pattern": ("run", ["".join(map(str, e.point.pattern)) for e in best]),
+                "n_evaluations": ("run", np.array(counts)),
+                "log_evidence": ("run", np.array([e.value.log_evidence for e in best])),
+                "total": ("run", np.array([e.value.total for e in best])),
+            }
+        )
+
+
+# Every choice and threshold of a search for hyperparameters.
+
+Method = Literal["twisted", "ep"]
+METHODS: tuple[Method, ...] = ("twisted", "ep")
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """When an ascent ends, and how far one step may go.
+
+    Attributes
+    ----------
+    max_iterations : int
+        Of L-BFGS.
+    tolerance : float
+        Gain, in nats, below which L-BFGS ends: what an evidence is compared to is never finer.
+    gradient_tolerance : float
+    first_step : float
+        Longest first step of L-BFGS. In a box SciPy takes the whole gradient, which of many rows
+        leads to a corner of it.
+    newton_gain : float
+        Gain by the quadratic model that another Newton step needs, in nats ...
+    noise_share : float
+        ... or as a share of the noise of the values, where that is more.
+    newton_loss : float
+        What a Newton step may lose. A twisted evidence of some hundred draws jumps by so much
+        between two points; its gradient, and with it the gain by the model, is a tenth as noisy.
+    least_hessian : float
+        Least eigenvalue of the negative Hessian, nats a squared unit, in a Newton step.
+    longest_step : float
+        Newton step, in units of the vector.
+    max_steps, max_halvings : int
+        Newton steps, and halvings of each.
+    difference : float
+        Half the distance of the gradients behind a numerical Hessian.
+    """
+
+    max_iterations: int = 200
+    tolerance: float = 2e-4
+    gradient_tolerance: float = 1e-3
+    first_step: float = np.inf
+    newton_gain: float = 5e-3
+    noise_share: float = 0.2
+    newton_loss: float = 0.02
+    least_hessian: float = 0.05
+    longest_step: float = 1.0
+    max_steps: int = 8
+    max_halvings: int = 3
+    difference: float = 0.03
+
+
+@dataclass(frozen=True)
+class StartSettings:
+    """Where a search looks, and where it starts. Distances are on the unconstrained scale.
+
+    Attributes
+    ----------
+    half_width : float
+        Of the box: a factor of a thousand for what is positive; for what lies between two bounds
+        all but a thousandth of their distance.
+    candidates : int
+        Points that are tried for each restart.
+    min_distance : float
+        Least distance of two starts, in the coordinate in which they differ most.
+    spread, scatter : float
+        What candidates move a variable with a flat prior by: its entries together, at most, and
+        each by itself, as a standard deviation.
+    max_binary : int
+        Binary entries that are learnt, by trying all their values.
+    equal : float
+        Relative difference of two evaluations of one number: EP stops at its tolerance in each.
+    """
+
+    half_width: float = float(np.log(1e3))
+    candidates: int = 16
+    min_distance: float = 1.0
+    spread: float = 3.0
+    scatter: float = 0.3
+    max_binary: int = 3
+    equal: float = 1e-5
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What is searched for, how thoroughly, and by which rules.
+
+    Attributes
+    ----------
+    method : {"twisted", "ep"}
+    batch_size : int or None
+        Labels in each batch of a composite likelihood; None for the evidence of all.
+    n_restarts : int
+    n_draws : int
+        Behind a twisted evidence.
+    seed : int
+        Of these draws.
+    hessian : bool
+        Whether the Hessian with all data is wanted.
+    coarse_size : int
+        Labels on which every start is tried before the best go on with all: a step costs as their
+        cube.
+    coarse_above : int
+        Labels above which that is done.
+    coarse_prior_sd : float
+        A normal prior about the start, on the unconstrained scale, while it is: some hundred labels
+        may be separable and send the search to the edge of the box. All the data do not feel it.
+    ep_margin : float
+        Nats below the best optimum by EP within which another may be the best by the twisted
+        sampler: EP is off by less, as a rule.
+    same_value, same_place : float
+        Within which two optima are one.
+    finer : int
+        Times as many draws where `n_draws` did not converge, or gave values with more noise than
+    max_noise : float
+        this.
+    max_hessian : int
+        Coordinates up to which second derivatives are computed, from 2 k gradients.
+    evidence_draws : int
+        Behind the reported evidence.
+    flat_hessian : float
+        Eigenvalue of the negative Hessian below which a direction is flat: a factor of e in a
+        parameter costs less than a hundredth of a nat.
+    at_bound : float
+        Distance to the edge of the box.
+    rows_coarse_size : int
+        Of many rows, those on which every start is tried where the data are of several kinds, or
+        comparisons: these have no `coarse_size`.
+    rows_size : int
+        Of many rows, those with which a search goes on after the start, before it takes all.
+    rows_tolerance : float
+        As `OptimizerSettings.tolerance`, with all of many rows.
+    rows_first_step : float
+        As `OptimizerSettings.first_step`, with some and all of many rows.
+    rows_max_hessian : int
+        As `max_hessian`, with many rows: more than so many would take longer than the search.
+    batch_above, auto_batch_size : int
+        Rows above which `SkewGPClassifier` learns from batches by itself, and their size: one
+        factorisation for each step is too slow then.
+    start : StartSettings
+    optimizer : OptimizerSettings
+    """
+
+    method: Method = "twisted"
+    batch_size: int | None = None
+    n_restarts: int = 2
+    n_draws: int = 256
+    seed: int = 0
+    hessian: bool = True
+    coarse_size: int = 300
+    coarse_above: int = 450
+    coarse_prior_sd: float = 3.0
+    ep_margin: float = 2.0
+    same_value: float = 0.02
+    same_place: float = 0.1
+    finer: int = 8
+    max_noise: float = 0.05
+    max_hessian: int = 40
+    evidence_draws: int = 1024
+    flat_hessian: float = 0.02
+    at_bound: float = 1e-3
+    rows_coarse_size: int = 1000
+    rows_size: int = 5000
+    rows_tolerance: float = 0.05
+    rows_first_step: float = 0.5
+    rows_max_hessian: int = 12
+    batch_above: int = 1500
+    auto_batch_size: int = 500
+    start: StartSettings = field(default_factory=StartSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+
+    def batch_size_for(self, n: int) -> int | None:
+        """What ``batch_size="auto"`` is for `n` rows."""
+        return self.auto_batch_size if n > self.batch_above else None
 
 
 class Optimum(NamedTuple):
@@ -189,3 +458,85 @@ def _bfgs(inverse: FloatArray, step: FloatArray, change: FloatArray) -> FloatArr
         return inverse
     left = np.eye(step.size) - np.outer(step, change) / product
     return left @ inverse @ left.T + np.outer(step, step) / product
+
+
+# Points from which a search starts: drawn from the priors, or about a given one.
+
+
+def spread_starts(
+    objective: Searched,
+    origin: Point,
+    n_restarts: int,
+    settings: StartSettings,
+    rng: np.random.Generator,
+) -> list[FloatArray]:
+    """`origin`, and the best of many candidates that are far from it and from each other."""
+    starts = [origin.x]
+    if not n_restarts or not origin.x.size:
+        return starts
+    count = settings.candidates * n_restarts
+    points = candidates(objective.coordinates, origin.x, count, settings, rng)
+    values = [objective.total_by_ep(origin.at(x))[0] for x in points]
+    best_first = [i for i in np.argsort(values)[::-1] if np.isfinite(values[i])]
+    for i in best_first:
+        distance = min(float(np.abs(points[i] - x).max()) for x in starts)
+        far = distance > settings.min_distance
+        if len(starts) <= n_restarts and far:
+            starts.append(points[i])
+    if len(starts) == 1 and best_first and not np.isfinite(objective.total_by_ep(origin)[0]):
+        starts.append(points[best_first[0]])  # far from nothing that has a value
+    return starts
+
+
+def candidates(
+    coordinates: Coordinates,
+    origin: FloatArray,
+    count: int,
+    settings: StartSettings,
+    rng: np.random.Generator,
+) -> list[FloatArray]:
+    """Points all over the prior, or, where it is flat, up to a factor of twenty from `origin`.
+
+    In every second one the entries of a variable move together, under a flat prior in all:
+    lengthscales of many inputs are long together or short together.
+    """
+    continuous = coordinates.continuous
+    shifts = uniform_points(max(len(continuous), 1), count, 1, rng)
+    columns = []
+    for value, part, q in zip(continuous, coordinates.split(origin), shifts, strict=False):
+        own = _prior_draws(coordinates.model, value, count, rng)
+        if own is None:
+            together = settings.spread * (2.0 * q[:, None] - 1.0)
+            scatter = rng.normal(0.0, settings.scatter, (count, part.size))
+            own = part.ravel() + together + scatter
+        elif part.size > 1:
+            _move_together(own.reshape(count, -1), settings.scatter, rng)
+        columns.append(own.reshape(count, -1))
+    if not columns:
+        return [origin] * count
+    low, high = np.transpose(coordinates.bounds(origin, settings.half_width))
+    return list(np.clip(np.hstack(columns), low, high))
+
+
+def _move_together(drawn: FloatArray, scatter: float, rng: np.random.Generator) -> None:
+    """Every second of the draws of a variable: away from the median all as its first entry is."""
+    middle, some = np.median(drawn, axis=0), drawn[1::2]
+    some[:] = middle + (some[:, :1] - middle[0]) + rng.normal(0.0, scatter, some.shape)
+
+
+def _prior_draws(
+    model: pm.Model, value: Any, count: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """Draws of a variable on its unconstrained scale; None where its prior is flat.
+
+    Or so vague that draws are beyond double precision.
+    """
+    rv = model.values_to_rvs[value]
+    transform = model.rvs_to_transforms[rv]
+    free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+    try:
+        drawn = pm.draw(free, count, random_seed=int(rng.integers(2**31)), mode=PLAIN)
+    # Of a generator that divides by a draw, or by whose own parameter a draw is impossible.
+    except (NotImplementedError, ArithmeticError, ValueError):
+        return None
+    return np.asarray(drawn) if np.isfinite(drawn).all() else None

@@ -1,34 +1,44 @@
 """What a search is given: the objective on all data and on a part of it, and where to start."""
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.batches import random_batches
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
-from pymc_skewgp._learn.phases import Places, pseudo_point_places
-from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.rows.chunked_rows import INSTEAD, ChunkedRows, refuse_chunks
+from pymc_skewgp._learn.optimizers import EvaluationLog, NoValueError, SearchSettings, spread_starts
 from pymc_skewgp._learn.rows.data_kinds import kind_of
-from pymc_skewgp._learn.rows.functions_at import Functions
-from pymc_skewgp._learn.rows.many_rows import ManyRows
-from pymc_skewgp._learn.rows.rows_graphs import approximation_of, rows_objective
-from pymc_skewgp._learn.search import Part
-from pymc_skewgp._learn.settings import SearchSettings
-from pymc_skewgp._model.gp.exact_posterior import inputs_of
-from pymc_skewgp._model.gp.integrated_mean import can_be_integrated
+from pymc_skewgp._learn.rows.many_rows import INSTEAD, ChunkedRows, ManyRows, refuse_chunks
+from pymc_skewgp._learn.rows.prior_at import Functions
+from pymc_skewgp._learn.rows.rows_objective import approximation_of, rows_objective
+from pymc_skewgp._learn.search import (
+    Part,
+    Places,
+    SearchResult,
+    distinct_patterns,
+    pseudo_point_places,
+    random_batches,
+    refuse_other_phases,
+    search,
+    separate_coincident,
+    standard_errors,
+)
+from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
+from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.gp.values import as_coregion_graph
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
-from pymc_skewgp._posterior.data_sets import kinds_of
-from pymc_skewgp._posterior.distributed.chunked_data import is_dask
-from pymc_skewgp._validation import FloatArray, as_count
+from pymc_skewgp._posterior.distributed_posterior import is_dask
+from pymc_skewgp._posterior.prior import kinds_of
+from pymc_skewgp._validation import FloatArray, RenamedAttribute, as_count
 
 Start = Mapping[str, Any] | None
 
@@ -249,3 +259,310 @@ def _coarse_rows(
     if strata.size <= max(settings.coarse_above, size):
         return None
     return random_batches(strata, size, rng)[0]
+
+
+# `HyperparameterFit`: what a search for hyperparameters found, and how it got there.
+
+# Entries of an array that a line shows.
+_SHOWN = 4
+
+
+@dataclass(frozen=True, repr=False)
+class HyperparameterFit:
+    """Result of `find_hyperparameters`.
+
+    ``print`` shows values, standard errors and whether the search converged; ``repr`` the same in
+    a line.
+
+    Attributes
+    ----------
+    point : dict of arrays
+        The optimum: random variables and Deterministics by name, on their own scale. What
+        `SkewGP.posterior` and ``pm.sample(initvals=...)`` take.
+    log_marginal_likelihood : Estimate
+        At the optimum, in nats, with its standard error, from 1024 fresh draws; of the composite
+        likelihood where `kind` says so, which does not compare with a marginal likelihood
+        (`SkewGPClassifier` gives the marginal likelihood of all labels all the same). Priors are
+        not in it.
+    improper_priors : list of str
+        Variables with a flat prior that are integrated out of it, as coefficients of ``pm.Flat``:
+        of density 1, so that it is the restricted likelihood (REML) up to a constant, and compares
+        only with that of models with the same ones.
+    log_prior : float
+        Log density of the priors (and of all else in the model), without Jacobians.
+    std_error : dict of arrays
+        Standard errors of what is in `point`, from the Hessian of EP's evidence and the derivatives
+        of the transforms: a Gaussian approximation, infinite for what is not identified. Empty for
+        more than 40 parameters, for a composite likelihood, whose Hessian ignores the dependence
+        between batches, and where `SkewGPClassifier` searched on part of the data only.
+    kind : {"evidence", "composite", "frechet"}
+        What was maximised, besides the prior.
+    converged : bool
+        Whether the best ascent ended at an optimum. `maximize_frechet_bound` makes a fixed number
+        of iterations and always says so.
+    at_bound : list of str
+        Coordinates at the bounds of the search, a factor of a thousand away from the start.
+    flat : list of str
+        Weakly identified coordinates: the objective hardly depends on them.
+    runs : Dataset
+        Dimension ``run``: ``method``, ``pattern`` of the binary variables, ``n_evaluations``,
+        ``log_evidence`` and ``total`` (with the prior) of its best point.
+    path : Dataset
+        Dimension ``evaluation``: ``run``, ``log_evidence``, ``total`` and ``x``, the unconstrained
+        parameters (``coordinate``).
+    seconds : float
+        Of the search, compilation included; the final evidence and the standard errors come after.
+    """
+
+    point: dict[str, NDArray[Any]]
+    log_marginal_likelihood: Estimate
+    log_prior: float
+    std_error: dict[str, NDArray[Any]]
+    kind: str
+    converged: bool
+    at_bound: list[str]
+    flat: list[str]
+    runs: xr.Dataset
+    path: xr.Dataset
+    seconds: float
+    improper_priors: list[str] = field(default_factory=list)
+
+    settled = RenamedAttribute("converged")
+
+    def __repr__(self) -> str:
+        evidence = self.log_marginal_likelihood
+        values = ", ".join(f"{name}={_short(value)}" for name, value in self.point.items())
+        parts = [
+            f"log {self._likelihood} {evidence.value:.2f} +- {evidence.std_error:.2g}{self._flat}",
+            "converged" if self.converged else "not converged",
+            *self._remarks(),
+        ]
+        return f"HyperparameterFit({values}; {'; '.join(parts)})"
+
+    def __str__(self) -> str:
+        lines = [f"log {self._likelihood} {self.log_marginal_likelihood}{self._flat}"]
+        if self.kind != "frechet":  # which leaves priors out
+            lines[0] += f", log prior {self.log_prior:.3f}"
+        for name, value in self.point.items():
+            error = self.std_error.get(name)
+            shown = np.array2string(value, precision=4, threshold=8)
+            if error is not None:
+                shown += f" +- {np.array2string(error, precision=2, threshold=8)}"
+            lines.append(f"  {name}: {shown}")
+        lines += self._remarks()
+        if not self.std_error:
+            lines.append("no standard errors (see HyperparameterFit)")
+        if not self.converged:
+            lines.append("not converged: raise n_restarts, or give a start")
+        lines.append(
+            f"{'converged: ' if self.converged else ''}{self.path.sizes['evaluation']} evaluations "
+            f"in {self.runs.sizes['run']} runs, {self.seconds:.1f} s"
+        )
+        return "\n".join(lines)
+
+    @property
+    def _likelihood(self) -> str:
+        return "composite likelihood" if self.kind == "composite" else "marginal likelihood"
+
+    @property
+    def _flat(self) -> str:
+        names = ", ".join(self.improper_priors)
+        return f" (under density 1 of {names})" if names else ""
+
+    def _remarks(self) -> list[str]:
+        remarks = {"at the bounds of the search": self.at_bound, "weakly identified": self.flat}
+        return [f"{remark}: {', '.join(found)}" for remark, found in remarks.items() if found]
+
+
+def _short(value: NDArray[Any]) -> str:
+    if value.size > _SHOWN:
+        return f"<array {value.shape}>"
+    return np.array2string(value, precision=4, separator=", ").replace("\n", "")
+
+
+# A search for hyperparameters from the data to the report.
+
+# How far out an objective is looked at, and what it has to lose there, in nats, to have a maximum.
+_FURTHER, _FALL = 100.0, 0.1
+
+
+@dataclass(frozen=True)
+class LearningRun:
+    """A search that has ended.
+
+    Attributes
+    ----------
+    objective : Objective or RowsObjective
+    result : SearchResult
+    bounds : list of pairs
+    log : EvaluationLog
+    settings : SearchSettings
+    in_batches : bool
+        Whether a composite likelihood was maximised.
+    seconds : float
+    fixed_from : LearningRun or None
+        The one before it, whose values it left as they were.
+    """
+
+    objective: Searched
+    result: SearchResult
+    bounds: Bounds
+    log: EvaluationLog
+    settings: SearchSettings
+    in_batches: bool
+    seconds: float
+    fixed_from: "LearningRun | None" = None
+
+    @property
+    def point(self) -> Point:
+        """The optimum."""
+        return self.result.optimum.point
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The optimum by name."""
+        return self.objective.named(self.point)
+
+    @property
+    def at_bound(self) -> list[str]:
+        """Coordinates at the edge of the box."""
+        rows = zip(self.objective.coordinates.labels, self.point.x, self.bounds, strict=True)
+        own = [
+            label
+            for label, x, (low, high) in rows
+            if low < high and min(x - low, high - x) < self.settings.at_bound
+        ]
+        return own + (self.fixed_from.at_bound if self.fixed_from else [])
+
+    @property
+    def flat(self) -> list[str]:
+        """Coordinates that make up most of the directions with a small second derivative."""
+        before = self.fixed_from.flat if self.fixed_from else []
+        if self.result.hessian is None:
+            return before
+        values, vectors = np.linalg.eigh(self.result.hessian)
+        share = (vectors[:, values < self.settings.flat_hessian] ** 2).sum(axis=1)
+        labels = zip(self.objective.coordinates.labels, share, strict=True)
+        at_bound = self.at_bound
+        own = [label for label, part in labels if part > 0.5 and label not in at_bound]
+        return own + before
+
+    @property
+    def converged(self) -> bool:
+        """Whether it ended at an optimum, and the run before it did."""
+        own = self.result.optimum.converged
+        return own and (self.fixed_from is None or self.fixed_from.converged)
+
+    def rise(self, name: str, away: float) -> float | None:
+        """What the objective gains from a value of a positive variable on, if it has no maximum.
+
+        All else is as found. None where it falls: by more than a tenth of a nat a hundredfold
+        further out. So an optimum among values that do as well is one that a search happens to end
+        at, but one that the objective still rises to, far out, is none.
+
+        Parameters
+        ----------
+        name : str
+            A coordinate that is a logarithm.
+        away : float
+            The value.
+        """
+        place = self.objective.coordinates.labels.index(name)
+        here, low, high = self.point.x, self.point.x.copy(), self.point.x.copy()
+        low[place] = min(np.log(away), here[place])
+        high[place] += np.log(_FURTHER)
+        best, before, beyond = (
+            self.objective.total_by_ep(self.point.at(x))[0] for x in (here, low, high)
+        )
+        return best - before if beyond > best - _FALL else None
+
+    def estimate(self) -> Estimate:
+        """Log evidence, or composite likelihood, at the optimum, from draws of its own."""
+        n_draws = self.settings.evidence_draws
+        return self.objective.estimate(self.point, n_draws, self.settings.seed)
+
+    def report(self, log_marginal_likelihood: Estimate) -> HyperparameterFit:
+        """All of it, in the user's terms."""
+        errors = {}
+        # A composite likelihood counts batches as independent, which they are not: standard errors
+        # from its Hessian would be a third of what they should be.
+        if not self.in_batches:
+            errors = standard_errors(
+                self.objective.named, self.point, self.result.hessian, self.settings.flat_hessian
+            )
+        return HyperparameterFit(
+            point=self.values,
+            log_marginal_likelihood=log_marginal_likelihood,
+            log_prior=self.objective.log_prior(self.point),
+            std_error=errors,
+            kind="composite" if self.in_batches else "evidence",
+            converged=self.converged,
+            at_bound=self.at_bound,
+            flat=self.flat,
+            runs=self.log.runs(),
+            path=self.log.path(),
+            seconds=self.seconds + (self.fixed_from.seconds if self.fixed_from else 0.0),
+            improper_priors=list(self.objective.density_one),
+        )
+
+
+def learn(
+    data: TrainingData,
+    settings: SearchSettings,
+    rng: np.random.Generator,
+    *,
+    start: Start = None,
+    centre: Start = None,
+    fixed_from: LearningRun | None = None,
+    progressbar: bool = False,
+) -> LearningRun:
+    """`find_hyperparameters` for checked settings, without the evidence's own estimate.
+
+    Parameters
+    ----------
+    data : TrainingData
+    settings : SearchSettings
+        The seed of the twisted draws is drawn from `rng`.
+    rng : numpy.random.Generator
+        Of batches, restarts and draws.
+    start, centre : mapping, optional
+        Values by name. The box lies around `centre`, `start` where none is given: a search that
+        goes on from another is not to leave its box.
+    fixed_from : LearningRun, optional
+        Its continuous variables stay as it has found them.
+    progressbar : bool
+    """
+    began = time.perf_counter()
+    problem = learning_problem(data, settings, rng, start)
+    coordinates = problem.objective.coordinates
+    origin = separate_coincident(problem.origin, problem.places, rng)
+    middle = origin
+    if centre is not None:
+        model, continuous = coordinates.model, coordinates.continuous
+        middle = coordinates.vector(initial_values(model, continuous, centre))
+    fixed = fixed_from.values if fixed_from else ()
+    bounds = coordinates.bounds(middle, settings.start.half_width, fixed)
+    origin = np.clip(origin, *np.transpose(bounds)) if bounds else origin
+    patterns = coordinates.patterns(settings.start.max_binary)
+    cheap: Searched = problem.objective if problem.part is None else problem.part.objective
+    first = Point(origin, patterns[0])
+    vectors = spread_starts(cheap, first, settings.n_restarts, settings.start, rng)
+    settings = replace(settings, seed=int(rng.integers(2**31)))
+    for pattern in patterns:
+        refuse_other_phases(cheap, Point(origin, pattern), problem.of_process)
+    patterns = distinct_patterns(cheap, origin, patterns, problem.places, settings.start)
+    starts = [Point(x, pattern) for pattern in patterns for x in vectors]
+    with EvaluationLog(coordinates.labels, progressbar) as log:
+        if problem.rows is None:
+            objective: Searched = problem.objective
+            try:
+                result = search(problem.objective, problem.part, starts, bounds, settings, log)
+            except NoValueError as error:
+                why = problem.objective.why_no_value(starts[0])
+                raise NoValueError(why or str(error)) from None
+        else:
+            assert problem.part is not None
+            objective, result = problem.rows.search(problem.part, starts, bounds, settings, log)
+    seconds = time.perf_counter() - began
+    in_batches = settings.batch_size is not None
+    return LearningRun(objective, result, bounds, log, settings, in_batches, seconds, fixed_from)

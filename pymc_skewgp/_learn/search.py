@@ -2,22 +2,35 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from itertools import permutations
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pymc_skewgp._learn.evaluation_log import EvaluationLog
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._learn.coordinates import (
+    Bounds,
+    Coordinates,
+    Function,
+    Pattern,
+    Point,
+    Searched,
+    Value,
+)
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.optimizers import (
+    EvaluationLog,
     Optimum,
+    SearchSettings,
+    StartSettings,
     maximize,
     negative_hessian,
     newton,
     with_value,
 )
-from pymc_skewgp._learn.point import Bounds, Function, Point, Value
-from pymc_skewgp._learn.searched import Searched
-from pymc_skewgp._learn.settings import SearchSettings
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
 
@@ -202,3 +215,199 @@ def _same(one: Optimum, other: Optimum, settings: SearchSettings) -> bool:
         and abs(one.value.total - other.value.total) < settings.same_value
         and bool(distance < settings.same_place)
     )
+
+
+# Phases of pseudo-points: which of their values need a search of their own.
+
+# Places in the vector of each pseudo-point.
+Places = list[list[int]]
+
+
+def pseudo_point_places(coordinates: Coordinates, gp: SkewGP) -> Places:
+    """Places in the vector of each pseudo-point; none where these are no untransformed variable."""
+    points = gp.pseudo_points
+    name = getattr(points, "name", None)
+    if name is None and getattr(points, "owner", None) is not None:
+        name = points.owner.inputs[0].name  # specify_shape around it
+    if name not in coordinates.names:
+        return []
+    labels = coordinates.labels
+    return [
+        [i for i, label in enumerate(labels) if label.startswith(f"{name}[{j}, ")]
+        for j in range(gp.n_pseudo_points)
+    ]
+
+
+def separate_coincident(x: FloatArray, places: Places, rng: np.random.Generator) -> FloatArray:
+    """`x`, with pseudo-points that coincide there moved apart.
+
+    At a prior's centre they all do, and the density to start from is 0.
+    """
+    places = [place for place in places if place]
+    if not places:
+        return x
+    rows = x[places].reshape(len(places), -1)
+    if np.unique(rows, axis=0).shape[0] == len(places):
+        return x
+    moved = x.copy()
+    for place in places:
+        moved[place] += rng.normal(size=len(place))
+    return moved
+
+
+def refuse_other_phases(objective: Searched, point: Point, exact: bool) -> None:
+    """Raise where a phase is none: their squares are the variances of the latent signs.
+
+    Parameters
+    ----------
+    objective : Searched
+    point : Point
+    exact : bool
+        Whether the variances are squares of phases alone. Else only zeros are refused.
+    """
+    for terms in objective.terms_at(point):
+        if not isinstance(terms, EvidenceTerms):
+            continue  # without pseudo-points
+        squares = terms.prior_cov.diagonal()
+        if not (squares > 0).all() or (exact and np.abs(squares - 1.0).max(initial=0.0) > 1e-3):
+            raise ValueError(
+                f"with {', '.join(objective.coordinates.binary_names)} = {point.pattern} a phase "
+                'is neither +1 nor -1: write 2 * pm.Bernoulli("positive", 0.5, shape=s) - 1.'
+            )
+
+
+def distinct_patterns(
+    objective: Searched,
+    x: FloatArray,
+    patterns: list[Pattern],
+    places: Places,
+    settings: StartSettings,
+) -> list[Pattern]:
+    """Patterns of phases that are not each other's with the pseudo-points exchanged.
+
+    Where the pseudo-points are learnt, and their priors are alike, the phases (+, -) at (r, r') are
+    the phases (-, +) at (r', r): of 2^s patterns s + 1 are left, by the number of positive phases.
+    For each the assignment is taken that is best at `x`.
+
+    Parameters
+    ----------
+    objective : Searched
+    x : ndarray, shape (k,)
+        A start.
+    patterns : list of tuple
+    places : list of lists
+        Of the pseudo-points in `x`; none where they are not learnt: then all patterns are distinct.
+    settings : StartSettings
+
+    Returns
+    -------
+    list of tuple
+    """
+    if len(patterns) <= 2 or len(places) != len(patterns[0]):
+        return patterns
+    values = {pattern: objective.by_ep(Point(x, pattern)).total for pattern in patterns}
+    if not _exchangeable(objective, Point(x, patterns[1]), places, settings.equal):
+        return patterns
+    best: dict[int, Pattern] = {}
+    for pattern in sorted(patterns, key=lambda p: values[p]):
+        best[sum(pattern)] = pattern
+    return list(best.values())
+
+
+def _exchangeable(objective: Searched, point: Point, places: Places, rtol: float) -> bool:
+    """Whether exchanging points together with their phases leaves the objective as it is."""
+    # Off the point, whose symmetry may be an accident.
+    x = point.x + np.random.default_rng(0).normal(0.0, 0.1, point.x.size)
+    value = objective.by_ep(point.at(x)).total
+    for order in permutations(range(len(places))):
+        moved = x.copy()
+        moved[np.concatenate(places)] = x[np.concatenate([places[j] for j in order])]
+        pattern = tuple(point.pattern[j] for j in order)
+        other = objective.by_ep(Point(moved, pattern)).total
+        if not abs(other - value) <= rtol * max(1.0, abs(value)):
+            return False
+    return True
+
+
+# Random batches of labelled data.
+
+
+def random_batches(labels: NDArray[Any], size: int, rng: np.random.Generator) -> list[IntArray]:
+    """A random partition into batches of `size` labels or a few less, as equal as can be.
+
+    Each has its share of both classes, as far as there are enough of them: a batch of one class
+    alone says nothing of the boundary between them.
+
+    Parameters
+    ----------
+    labels : ndarray, shape (n,)
+        0 and 1, or booleans.
+    size : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    list of ndarray of int
+        Indices of the rows of each batch.
+    """
+    n_batches = -(-labels.size // size)
+    order = np.argsort(labels + rng.uniform(-0.5, 0.5, labels.size), kind="stable")
+    # Dealt out in turn, the negative labels first.
+    return [np.sort(order[start::n_batches]) for start in range(n_batches)]
+
+
+# Standard errors of hyperparameters on their own scale, from the Hessian at the optimum.
+
+_STEP = 1e-4
+
+
+def standard_errors(
+    named: Callable[[Point], dict[str, NDArray[Any]]],
+    point: Point,
+    hessian: FloatArray | None,
+    least: float,
+) -> dict[str, NDArray[Any]]:
+    """Of every value by name, by the inverse of the negative Hessian and the delta method.
+
+    Parameters
+    ----------
+    named : callable
+        Values by name at a point.
+    point : Point
+        The optimum.
+    hessian : ndarray or None
+        Negative Hessian there. Without one there are no standard errors.
+    least : float
+        Eigenvalue below which a direction is flat: values that depend on such a direction have an
+        infinite standard error.
+    """
+    if hessian is None:
+        return {}
+    values, vectors = np.linalg.eigh(hessian)
+    steep = values >= least
+    root = vectors[:, steep] / np.sqrt(values[steep])
+    flat = vectors[:, ~steep]
+    errors = {}
+    for name, jacobian in _jacobians(named, point).items():
+        if not jacobian.any():
+            continue  # a constant
+        error = np.sqrt(((jacobian @ root) ** 2).sum(axis=-1))
+        lost = (jacobian @ flat) ** 2
+        total = (jacobian**2).sum(axis=-1)
+        errors[name] = np.where(lost.sum(axis=-1) > 1e-2 * total, np.inf, error)
+    return errors
+
+
+def _jacobians(
+    named: Callable[[Point], dict[str, NDArray[Any]]], point: Point
+) -> dict[str, FloatArray]:
+    """Derivatives of every float by name in the coordinates, by central differences."""
+    slopes: dict[str, list[FloatArray]] = {}
+    for i in range(point.x.size):
+        step = np.zeros(point.x.size)
+        step[i] = _STEP
+        ahead, behind = named(point.at(point.x + step)), named(point.at(point.x - step))
+        for name, value in ahead.items():
+            if value.dtype.kind == "f":
+                slopes.setdefault(name, []).append((value - behind[name]) / (2.0 * _STEP))
+    return {name: np.stack(slope, axis=-1) for name, slope in slopes.items()}

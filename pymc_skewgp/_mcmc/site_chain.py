@@ -5,22 +5,405 @@ there are any, f and u moved together (`site_rows`); f along an ellipse; theta g
 out by pairs, and f given theta and u (`site_pairs`). There is no other state than f and theta.
 """
 
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_skewgp._errors import EPConvergenceWarning, no_warnings
+from pymc_skewgp._gaussian.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.escalation import (
+    DEFAULT,
+    Rung,
+    SamplerSettings,
+    first_accepted,
+    pilot_log_weights,
+)
+from pymc_skewgp._gaussian.pairs import Pairs
+from pymc_skewgp._gaussian.tempering import Proposal
+from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights, relative_ess
+from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
-from pymc_skewgp._mcmc.conjugate import ConjugateInfo, ConjugateState
-from pymc_skewgp._mcmc.ellipses import elliptical_slice
-from pymc_skewgp._mcmc.mode_jumps import ModeJumps
-from pymc_skewgp._mcmc.model import ConjugateModel
-from pymc_skewgp._mcmc.site_pairs import Reference, SitePairs, site_map
-from pymc_skewgp._mcmc.site_rows import RowsAndSites
-from pymc_skewgp._mcmc.site_target import SiteTarget
-from pymc_skewgp._threads import few_blas_threads
+from pymc_skewgp._mcmc.model import ConjugateModel, Move, Walk
+from pymc_skewgp._mcmc.site_target import ModeJumps, Reference, SitePairs, SiteTarget, site_map
+from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceState
+from pymc_skewgp._observations.sites import SitesOfParts
+from pymc_skewgp._posterior.draws_with_evidence import sun_given
+from pymc_skewgp._posterior.process_fit import SiteDraws
 from pymc_skewgp._validation import FloatArray
+
+# f and the rows u beside sites, moved together at given hyperparameters.
+#
+# To draw u given f and f given u in turn mixes slowly. Here both have a proposal of their own: EP's
+# Gaussian under all sites and rows, its rectangle u by the twisted sampler, and coordinates c of f
+# given u in mirrored pairs :math:`E(c \mid u) \pm x`.
+#
+# With the proposal's density q(u) N(x; 0, I) and weights W(u, +-x) the argument of `site_pairs`
+# holds with (u_j, x_j) in place of x_j and theta fixed: N(0, I) is symmetric, so the density of u
+# and c has the right marginal, a state that has its mirror image at its side and the other pairs
+# drawn anew is one of the extended target, and a member is drawn by its weight.
+
+
+class RowsAndSites:
+    """The move at one value of the hyperparameters.
+
+    Parameters
+    ----------
+    model : ConjugateModel
+        With sites, and with rows or latent variables.
+    """
+
+    def __init__(self, model: ConjugateModel) -> None:
+        prior, sites = model.prior, model.sites
+        assert sites is not None
+        self._truncation = prior.truncation
+        s = prior.truncation.size
+        self._given = given = sun_given(prior, model.observations)
+        unconstrained = np.zeros(given.n_rows - s, dtype=bool)
+        parts = SitesOfParts([sites], [prior.mu.size])
+        # The weight of a state needs a proposal without a leading direction.
+        with no_warnings():
+            draws = SiteDraws(given, parts, s, unconstrained, DEFAULT.move_rungs[0])
+            self._proposal = draws.proposal
+
+    def step(
+        self, f: FloatArray, target: Augmentation, n_pairs: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, dict[str, float], bool]:
+        """New f; statistics, and whether the draw of u given f was exact."""
+        u, exact = target.rows_given(f, rng)
+        given, s = self._given, self._truncation.size
+        rows = u + target.mean
+        rows[:s] -= self._truncation
+        coordinates = given.coordinates(np.concatenate([rows[:s], f]))
+        own = self._proposal.pair_at(coordinates, rows - given.centre)
+        others = self._proposal.pairs(rng.random((self._proposal.n_dims, n_pairs - 1)))
+        pairs = Pairs(*(np.concatenate([x, y], axis=-1) for x, y in zip(own, others, strict=True)))
+        log_weights = np.concatenate([pairs.log_plus, pairs.log_minus])
+        log_weights[np.isnan(log_weights)] = -np.inf
+        if not np.isfinite(log_weights[0]):
+            return f, {}, exact
+        i = int(rng.choice(log_weights.size, p=normalized_weights(log_weights)))
+        stats = {
+            "accept": float(i != 0),
+            "log_weight": float(log_weights[i]) - log_mean_exp(log_weights),
+            "relative_ess": relative_ess(pairs.log_weights),
+        }
+        if not i:
+            return f, stats, exact
+        c = np.concatenate([pairs.plus, pairs.minus], axis=1)[:, i]
+        moved: FloatArray = given.mean[s:] + given.factor[s:] @ c
+        return moved, stats, exact
+
+
+# Elliptical slice sampling (Murray, Adams & MacKay 2010, arXiv:1001.0175).
+
+_SHRINKAGES = 100
+
+
+def elliptical_slice(
+    c: FloatArray, log_density: Callable[[FloatArray], FloatArray], rng: np.random.Generator
+) -> FloatArray:
+    """A move that leaves N(0, I) times a density of columns c invariant."""
+    level = float(log_density(c[:, None])[0]) - rng.exponential()
+    other = rng.standard_normal(c.size)
+    angle = rng.uniform(0.0, 2.0 * np.pi)
+    low, high = angle - 2.0 * np.pi, angle
+    for _ in range(_SHRINKAGES):
+        new: FloatArray = np.cos(angle) * c + np.sin(angle) * other
+        if float(log_density(new[:, None])[0]) > level:
+            return new
+        if angle < 0.0:
+            low = angle
+        else:
+            high = angle
+        angle = rng.uniform(low, high)
+    return c
+
+
+# Markov chain on (f, u, theta): a SUN vector with observations, exact for any history.
+#
+# A model's state holds f, and its hyperparameters may have moved since f was drawn. A step that is
+# right all the same: draw u given f (exact), move u by a kernel that leaves its truncated Gaussian
+# invariant, draw f given u (exact); in between, theta may be moved given u, f integrated out. To
+# keep an old u across a change of hyperparameters would be wrong: it was drawn under others.
+#
+# While neither parameters nor f change between two steps, (f, u) is itself the state of a Markov
+# chain with the right invariant distribution, and f is a by-product of u: then a block of states is
+# made at a time, in matrix products, and a step takes the next of them.
+#
+# The state is data. What `ConjugateSampler` keeps besides is computed from parameters alone, or
+# made in advance from the very state that it returned last: dropping either changes no
+# distribution.
+
+# Blocks grow from the first to the last size: hyperparameters that merely paused cost little.
+_BLOCKS = (4, 64, 512)
+_CANDIDATES = 8  # for f in another mode, where there are several
+_BLOCK_VALUES = 2**22  # numbers in a block of parameters that are fixed: 32 MiB
+
+
+class ConjugateState(NamedTuple):
+    """State of the chain.
+
+    Attributes
+    ----------
+    f : ndarray, shape (p,)
+        The latent function.
+    u : ndarray, shape (s + m,), or None
+        The rows behind it. None: not known for this f, so that the next step draws it.
+    model : ConjugateModel or None
+        What `u` was drawn under. Under any other object the next step draws u anew.
+    theta : SliceState or None
+        Hyperparameters that the steps move, None for none of them.
+    """
+
+    f: FloatArray
+    u: FloatArray | None = None
+    model: ConjugateModel | None = None
+    theta: SliceState | None = None
+
+
+class ConjugateInfo(NamedTuple):
+    """What a step did.
+
+    Attributes
+    ----------
+    refreshed : bool
+        Whether u was drawn from f, because parameters or f had changed.
+    exact : bool
+        See `Augmentation.rows_given`.
+    stats : dict of float
+        Of the move.
+    """
+
+    refreshed: bool
+    exact: bool
+    stats: dict[str, float]
+
+
+def init(f: FloatArray, theta: SliceState | None = None) -> ConjugateState:
+    """State at `f`, whatever it was drawn by."""
+    return ConjugateState(f, theta=theta)
+
+
+class ConjugateSampler:
+    """Steps on f, each of them right whatever happened to f and the parameters since the last.
+
+    Parameters
+    ----------
+    make_move : callable
+        From an `Augmentation` to a `Move`.
+    n_steps : int
+        Steps of the move between two draws of f, where parameters or f have changed.
+    n_sweeps : int, default 1
+        Draws of f that make one step.
+    fixed : bool, default False
+        Whether the parameters are the same all along a chain: then blocks are large from the first.
+    """
+
+    def __init__(
+        self,
+        make_move: Callable[[Augmentation], Move],
+        n_steps: int,
+        n_sweeps: int = 1,
+        *,
+        fixed: bool = False,
+    ) -> None:
+        self._make_move = make_move
+        self._n_steps = n_steps
+        self._n_sweeps = n_sweeps
+        self._fixed = fixed
+        self._prepared: _Prepared | None = None
+        self._block: _Block | None = None
+        self._jumps = ModeJumps()
+
+    def forget(self) -> None:
+        """Begin a chain: only what fixed parameters decide is kept, in case they are the same."""
+        self._block, self._jumps = None, ModeJumps()
+        if not self._fixed:
+            self._prepared = None
+
+    def step(
+        self,
+        state: ConjugateState,
+        model: ConjugateModel,
+        rng: np.random.Generator,
+        *,
+        most: int | None = None,
+        hyperparameters: HyperparameterMove | None = None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """Move f once.
+
+        Parameters
+        ----------
+        state : ConjugateState
+        model : ConjugateModel
+            The very object of the last step where nothing has changed: that is how it is known.
+        rng : numpy.random.Generator
+        most : int, optional
+            Steps to come, this one included: no more states are made in advance.
+        hyperparameters : HyperparameterMove, optional
+            A move of theta, f integrated out, before f is drawn. `model` is then that at
+            ``state.theta``, and the new one is in the state returned. No states are made in
+            advance. Not for parameters that are fixed.
+
+        Returns
+        -------
+        state : ConjugateState
+        info : ConjugateInfo
+        """
+        if model.mixtures:
+            with few_blas_threads(state.f.size):
+                return self._through_indicators(state, model, rng, hyperparameters)
+        prepared = self._prepare(model)
+        if hyperparameters is None and state.u is not None and state.model is model:
+            return self._continue(state, prepared, rng, most)
+        self._block = None
+        with few_blas_threads(state.f.size):
+            if not self._fixed:
+                return self._from_f(state, prepared, rng, hyperparameters)
+            u, exact = prepared.target.rows_given(state.f, rng)
+        known = ConjugateState(state.f, u, model, state.theta)
+        state, info = self._continue(known, prepared, rng, most)
+        return state, info._replace(refreshed=True, exact=exact)
+
+    def _prepare(self, model: ConjugateModel) -> "_Prepared":
+        """What the parameters alone decide, kept as long as they do not change."""
+        kept = self._prepared
+        if kept is not None and kept.key is not model and self._fixed and kept.key.equals(model):
+            kept.key = model  # a new chain, of the same data
+        if kept is None or kept.key is not model:
+            kept = self._prepared = _Prepared(model, Augmentation(model))
+        if kept.move is None and kept.target.n_rows:
+            kept.move = self._make_move(kept.target)
+        return kept
+
+    def _from_f(
+        self,
+        state: ConjugateState,
+        prepared: "_Prepared",
+        rng: np.random.Generator,
+        hyperparameters: HyperparameterMove | None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """Sweeps over one set of rows; theta moves in the last."""
+        known = state.u is not None and state.model is prepared.key
+        state, exact = state if known else init(state.f, state.theta), True
+        for left in reversed(range(self._n_sweeps)):
+            state, info = self._sweep(state, prepared, rng, None if left else hyperparameters)
+            exact &= info.exact
+            if left:
+                state = init(state.f, state.theta)
+        return state, info._replace(refreshed=not known, exact=exact)
+
+    def _through_indicators(
+        self,
+        state: ConjugateState,
+        model: ConjugateModel,
+        rng: np.random.Generator,
+        hyperparameters: HyperparameterMove | None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """Sweeps over the rows that indicators make, drawn anew given f in each of them."""
+        exact = True
+        f = self._jumps.through_noise(state.f, model, _CANDIDATES, rng)
+        state = init(f, state.theta)
+        for left in reversed(range(self._n_sweeps)):
+            z = model.indicators(state.f, rng)
+            move = None if left or hyperparameters is None else hyperparameters.given(z)
+            prepared = self._prepare(model.given(z))
+            state, info = self._sweep(init(state.f, state.theta), prepared, rng, move)
+            exact &= info.exact
+        return init(state.f, state.theta), info._replace(exact=exact)
+
+    def _sweep(
+        self,
+        state: ConjugateState,
+        prepared: "_Prepared",
+        rng: np.random.Generator,
+        hyperparameters: HyperparameterMove | None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """Draw u given f unless it is known, move it, move theta given it, draw f given u."""
+        u, theta, target, exact = state.u, state.theta, prepared.target, True
+        refreshed = u is None
+        if u is None:
+            u, exact = target.rows_given(state.f, rng)
+        stats: dict[str, float] = {}
+        if prepared.move is not None:
+            walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
+            u = walk.u[0]
+            stats = {name: float(values[0]) for name, values in walk.stats.items()}
+        if hyperparameters is not None and theta is not None:
+            theta, u, target = hyperparameters.step(theta, u, target, rng)
+            if target is not prepared.target:
+                self._prepared = _Prepared(target.model, target)
+        f = target.function_given(u[None], rng)[0]
+        return ConjugateState(f, u, target.model, theta), ConjugateInfo(refreshed, exact, stats)
+
+    def _continue(
+        self,
+        state: ConjugateState,
+        prepared: "_Prepared",
+        rng: np.random.Generator,
+        most: int | None,
+    ) -> tuple[ConjugateState, ConjugateInfo]:
+        """The next joint state of the chain on (f, u)."""
+        block = self._block
+        if block is None or block.last is not state:
+            block = self._make_block(state, prepared, rng, most, 0)
+        elif block.taken == len(block.f):
+            block = self._make_block(state, prepared, rng, most, block.number + 1)
+        i = block.taken
+        f = block.f[i]
+        state = ConjugateState(f, block.walk.u[i], state.model, state.theta)
+        self._block = block._replace(taken=i + 1, last=state)
+        stats = {name: float(values[i]) for name, values in block.walk.stats.items()}
+        return state, ConjugateInfo(False, True, stats)
+
+    def _make_block(
+        self,
+        state: ConjugateState,
+        prepared: "_Prepared",
+        rng: np.random.Generator,
+        most: int | None,
+        number: int,
+    ) -> "_Block":
+        """States that follow `state`, the `number`-th block since u was drawn from f."""
+        u = state.u
+        assert u is not None
+        size = _BLOCKS[min(number, len(_BLOCKS) - 1)]
+        if self._fixed and most is not None:
+            size = max(_BLOCKS[-1], _BLOCK_VALUES // (u.size + state.f.size))
+        size = size if most is None else max(min(size, most), 1)
+        with few_blas_threads(u.size):
+            if prepared.move is None:
+                walk = Walk(np.repeat(u[None], size, axis=0), {})
+            else:
+                if prepared.thin is None and (self._fixed or number):  # parameters seem to stay
+                    prepared.thin = prepared.move.adapt()
+                thin = self._n_steps if prepared.thin is None else prepared.thin
+                walk = prepared.move.walk(u, size, rng, thin=thin * self._n_sweeps)
+            return _Block(walk, prepared.target.function_given(walk.u, rng), 0, number, state)
+
+
+@dataclass
+class _Prepared:
+    """Cache, by parameters: the target, the move on it, and steps of it once they were chosen."""
+
+    key: ConjugateModel
+    target: Augmentation
+    move: Move | None = None
+    thin: int | None = None
+
+
+class _Block(NamedTuple):
+    """States made in advance, how many of them were taken, and which of them last."""
+
+    walk: Walk
+    f: FloatArray
+    taken: int
+    number: int
+    last: ConjugateState
+
 
 _ELLIPSES = 8
 
@@ -150,3 +533,107 @@ class _Kept:
         if name not in self._parts:
             self._parts[name] = make()
         return self._parts[name]  # type: ignore[return-value]
+
+
+# Independence Metropolis on u: proposals of the sequential sampler twisted by EP.
+
+# Of a standard deviation; a proposal for one step need not be the fixed point, only near it.
+_EP_TOLERANCE, _EP_ADAPTED = 1e-2, 1e-3
+_EP_SWEEPS = 60
+_MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
+_REFUSED = -1e300
+
+
+class WeighedProposal(Proposal, Protocol):
+    """A proposal that knows the weight of any state."""
+
+    def log_weights_of(self, u: FloatArray) -> FloatArray:
+        """Log of target over proposal density, of columns."""
+        ...
+
+
+class IndependenceMove:
+    """Independence Metropolis whose proposal is the sequential sampler twisted by EP.
+
+    A proposal is accepted with probability min(1, w_new / w_old), the w being target over proposal
+    density. Proposals do not depend on the state, so they are made together.
+
+    Parameters
+    ----------
+    target : Augmentation
+    n_proposals : int
+        Proposals between two draws of f, at most.
+    settings : SamplerSettings
+        Thresholds of the escalation policy: `move_rungs` and `move_pilot_draws`.
+    """
+
+    def __init__(
+        self, target: Augmentation, n_proposals: int, settings: SamplerSettings = DEFAULT
+    ) -> None:
+        self._target, self._n_proposals, self._settings = target, n_proposals, settings
+        self._proposal: WeighedProposal | None = None
+
+    def _fit(self, tol: float) -> EPResult:
+        target = self._target
+        with warnings.catch_warnings():
+            # A rough fit makes a worse proposal, which the acceptance rate shows.
+            warnings.simplefilter("ignore", EPConvergenceWarning)
+            return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
+
+    def _twisted(self, ep: EPResult, rung: Rung) -> WeighedProposal:
+        return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
+
+    def adapt(self) -> int:
+        """Refine the proposal; steps that leave the chance of no move at all below a tenth.
+
+        Both by pilot runs, with random numbers of their own.
+        """
+        ep, rng = self._fit(_EP_ADAPTED), np.random.default_rng(0)
+
+        def pilot(rung: Rung) -> tuple[WeighedProposal, float]:
+            proposal = self._twisted(ep, rung)
+            log_weights = pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
+            return proposal, relative_ess(_finite(log_weights))
+
+        self._proposal, fraction, _ = first_accepted(self._settings.move_rungs, pilot)
+        refused = min(1.0 - fraction, 1.0 - 1e-9)
+        if refused <= _MISSED:
+            return 1
+        return min(self._n_proposals, int(np.ceil(np.log(_MISSED) / np.log(refused))))
+
+    def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
+        """See `Move`."""
+        if self._proposal is None:
+            self._proposal = self._twisted(self._fit(_EP_TOLERANCE), self._settings.move_rungs[0])
+        proposed, log_weights = _propose(self._proposal, n * thin, rng)
+        log_uniforms = np.log(rng.random(n * thin)).tolist()
+        current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])
+        chosen, taken, path = -1, [], []
+        for i, log_weight in enumerate(log_weights.tolist()):
+            accepted = log_uniforms[i] < log_weight - current
+            if accepted:
+                chosen, current = i, log_weight
+            taken.append(accepted)
+            path.append((chosen, current))
+        index, weight = (np.array(x) for x in zip(*path[thin - 1 :: thin], strict=True))
+        states = np.where(index >= 0, proposed[:, index], u[:, None])
+        return Walk(
+            np.ascontiguousarray(states.T),
+            {
+                "accept": np.reshape(taken, (n, thin)).mean(axis=1),
+                "log_weight": weight - log_mean_exp(log_weights),
+                "relative_ess": np.full(n, relative_ess(log_weights)),
+            },
+        )
+
+
+def _propose(
+    proposal: WeighedProposal, n: int, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    u, log_weights = proposal.draw(rng.random((proposal.n_dims, n)), overwrite_points=True)
+    return u, _finite(log_weights)
+
+
+def _finite(log_weights: FloatArray) -> FloatArray:
+    """A weight that overflowed is that of a proposal refused, or of a state left at once."""
+    return np.where(np.isfinite(log_weights), log_weights, _REFUSED)

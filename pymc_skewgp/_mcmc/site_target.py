@@ -4,19 +4,34 @@ With the rows known, as points are, :math:`f = m + F c` with standard normal c. 
 data are sites :math:`p(y_i \mid \eta_i)`, :math:`\eta = A f + a`.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian.operators.predictors import predictor_covariance
-from pymc_skewgp._gaussian.pivoted import PivotedFactor, pivoted_factor
-from pymc_skewgp._gaussian.proposals.coordinate_gaussian import SiteLogDensity
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
-from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._gaussian.coordinate_gaussian import (
+    CoordinateGaussian,
+    SiteLogDensity,
+    coordinate_gaussian,
+)
+from pymc_skewgp._gaussian.covariance import predictor_covariance
+from pymc_skewgp._gaussian.ep import EPResult, fit_factors
+from pymc_skewgp._gaussian.modes import Target, find_modes
+from pymc_skewgp._gaussian.pairs import Pairs
+from pymc_skewgp._gaussian.tilted import SiteFactors
+from pymc_skewgp._gaussian.weights import (
+    PivotedFactor,
+    normalized_weights,
+    pivoted_factor,
+    relative_ess,
+)
+from pymc_skewgp._mcmc.model import ConjugateModel, StudentTNoise
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._observations.real_values import student_t
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._validation import FloatArray
@@ -131,3 +146,309 @@ def _given_rows(model: ConjugateModel, rows: FloatArray) -> tuple[FloatArray, Fl
     given = sun_given(prior, replace(observed, value=value), rows[:s] - prior.truncation)
     factor = given.factor[s:]
     return given.mean[s:], factor @ factor.T
+
+
+# A step on (theta, f) under sites by mirrored pairs, hyperparameters moved with f integrated out.
+#
+# At each theta EP's Gaussian of f makes a map :math:`f = f_\theta(x)` from white coordinates x ~
+# N(0, I), and weights :math:`W_\theta(x)`: the density of f and the data over that of EP's
+# Gaussian. The step adds N vectors x_j, a place k and a sign s to the state, with the density
+#
+# .. math:: \tilde\pi(\theta, x_1, \dots, x_N, k, s) \propto p(\theta) \prod_j N(x_j; 0, I)\;
+#     W_\theta(s x_k), \qquad f = f_\theta(s x_k).
+#
+# *It has the right marginal.* Integrate out the other vectors: given any k and s, (theta, s x_k) has
+# the density :math:`p(\theta) N(x; 0, I) W_\theta(x)`, N(0, I) being symmetric. Under the map
+# :math:`f_\theta` that is the density of theta, f and the data, whatever EP's Gaussian is.
+#
+# *The step leaves it as it is.* In three moves, each on some of the variables given the others:
+#
+# 1. All but theta and f are drawn anew: (k, s) is uniform on its 2 N values and independent of
+#    (theta, s x_k), so it may be put to (1, +), with :math:`x_1 = f_\theta^{-1}(f)`; the other
+#    vectors are independent of it, N(0, I).
+# 2. theta given all vectors, k and s integrated out: their sum makes of the density :math:`p(\theta)
+#    \hat Z_\theta(x)`, with the mean weight :math:`\hat Z` of the members :math:`\pm x_j`. Slices
+#    at fixed vectors are on a function without noise (Murray & Graham 2016, arXiv:1510.02958).
+# 3. (k, s) given theta and the vectors: a member drawn by its weight, and with it f.
+#
+# Without 2 it is iterated sampling importance resampling in pairs (Andrieu, Lee & Vihola 2018,
+# doi:10.3150/15-BEJ785); with one vector and no sign, 1 and 2 are a slice at a fixed whitened f.
+# :math:`\hat Z` is an estimate of the evidence (Andrieu & Roberts 2009, doi:10.1214/07-AOS574)
+# whose error is that of few pairs, hundredths of a nat as a rule: nearly the chain with f
+# integrated out.
+#
+# The map must be a function of theta alone during a step. It is one of the covariance at theta and
+# of sites that are fixed meanwhile, learnt while widths of slices are; where they do not serve, EP
+# begins with them, and need not reach its fixed point: the weights make up for all of it. Of a
+# covariance at its numerical rank r < p the map uses the first r entries of x; the others have no
+# say in the weights, and stay N(0, I).
+
+# Residuals of EP where known sites do not serve, and where they are learnt.
+_TOLERANCE, _REFERENCE_TOLERANCE = 0.5, 1e-2
+# Of Newton's method from the mean of EP's Gaussian, squared, up to which known sites serve.
+_DECREMENT = 0.5
+_LEAST_SHARE = 0.05  # of the last theta in the mean of the sites
+# Precision that all sites together may add to a direction of f that is left as in the prior.
+_LEFT_OUT_OF_PAIRS = 1e-2
+
+
+@dataclass(frozen=True)
+class SiteMap:
+    """The map from x to c, and the weights, at one theta.
+
+    Attributes
+    ----------
+    target : SiteTarget
+    gaussian : CoordinateGaussian
+        EP's of the leading coordinates; the others are as in the prior.
+    """
+
+    target: SiteTarget
+    gaussian: CoordinateGaussian
+
+    def pairs(self, white: FloatArray) -> Pairs:
+        """Both members of pairs, `white` of shape (p, N)."""
+        rank, leading = self.target.factor.pivots.size, self.gaussian.mean.size
+        own, rest = white[:leading], white[leading:rank]
+        off = solve_triangular(self.gaussian.chol, own, lower=True, trans="T", check_finite=False)
+        c = np.concatenate([np.hstack([off, -off]), np.hstack([rest, -rest])])
+        c[:leading] += self.gaussian.mean[:, None]
+        log_weights = self.gaussian.log_ratio(c[:leading], np.hstack([own, own]))
+        with np.errstate(all="ignore"):
+            log_weights += self.target.density(c)
+        log_weights[np.isnan(log_weights)] = -np.inf
+        n = white.shape[1]
+        return Pairs(c[:, :n], c[:, n:], log_weights[:n], log_weights[n:])
+
+    def white(self, c: FloatArray) -> FloatArray:
+        """The x of coordinates c, as many entries as they have."""
+        leading = self.gaussian.mean.size
+        own = self.gaussian.chol.T @ (c[:leading] - self.gaussian.mean)
+        return np.concatenate([own, c[leading:]])
+
+
+def site_map(target: SiteTarget, known: GaussianSites | None) -> SiteMap:
+    """The map, a function of the target and of sites that are `known`, by these where they do.
+
+    They do where the mean of the Gaussian that they make is near the mode of f: the decrement of a
+    step of Newton's method says so. Elsewhere EP begins with them.
+    """
+    if known is not None:
+        tau, nu = known.about(target.density.offset)
+        gaussian = _gaussian(target, tau, nu)
+        score = target.score(gaussian.mean, tau, nu)
+        pull = target.density.factor[:, : gaussian.mean.size].T @ score
+        step = solve_triangular(gaussian.chol, pull, lower=True, check_finite=False)
+        if step @ step < _DECREMENT:
+            return SiteMap(target, gaussian)
+    found = target.ep(_TOLERANCE, known)
+    size = target.density.offset.size
+    if found is None:
+        return SiteMap(target, _gaussian(target, np.zeros(size), np.zeros(size)))
+    return SiteMap(target, _gaussian(target, *found.about(target.density.offset)))
+
+
+def _gaussian(target: SiteTarget, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
+    """Of the coordinates that the sites have a say in."""
+    leading = int(np.count_nonzero(target.factor.left * tau.sum() > _LEFT_OUT_OF_PAIRS))
+    return coordinate_gaussian(target.density.factor[:, :leading], tau, nu)
+
+
+class Reference:
+    """Sites that serve at many theta: a running mean of EP's along a chain.
+
+    Attributes
+    ----------
+    sites : GaussianSites or None
+        None before any.
+    """
+
+    def __init__(self) -> None:
+        self.sites: GaussianSites | None = None
+        self._count = 0
+
+    def learn(self, target: SiteTarget) -> None:
+        """Of one more theta."""
+        found = target.ep(_REFERENCE_TOLERANCE, self.sites)
+        if found is not None:
+            self._count += 1
+            share = max(1.0 / self._count, _LEAST_SHARE)
+            self.sites = found if self.sites is None else self.sites.mixed(found, share)
+
+
+class Weighed(NamedTuple):
+    """The members of all pairs at one theta."""
+
+    target: SiteTarget
+    pairs: Pairs
+
+    @property
+    def log_weights(self) -> FloatArray:
+        """Of the members, shape (2 N,)."""
+        return np.concatenate([self.pairs.log_plus, self.pairs.log_minus])
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the mean weight."""
+        weights = self.log_weights
+        largest = weights.max()
+        if not np.isfinite(largest):
+            return -np.inf
+        return float(largest + np.log(np.exp(weights - largest).mean()))
+
+    def pick(self, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
+        """The f of a member drawn by its weight, and what is known of the step."""
+        log_weights = self.log_weights
+        i = int(rng.choice(log_weights.size, p=normalized_weights(log_weights)))
+        c = np.concatenate([self.pairs.plus, self.pairs.minus], axis=1)[:, i]
+        stats = {
+            "accept": float(i != 0),
+            "log_weight": float(log_weights[i]) - self.log_evidence,
+            "relative_ess": relative_ess(self.pairs.log_weights),
+        }
+        return self.target.function(c), stats
+
+
+@dataclass(frozen=True)
+class SitePairs:
+    """The vectors x_j of a step, the first that of the state; see the module.
+
+    Attributes
+    ----------
+    white : ndarray, shape (p, N)
+    known : GaussianSites or None
+        See `site_map`.
+    """
+
+    white: FloatArray
+    known: GaussianSites | None
+
+    @classmethod
+    def around(
+        cls,
+        c: FloatArray,
+        here: SiteMap,
+        known: GaussianSites | None,
+        n: int,
+        rng: np.random.Generator,
+    ) -> "SitePairs":
+        """Drawn given the coordinates of f, `here` being the map at its theta."""
+        white = rng.standard_normal((here.target.mean.size, n))
+        own = here.white(c)
+        white[: own.size, 0] = own
+        return cls(white, known)
+
+    def at(self, target: SiteTarget) -> Weighed:
+        """Their members' weights at another theta."""
+        return self.weighed(site_map(target, self.known))
+
+    def weighed(self, there: SiteMap) -> Weighed:
+        """The same, the map being known."""
+        return Weighed(there.target, there.pairs(self.white))
+
+
+# Moves of f between modes, at given hyperparameters, for factors that are not log-concave.
+#
+# Candidates from a mixture of Gaussians about the modes and the prior join the state, and one of
+# all is picked by its weight, the density over that of the mixture (iterated sampling importance
+# resampling; Andrieu, Lee & Vihola 2018, doi:10.3150/15-BEJ785). The modes are known by their
+# sites, which serve at other hyperparameters too; they are looked for ever more rarely.
+
+_NOTHING = Observations(None, *(np.zeros(0) for _ in range(5)))
+_LATER = 4  # times the steps before, after which modes are looked for anew
+
+
+class ModeJumps:
+    """The modes that are known along a chain."""
+
+    def __init__(self) -> None:
+        self._modes: list[GaussianSites] = []
+        self._count, self._next = 0, 1
+
+    def due(self) -> bool:
+        """Whether this step is to look for modes."""
+        self._count += 1
+        if self._count < self._next:
+            return False
+        self._next *= _LATER
+        return True
+
+    def learn(self, c: FloatArray, target: SiteTarget) -> None:
+        """Look for modes, c being the state."""
+        leading, factors = _leading(target), target.factors()
+        factors.look_around(np.zeros(leading.offset.size), np.linalg.norm(leading.factor, axis=1))
+        if factors.log_concave:
+            return
+        found = find_modes(Target(leading, factors.slopes), c[: target.n_leading])
+        offset = target.density.offset
+        self._modes = [
+            GaussianSites(mode.tau, mode.nu + mode.tau * offset) for mode in found
+        ] or self._modes
+
+    def step(
+        self, c: FloatArray, target: SiteTarget, n: int, rng: np.random.Generator
+    ) -> FloatArray:
+        """The coordinates c, or others from n candidates."""
+        if not self._modes:
+            return c
+        factor = _leading(target).factor
+        zero = np.zeros(factor.shape[0])
+        sites = [mode.about(target.density.offset) for mode in self._modes]
+        parts = [coordinate_gaussian(factor, *own) for own in [*sites, (zero, zero)]]
+        leading = factor.shape[1]
+        candidates = np.column_stack([c, rng.standard_normal((c.size, n))])
+        which = rng.integers(len(parts), size=n)
+        for k, gaussian in enumerate(parts):
+            own = 1 + np.flatnonzero(which == k)
+            candidates[:leading, own] = gaussian.of_white(candidates[:leading, own])
+        log_mixture = logsumexp([x.log_over_prior(candidates[:leading]) for x in parts], axis=0)
+        with np.errstate(all="ignore"):
+            log_weights = target.density(candidates) - log_mixture
+        log_weights[np.isnan(log_weights)] = -np.inf
+        if not np.isfinite(log_weights[0]):
+            return c
+        return candidates[:, rng.choice(n + 1, p=normalized_weights(log_weights))]
+
+    def through_noise(
+        self, f: FloatArray, model: ConjugateModel, n: int, rng: np.random.Generator
+    ) -> FloatArray:
+        """f, or another draw, where all observations have Student-t noise: given no indicators."""
+        due = self.due()
+        if not due and not self._modes:
+            return f
+        sites = _student_sites(model)
+        if sites is None:
+            return f
+        target = SiteTarget(ConjugateModel(model.prior, _NOTHING, sites=sites), np.zeros(0))
+        c = target.coordinates(f)
+        if due:
+            self.learn(c, target)
+        moved = self.step(c, target, n, rng)
+        return f if moved is c else target.function(moved)
+
+
+def _student_sites(model: ConjugateModel) -> Sites | None:
+    """Observations with Student-t noise as functions of f; None where some are not such points."""
+    observed, noises = model.observations, [own.mixture for own in model.mixtures]
+    size = sum(own.where.stop - own.where.start for own in model.mixtures)
+    if (
+        model.prior.truncation.size
+        or observed.S.ndim == 2
+        or size < observed.value.size
+        or not observed.is_point.all()
+    ):
+        return None
+    nu = np.empty(size)
+    for noise, where in zip(noises, (own.where for own in model.mixtures), strict=True):
+        if not isinstance(noise, StudentTNoise):
+            return None
+        nu[where] = noise.nu
+    return Sites(
+        observed.A, observed.a, *student_t(observed.value, nu, np.sqrt(observed.variances))
+    )
+
+
+def _leading(target: SiteTarget) -> SiteLogDensity:
+    """The density as a function of the coordinates that matter."""
+    density = target.density
+    return SiteLogDensity(density.log_prob, density.offset, density.factor[:, : target.n_leading])

@@ -1,11 +1,16 @@
 """Slice sampling of a few numbers, one coordinate after another (Neal 2003)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._mcmc.augmentation import Augmentation
+from pymc_skewgp._mcmc.model import ConjugateModel, Walk
+from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed
 from pymc_skewgp._validation import FloatArray
 
 _STEPS_OUT = 8
@@ -124,3 +129,222 @@ def _moved(values: FloatArray, i: int, value: float) -> FloatArray:
     values = values.copy()
     values[i] = value
     return values
+
+
+# Hyperparameters moved with the function integrated out, given the rows u behind the data.
+#
+# Given f a smooth kernel's hyperparameters are all but determined, and a chain that alternates
+# between theta given f and f given theta mixes slowly. Given u they are not: u carries the noise of
+# the observations, and with f integrated out
+#
+# .. math:: p(\theta \mid r) \propto p(\theta)\, N(y; \theta)\, N(r - m_\theta; 0, G_\theta) /
+#     \Phi_s(\gamma_\theta; \Gamma_\theta)
+#
+# with :math:`N(y; \theta)` the density of the points, :math:`m_\theta` and :math:`G_\theta` the
+# moments of r given them, and r, u with its mean: :math:`x_0 + \gamma`, which is positive under
+# every theta, and the noisy predictor v. They stay as they are where theta does not move the
+# intervals. Where it does (cut-points, thresholds) each row of v keeps its place in its interval:
+# to keep v itself would leave a cut-point no more room than between the nearest rows (Cowles 1996,
+# doi:10.1007/BF00162520). The density is then one of the places, and has the product of the
+# intervals' lengths as a factor.
+#
+# Under sites the density has the evidence of these as a further factor, given y and r, by pairs at
+# fixed vectors: see `site_pairs`.
+#
+# Sampled by `slices`. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
+# data.
+
+
+class HyperparameterDensity(Protocol):
+    """All of the density that depends on theta, but for N(u; 0, G), the other variables fixed."""
+
+    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
+        """Parameters at theta, and the log of its prior, of what else it enters and of 1/Phi_s."""
+        ...
+
+
+@dataclass(frozen=True)
+class HyperparameterMove:
+    """A sweep of slices over p(theta | u), f integrated out.
+
+    Attributes
+    ----------
+    density : HyperparameterDensity
+    tune : bool, default False
+        Whether to learn the widths.
+    pairs : SitePairs, optional
+        Under sites, with which they are integrated out.
+    """
+
+    density: HyperparameterDensity
+    tune: bool = False
+    pairs: SitePairs | None = None
+
+    def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
+        """The move that leaves the indicators of mixtures as they are."""
+        return replace(self, density=_GivenIndicators(self.density, indicators))
+
+    def step(
+        self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
+    ) -> tuple[SliceState, FloatArray, Augmentation]:
+        """One sweep.
+
+        Parameters
+        ----------
+        state : SliceState
+        u : ndarray, shape (s + m,)
+            A state of `target`.
+        target : Augmentation
+            At the values of `state`.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        state, u, target
+            The new ones.
+        """
+        state, at = self.sweep(state, u, target, rng)
+        return (state, u, target) if at.target is None else (state, at.u, at.target)
+
+    def sweep(
+        self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
+    ) -> tuple[SliceState, "LocatedDraw"]:
+        """The same, with all that is known of the new place.
+
+        Its `target` is None where the old one has no density, so that there is no move.
+        """
+        rows = _Rows(u + target.mean, *target.limits)
+        at = self._located(state.values, rows, target)
+        if not np.isfinite(at.log_density):  # nothing to compare with: stay
+            return state, at._replace(target=None)
+        # Where f's own density would fail to factorise, the model does not live.
+        locate = partial(self._located, rows=rows)
+        # Under sites each place is several times as much work.
+        slices = SliceMove(locate, _is_regular, self.tune, self.tune or self.pairs is None)
+        at, state = slices.sweep(at, state, rng)
+        return state, at
+
+    def _located(
+        self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
+    ) -> "LocatedDraw":
+        model, log_rest = self.density.at(values)
+        nowhere = LocatedDraw(values, -np.inf, np.empty(0), None)
+        if not np.isfinite(log_rest):
+            return nowhere
+        try:
+            if target is None:
+                target = Augmentation(model)
+            moved, log_jacobian = rows.within(*target.limits)
+            u = moved - target.mean
+            if not target.holds(u):
+                return nowhere
+            log_density = log_rest + log_jacobian + target.log_density(u)
+            weighed = None
+            if self.pairs is not None:
+                weighed = self.pairs.at(SiteTarget(target.model, moved))
+                log_density += weighed.log_evidence
+        except (NotPositiveDefiniteError, FloatingPointError):
+            return nowhere
+        return LocatedDraw(values, log_density, u, target, weighed)
+
+
+@dataclass(frozen=True)
+class _GivenIndicators:
+    """A `HyperparameterDensity` with the indicators of mixtures as further data."""
+
+    density: HyperparameterDensity
+    indicators: Sequence[FloatArray]
+
+    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
+        """See `HyperparameterDensity`."""
+        model, log_rest = self.density.at(values)
+        log_rest += model.log_indicators(self.indicators)
+        return model.given(self.indicators), log_rest
+
+
+class _Rows(NamedTuple):
+    """The rows x0 + truncation and v where a sweep starts, and their limits there."""
+
+    values: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    def within(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, float]:
+        """The rows at the same places in other intervals, and the log of the Jacobian.
+
+        From a finite limit to a finite one each row is stretched, from the only finite one it keeps
+        its distance.
+        """
+        if np.array_equal(lower, self.lower) and np.array_equal(upper, self.upper):
+            return self.values, 0.0
+        low, high = np.isfinite(lower), np.isfinite(upper)
+        same = np.array_equal(low, np.isfinite(self.lower))
+        if not same or not np.array_equal(high, np.isfinite(self.upper)) or (lower >= upper).any():
+            return np.full(lower.size, np.nan), 0.0
+        moved = self.values.copy()
+        for finite, old, new in ((low, self.lower, lower), (high & ~low, self.upper, upper)):
+            moved[finite] += new[finite] - old[finite]
+        two = low & high
+        width, before = (upper - lower)[two], (self.upper - self.lower)[two]
+        moved[two] = lower[two] + (self.values - self.lower)[two] * (width / before)
+        return moved, float(np.log(width / before).sum())
+
+
+class LocatedDraw(NamedTuple):
+    """Hyperparameters with their log density, up to a constant, u and the target there.
+
+    And, under sites, the members of the pairs.
+    """
+
+    values: FloatArray
+    log_density: float
+    u: FloatArray
+    target: Augmentation | None
+    weighed: Weighed | None = None
+
+
+def _is_regular(place: LocatedDraw) -> bool:
+    return place.target is not None and place.target.is_regular()
+
+
+# Linear elliptical slice sampling of u.
+
+
+class LinESSMove:
+    """Steps of linear elliptical slice sampling.
+
+    Parameters
+    ----------
+    target : Augmentation
+    n_steps : int
+        Steps between two draws of f.
+    """
+
+    def __init__(self, target: Augmentation, n_steps: int) -> None:
+        self._target, self._n_steps = target, n_steps
+
+    def adapt(self) -> int:
+        """Nothing to prepare, and always `n_steps`."""
+        return self._n_steps
+
+    def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
+        """See `Move`."""
+        from pymc_skewgp._gaussian.lin_ess import lin_ess  # numba: half a second of import
+
+        target = self._target
+        result = lin_ess(
+            target.cov.chol,
+            u[None],
+            target.lower,
+            target.upper,
+            n_draws=n,
+            thin=thin,
+            random_seed=rng,
+        )
+        return Walk(
+            result.draws[0],
+            {
+                "arc_length": result.arc_length[0],
+                "n_active": result.n_active[0].astype(np.float64),
+            },
+        )

@@ -12,15 +12,26 @@ References
 .. [1] L. L. Thurstone (1927), A law of comparative judgment, doi:10.1037/h0070288.
 """
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.likelihood import Data
-from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
+from pymc_skewgp._gaussian.weights import IntArray, mean_probability, weighted_error
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
+from pymc_skewgp._observations.observations import Noise, Observations, intervals
+from pymc_skewgp._observations.probability import (
+    Probability,
+    log_order_probability,
+    log_win_probability,
+    win_probabilities,
+)
 from pymc_skewgp._validation import FloatArray, as_positive, refuse_masked, refuse_other_kinds
 
 NOBODY = -1  # in place of an item, where an observation has fewer than others
@@ -132,3 +143,484 @@ def joined_items(old: Data, new: Data) -> Data:
         np.pad(y, ((0, 0), (0, width - y.shape[1])), constant_values=NOBODY) for y in (old, new)
     ]
     return np.concatenate(both)
+
+
+# Which of new items is best: what comparisons predict of items that are compared together.
+
+MOST_ITEMS = 256  # whose every pair is compared: some 30000 of them
+
+
+def beats_all(f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+    """``p_best``, the share of joint draws of f, (chain, draw, t), where an item is the largest."""
+    draws = f.reshape(-1, f.shape[-1])
+    share = np.bincount(draws.argmax(axis=1), minlength=draws.shape[1]) / draws.shape[0]
+    # A share of 0 or 1 has an error too: one more draw might have been otherwise.
+    safe = (share * draws.shape[0] + 1.0) / (draws.shape[0] + 2.0)
+    n_effective = effective_draws(draws.shape[0], mixture)
+    return {"p_best": share, "p_best_se": np.sqrt(safe * (1.0 - safe) / n_effective)}
+
+
+def effective_draws(n_draws: int, mixture: Mixture) -> float:
+    """How many of equal draws count, which are weighted ones resampled: by Kish's formula."""
+    weights = mixture.weights
+    return n_draws / (weights.size * float(weights @ weights))
+
+
+def beats_each(mixture: Mixture, noise: float, threshold: float = 0.0) -> dict[str, FloatArray]:
+    r"""``p_beats`` of all pairs of t items, shape (t, t); nothing for more than 256 of them.
+
+    .. math:: P(i \text{ beats } j) = \mathrm E_u \Phi\left\{
+        \frac{m_i - m_j - d}{(v_{ii} + v_{jj} - 2 v_{ij} + s)^{1/2}} \right\}
+
+    with s the variance of the noise of the difference and d the threshold. On the diagonal are two
+    items with the same inputs.
+    """
+    t, joint = mixture.means.shape[0], mixture.joint
+    if joint is None or t > MOST_ITEMS:
+        return {}
+    value, error = np.empty((t, t)), np.empty((t, t))
+    variance = joint.diagonal()
+    for i in range(t):
+        spread = variance[i] + variance - 2.0 * joint[i]
+        ahead = mixture.means[i] - mixture.means
+        value[i], error[i] = difference_probability(ahead, spread, mixture, noise, threshold)
+    return {"p_beats": value, "p_beats_se": error}
+
+
+def pair_probability(mixture: Mixture, noise: float, threshold: float) -> Probability:
+    """Probability that the first item of a pair beats the second; `mixture` has them by turns."""
+    covariance = mixture.covariance
+    assert covariance is not None
+    ahead = mixture.means[0::2] - mixture.means[1::2]
+    spread = covariance[:, 0, 0] + covariance[:, 1, 1] - 2.0 * covariance[:, 0, 1]
+    return difference_probability(ahead, spread, mixture, noise, threshold)
+
+
+def difference_probability(
+    ahead: FloatArray, spread: FloatArray, mixture: Mixture, noise: float, threshold: float
+) -> Probability:
+    """P(difference + noise > threshold), for differences N(ahead, spread) given u.
+
+    Parameters
+    ----------
+    ahead : ndarray, shape (t, S)
+        Mean of each difference given each draw of u.
+    spread : ndarray, shape (t,)
+        Its variance given u.
+    mixture : Mixture
+        Weights of the draws.
+    noise, threshold : float
+        Variance of the noise of the difference; what it has to be above.
+    """
+    total = np.sqrt(np.maximum(spread, 0.0) + noise)
+    p = ndtr((ahead - threshold) / total[:, None])
+    mean = mean_probability(p, mixture.weights)
+    if mixture.exact:
+        return Probability(mean, np.zeros(mean.size))
+    p -= mean[:, None]
+    return Probability(mean, weighted_error(p, mixture.weights, mixture.replicate))
+
+
+# Comparisons of two items: which of them is better, or that neither is.
+
+# Noise of a utility that each comparison has of its own: without other noise, or as a share of the
+# noise of items; and the least beside that.
+_NUGGET, _LEAST = 1e-4, 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Preference(Likelihood):
+    r"""Duels: item i, with inputs :math:`x_i`, was preferred to item j.
+
+    Each item has a noisy utility. i wins where its own is larger by more than a threshold d (the
+    just-noticeable difference), and there is a tie where neither is:
+
+    .. math:: i \text{ over } j: \; f(x_i) - f(x_j) + e > d, \qquad
+        \text{tie}: \; |f(x_i) - f(x_j) + e| < d
+
+    X are the m items, and y, of shape (n, 2), says which of them were compared: row numbers of X,
+    the winner first. Where there are ties y has a third column, 1 for a tie and 0 for a win; a
+    threshold above 0 adds one of zeros to y, so that replicated data may have ties.
+
+    Parameters
+    ----------
+    sigma : float, default 1
+        Standard deviation of the noise of one utility, in the units of f, or 0; e has the variance
+        :math:`2 \sigma^2`. In a PyMC model it may be a random variable; ``point`` gives its value.
+    noise : {"fresh", "item"}
+        "fresh": each comparison has noise of its own. "item": the noise of a utility stays with the
+        item, the same in all its comparisons. Then comparisons are not independent given f, and
+        ``log_likelihood`` has the probability of each by itself.
+    threshold : float, default 0
+        d, in the units of f. Ties need a positive one.
+
+    Raises
+    ------
+    ValueError
+        When used: negative noise or threshold, items that X does not have, an item compared with
+        itself, ties without a threshold. Where an item has one utility in all comparisons (no
+        noise, or noise of items): comparisons that contradict each other.
+
+    Notes
+    -----
+    Predictions are of a comparison of new items with each other: ``p_best``, that f is largest
+    there among all of them; and, for up to 256 items, ``p_beats`` (pred_id, pred_id_other), that
+    the first wins against the second. `SkewGPPosterior.preference_probability` gives chosen pairs.
+
+    With one utility an item, comparisons are more rows than there are utilities, and their
+    covariance is singular. So each comparison keeps some noise of its own, as if utilities had
+    noise of standard deviation 1e-4 where there is no other, and of 1e-4 `sigma`, but at least
+    1e-6, beside noise of items. What is nearer than that is decided at random. Where f is of
+    another size, give a small `sigma` instead of 0.
+
+    References
+    ----------
+    .. [1] W. Chu & Z. Ghahramani (2005), Preference learning with Gaussian processes,
+       doi:10.1145/1102351.1102369.
+    .. [2] A. Benavoli, D. Azzimonti & D. Piga (2021), A unified framework for closed-form
+       nonparametric regression, classification, preference and mixed problems with Skew Gaussian
+       Processes, arXiv:2012.06846.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> items = [[0.0], [1.0], [3.0]]
+    >>> duels = [[1, 0], [1, 2]]  # the second item won against the others
+    >>> posterior = gp.posterior(items, duels, likelihood=sg.likelihoods.Preference(0.3))
+    >>> new = posterior.predict(items, random_seed=1)["predictions_summary"]
+    >>> new["p_best"].values.round(1)
+    array([0.1, 0.9, 0.1])
+    """
+
+    sigma: Any = 1.0
+    noise: Literal["fresh", "item"] = "fresh"
+    threshold: Any = 0.0
+
+    y_dim = "comparison"
+    y_inner_dims = ("role",)
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("fresh", "item"):
+            raise ValueError(f'noise must be "fresh" or "item", got {self.noise!r}.')
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Pairs of items, the winner first, and perhaps whether it was a tie."""
+        sigma = as_number("sigma", self.sigma, or_zero=True)
+        d = as_number("threshold", self.threshold, or_zero=True)
+        rows = as_integers("y", y)
+        if rows.shape[1] not in (2, 3):
+            raise ValueError(
+                "y must have shape (n, 2), winner and loser, or (n, 3) with 1 for a tie in the "
+                f"last column; got {rows.shape}."
+            )
+        as_items("y", rows[:, :2], n, least=2, kind="a comparison")
+        if rows.shape[1] == 3:
+            if not np.isin(rows[:, 2], (0, 1)).all():
+                raise ValueError("the last column of y must be 1 for a tie and 0 for a win.")
+            if rows[:, 2].any() and d == 0.0:
+                raise ValueError("y has ties, which have probability 0 unless threshold is > 0.")
+        elif d > 0.0:  # ties were possible, and new data may have some
+            rows = np.pad(rows, ((0, 0), (0, 1)))
+        if self.noise == "item" or sigma == 0.0:
+            _refuse_contradictions(rows[~_ties(rows)], n)
+        return rows
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """One interval a comparison."""
+        sigma, d = self._numbers()
+        tie = _ties(y)
+        A = differences(y[:, 0], y[:, 1], n)
+        noise: Noise = np.full(len(y), 2.0 * sigma**2)
+        if self.noise == "item":
+            nugget = max(_NUGGET * sigma, _LEAST)
+            own = sparse.diags_array(np.full(len(y), 2.0 * nugget**2))
+            noise = sparse.csr_array((sigma**2 * A) @ A.T + own)
+        return intervals(np.where(tie, -d, d), np.where(tie, d, np.inf), noise, A=A)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log probability of each comparison."""
+        sigma, d = self._numbers()
+        tie = _ties(y)
+        ahead = f[..., y[:, 0]] - f[..., y[:, 1]]
+        ahead /= np.sqrt(2.0) * sigma
+        limit = d / (np.sqrt(2.0) * sigma)
+        found = np.asarray(log_ndtr(ahead - limit))
+        if tie.any():
+            centre = ahead[..., tie]
+            found[..., tie] = log_ndtr_interval(-limit - centre, limit - centre)
+        return found
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New outcomes of the same comparisons."""
+        sigma, d = self._numbers()
+        if self.noise == "item":
+            noisy = f + sigma * rng.standard_normal(f.shape)
+            ahead = noisy[..., y[:, 0]] - noisy[..., y[:, 1]]
+        else:
+            ahead = f[..., y[:, 0]] - f[..., y[:, 1]]
+            ahead += np.sqrt(2.0) * sigma * rng.standard_normal(ahead.shape)
+        new = np.empty((*ahead.shape, y.shape[1]), dtype=np.intp)
+        first = ahead > 0
+        new[..., 0] = np.where(first, y[:, 0], y[:, 1])
+        new[..., 1] = np.where(first, y[:, 1], y[:, 0])
+        if y.shape[1] == 3:
+            new[..., 2] = np.abs(ahead) < d
+        return new
+
+    @property
+    def duel(self) -> tuple[float, float]:
+        """Variance of the noise of a difference, and what it has to be above."""
+        sigma, d = self._numbers()
+        return 2.0 * sigma**2, d
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Roles of the columns of y."""
+        return {"role": ["winner", "loser", "tie"][: y.shape[1]]}
+
+    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_best`` and ``p_beats``."""
+        return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Comparisons of old and new items with each other, numbered from the first old one."""
+        rows = self.as_data(new, n + n_new)
+        width = max(y.shape[1], rows.shape[1])
+        return np.concatenate([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in (y, rows)])
+
+    def _numbers(self) -> tuple[float, float]:
+        return float(self.sigma) or _NUGGET, float(self.threshold)
+
+
+def _refuse_contradictions(wins: Data, n: int) -> None:
+    """Refuse wins of which some lead from an item back to itself."""
+    wins_of = sparse.csr_array((np.ones(len(wins)), (wins[:, 0], wins[:, 1])), shape=(n, n))
+    _, circle = connected_components(wins_of, connection="strong")
+    size = np.bincount(circle)
+    if size.max() > 1:
+        items = np.flatnonzero(circle == size.argmax())
+        shown = ", ".join(map(str, items[:6])) + (", ..." if items.size > 6 else "")
+        raise ValueError(
+            f"items {shown} win against each other in a circle, which has probability 0 where an "
+            'item has one utility: give positive noise with noise="fresh".'
+        )
+
+
+def _ties(y: Data) -> Data:
+    return y[:, 2] == 1 if y.shape[1] == 3 else np.zeros(len(y), dtype=bool)
+
+
+# Choices of one among several items.
+
+
+@dataclass(frozen=True, eq=False)
+class Choice(Likelihood):
+    r"""Choices: item c was taken from a set of items, the one with the largest noisy utility.
+
+    .. math:: f(x_c) + e_c > f(x_j) + e_j \text{ for all others } j, \qquad e \sim N(0, \sigma^2)
+
+    X are the items, the alternatives of all choice sets one below the other (an item may be in
+    several sets). y, of shape (n, k), has a row for each choice: row numbers of X, the chosen item
+    first, then the others in any order, then -1 up to the end where a set is smaller.
+
+    Parameters
+    ----------
+    sigma : float, default 1
+        Standard deviation of the noise of one utility, in the units of f. In a PyMC model it may be
+        a random variable, whose value ``point`` gives.
+
+    Raises
+    ------
+    ValueError
+        When used: noise that is not positive, items that X does not have, a set of one item, or
+        with an item twice.
+
+    Notes
+    -----
+    A choice between two items is a duel, `Preference` with the same `sigma`.
+
+    Predictions are of a choice among all the new items: ``p_chosen``, with noise, and ``p_best``,
+    that f is largest there.
+
+    References
+    ----------
+    .. [1] J. A. Hausman & D. A. Wise (1978), A conditional probit model for qualitative choice,
+       doi:10.2307/1913909.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> items = [[0.0], [1.0], [3.0]]
+    >>> choices = [[1, 0, 2], [1, 2, -1]]  # the second of all three, and against the third
+    >>> posterior = gp.posterior(items, choices, likelihood=sg.likelihoods.Choice(0.3))
+    >>> new = posterior.predict(items, random_seed=1)["predictions_summary"]
+    >>> new["p_chosen"].values.round(1)
+    array([0.1, 0.8, 0.1])
+    """
+
+    sigma: Any = 1.0
+
+    y_dim = "choice"
+    y_inner_dims = ("alternative",)
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Rows of items, the chosen one first."""
+        as_number("sigma", self.sigma)
+        return as_items("y", y, n, least=2, kind="a choice")
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """An interval for each item that was not chosen."""
+        above, below = _chosen_and_others(y)
+        return larger(above, below, y.ravel(), n, float(self.sigma))
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log probability of each choice."""
+        values = value_at(f, y)
+        values /= float(self.sigma)
+        return log_win_probability(values[..., :1] - values[..., 1:])
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New choices from the same sets, the others in their old order."""
+        values = value_at(f, y)
+        values += float(self.sigma) * rng.standard_normal(values.shape)
+        chosen = values.argmax(axis=-1)[..., None]
+        # The chosen one goes to the front; those that were before it move on by one.
+        position = np.arange(y.shape[1])
+        source = np.where(position == 0, chosen, position - (position <= chosen))
+        return np.take_along_axis(np.broadcast_to(y, values.shape), source, axis=-1)
+
+    @property
+    def duel(self) -> tuple[float, float]:
+        """Variance of the noise of a difference, and what it has to be above."""
+        return 2.0 * float(self.sigma) ** 2, 0.0
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Positions in a row of y."""
+        return {"alternative": ["chosen", *range(1, y.shape[1])]}
+
+    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_chosen`` and ``p_best``."""
+        draws = f.reshape(-1, f.shape[-1])
+        if draws.shape[1] < 2:
+            return {}
+        p = win_probabilities(draws / float(self.sigma))
+        error = p.std(axis=0) / np.sqrt(effective_draws(len(p), mixture))
+        return {"p_chosen": p.mean(axis=0), "p_chosen_se": error, **beats_all(f, mixture)}
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Choices among old and new items, numbered from the first old one."""
+        return joined_items(y, self.as_data(new, n + n_new))
+
+
+def _chosen_and_others(y: Data) -> tuple[IntArray, IntArray]:
+    """Positions in the flat y of the chosen item and of each other one."""
+    k = y.shape[1]
+    row, column = np.nonzero(y[:, 1:] != NOBODY)
+    return row * k, row * k + column + 1
+
+
+# Rankings of several items, from the best to the worst.
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking(Likelihood):
+    r"""Rankings: items in the order of their noisy utilities, the best first.
+
+    .. math:: f(x_1) + e_1 > f(x_2) + e_2 > \dots > f(x_k) + e_k, \qquad e \sim N(0, \sigma^2)
+
+    X are the items. y, of shape (n, k), has a row for each ranking: row numbers of X, best first,
+    then -1 up to the end where fewer items were ranked. Such a partial ranking says nothing of the
+    items that are not in it.
+
+    Parameters
+    ----------
+    sigma : float, default 1
+        Standard deviation of the noise of one utility, in the units of f, drawn anew for each
+        ranking. In a PyMC model it may be a random variable, whose value ``point`` gives.
+
+    Raises
+    ------
+    ValueError
+        When used: noise that is not positive, items that X does not have, a ranking of one item,
+        or with an item twice.
+
+    Notes
+    -----
+    A ranking of two items is a duel, `Preference` with the same `sigma`.
+
+    Predictions are of new items: ``p_best``, that f is largest there among all of them; and, for up
+    to 256 items, ``p_beats`` (pred_id, pred_id_other), that one is ranked above another.
+
+    References
+    ----------
+    .. [1] L. L. Thurstone (1927), A law of comparative judgment, doi:10.1037/h0070288.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> items = [[0.0], [1.0], [3.0]]
+    >>> rankings = [[1, 0, 2], [1, 2, -1]]  # of all three, and of the last two
+    >>> posterior = gp.posterior(items, rankings, likelihood=sg.likelihoods.Ranking(0.3))
+    >>> new = posterior.predict(items, random_seed=1)["predictions_summary"]
+    >>> new["p_beats"].values.round(1)[0]  # the first against each
+    array([0.5, 0.1, 0.8])
+    """
+
+    sigma: Any = 1.0
+
+    y_dim = "ranking"
+    y_inner_dims = ("rank",)
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Rows of items, the best first."""
+        as_number("sigma", self.sigma)
+        return as_items("y", y, n, least=2, kind="a ranking")
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """An interval for each step from one rank to the next."""
+        row, column = np.nonzero(y[:, 1:] != NOBODY)
+        above = row * y.shape[1] + column
+        return larger(above, above + 1, y.ravel(), n, float(self.sigma))
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log probability of each ranking."""
+        values: FloatArray = f[..., y] / float(self.sigma)
+        values[..., y == NOBODY] = np.nan
+        return log_order_probability(values)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New rankings of the same items."""
+        values = value_at(f, y)
+        values += float(self.sigma) * rng.standard_normal(values.shape)
+        order = np.argsort(-values, axis=-1, kind="stable")
+        return np.take_along_axis(np.broadcast_to(y, values.shape), order, axis=-1)
+
+    @property
+    def duel(self) -> tuple[float, float]:
+        """Variance of the noise of a difference, and what it has to be above."""
+        return 2.0 * float(self.sigma) ** 2, 0.0
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Ranks, from 1."""
+        return {"rank": range(1, y.shape[1] + 1)}
+
+    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_best`` and ``p_beats``."""
+        return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Rankings of old and new items, numbered from the first old one."""
+        return joined_items(y, self.as_data(new, n + n_new))

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.arguments import as_derivative
-from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._observations.likelihood import Data, Derivative, Likelihood, as_derivative
 from pymc_skewgp._observations.observations import Observations, intervals
-from pymc_skewgp._observations.values import Derivative
 from pymc_skewgp._validation import FloatArray, as_bounds, as_positive
 
 # Standard deviations of the noise within a nugget: beyond is 1e-15 of it.
@@ -149,3 +147,30 @@ class Constraint(Likelihood):
     ) -> Data:
         """Nothing."""
         return np.empty((*f.shape[:-1], 0))
+
+
+# The sign of a process at pseudo-points, as rows of it.
+
+
+def pseudo_point_rows(sd: FloatArray, phase: FloatArray, truncation: FloatArray) -> Observations:
+    r"""Rows of f less its mean at the pseudo-points, in standard deviations, without noise.
+
+    .. math:: \ell_j (f_j - m_j) / \mathrm{sd}_j + \gamma_j > 0: \qquad
+        \text{above } -\gamma_j \text{ for phase } +1, \quad \text{below } \gamma_j \text{ for } -1
+
+    Parameters
+    ----------
+    sd, phase, truncation : ndarray, shape (s,)
+        Prior standard deviation; phase, +1 or -1; gamma.
+
+    Returns
+    -------
+    Observations
+    """
+    positive = phase > 0
+    return intervals(
+        np.where(positive, -truncation, -np.inf),
+        np.where(positive, np.inf, truncation),
+        np.zeros(sd.size),
+        A=1.0 / sd,
+    )

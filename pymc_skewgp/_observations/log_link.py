@@ -3,14 +3,26 @@ r"""Data with mean :math:`E_i e^{f(x_i)}`: exposures, counts, and moments of new
 Given u the mean is lognormal, so that moments of a new value are closed forms.
 """
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, betaln, gammainc, gammaincinv, gammaln, pdtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
-from pymc_skewgp._observations.arguments import as_integers
-from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._observations.binary import log_odds_power, logistic, logistic_with_slope
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Mixture,
+    as_integers,
+    as_positive_parameter,
+    as_values,
+    chosen_of,
+    frozen_copy,
+)
+from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_vector
 
 # Means above it NumPy does not draw counts of; they do not fit into 64 bits either.
@@ -98,3 +110,318 @@ def log_link_summary(
         errors = (np.zeros(mean.size) for _ in range(2))
     mean_se, sd_se = errors
     return {"y_mean": mean, "y_sd": sd, "y_mean_se": mean_se, "y_sd_se": sd_se}
+
+
+# Counts with a log link.
+
+
+@dataclass(frozen=True, eq=False)
+class Poisson(ClosedFormSites):
+    r"""Counts :math:`y_i \sim \mathrm{Poisson}(E_i e^{f(x_i)})` with known exposures E.
+
+    It is the model of ``pm.Poisson(exposure * pm.math.exp(f))``.
+
+    Parameters
+    ----------
+    exposure : float or array_like, shape (n,), default 1
+        What the rate :math:`e^{f(x)}` is multiplied by: time, area, persons. Positive; one for
+        all, or one a row of the data.
+
+    Raises
+    ------
+    ValueError
+        When used: counts that are negative or not whole, exposures that are not positive or of
+        another length than y.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new count with their Monte Carlo
+    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f; ``y_quantile``, of its
+    distribution with f averaged over; and draws ``mu``, the mean of the count given f, and ``y``.
+    The exposure of a new point is `exposure` where that is one number, and 1 where each row has its
+    own: then ``mu`` is the rate :math:`e^f`.
+
+    References
+    ----------
+    .. [1] P. McCullagh & J. A. Nelder (1989), Generalized Linear Models, chapter 6.
+    .. [2] J. Møller, A. R. Syversveen & R. P. Waagepetersen (1998), Log Gaussian Cox processes,
+       doi:10.1111/1467-9469.00115.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> hours, counts = [1.0, 1.0, 5.0, 10.0], [0, 2, 12, 40]
+    >>> likelihood = sg.likelihoods.Poisson(exposure=hours)
+    >>> posterior = gp.posterior([0.0, 1.0, 2.0, 3.0], counts, likelihood=likelihood)
+    >>> new = posterior.predict([2.5])["predictions_summary"]
+    >>> print(f"{new['y_mean'].item():.0f} in one hour, {new['y_quantile'].values[:, 0]}")
+    3 in one hour, [1. 3. 7.]
+    """
+
+    exposure: Any = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exposure", frozen_copy(self.exposure))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Counts as integers, with the exposures checked."""
+        as_exposure(self.exposure, n)
+        return as_counts(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "Poisson":
+        """With `exposure` chosen as the rows are, where it is one number a row."""
+        return replace(self, exposure=chosen_of(self.exposure, index))
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """Of counts and exposures."""
+        exposure, counts = as_exposure(self.exposure, y.size), y * 1.0
+        constant = counts * np.log(exposure) - gammaln(counts + 1.0)
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return counts * eta - mean_of(eta, exposure) + constant
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            mean = mean_of(eta, exposure)
+            return counts - mean, -mean
+
+        return FactorFunctions(log_prob, slopes)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New counts at the rows of the data."""
+        return draw_counts(mean_of(f, as_exposure(self.exposure, y.size)), rng)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``mu``, the mean of a new count given f, and ``y``, counts."""
+        mu = mean_of(f, exposure_of_new(self.exposure))
+        return {"mu": mu, "y": draw_counts(mu, rng)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` of a new count, with Monte Carlo errors."""
+        return log_link_summary(mixture, exposure_of_new(self.exposure), linear=1.0)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
+        exposure = exposure_of_new(self.exposure)
+        new = NewValues(mixture, lambda y, f: pdtr(y, mean_of(f, exposure)))
+        return new.whole_quantiles(probs).named()
+
+
+# Over-dispersed counts with a log link.
+
+
+@dataclass(frozen=True, eq=False)
+class NegativeBinomial(ClosedFormSites):
+    r"""Counts with mean :math:`\mu_i = E_i e^{f(x_i)}` and variance :math:`\mu_i + \mu_i^2/\alpha`.
+
+    .. math:: p(y \mid \mu) = \frac{\Gamma(y + \alpha)}{y!\, \Gamma(\alpha)}
+        \Big(\frac{\alpha}{\alpha + \mu}\Big)^{\alpha} \Big(\frac{\mu}{\alpha + \mu}\Big)^{y}
+
+    It is the model of ``pm.NegativeBinomial(mu=exposure * pm.math.exp(f), alpha=alpha)``: a Poisson
+    count whose rate varies by a gamma factor with mean 1 and variance :math:`1/\alpha`. As alpha
+    grows it becomes `Poisson`.
+
+    Parameters
+    ----------
+    alpha : float
+        Positive; the smaller, the more the counts vary. In a PyMC model it may be a random
+        variable, whose value ``point`` then gives.
+    exposure : float or array_like, shape (n,), default 1
+        What :math:`e^{f(x)}` is multiplied by: time, area, persons. Positive; one for all, or one
+        a row of the data.
+
+    Raises
+    ------
+    ValueError
+        When used: counts that are negative or not whole, alpha or exposures that are not positive,
+        exposures of another length than y.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new count with their Monte Carlo
+    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f; ``y_quantile``, of its
+    distribution with f averaged over; and draws ``mu``, the mean of the count given f, and ``y``.
+    The exposure of a new point is `exposure` where that is one number, and 1 where each row has its
+    own.
+
+    References
+    ----------
+    .. [1] J. M. Hilbe (2011), Negative Binomial Regression, 2nd edition, chapter 8 (NB2).
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, counts = [0.0, 1.0, 2.0, 3.0], [0, 7, 1, 9]
+    >>> posterior = gp.posterior(x, counts, likelihood=sg.likelihoods.NegativeBinomial(alpha=3.0))
+    >>> new = posterior.predict([1.5])["predictions_summary"]
+    >>> print(f"{new['y_mean'].item():.0f} +- {new['y_sd'].item():.0f}")
+    4 +- 4
+    """
+
+    alpha: Any
+    exposure: Any = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exposure", frozen_copy(self.exposure))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Counts as integers, with alpha and the exposures checked."""
+        as_positive_parameter("alpha", self.alpha)
+        as_exposure(self.exposure, n)
+        return as_counts(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "NegativeBinomial":
+        """With `exposure` chosen as the rows are, where it is one number a row."""
+        return replace(self, exposure=chosen_of(self.exposure, index))
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """In the odds of the mean against alpha."""
+        exposure, alpha, counts = as_exposure(self.exposure, y.size), float(self.alpha), y * 1.0
+        offset = np.log(exposure / alpha)
+        constant = -betaln(alpha, counts + 1.0) - np.log(alpha + counts)
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return log_odds_power(eta + offset, counts, np.asarray(alpha)) + constant
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            p, slope = logistic_with_slope(eta + offset)
+            total = counts + alpha
+            return counts - total * p, -total * slope
+
+        return FactorFunctions(log_prob, slopes)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New counts at the rows of the data."""
+        return self._draw(mean_of(f, as_exposure(self.exposure, y.size)), rng)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``mu``, the mean of a new count given f, and ``y``, counts."""
+        mu = mean_of(f, exposure_of_new(self.exposure))
+        return {"mu": mu, "y": self._draw(mu, rng)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` of a new count, with Monte Carlo errors."""
+        new = exposure_of_new(self.exposure)
+        return log_link_summary(mixture, new, linear=1.0, square=1.0 / float(self.alpha))
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
+        alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
+
+        def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
+            return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
+
+        return NewValues(mixture, cdf).whole_quantiles(probs).named()
+
+    def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
+        alpha = float(self.alpha)
+        return draw_counts(mean * rng.standard_gamma(alpha, mean.shape) / alpha, rng)
+
+
+# Positive values with a log link.
+
+
+@dataclass(frozen=True, eq=False)
+class Gamma(ClosedFormSites):
+    r"""Positive values with mean :math:`\mu_i = e^{f(x_i)}` and variance :math:`\mu_i^2 / \alpha`.
+
+    .. math:: p(y \mid \mu) = \frac{(\alpha / \mu)^\alpha}{\Gamma(\alpha)}\, y^{\alpha - 1}
+        e^{-\alpha y / \mu}
+
+    It is the model of ``pm.Gamma(alpha=alpha, beta=alpha / pm.math.exp(f))``. With ``alpha=1`` y
+    is exponential.
+
+    Parameters
+    ----------
+    alpha : float
+        Shape, positive: :math:`1 / \sqrt\alpha` is the coefficient of variation. In a PyMC model
+        it may be a random variable, whose value ``point`` then gives.
+
+    Raises
+    ------
+    ValueError
+        When used: values that are not positive, alpha that is not positive.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new value with their Monte Carlo
+    errors ``y_mean_se`` and ``y_sd_se``, closed forms in the moments of f; ``y_quantile``, of its
+    distribution with f averaged over; and draws ``mu``, the mean of the value given f, and ``y``.
+
+    References
+    ----------
+    .. [1] P. McCullagh & J. A. Nelder (1989), Generalized Linear Models, chapter 8.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, waiting = [0.0, 1.0, 2.0, 3.0], [0.3, 1.2, 0.9, 4.0]
+    >>> posterior = gp.posterior(x, waiting, likelihood=sg.likelihoods.Gamma(alpha=1.0))
+    >>> new = posterior.predict([1.5])["predictions_summary"]
+    >>> print(f"{new['y_mean'].item():.1f} +- {new['y_sd'].item():.1f}")
+    1.6 +- 2.1
+    """
+
+    alpha: Any
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Positive values, with alpha checked."""
+        as_positive_parameter("alpha", self.alpha)
+        values = as_values(y, n)
+        if not (values > 0).all():
+            i = int(np.argmax(~(values > 0)))
+            raise ValueError(
+                f"y must be positive; row {i} has {values[i]:.6g} ({int((values <= 0).sum())} such "
+                "row(s))."
+            )
+        return values
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """In the log of the value over its mean."""
+        alpha, log_y = float(self.alpha), np.log(y)
+        constant = alpha * np.log(alpha) - gammaln(alpha) - log_y
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            above = log_y - eta
+            return alpha * (above - mean_of(above, 1.0)) + constant
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            ratio = alpha * mean_of(log_y - eta, 1.0)
+            return ratio - alpha, -ratio
+
+        return FactorFunctions(log_prob, slopes)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data."""
+        return self._draw(mean_of(f, 1.0), rng)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``mu``, the mean of a new value given f, and ``y``, values."""
+        mu = mean_of(f, 1.0)
+        return {"mu": mu, "y": self._draw(mu, rng)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
+        return log_link_summary(mixture, square=1.0 / float(self.alpha))
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        alpha = float(self.alpha)
+        new = NewValues(mixture, lambda log_y, f: gammainc(alpha, alpha * mean_of(log_y - f, 1.0)))
+        logs = new.noisy_quantiles(probs, lambda p: np.log(gammaincinv(alpha, p) / alpha))
+        return logs.named(lambda x: mean_of(x, 1.0))
+
+    def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
+        alpha = float(self.alpha)
+        return mean * rng.standard_gamma(alpha, mean.shape) / alpha

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline
 from scipy.special import ndtr, ndtri
 
-from pymc_skewgp._gaussian.mixture import mixture_cdf, mixture_density
-from pymc_skewgp._gaussian.weights import IntArray, weighted_error
-from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._gaussian.weights import IntArray, mixture_cdf, mixture_density, weighted_error
+from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._validation import FloatArray
 
 # F(y | f), of shapes that broadcast.

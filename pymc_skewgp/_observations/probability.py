@@ -1,12 +1,15 @@
 """Probabilities of what is predicted, averaged over a mixture, with their Monte Carlo errors."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri, owens_t
+from numpy.polynomial.legendre import leggauss
+from scipy.special import log_ndtr, ndtr, ndtri, owens_t
 
-from pymc_skewgp._gaussian.weights import mean_probability, weighted_error
-from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._gaussian.univariate import draw_truncated
+from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
+from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._validation import FloatArray
 
 
@@ -144,3 +147,391 @@ def _interval_variance(
     most = 1.0 - 2.0 * ndtr(-0.5 * (limits[1] - limits[0]) / within)
     bounded: FloatArray = np.minimum(together, np.maximum(p * most - p**2, 0.0))
     return bounded
+
+
+# Probability that several normal values of any covariance are all positive, for many means.
+#
+# The values are drawn one after the other, each positive given those before it, and the probability
+# is the mean product of the masses (Genz 1992). The points that they are drawn from are few and
+# always the same. All masses have digits of their own, so that small probabilities do too.
+#
+# References
+# ----------
+# .. [1] A. Genz (1992), Numerical computation of multivariate normal probabilities,
+#    doi:10.1080/10618600.1992.10477010.
+
+_POINTS = 64
+_MEANS_AT_ONCE = 2**11  # means at a time, which a processor's cache has room for
+
+
+def log_orthant_probability(mean: FloatArray, cov: FloatArray) -> FloatArray:
+    """Log probability that values of N(mean, cov) are all positive.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (..., d)
+    cov : ndarray, shape (d, d)
+        Positive definite.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        The relative error of the probability is 1e-3 or so for moderate correlations, and some
+        hundredths where values contradict each other.
+    """
+    flat = mean.reshape(-1, mean.shape[-1])
+    # The least probable first: it leaves the others the least to vary with.
+    order = np.argsort(flat / np.sqrt(cov.diagonal()), axis=1)
+    found = np.empty(len(flat))
+    for start in range(0, len(flat), _MEANS_AT_ONCE):
+        rows = slice(start, start + _MEANS_AT_ONCE)
+        found[rows] = _of(flat[rows], order[rows], cov)
+    return found.reshape(mean.shape[:-1])
+
+
+def _of(mean: FloatArray, order: IntArray, cov: FloatArray) -> FloatArray:
+    n, d = mean.shape
+    chol = np.linalg.cholesky(cov[order[:, :, None], order[:, None, :]])
+    scale, points = np.einsum("nii->ni", chol), _points(d - 1)
+    low = -np.take_along_axis(mean, order, axis=1) / scale
+    mixing = chol / scale[:, :, None]
+    z, log_mass = np.empty((d - 1, n, _POINTS)), np.zeros((n, _POINTS))
+    for j in range(d):
+        limit = low[:, j, None] - np.einsum("ni,inp->np", mixing[:, j, :j], z[:j])
+        if j < d - 1:
+            z[j], mass = draw_truncated(points[j], limit, np.inf)
+            log_mass += mass
+        else:
+            log_mass += log_ndtr(-limit)
+    top = log_mass.max(axis=1)
+    return top + np.log(np.exp(log_mass - top[:, None]).mean(axis=1))
+
+
+@lru_cache
+def _points(n_dims: int) -> FloatArray:
+    return uniform_points(n_dims, _POINTS, 1, np.random.default_rng(0))
+
+
+# Which of several noisy values is the largest, and its probability.
+#
+# With :math:`v_k = f_k + e_k` and independent standard normal e,
+#
+# .. math:: P(v_c > v_k \text{ for all } k \ne c)
+#     = \int \phi(z) \prod_{k \ne c} \Phi(f_c - f_k + z)\, \mathrm dz,
+#
+# an integral over the winner's own noise. Up to three values it is a bivariate normal probability,
+# by Owen's function; beyond, the trapezoid rule, which converges exponentially for such integrands.
+#
+# References
+# ----------
+# .. [1] D. B. Owen (1956), Tables for computing bivariate normal probabilities,
+#    doi:10.1214/aoms/1177728074.
+
+# Of the trapezoid rule, in units of the noise: the integrand of k values is no narrower than a
+# normal density of variance 1/k, which a step of k^-1/2 integrates to 3e-9 of itself.
+_WINNER_STEP, _WINNER_REACH = 1.0, 7.0
+_LEAST = 1e-7  # probability below which differences of Owen's function have too few digits
+_WINNERS_AT_ONCE = 2**16  # numbers at a time, which a processor's cache has room for
+_NEWTON = 60
+
+
+def bivariate_below(a: FloatArray, b: FloatArray, rho: FloatArray | float) -> FloatArray:
+    r"""P(u < a, w < b) of standard normals of correlation rho, to 1e-15 absolute.
+
+    .. math:: \tfrac12 \{\Phi(a) + \Phi(b)\} - T(a, \alpha_a) - T(b, \alpha_b) - \tfrac12 [ab < 0],
+        \qquad \alpha_a = \frac{b - \rho a}{a (1 - \rho^2)^{1/2}}
+    """
+    root = np.sqrt((1.0 - rho) * (1.0 + rho))
+    # Far out and at 0 the quotients are no numbers, but their limits are: 40 is beyond rounding.
+    a, b = (np.where(x == 0.0, 1e-300, np.clip(x, -40.0, 40.0)) for x in (a, b))
+    with np.errstate(over="ignore"):
+        slope_a, slope_b = (b / a - rho) / root, (a / b - rho) / root
+    both = 0.5 * (ndtr(a) + ndtr(b)) - owens_t(a, slope_a) - owens_t(b, slope_b)
+    both -= np.where((a < 0) != (b < 0), 0.5, 0.0)
+    found: FloatArray = np.clip(both, 0.0, np.minimum(ndtr(a), ndtr(b)))
+    return found
+
+
+def log_win_probability(ahead: FloatArray) -> FloatArray:
+    """Log probability that one value is larger than all others.
+
+    Parameters
+    ----------
+    ahead : ndarray, shape (..., k - 1)
+        f of that value less f of each other one, over the standard deviation of the noise of each;
+        infinite for one that is not there.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        To 1e-8 of the probability.
+    """
+    n_others = ahead.shape[-1]
+    if n_others == 1:
+        return np.asarray(log_ndtr(ahead[..., 0] / np.sqrt(2.0)))
+    flat = ahead.reshape(-1, n_others)
+    log_p = np.empty(flat.shape[0])
+    exact = np.zeros(flat.shape[0], dtype=bool)
+    if n_others == 2:
+        scaled = flat / np.sqrt(2.0)
+        p = bivariate_below(scaled[:, 0], scaled[:, 1], 0.5)
+        exact = p > _LEAST
+        log_p[exact] = np.log(p[exact])
+    left = np.flatnonzero(~exact)
+    rows = max(1, _WINNERS_AT_ONCE // (n_others * _nodes(n_others + 1).size))
+    for start in range(0, left.size, rows):
+        chosen = left[start : start + rows]
+        log_p[chosen] = _log_integral(flat[chosen])
+    return log_p.reshape(ahead.shape[:-1])
+
+
+def win_probabilities(values: FloatArray) -> FloatArray:
+    """Probability of each of k values to be the largest, with standard normal noise.
+
+    Parameters
+    ----------
+    values : ndarray, shape (..., k)
+        f over the standard deviation of the noise; minus infinity for one that is not there.
+
+    Returns
+    -------
+    ndarray, shape (..., k)
+        Their sum is 1; each to 1e-8.
+    """
+    k = values.shape[-1]
+    if k == 2:
+        first = ndtr((values[..., 0] - values[..., 1]) / np.sqrt(2.0))
+        second = ndtr((values[..., 1] - values[..., 0]) / np.sqrt(2.0))
+        return np.stack([first, second], axis=-1)
+    flat = values.reshape(-1, k)
+    if k == 3:
+        found = np.empty_like(flat)
+        for c, (i, j) in enumerate(((1, 2), (0, 2), (0, 1))):
+            ahead = (flat[:, [c]] - flat[:, [i, j]]) / np.sqrt(2.0)
+            found[:, c] = bivariate_below(ahead[:, 0], ahead[:, 1], 0.5)
+    else:
+        rows = max(1, _WINNERS_AT_ONCE // (k * _nodes(k).size))
+        blocks = [flat[i : i + rows] for i in range(0, flat.shape[0], rows)]
+        found = np.concatenate([_shared_grid(block) for block in blocks])
+    found /= found.sum(axis=1, keepdims=True)
+    return found.reshape(values.shape)
+
+
+def _nodes(k: int) -> FloatArray:
+    half = int(np.ceil(_WINNER_REACH * np.sqrt(k) / _WINNER_STEP))
+    return np.arange(-half, half + 1) * (_WINNER_STEP / np.sqrt(k))
+
+
+def _shared_grid(values: FloatArray) -> FloatArray:
+    """The integrals of all k values at the nodes of one grid of the largest value."""
+    k = values.shape[1]
+    nodes = _nodes(k)
+    away = nodes - (values - values.max(axis=1, keepdims=True))[:, :, None]  # (rows, k, nodes)
+    below = ndtr(away)
+    density = np.exp(-0.5 * away**2)
+    # The product of all others, from those before and those after: quotients would be 0 / 0.
+    before, after = np.ones_like(below[:, 0]), np.ones_like(below[:, 0])
+    for c in range(k):
+        density[:, c] *= before
+        before *= below[:, c]
+        density[:, k - 1 - c] *= after
+        after *= below[:, k - 1 - c]
+    found: FloatArray = density.sum(axis=2)
+    return found * ((nodes[1] - nodes[0]) / np.sqrt(2.0 * np.pi))
+
+
+def _log_integral(ahead: FloatArray) -> FloatArray:
+    """Log of the integral around the mode of each integrand, shape (rows, k - 1) to (rows,)."""
+    nodes = _nodes(ahead.shape[1] + 1)
+    z = _winner_mode(ahead)[:, None] + nodes
+    log_terms = -0.5 * z**2
+    for j in range(ahead.shape[1]):
+        log_terms += log_ndtr(ahead[:, [j]] + z)
+    top = log_terms.max(axis=1)
+    total = np.exp(log_terms - top[:, None]).sum(axis=1)
+    found: FloatArray = top + np.log(total * ((nodes[1] - nodes[0]) / np.sqrt(2.0 * np.pi)))
+    return found
+
+
+def _winner_mode(ahead: FloatArray) -> FloatArray:
+    """Mode of the log-concave integrand, to a tenth of the noise.
+
+    Newton's method from 0, which is below it: the slope is convex in z, so no step goes too far.
+    """
+    z = np.zeros(ahead.shape[0])
+    left = np.arange(z.size)
+    for _ in range(_NEWTON):
+        x = ahead[left] + z[left, None]
+        hazard = np.exp(-0.5 * x**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(x))
+        hazard[np.isinf(x)] = 0.0
+        slope = hazard.sum(axis=1) - z[left]
+        with np.errstate(invalid="ignore"):
+            curvature = 1.0 + np.where(np.isinf(x), 0.0, hazard * (x + hazard)).sum(axis=1)
+        step = slope / np.maximum(curvature, 1.0)
+        z[left] += step
+        left = left[np.abs(step) > 0.1]
+        if not left.size:
+            break
+    return z
+
+
+# Probability of an order of noisy values, by nested integrals on one grid.
+#
+# With :math:`v_j = f_j + e_j` and independent standard normal e, let m be the mode of v among those
+# in order, the isotonic regression of f (Barlow et al. 1972), and :math:`\lambda_j = \sum_{i \le j}
+# (m_i - f_i)` the multipliers of its constraints, none of them negative. Where :math:`\lambda_j >
+# 0`, :math:`m_j = m_{j+1}`, so that
+#
+# .. math:: P(v_1 > v_2 > \dots > v_k) = e^{-|m - f|^2 / 2} \int \phi(x - m_1) H_2(x)\,
+#     \mathrm dx, \qquad H_j(x) = \int_{-\infty}^x e^{-\lambda_{j-1} (x - t)} \phi(t - m_j)
+#     H_{j+1}(t)\, \mathrm dt, \quad H_{k+1} = 1.
+#
+# What is improbable is in the first factor; the integrals are moderate, of values that are in
+# order, and smooth however large the multipliers are. Every H is a running sum over the grid, by
+# the rule of eight points that is exact for polynomials of degree 7 times the exponential.
+
+# Eight nodes around a step from 0 to 1; values there make the coefficients of their polynomial.
+_PLACES = np.arange(-3.0, 5.0)
+_FROM_VALUES = np.linalg.inv(np.vander(_PLACES, increasing=True))
+_RULE = leggauss(12)
+_STEEP = 8.0  # beyond, moments follow from each other without loss of digits
+_STEP, _REACH = 0.25, 6.5
+_MANY = 10  # values: of more the integrals are too steep for the step
+_CERTAIN = 9.0  # sd: a gap beyond it is as good as infinite
+_ORDERS_AT_ONCE = 2**15  # numbers at a time, which a processor's cache has room for
+
+
+def log_order_probability(values: FloatArray) -> FloatArray:
+    """Log probability that noisy values are in falling order.
+
+    Parameters
+    ----------
+    values : ndarray, shape (..., k)
+        f over the standard deviation of the noise, first the one that is to be largest. NaN fills
+        up the end of a row with fewer values.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        To 1e-6 of the probability for up to four values, 1e-5 for six, and 2e-4 for 24, however
+        improbable the order is.
+    """
+    flat = values.reshape(-1, values.shape[-1])
+    there = (~np.isnan(flat)).sum(axis=1)
+    found = np.zeros(flat.shape[0])
+    for k in np.unique(there[there > 1]):
+        chosen = there == k
+        found[chosen] = _of_length(flat[chosen, :k])
+    return found.reshape(values.shape[:-1])
+
+
+def _of_length(values: FloatArray) -> FloatArray:
+    gaps = (values[:, :-1] - values[:, 1:]) / np.sqrt(2.0)
+    if gaps.shape[1] == 1:
+        return np.asarray(log_ndtr(gaps[:, 0]))
+    log_p = np.empty(values.shape[0])
+    exact = np.zeros(values.shape[0], dtype=bool)
+    if gaps.shape[1] == 2:
+        p = bivariate_below(gaps[:, 0], gaps[:, 1], -0.5)
+        exact = p > _LEAST
+        log_p[exact] = np.log(p[exact])
+    if not exact.all():
+        log_p[~exact] = _by_mode(values[~exact])
+    return log_p
+
+
+def _by_mode(values: FloatArray) -> FloatArray:
+    mode = _mode(values)
+    log_p = -0.5 * np.square(mode - values).sum(axis=1)
+    slope = np.maximum(np.cumsum(mode - values, axis=1)[:, :-1], 0.0)
+    near = _drawn_together(mode)
+    step = _STEP * min(1.0, _MANY / values.shape[1])
+    # Rows of one width together: the grid is as wide as the widest.
+    left = np.argsort(near[:, 0])
+    while left.size:
+        width = np.ceil(near[left[0], 0] + 1.0)
+        count = max(1, int(_ORDERS_AT_ONCE * step / (width + 2 * _REACH)))
+        chosen = left[:count]
+        chosen = chosen[near[chosen, 0] <= width]
+        log_p[chosen] += _on_grid(near[chosen].T, slope[chosen].T, width, step)
+        left = left[chosen.size :]
+    return log_p
+
+
+def _mode(values: FloatArray) -> FloatArray:
+    """Isotonic regression of each row."""
+    mode = values.copy()
+    left = np.flatnonzero((values[:, :-1] < values[:, 1:]).any(axis=1))
+    rows = max(1, _ORDERS_AT_ONCE // values.shape[1] ** 2)
+    for start in range(0, left.size, rows):
+        chosen = left[start : start + rows]
+        mode[chosen] = _isotonic(values[chosen])
+    return mode
+
+
+def _isotonic(values: FloatArray) -> FloatArray:
+    """The least, over starts, of the largest mean from there to an end."""
+    n, k = values.shape
+    sums = np.zeros((n, k + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    first, last = np.arange(k)[:, None], np.arange(k)
+    count = np.maximum(last - first + 1, 1)
+    means = (sums[:, None, 1:] - sums[:, :-1, None]) / count
+    means[:, last < first] = -np.inf
+    largest = np.maximum.accumulate(means[:, :, ::-1], axis=2)[:, :, ::-1]
+    largest[:, last < first] = np.inf
+    return np.asarray(largest.min(axis=1))
+
+
+def _drawn_together(mode: FloatArray) -> FloatArray:
+    """The mode, falling to 0, without the part of gaps that decides nothing any more."""
+    gaps = np.clip(mode[:, :-1] - mode[:, 1:], 0.0, _CERTAIN)
+    last = np.zeros((mode.shape[0], 1))
+    return np.concatenate([np.cumsum(gaps[:, ::-1], axis=1)[:, ::-1], last], axis=1)
+
+
+def _on_grid(mode: FloatArray, slope: FloatArray, width: float, step: float) -> FloatArray:
+    """Log of the integrals, of shapes (k, rows) and (k - 1, rows)."""
+    x = np.arange(-_REACH, width + _REACH, step)[:, None]
+    area = step / np.sqrt(2.0 * np.pi)
+    weights = area * _weights((step * slope).ravel()).reshape(_PLACES.size, *slope.shape)
+    log_scale = np.zeros(mode.shape[1])
+    below = np.ones((x.size, mode.shape[1]))
+    for j in range(len(mode) - 1, -1, -1):
+        density = np.exp(-0.5 * (x - mode[j]) ** 2)
+        density *= below
+        if j == 0:
+            return np.asarray(np.log(area * density.sum(axis=0)) + log_scale)
+        below = _running_integral(density, weights[:, j - 1], np.exp(-step * slope[j - 1]))
+        top = below.max(axis=0)  # many values in order would underflow
+        below /= top
+        log_scale += np.log(top)
+    raise AssertionError("an order has at least two values")
+
+
+def _running_integral(density: FloatArray, weights: FloatArray, kept: FloatArray) -> FloatArray:
+    """Over normal densities without their constant, which is in the weights; `kept` is a step's."""
+    n, before = density.shape[0], _PLACES.size // 2
+    padded = np.zeros((n + 2 * before - 1, density.shape[1]))
+    padded[before : before + n] = density
+    found = weights[0] * padded[:n]
+    for i in range(1, _PLACES.size):
+        found += weights[i] * padded[i : i + n]
+    for i in range(1, n):
+        found[i] += kept * found[i - 1]
+    return np.maximum(found, 0.0, out=found)
+
+
+def _weights(steepness: FloatArray) -> FloatArray:
+    """Of nodes in the integral over one step of a function times exp(-steepness (1 - t))."""
+    powers = np.empty((_PLACES.size, steepness.size))
+    near = steepness < _STEEP
+    nodes, rule = 0.5 * (_RULE[0] + 1.0), 0.5 * _RULE[1]
+    moments = rule[:, None] * np.vander(nodes, _PLACES.size, increasing=True)
+    powers[:, near] = moments.T @ np.exp((nodes[:, None] - 1.0) * steepness[near])
+    far = steepness[~near]
+    moment = -np.expm1(-far) / far
+    for p in range(_PLACES.size):
+        powers[p, ~near] = moment
+        moment = (1.0 - (p + 1) * moment) / far
+    return np.asarray(_FROM_VALUES.T @ powers)

@@ -9,13 +9,11 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.mixture import mixture_moments
-from pymc_skewgp._gaussian.weights import IntArray, weighted_error
-from pymc_skewgp._observations.independent_noise import noisy_summary
-from pymc_skewgp._observations.likelihood import Data, Likelihood
-from pymc_skewgp._observations.mixture import Mixture
+from pymc_skewgp._gaussian.weights import IntArray, mixture_moments, weighted_error
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.probability import interval_probability
+from pymc_skewgp._observations.real_values import noisy_summary
 from pymc_skewgp._validation import FloatArray, as_positive, as_real_array
 
 _LOG_2PI = float(np.log(2.0 * np.pi))

@@ -1,14 +1,24 @@
 """Observations that are no rows: sites p(y_i | eta_i), functions of one predictor each."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pymc_skewgp._gaussian.blocks.rows import RowSites
+from pymc_skewgp._gaussian.coordinates import RowFactors
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.likelihood import Data, Likelihood
-from pymc_skewgp._observations.observations import Design, Observations, design_of, intervals
+from pymc_skewgp._observations.observations import (
+    Design,
+    Observations,
+    as_matrix,
+    design_of,
+    intervals,
+)
 from pymc_skewgp._validation import FloatArray
 
 
@@ -182,3 +192,288 @@ class SitesOfParts:
         found = [part.slopes(eta[..., own]) for (part, _), own in parts]
         first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
         return first, second
+
+
+# Sites as functions of their predictors, and of parameters that are to be learnt.
+
+_STEP = 1e-5  # of differences in a parameter, as a share of it
+_LEAST_SHARE = 1e-3  # of the largest entry of a parameter, below which a step is no share of one
+
+
+class SitesGiven(Protocol):
+    """Log p(y_i | eta_i) of m sites, with numbers for all of their parameters."""
+
+    @property
+    def size(self) -> int:
+        """Number m."""
+        ...
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether any are to be learnt."""
+        ...
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all are known to be, wherever the predictors are."""
+        ...
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """Of predictors, shape (..., m): as many values; -inf where y_i is impossible."""
+        ...
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative in eta_i, likewise."""
+        ...
+
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """Sites whose first derivative jumps within the range of predictors, shape (k, m)."""
+        ...
+
+    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+        """Derivatives of the sum of weights times `log_prob`, shape (k, m), in each parameter."""
+        ...
+
+
+class SiteFamily(Protocol):
+    """Sites for any data and any values of their parameters."""
+
+    def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
+        """ValueError for values that are impossible."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodFamily:
+    """A likelihood of sites some of whose parameters, by name, are to be learnt.
+
+    Attributes
+    ----------
+    likelihood : SiteLikelihood
+        With numbers in their place.
+    names : tuple of str
+    """
+
+    likelihood: SiteLikelihood
+    names: tuple[str, ...] = ()
+
+    def at(self, y: Data, parameters: Sequence[FloatArray]) -> "LikelihoodAt":
+        """See `SiteFamily`."""
+        return LikelihoodAt(self, y, tuple(np.asarray(x, np.float64) for x in parameters))
+
+    def sites(self, y: Data, parameters: Sequence[FloatArray]) -> Sites:
+        """Sites with these parameters; ValueError where they are impossible."""
+        values = {name: x[()] for name, x in zip(self.names, parameters, strict=True)}
+        known = with_parameters(self.likelihood, values)
+        known.as_data(y, y.shape[0])  # which checks the parameters
+        return known.sites(y, y.shape[0])
+
+
+class LikelihoodAt:
+    """Sites of a `LikelihoodFamily`: derivatives in parameters are differences."""
+
+    log_concave = False
+
+    def __init__(
+        self, family: LikelihoodFamily, y: Data, parameters: tuple[FloatArray, ...]
+    ) -> None:
+        self._family, self._y, self._parameters = family, y, parameters
+        self.has_parameters = bool(parameters)
+        sites = family.sites(y, parameters)
+        self.size, self.log_prob, self.slopes = sites.size, sites.log_prob, sites.slopes
+
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """See `SitesGiven`: all or none, wherever the predictors are."""
+        return np.full(self.size, self._family.likelihood.has_kinks)
+
+    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+        """See `SitesGiven`."""
+
+        def log_prob(parameters: Sequence[FloatArray]) -> FloatArray:
+            return self._family.sites(self._y, parameters).log_prob(eta)
+
+        return parameter_differences(log_prob, self._parameters, weights)
+
+
+class JoinedSites:
+    """Sites of several kinds, one kind after the other."""
+
+    def __init__(self, parts: Sequence[SitesGiven]) -> None:
+        self._parts = parts
+        ends = np.cumsum([part.size for part in parts])
+        self._own = [slice(end - p.size, end) for p, end in zip(parts, ends, strict=True)]
+        self.size = int(ends[-1])
+        self.has_parameters = any(part.has_parameters for part in parts)
+        self.log_concave = all(part.log_concave for part in parts)
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """See `SitesGiven`."""
+        pairs = zip(self._parts, self._own, strict=True)
+        return np.concatenate([part.log_prob(eta[..., own]) for part, own in pairs], axis=-1)
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `SitesGiven`."""
+        pairs = zip(self._parts, self._own, strict=True)
+        found = [part.slopes(eta[..., own]) for part, own in pairs]
+        first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
+        return first, second
+
+    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
+        """See `SitesGiven`."""
+        pairs = zip(self._parts, self._own, strict=True)
+        return np.concatenate([part.kinked(eta[..., own]) for part, own in pairs])
+
+    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+        """See `SitesGiven`."""
+        found = []
+        for part, own in zip(self._parts, self._own, strict=True):
+            found += part.in_parameters(eta[:, own], weights[:, own])
+        return found
+
+
+def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:
+    """Of one kind these themselves."""
+    return parts[0] if len(parts) == 1 else JoinedSites(parts)
+
+
+def parameter_differences(
+    log_prob: Callable[[Sequence[FloatArray]], FloatArray],
+    parameters: Sequence[FloatArray],
+    weights: FloatArray,
+) -> list[FloatArray]:
+    """Derivatives of the sum of weights times a function of parameters, in each of these."""
+    found = []
+    for i, value in enumerate(parameters):
+        slopes = np.zeros(value.shape)
+        least = _LEAST_SHARE * float(np.abs(value).max(initial=0.0))
+        for index in np.ndindex(value.shape):
+            step = _STEP * (max(abs(float(value[index])), least) or 1.0)
+            moved = []
+            for sign in (1.0, -1.0):
+                other = value.copy()
+                other[index] += sign * step
+                moved.append(log_prob([*parameters[:i], other, *parameters[i + 1 :]]))
+            # Predictors without weight may be where nothing is possible.
+            with np.errstate(invalid="ignore"):
+                slope = np.where(weights != 0.0, (moved[0] - moved[1]) / (2.0 * step), 0.0)
+            slopes[index] = (weights * slope).sum()
+        found.append(slopes)
+    return found
+
+
+def with_parameters(likelihood: Any, values: Mapping[str, Any]) -> Any:
+    """A likelihood with other parameters, be they those of the one that it gives weights to."""
+    found = {}
+    for field in fields(likelihood):
+        inner = getattr(likelihood, field.name)
+        if isinstance(inner, Likelihood):
+            found[field.name] = with_parameters(inner, values)
+        elif field.name in values:
+            found[field.name] = values[field.name]
+    return replace(likelihood, **found) if found else likelihood
+
+
+# Sites whose log probability is a closed form: written once, with what y alone decides kept.
+
+
+class ClosedFormSites(SiteLikelihood):
+    """Sites by `functions`, which are called many times for the same data."""
+
+    @abstractmethod
+    def functions(self, y: Data) -> FactorFunctions:
+        """Functions of f, shape (..., n), for checked data."""
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log p(y_i | f_i)."""
+        return self.functions(y).log_prob(f)
+
+    def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of log p(y_i | f_i) in f_i."""
+        return self.functions(y).slopes(f)
+
+
+# Whether the slope of a log probability jumps, as that of double exponential noise does.
+#
+# There its second derivative has a delta, which values of the second derivative do not show.
+
+# Cells of a round; after seven of them the last cell is 4e-9 of the range.
+_PARTS = np.linspace(0.0, 1.0, 17)[:, None]
+_ROUNDS = 7
+_LEAST_JUMP = 1e-3  # jump that counts, as a share of how much the slope changes over the range
+
+
+def slope_jumps(slopes: Slopes, eta: FloatArray) -> NDArray[np.bool_]:
+    """Of m sites, which have a slope that jumps within the range of predictors, shape (S, m).
+
+    In the cell where the second derivative explains the change of the slope least, again and
+    again: of a smooth function it explains all of it in the end.
+    """
+    low, high = eta.min(axis=0), eta.max(axis=0)
+    least: FloatArray | None = None
+    for _ in range(_ROUNDS):
+        places = low + (high - low) * _PARTS
+        first, second = slopes(places)
+        with np.errstate(invalid="ignore", over="ignore"):
+            explained = 0.5 * (second[1:] + second[:-1]) * np.diff(places, axis=0)
+            left = np.abs(np.diff(first, axis=0) - explained)
+            left[~np.isfinite(left)] = 0.0
+            if least is None:
+                least = _LEAST_JUMP * np.ptp(first, axis=0)
+        cell = left.argmax(axis=0)[None]
+        jumps: NDArray[np.bool_] = np.take_along_axis(left, cell, axis=0)[0] > least
+        if not jumps.any():
+            break
+        low = np.take_along_axis(places, cell, axis=0)[0]
+        high = np.take_along_axis(places, cell + 1, axis=0)[0]
+    return jumps
+
+
+# Whether a log probability jumps to minus infinity: where y is possible depends on the predictor.
+#
+# What such a place adds to the derivative of a mean over predictors no draw shows.
+
+_NODES = 65
+_HALVINGS = 50
+# Nats below the largest value from which on what jumps is negligible; so does a density that
+# falls to 0 without a jump, which halving follows down to 1e-15 of the range.
+_LEAST_FALL = 30.0
+
+
+def support_jumps(log_prob: LogProb, eta: FloatArray) -> NDArray[np.bool_]:
+    """Of m sites, which have one that jumps so within the range of predictors, shape (S, m)."""
+    nodes = eta.min(axis=0) + np.ptp(eta, axis=0) * np.linspace(0.0, 1.0, _NODES)[:, None]
+    values = log_prob(nodes)
+    possible = values > -np.inf
+    jumps = np.zeros(eta.shape[1], dtype=bool)
+    if possible.all():
+        return jumps
+    largest = values.max(axis=0)
+    # From possible to impossible on the right, then on the left.
+    for step in (1, -1):
+        inside, there = possible[::step], nodes[::step]
+        edges = inside[:-1] & ~inside[1:]
+        cell = edges.argmax(axis=0)[None]
+        known = np.take_along_axis(there, cell, axis=0)[0]
+        beyond = np.take_along_axis(there, cell + 1, axis=0)[0]
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (known + beyond)
+            is_in = log_prob(middle) > -np.inf
+            known, beyond = np.where(is_in, middle, known), np.where(is_in, beyond, middle)
+        jumps |= edges.any(axis=0) & (log_prob(known) > largest - _LEAST_FALL)
+    return jumps
+
+
+# Intervals that repeat as factors of their predictors: see `row_factors`.
+
+
+def factors_of(rows: Observations, counts: FloatArray, unit: IntArray, first: IntArray) -> Sites:
+    """Intervals of equal predictors as one factor of each, that of the `first` row of the unit."""
+    table = np.column_stack([unit, rows.lower, rows.upper, rows.S])
+    kinds, index = np.unique(table, axis=0, return_inverse=True)
+    low, high, variance = np.ascontiguousarray(kinds[:, 1:].T)
+    known = RowSites(low, high, np.full(low.size, np.nan), variance)
+    number = np.bincount(index.ravel(), counts)
+    of_kind = kinds[:, 0].astype(np.intp)
+    found = RowFactors(of_kind, known, number, np.ones(low.size), first.size)
+    A = as_matrix(rows.A, rows.n_rows)[first]
+    return Sites(A, rows.a[first], found.log_prob, found.slopes)

@@ -4,20 +4,32 @@ Where hyperparameters are drawn too, each of their values needs both: an unbiase
 evidence, by which it is weighted, and f given it. Weighted draws of the rectangle u give both.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
+from pymc_skewgp._gaussian.escalation import (
+    DEFAULT,
+    Fitted,
+    RectangleSampler,
+    draw_side_by_side,
+    twist_dense,
+)
+from pymc_skewgp._gaussian.truncated import log_prob_rectangle
+from pymc_skewgp._gaussian.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
+from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.latent import draw_latent
-from pymc_skewgp._posterior.site_draws import SiteDraws
+from pymc_skewgp._posterior.function_fit import draw_latent
+from pymc_skewgp._posterior.process_fit import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -149,3 +161,192 @@ def sun_given(
     rows = stacked([own, observations], [s, prior.mu.size])
     mean = np.concatenate([np.zeros(s), prior.mu])
     return Conditioning(mean, FactoredCovariance.of_kernel(matrix), rows)
+
+
+# Draws of f, with the evidence, at thousands of hyperparameters of one model.
+#
+# A few draws of each, many of them side by side: one alone would take most of its time in Python.
+# Where EP's Gaussian alone does not give nearly equal weights, all of the sampler's policy follows.
+# That is decided by draws that are not used again: to drop a run because it met the tail would be a
+# bias.
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """When draws are made side by side, and how many.
+
+    Attributes
+    ----------
+    size : int
+        Cases in a group.
+    rows : tuple of int
+        Fewest and most rows: beyond them Python is a small part of the time, or EP has another
+        form.
+    n_judging : int
+        Draws of a case that decide.
+    least_ess : float
+        Relative ESS that they must have.
+    few_draws : int
+        Of a case: mirrored pairs, of which an error can be had.
+    bias : float
+        Relative variance of the weights over their number, which the law of a draw is off by, up
+        to which the few draws are enough.
+    """
+
+    size: int = 64
+    rows: tuple[int, int] = (3, 400)
+    n_judging: int = 16
+    least_ess: float = 0.8
+    few_draws: int = 8
+    bias: float = 0.002
+
+    def enough(self, relative_ess: float) -> bool:
+        """Whether few draws are."""
+        return 1.0 / relative_ess - 1.0 <= self.bias * self.few_draws
+
+
+_DEFAULT = GroupSettings()
+
+# Applies a function to each of several arguments, here or in other processes.
+_Given = tuple[Case, int, np.random.Generator]
+Mapped = Callable[[Callable[..., Any], Iterator[tuple[Any, ...]]], Iterator[Any]]
+
+
+def draws_of_many(
+    cases: Iterator[Case],
+    counts: Sequence[int],
+    n_candidates: int,
+    rngs: Sequence[np.random.Generator],
+    mapped: Mapped,
+    settings: GroupSettings = _DEFAULT,
+) -> Iterator[DrawsWithEvidence]:
+    """Results in the order of the cases, which are of one model.
+
+    Parameters
+    ----------
+    cases : iterator of Case
+    counts : sequence of int
+        Draws wanted of each.
+    n_candidates : int
+        Weighted draws of u behind them, where their weights are not nearly equal.
+    rngs : sequence of Generator
+        One for each case.
+    mapped : callable
+        `map`, or the same in several processes.
+    """
+    arguments = zip(cases, counts, rngs, strict=True)
+    first = next(arguments, None)
+    if first is None:
+        return
+    every = chain([first], arguments)
+    if not _goes_side_by_side(first[0], settings):
+        yield from mapped(_alone, ((*given, n_candidates) for given in every))
+        return
+    groups = iter(lambda: list(islice(every, settings.size)), [])
+    for found in mapped(_together, ((group, n_candidates, settings) for group in groups)):
+        yield from found
+
+
+def _goes_side_by_side(case: Case, settings: GroupSettings) -> bool:
+    fewest, most = settings.rows
+    return case.sites is None and fewest <= case.given.n_rows <= most
+
+
+def _alone(
+    case: Case, count: int, rng: np.random.Generator, n_candidates: int
+) -> DrawsWithEvidence:
+    with no_warnings():  # of single cases: the whole is judged by its weights
+        return draws_with_evidence(case, count, n_candidates, rng)
+
+
+def _together(
+    group: list[_Given], n_candidates: int, settings: GroupSettings
+) -> list[DrawsWithEvidence]:
+    """A group side by side; what does not go that way alone."""
+    with few_blas_threads(group[0][0].given.n_rows), no_warnings():
+        fitted = _fitted(group)
+        judged = _drawn(group, fitted, settings.n_judging)
+        good = {i: x for i, (_, x) in judged.items() if x.relative_ess >= settings.least_ess}
+        drawn: dict[int, DrawsWithEvidence] = {}
+        for few in (True, False):
+            own = {i: fitted[i] for i, x in good.items() if settings.enough(x.relative_ess) is few}
+            wanted = max([group[i][1] for i in own], default=0)
+            n_draws = max(settings.few_draws if few else n_candidates, wanted)
+            for i, (u, quality) in _drawn(group, own, n_draws).items():
+                drawn[i] = _of_case(*group[i], u, quality)
+    return [
+        drawn[i] if i in drawn else _alone(*given, n_candidates) for i, given in enumerate(group)
+    ]
+
+
+def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
+    """Proposals, rows in the same order; of the cases in which EP converges."""
+    found: dict[int, TwistedProposal] = {}
+    last: Fitted | None = None
+    n = group[0][0].given.n_rows
+    for i, (case, _, _) in enumerate(group):
+        given = case.given
+        if given.n_rows != n or given.cov.jitter or case.by_factors() is not case:
+            continue
+        own = twist_dense(
+            given.cov.dense(),
+            given.lower,
+            given.upper,
+            tol=DEFAULT.ep_tolerance,
+            order=None if last is None else last.proposal.order,
+            start=None if last is None else last.ep,
+        )
+        if own is not None:
+            last, found[i] = own, own.proposal
+    return found
+
+
+def _drawn(
+    group: list[_Given], proposals: dict[int, TwistedProposal], n_draws: int
+) -> dict[int, tuple[FloatArray, "_Quality"]]:
+    """Draws of u of each case, and their weights."""
+    if not proposals:
+        return {}
+    n = next(iter(proposals.values())).order.size
+    points = _mirrored([group[i][2] for i in proposals], n, n_draws + n_draws % 2)
+    u, log_weights = draw_side_by_side(list(proposals.values()), points)
+    return dict(zip(proposals, zip(u, _qualities(log_weights), strict=True), strict=True))
+
+
+def _mirrored(rngs: list[np.random.Generator], n: int, n_draws: int) -> FloatArray:
+    """Uniform points (n, B, n_draws), the second half mirroring the first."""
+    half = np.stack([rng.random((n, n_draws // 2)) for rng in rngs], axis=1)
+    np.clip(half, np.finfo(float).tiny, 1.0 - 2.0**-53, out=half)
+    return np.concatenate([half, 1.0 - half], axis=-1)
+
+
+class _Quality(NamedTuple):
+    """Weights of a case over their mean, and what follows from them."""
+
+    weights: FloatArray
+    log_mean: float
+    std_error: float
+    relative_ess: float
+
+
+def _qualities(log_weights: FloatArray) -> Iterator[_Quality]:
+    """Of each row, whose second half mirrors the first."""
+    largest = log_weights.max(axis=1, keepdims=True)
+    weights = np.exp(log_weights - largest)
+    mean = weights.mean(axis=1, keepdims=True)
+    weights /= mean
+    log_mean = (largest + np.log(mean))[:, 0]
+    pairs = weights.reshape(len(weights), 2, -1).mean(axis=1)
+    errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
+    relative_ess = 1.0 / np.square(weights).mean(axis=1)
+    yield from map(_Quality, weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist())
+
+
+def _of_case(
+    case: Case, count: int, rng: np.random.Generator, u: FloatArray, quality: _Quality
+) -> DrawsWithEvidence:
+    given, known = case.given, quality
+    chosen = systematic_resample(np.log(known.weights), count, rng)
+    f = given.draw(u.T, rng, chosen, skip=case.n_pseudo_points)
+    log_evidence = given.log_density + known.log_mean - case.log_prob_of_signs
+    return DrawsWithEvidence(log_evidence, known.std_error, known.relative_ess, f)

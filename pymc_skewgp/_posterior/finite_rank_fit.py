@@ -4,36 +4,52 @@ The latent vector is c, of which there are few: all rows are sites of predictors
 c, and are met in blocks. f at new points given c is known but for their own e.
 """
 
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
-from pymc_skewgp._cost import announce_blocks
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.blocks.blocks import Blocks, JoinedBlocks, LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks, gaussian_of
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.blocks.ep import (
+    BlockEP,
+    Blocks,
+    JoinedBlocks,
+    LocalBlocks,
+    fit_blocks,
+    gaussian_of,
+)
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, RowsBeside
+from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
+from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
+from pymc_skewgp._gaussian.pairs import GivenRows
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
-from pymc_skewgp._observations.values import Derivative
-from pymc_skewgp._posterior.approximations.every_input import EveryInputFeatures
-from pymc_skewgp._posterior.approximations.features import Features
-from pymc_skewgp._posterior.approximations.several_functions import (
+from pymc_skewgp._limits import announce_blocks
+from pymc_skewgp._observations.constraint import pseudo_point_rows
+from pymc_skewgp._observations.likelihood import Derivative
+from pymc_skewgp._observations.observations import Observations, as_matrix, intervals
+from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
+from pymc_skewgp._posterior.features import (
+    EveryInputFeatures,
     FunctionFeatures,
     derivative_features,
     features_of,
 )
-from pymc_skewgp._posterior.conditioning import Conditioning, Regression
-from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.function_fit import FunctionFit
-from pymc_skewgp._posterior.group_residuals import group_residuals
-from pymc_skewgp._posterior.hard_rows import HardRows, hard_rows
-from pymc_skewgp._posterior.latent import equal_singles
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.residual_draws import residual_draws
+from pymc_skewgp._posterior.function_fit import (
+    NOTHING_DRAWN,
+    FunctionFit,
+    equal_singles,
+    refuse_contradictory_constraints,
+)
+from pymc_skewgp._posterior.prior import DataSet, Features, Prior, in_prior_units, n_functions
+from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws
 from pymc_skewgp._posterior.row_predictors import (
     PredictorRows,
     distinct_data,
@@ -43,9 +59,125 @@ from pymc_skewgp._posterior.row_predictors import (
     refuse_other_data,
     takes_rest,
 )
-from pymc_skewgp._posterior.rows_on import blocks_on, current_client
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
+
+# Rows with next to no noise under a prior of finite rank: signs at pseudo-points, constraints.
+#
+# They are few, and are drawn first, as a rectangle; the coordinates given them are Gaussian.
+
+
+@dataclass(frozen=True, eq=False)
+class HardRows:
+    """Intervals of values F c + mean + e, in units of their own.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (s, R)
+    mean : ndarray, shape (s,)
+    rows : Observations
+        Limits of these values, and variances of e with the nugget of constraints.
+    nugget : ndarray, shape (s,)
+        Variances of the nugget alone.
+    n_signs : int
+        How many of them are signs at pseudo-points; the others are constraints.
+    """
+
+    factor: FloatArray
+    mean: FloatArray
+    rows: Observations
+    nugget: FloatArray
+    n_signs: int
+
+    def block(self) -> RowBlock:
+        """As sites, for expectation propagation."""
+        rows = self.rows
+        sites = RowSites(rows.lower - self.mean, rows.upper - self.mean, rows.value, rows.S)
+        return RowBlock(self.factor, sites)
+
+    def beside(self) -> RowsBeside:
+        """As they are beside several modes."""
+        rows = self.rows
+        limits = rows.lower - self.mean, rows.upper - self.mean
+        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
+        return RowsBeside(self.factor, *limits, rows.S, partial(self.given, settings=settings))
+
+    def given(self, gaussian: CoordinateGaussian, settings: SamplerSettings = DEFAULT) -> GivenRows:
+        """Drawn under a Gaussian of the coordinates.
+
+        Raises
+        ------
+        ContradictoryConstraintsError
+        """
+        plain = Conditioning(self.mean, FactoredCovariance(self.factor), self.rows)
+        tilted = plain.with_coordinates(gaussian.mean, gaussian.chol)
+        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper, settings)
+        constrained = np.arange(self.n_signs, self.mean.size)
+        if constrained.size:
+            # e is f's own: limits that hold by it do hold.
+            refuse_contradictory_constraints(sampler, constrained, self.nugget[constrained])
+        gain, spread = tilted.coordinates_given_rows()
+        return GivenRows(sampler.first, gain, spread, self.factor @ gaussian.mean)
+
+
+def hard_rows(
+    prior: Prior, features: FunctionFeatures, sets: tuple[DataSet, ...], n_functions: int
+) -> HardRows | None:
+    """Signs of all functions at the pseudo-points, and constraints; None without any.
+
+    Raises
+    ------
+    ApproximationError
+        For derivatives of features that have none.
+    """
+    parts = [_constraint(prior, features, data) for data in sets if not data.likelihood.has_data]
+    if prior.n_pseudo_points:
+        parts.insert(0, _signs(prior, features, n_functions))
+    return joined(parts)
+
+
+def joined(parts: Sequence[HardRows]) -> HardRows | None:
+    """Several as one, signs first; None of none."""
+    if not parts:
+        return None
+    rows = [part.rows for part in parts]
+    lower, upper, noise = (
+        np.concatenate([getattr(some, name) for some in rows]) for name in ("lower", "upper", "S")
+    )
+    return HardRows(
+        np.vstack([part.factor for part in parts]),
+        np.concatenate([part.mean for part in parts]),
+        intervals(lower, upper, noise),
+        np.concatenate([part.nugget for part in parts]),
+        sum(part.n_signs for part in parts),
+    )
+
+
+def _signs(prior: Prior, features: FunctionFeatures, n_functions: int) -> HardRows:
+    """Of f less its mean, in standard deviations."""
+    phi, rest = features.single.at(prior.pseudo_points)
+    wide = features.values(phi, n_functions).reshape(-1, features.rank)
+    rest = np.outer(rest, features.between.diagonal()).ravel()
+    sd = np.sqrt(np.einsum("ij,ij->i", wide, wide) + rest)
+    phase, truncation = (np.repeat(x, n_functions) for x in (prior.phase, prior.truncation))
+    rows = pseudo_point_rows(sd, phase, truncation)
+    scaled = intervals(rows.lower, rows.upper, rest / sd**2)
+    return HardRows(wide / sd[:, None], np.zeros(sd.size), scaled, np.zeros(sd.size), sd.size)
+
+
+def _constraint(prior: Prior, features: FunctionFeatures, data: DataSet) -> HardRows:
+    """Of the first function or a derivative of it, in prior standard deviations."""
+    derivative = data.likelihood.derivative
+    if derivative is None:
+        factor, rest = features.at(data.X)
+    else:
+        factor, rest = features.derivative_at(data.X, derivative), np.zeros(data.X.shape[0])
+    rows = in_prior_units(data.rows(), prior, data)
+    sd = np.sqrt(np.einsum("ij,ij->i", factor, factor) + rest)
+    mean = prior.mean("X", data.X, derivative)
+    scaled = intervals(rows.lower / sd, rows.upper / sd, (rows.S + rest) / sd**2)
+    return HardRows(factor / sd[:, None], mean / sd, scaled, rows.S / sd**2, 0)
+
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
 _MOST_JOINT = 1000
@@ -362,3 +494,83 @@ class FiniteRankFit(FunctionFit):
 def _are_rows(data: DataSet) -> bool:
     """Whether they can be taken in parts: observations of one row of X each."""
     return data.likelihood.has_data and data.likelihood.y_dim == "obs_id"
+
+
+# A function of finite rank given values with Gaussian noise, in closed form.
+#
+# The coordinates are N(mean, (L L')^-1) given the data, and nothing is drawn for moments: u has no
+# dimensions. With a value v = f + noise of variance s, and e of variance d, f given c there is
+# Gaussian, :math:`f \mid c, v \sim N\{\eta + \frac{d}{d + s} (v - \eta), \frac{d s}{d + s}\}`.
+
+
+def are_values(sets: tuple[DataSet, ...], prior: Prior) -> bool:
+    """Whether all data are values of one function, each with noise of its own, and nothing else."""
+    if prior.n_pseudo_points or n_functions(sets) > 1:
+        return False
+    kinds = [data.likelihood for data in sets]
+    if not all(x.has_data and x.y_dim == "obs_id" for x in kinds):
+        return False
+    if any(isinstance(x, SiteLikelihood) for x in kinds):
+        return False
+    rows = [data.rows() for data in sets]
+    return all(bool(x.is_point.all()) and x.S.ndim == 1 for x in rows)
+
+
+class FiniteRankValues(FiniteRankFit):
+    """As `FiniteRankFit`, of data for which `are_values` holds."""
+
+    @property
+    def fitted(self) -> bool:
+        """See `FunctionFit`."""
+        return "ep" in vars(self)
+
+    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
+        """Nothing: f itself is Gaussian."""
+        return TruncatedDraws(np.zeros((1, 0)), np.zeros(1), NOTHING_DRAWN, "exact")
+
+    def equal_draws(
+        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
+    ) -> tuple[TruncatedDraws, IntArray]:
+        """Independent draws of c."""
+        self._refuse_method(method)
+        count = shape[0] * shape[1]
+        white = rng.standard_normal((self.n_coordinates, count))
+        draws = self.ep.gaussian.of_white(white).T
+        found = TruncatedDraws(draws, np.zeros(count), NOTHING_DRAWN, "exact")
+        return found, np.arange(count).reshape(shape)
+
+    def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
+        """See `FunctionFit`: of Gaussian sites expectation propagation's is exact."""
+        return joint._replace(value=self.ep_log_evidence)
+
+    def averaged(self, regression: Regression) -> Regression:
+        """See `FunctionFit`: over c, in closed form."""
+        gaussian = self.ep.gaussian
+        spread = gaussian.spread.T @ regression.solved
+        return regression._replace(
+            centre=regression.centre + gaussian.mean @ regression.solved,
+            variance=regression.variance + np.einsum("ij,ij->j", spread, spread),
+            solved=np.zeros((0, regression.centre.size)),
+        )
+
+    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
+        """See `FunctionFit`."""
+        spread = self.ep.gaussian.spread.T @ regression.solved
+        return np.asarray(joint + spread.T @ spread)
+
+    def _here(self, joint: bool, group: int) -> Regression:
+        found = [self._at_values(data) for data in self._sets]
+        centre, variance = (np.concatenate([x[i] for x in found]) for i in (0, 1))
+        return Regression(centre, variance, np.concatenate([x[2] for x in found], axis=1))
+
+    def _at_values(self, data: DataSet) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of f at the inputs of the data: given c, and what rows say of e there."""
+        centre, rest, solved = self._features_at("X", data.X, 1, data.values.derivative)
+        rest = rest * self.features.between[0, 0]
+        rows = data.rows()
+        design = as_matrix(rows.A, rows.n_rows)  # with one number a row
+        precision = (design * design).T @ (1.0 / rows.S)
+        pull = design.T @ ((rows.value - rows.a) / rows.S)
+        share = rest * precision / (1.0 + rest * precision)
+        known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
+        return centre + share * (known - centre), rest * (1.0 - share), solved * (1.0 - share)

@@ -2,27 +2,35 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pymc_skewgp._errors import ContradictoryConstraintsError, no_warnings
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
+from pymc_skewgp._gaussian.escalation import RectangleSampler
+from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT
+from pymc_skewgp._gaussian.truncated import draws_by, lin_ess_draws_by
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, systematic_resample
+from pymc_skewgp._observations.likelihood import Derivative, Values
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.values import Derivative, Values
-from pymc_skewgp._posterior.conditioning import Conditioning, Regression
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_factor import factored_covariance_of
-from pymc_skewgp._posterior.prior_values import (
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression, factored_process_given
+from pymc_skewgp._posterior.prior import (
+    Prior,
     covariance_of,
+    factored_covariance_of,
     function_units,
     log_prob_of_signs,
     mean_of,
     variances_of,
 )
-from pymc_skewgp._posterior.process import factored_process_given
-from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._validation import FloatArray, Seed
+from pymc_skewgp._sun.parameters import SunParameters, naming_the_labels
+from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
 _PAIRS = 256  # of points, whose covariances are read off the diagonal of a matrix
 
@@ -206,3 +214,148 @@ class FunctionFit(ABC):
             np.repeat(prior.truncation, k),
             rows,
         )
+
+
+# Draws of u, the Gaussian within the limits that the observations are, and equal ones of them.
+
+Method = Literal["twisted", "lin_ess"]
+
+# Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
+LEAST_WEIGHTED = 128
+NOTHING_DRAWN = Estimate(0.0, 0.0, 1.0, -np.inf)
+
+
+def draw_latent(
+    sampler: RectangleSampler,
+    n_draws: int,
+    method: str,
+    random_seed: Seed,
+    *,
+    n_pseudo_points: int,
+    chains: int = 1,
+    thin: int = 1,
+) -> TruncatedDraws:
+    """Draws of u: weighted and near-independent ones ("twisted"), or Markov chains ("lin_ess")."""
+    if method not in ("twisted", "lin_ess"):
+        raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
+    if not sampler.size:  # points only: f itself is Gaussian
+        return TruncatedDraws(np.zeros((n_draws, 0)), np.zeros(n_draws), NOTHING_DRAWN, "exact")
+    rng = as_generator(random_seed)
+    with naming_the_labels(n_pseudo_points):
+        if method == "twisted":
+            return draws_by(sampler, n_draws, rng)
+        return lin_ess_draws_by(sampler, n_draws, rng, n_chains=chains, thin=thin)
+
+
+def equal_draws(
+    sampler: RectangleSampler,
+    shape: tuple[int, int],
+    method: str,
+    rng: np.random.Generator,
+    *,
+    n_pseudo_points: int,
+    thin: int = 1,
+) -> tuple[TruncatedDraws, NDArray[np.intp]]:
+    """Draws of u, and which of them to take for equal weights, `shape` being (chains, draws)."""
+    chains, draws = shape
+    if method == "lin_ess" or not sampler.size:  # equal already, and the order of a chain matters
+        latent = draw_latent(
+            sampler,
+            draws * chains,
+            method,
+            rng,
+            n_pseudo_points=n_pseudo_points,
+            chains=chains,
+            thin=thin,
+        )
+        return latent, np.arange(draws * chains).reshape(chains, draws)
+    size = max(draws, LEAST_WEIGHTED)
+    latent = draw_latent(sampler, size * chains, method, rng, n_pseudo_points=n_pseudo_points)
+    return latent, _resampled(latent, shape, rng)
+
+
+def equal_singles(
+    sampler: SiteSampler, shape: tuple[int, int], rng: np.random.Generator
+) -> tuple[TruncatedDraws, NDArray[np.intp]]:
+    """The same of coordinates, one member of each mirrored pair."""
+    chains, draws = shape
+    latent = sampler.singles(max(draws, LEAST_WEIGHTED) * chains, rng)
+    chosen = _resampled(latent, shape, rng)
+    # A coordinate of evenly spaced points goes up and down with their order: chains in no order,
+    # but that copies stay side by side.
+    place = rng.random(latent.log_weights.size)
+    order = np.argsort(place[chosen], axis=1, kind="stable")
+    return latent, np.take_along_axis(chosen, order, axis=1)
+
+
+def _resampled(
+    latent: TruncatedDraws, shape: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Draws to take, each chain from its own part of the weighted ones."""
+    chains, draws = shape
+    blocks = latent.log_weights.reshape(chains, -1)
+    size = blocks.shape[1]
+    # Copies stay side by side, where the effective sample size of a chain sees them.
+    chosen = [np.sort(systematic_resample(block, draws, rng)) for block in blocks]
+    return np.stack([i * size + block for i, block in enumerate(chosen)])
+
+
+# Constraints that hold only by their nugget: the log probability then is one of the nugget.
+
+# Shares of the variances, added until a log probability can be computed, which is then too large.
+_COARSE = (1e-10, 1e-8, 1e-6, 1e-4)
+_CONVERGED = 1e-3
+
+
+def refuse_contradictory_constraints(
+    sampler: RectangleSampler, rows: IntArray, nugget: FloatArray
+) -> None:
+    r"""Refuse a rectangle whose log probability depends on the nugget of its constraints.
+
+    The derivative of EP's log probability in the log of the nugget's variances is next to 0 where
+    the constraints can hold without it, and at least a half for each row that they cannot.
+
+    Parameters
+    ----------
+    sampler : RectangleSampler
+    rows : ndarray of int, shape (c,)
+        Which of its rows are constraints.
+    nugget : ndarray, shape (c,)
+        Variances of their noise.
+
+    Raises
+    ------
+    ContradictoryConstraintsError
+        It says how improbable the constraints are.
+    """
+    with no_warnings(), np.errstate(all="ignore"):
+        try:
+            slope = ep_gradient(sampler.cov, sampler.ep, sampler.lower, sampler.upper).cov
+            effect = float(slope.diagonal()[rows] @ nugget)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            effect = np.inf
+        # Below 0 where noise fills a narrow interval; far below only where EP has not converged.
+        if -sampler.size < effect <= LARGEST_EFFECT:
+            return
+        known = _log_prob_below(sampler)
+    raise ContradictoryConstraintsError(
+        "the constraints contradict each other, the data or the pseudo-points: they hold only by "
+        f"their nugget. The log probability of that {known}. Drop constraints that cannot hold "
+        "together, check the signs and units of their limits, or choose a kernel with a larger "
+        "variance or a shorter lengthscale."
+    )
+
+
+def _log_prob_below(sampler: RectangleSampler) -> str:
+    """Of the rows with more noise than they have, which is more probable."""
+    variances = sampler.cov.diagonal()
+    for share in _COARSE:
+        matrix = sampler.cov.dense().copy()
+        matrix[np.diag_indices_from(matrix)] += share * variances
+        try:
+            ep = fit_ep(DenseCovariance(matrix), sampler.lower, sampler.upper, tol=_CONVERGED)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            continue
+        if ep.residual < _CONVERGED and np.isfinite(ep.log_prob):
+            return f"is below about {ep.log_prob:.3g}"
+    return "is beyond double precision"

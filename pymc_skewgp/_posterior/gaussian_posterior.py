@@ -4,26 +4,282 @@ Either is a Gaussian at the data and at new points, and an approximation of the 
 here to be compared with the exact posterior.
 """
 
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy import sparse
+from scipy.linalg import cho_solve, solve_triangular
 
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._observations.shared_rows import RowsInBlocks
-from pymc_skewgp._observations.values import Values
-from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.data_sets import DataSet, as_data_sets, n_functions, rows_of, sites_of
-from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
-from pymc_skewgp._posterior.laplace_mode import mode_of
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_factor import factored_covariance_of
-from pymc_skewgp._posterior.prior_values import log_prob_of_signs, mean_of
-from pymc_skewgp._posterior.process import factored_process_given
-from pymc_skewgp._posterior.site_approximations import site_ep, site_laplace
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.independent import independent_draws
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations.likelihood import Likelihood, Values
+from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
+from pymc_skewgp._observations.sites import SitesOfParts
+from pymc_skewgp._posterior.conditioning import Conditioning, factored_process_given
+from pymc_skewgp._posterior.output import LatentMarginals
+from pymc_skewgp._posterior.prior import (
+    DataSet,
+    Prior,
+    as_data_sets,
+    factored_covariance_of,
+    log_prob_of_signs,
+    mean_of,
+    n_functions,
+    rows_of,
+    sites_of,
+)
+from pymc_skewgp._posterior.process_fit import ep_of_sites, factors_of, site_log_density
 from pymc_skewgp._validation import FloatArray
+
+# A Gaussian that approximates the posterior of f.
+
+
+class GaussianPosterior(NamedTuple):
+    """N(mean, cov) for f at n data and t new points, and an approximate log evidence.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (n + t,)
+    cov : ndarray, shape (n + t, n + t)
+    log_evidence : float
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    log_evidence: float
+
+    def marginals(self) -> LatentMarginals:
+        """Its marginals: mixtures of one component each."""
+        variance = np.maximum(self.cov.diagonal(), 0.0)  # round-off
+        return LatentMarginals(self.mean[:, None], variance, np.ones(1))
+
+    def sample(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
+        """Draws of f, shape (n_draws, n + t)."""
+        factor = linalg.low_rank_factor(self.cov)
+        return np.asarray(
+            self.mean + rng.standard_normal((n_draws, factor.shape[1])) @ factor.T, dtype=float
+        )
+
+
+# A Gaussian process at new points given draws of it at the data.
+
+_JITTER = 1e-6  # as pm.gp adds, so that the draws and their continuation agree
+
+
+class Continuation(NamedTuple):
+    r"""f at t new points given S draws at the data: :math:`N(m_{ij}, v_i)`, jointly of `cov`.
+
+    Attributes
+    ----------
+    means : ndarray, shape (t, S)
+    cov : ndarray, shape (t, t)
+    """
+
+    means: FloatArray
+    cov: FloatArray
+
+    def marginals(self, replicate: IntArray | None) -> LatentMarginals:
+        """Mixtures over the draws; those of one replicate may depend on each other."""
+        n = self.means.shape[1]
+        variance = np.maximum(self.cov.diagonal(), 0.0)
+        return LatentMarginals(self.means, variance, np.full(n, 1.0 / n), replicate)
+
+    def sample(self, rng: np.random.Generator) -> FloatArray:
+        """One draw at the new points for each at the data, shape (S, t)."""
+        factor = linalg.low_rank_factor(self.cov)
+        noise = factor @ rng.standard_normal((factor.shape[1], self.means.shape[1]))
+        return np.asarray((self.means + noise).T)
+
+
+def continue_draws(prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray) -> Continuation:
+    r"""GP regression without noise on each draw.
+
+    .. math:: f_* \mid f \sim N\{m_* + K_* K^{-1} (f - m),\; K_{**} - K_* K^{-1} K_*^\top\}
+
+    Parameters
+    ----------
+    prior : Prior
+        Without pseudo-points, whose signs the draws do not tell.
+    X, new : ndarray, shape (n, d) and (t, d)
+        The data, and new points, whose noise of the kernel is their own.
+    f : ndarray, shape (S, n)
+
+    Returns
+    -------
+    Continuation
+    """
+    matrix = prior.covariance("X", X)
+    matrix[np.diag_indices_from(matrix)] += _JITTER
+    chol, _ = linalg.cholesky("the covariance at X", matrix)
+    cross = prior.covariance("Xnew", X, new)
+    gain = cho_solve((chol, True), cross)
+    away = (f - prior.mean("X", X)).T
+    cov = prior.covariance("Xnew", new) - cross.T @ gain
+    return Continuation(prior.mean("Xnew", new)[:, None] + gain.T @ away, 0.5 * (cov + cov.T))
+
+
+# A SkewGP at its pseudo-points given draws of it at the data.
+
+
+def with_pseudo_points(
+    prior: Prior, X: FloatArray, f: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    r"""Inputs and draws at the pseudo-points, then at the data.
+
+    Given f there, the data and the signs say nothing more of f elsewhere: it goes on from them as a
+    Gaussian process. At the pseudo-points it is the Gaussian process given f at the data,
+    restricted to their signs, which is drawn once for each draw.
+
+    Parameters
+    ----------
+    prior : Prior
+    X : ndarray, shape (n, d)
+    f : ndarray, shape (S, n)
+        Draws at `X`.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    points : ndarray, shape (s + n, d)
+    values : ndarray, shape (S, s + n)
+    """
+    s = prior.n_pseudo_points
+    if not s:
+        return X, f
+    points, scale = prior.pseudo_points, prior.scale
+    given = continue_draws(prior, X, f, points)
+    mean = prior.mean("pseudo_points", points)
+    centre = scale * (given.means.T - mean)
+    cov = DenseCovariance(scale[:, None] * given.cov * scale, "the covariance at pseudo_points")
+    away = [independent_draws(cov, -prior.truncation - c, np.inf, 1, rng)[0] for c in centre]
+    signed = centre + np.array(away)
+    return np.vstack([points, X]), np.hstack([mean + signed / scale, f])
+
+
+# The mode of a Gaussian vector's coordinates given its rows, and the curvature.
+
+_TOLERANCE = 1e-10  # of the log posterior density
+_MOST_STEPS = 100
+_LEAST_STEP = 1e-6
+
+
+class RowsWithSlopes(Protocol):
+    """Rows whose log likelihood has derivatives."""
+
+    def slopes(self, eta: FloatArray) -> RowSlopes:
+        """At the predictors."""
+        ...
+
+
+class Mode(NamedTuple):
+    """Laplace's Gaussian for coordinates c ~ N(0, I) of eta = X c.
+
+    Attributes
+    ----------
+    c : ndarray, shape (r,)
+    chol : ndarray, shape (r, r)
+        Cholesky factor of the precision there.
+    log_prob : float
+        Laplace's approximation of the log probability of the rows.
+    """
+
+    c: FloatArray
+    chol: FloatArray
+    log_prob: float
+
+
+def mode_of(rows: RowsWithSlopes, X: FloatArray) -> Mode:
+    r"""Newton's method, with steps halved where they overshoot.
+
+    With g and -W the first two derivatives of the rows' log likelihood, the step is
+    :math:`(I + X^\top W X)^{-1} (X^\top g - c)`. The log posterior density is concave.
+    """
+
+    def log_density(c: FloatArray) -> tuple[float, RowSlopes]:
+        found = rows.slopes(X @ c)
+        return found.value - 0.5 * float(c @ c), found
+
+    c = np.zeros(X.shape[1])
+    value, found = log_density(c)
+    for _ in range(_MOST_STEPS):
+        step = cho_solve((_precision(found, X), True), X.T @ found.gradient - c)
+        size = 1.0
+        while size > _LEAST_STEP:
+            trial, there = log_density(c + size * step)
+            if trial >= value:
+                break
+            size *= 0.5
+        else:
+            break  # at the mode to round-off
+        gained, c, value, found = trial - value, c + size * step, trial, there
+        if gained < _TOLERANCE * (1.0 + abs(value)):
+            break
+    chol = _precision(found, X)
+    return Mode(c, chol, value - float(np.log(chol.diagonal()).sum()))
+
+
+def _precision(found: RowSlopes, X: FloatArray) -> FloatArray:
+    """Cholesky factor of I + X' W X."""
+    matrix = np.asarray(X.T @ (found.curvature @ X))
+    matrix[np.diag_indices_from(matrix)] += 1.0
+    return linalg.cholesky("the precision at the mode", linalg.symmetric(matrix))[0]
+
+
+# EP's and Laplace's Gaussian for f under sites.
+
+
+def site_ep(given: Conditioning, sites: SitesOfParts, skip: int, tol: float) -> GaussianPosterior:
+    """By EP; the rows beside the sites have no noise, as signs at pseudo-points have none."""
+    density = site_log_density(given, sites, skip)
+    ep = ep_of_sites(given, factors_of(sites, density), density, tol)
+    joint = np.vstack([given.row_factor, density.factor])
+    gaussian = coordinate_gaussian(joint, ep.tau, ep.nu)
+    evidence = given.log_density + ep.log_prob
+    return _of_coordinates(given, skip, gaussian.mean, gaussian.chol, evidence)
+
+
+def site_laplace(given: Conditioning, sites: SitesOfParts) -> GaussianPosterior:
+    """By the mode and the curvature there, without any rows."""
+    density = site_log_density(given, sites, 0)
+    slopes = _SiteSlopes(sites, density.offset)
+    found = mode_of(slopes, density.factor)
+    # Newton's steps take no negative curvature; what there is of it at the mode counts.
+    second = sites.slopes(density.offset + density.factor @ found.c)[1]
+    precision = density.factor.T @ (-second[:, None] * density.factor)
+    precision[np.diag_indices_from(precision)] += 1.0
+    chol, _ = linalg.cholesky("the precision at the mode", linalg.symmetric(precision))
+    change = float(np.log(found.chol.diagonal() / chol.diagonal()).sum())
+    evidence = given.log_density + found.log_prob + change
+    return _of_coordinates(given, 0, found.c, chol, evidence)
+
+
+class _SiteSlopes:
+    """Sites as rows whose derivatives are known."""
+
+    def __init__(self, sites: SitesOfParts, offset: FloatArray) -> None:
+        self._sites, self._offset = sites, offset
+
+    def slopes(self, eta: FloatArray) -> RowSlopes:
+        """At predictors less their offset."""
+        there = self._offset + eta
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = float(self._sites.log_prob(there).sum())
+            first, second = self._sites.slopes(there)
+        curvature = sparse.diags_array(np.maximum(-second, 0.0), format="csr")
+        return RowSlopes(value, first, curvature)
+
+
+def _of_coordinates(
+    given: Conditioning, skip: int, mean: FloatArray, chol: FloatArray, log_evidence: float
+) -> GaussianPosterior:
+    factor = given.factor[skip:]
+    half = solve_triangular(chol, factor.T, lower=True, check_finite=False)
+    return GaussianPosterior(given.mean[skip:] + factor @ mean, half.T @ half, log_evidence)
+
 
 _EP_TOLERANCE = 1e-6
 

@@ -1,18 +1,37 @@
 """The prior of a latent function: a Gaussian process, or a Skew GP."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._errors import NotDifferentiableError, NotPositiveDefiniteError
-from pymc_skewgp._observations.arguments import refuse_coincident
-from pymc_skewgp._observations.values import Derivative
-from pymc_skewgp._posterior.approximations.features import Approximation
-from pymc_skewgp._sun.contradiction import refuse_contradictory_points
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
+from pymc_skewgp._gaussian.truncated import log_prob_rectangle
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._limits import announce_rows
+from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit, BinomialLogit
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Derivative,
+    Likelihood,
+    Values,
+    as_derivative,
+    as_inputs,
+    derivative_groups,
+    function_index,
+    input_index,
+    refuse_coincident,
+    stacked_inputs,
+)
+from pymc_skewgp._observations.observations import Observations, stacked
+from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
+from pymc_skewgp._observations.weighted import Weighted, as_weights, weighted_observations
+from pymc_skewgp._sun.parameters import refuse_contradictory_points
 from pymc_skewgp._validation import (
     FloatArray,
     as_covariance,
@@ -20,6 +39,35 @@ from pymc_skewgp._validation import (
     as_real_array,
     refuse_extreme_variances,
 )
+
+# What a prior of finite rank is: :math:`f(x) = m(x) + \phi(x)^\top c + e(x)`.
+#
+# With c ~ N(0, I_r), and e(x) ~ N(0, d(x)) independent from row to row.
+
+
+class Features(Protocol):
+    """The functions phi of one process; immutable, and can be pickled."""
+
+    @property
+    def rank(self) -> int:
+        """Number r of functions."""
+        ...
+
+    def at(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Phi, shape (n, r), and d, shape (n,), at a block of rows."""
+        ...
+
+
+class Approximation(Protocol):
+    """How a prior is approximated, before there are inputs."""
+
+    def doubled(self) -> "Approximation":
+        """Of twice the rank, to compare with."""
+        ...
+
+    def features(self, prior: "Prior", X: FloatArray) -> Features:
+        """Of the process at inputs like X; the same for the same arguments."""
+        ...
 
 
 class CovarianceFunction(Protocol):
@@ -183,3 +231,399 @@ def _method(function: Any, name: str) -> Any:
             "need: use SkewGP(cov_func=...).posterior with a pm.gp.cov object."
         )
     return method
+
+
+# Prior moments of values of several functions, and of their derivatives.
+#
+# The functions have one kernel and mean, and are independent but for a coregionalization matrix B:
+# :math:`\mathrm{cov}\{f_k(x), f_l(t)\} = B_{kl}\, k(x, t)`.
+
+_ROWS_AT_ONCE = 256
+
+
+def covariance_of(
+    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
+) -> FloatArray:
+    """Covariance of the values `a`, which the caller knows as `name`, with `b`.
+
+    Without `b` they are one set of rows, with noise of the kernel of their own.
+    """
+    kernel = kernel_of(prior, name, a, b)
+    others = a if b is None else b
+    if prior.coregion is None and all(part.n_functions == 1 for part in (*a, *others)):
+        return kernel
+    left, right = function_index(a), function_index(others)
+    matrix = kernel[np.ix_(input_index(a), input_index(others))]
+    k = max(part.n_functions for part in (*a, *others))
+    matrix *= between_functions(prior, k)[np.ix_(left, right)]
+    return matrix
+
+
+def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArray | None:
+    """What to measure values with these variances in, by groups; None where there is only one.
+
+    Derivatives have other units than f, and round-off in one must not be counted in another's.
+    """
+    if len(groups) == 1:
+        return None
+    units = np.ones(variances.size)
+    for rows in groups.values():
+        units[rows] = np.sqrt(variances[rows].max()) or 1.0
+    return units
+
+
+def function_units(prior: Prior, size: int) -> FloatArray | None:
+    """The same for so many values of all the functions: their standard deviations in B."""
+    if prior.coregion is None:
+        return None
+    sd = np.sqrt(prior.coregion.diagonal())
+    return np.tile(sd, size // sd.size)
+
+
+def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
+    """Variances, shape (n,), or covariances of the K functions at each input, shape (n, K, K)."""
+    if part.derivative is None:
+        variances = prior.covariance(name, part.X, diag=True)
+    else:
+        variances = _derivative_variances(prior, name, part.X, part.derivative)
+    between = between_functions(prior, part.n_functions)
+    if part.n_functions == 1:
+        return np.asarray(variances * between[0, 0])
+    return np.asarray(variances[:, None, None] * between)
+
+
+def mean_of(prior: Prior, name: str, a: Sequence[Values]) -> FloatArray:
+    """Their means."""
+    X = stacked_inputs(a)
+    mean = np.empty(X.shape[0])
+    for derivative, rows in derivative_groups(a).items():
+        mean[rows] = prior.mean(name, X[rows], derivative)
+    mean_of_values: FloatArray = mean[input_index(a)]
+    return mean_of_values
+
+
+def log_prob_of_signs(prior: Prior, n_functions: int, n_draws: int) -> Estimate:
+    """Log probability of the signs of all functions at the pseudo-points, before any data."""
+    if prior.coregion is None:
+        one = log_prob_rectangle(prior.latent_cov, -np.inf, prior.truncation, n_draws, None, 0)
+        return one._replace(value=n_functions * one.value, std_error=n_functions * one.std_error)
+    # The first pseudo-point of each function, then the second, as in `Values`.
+    between = between_functions(prior, n_functions)
+    sd = np.sqrt(between.diagonal())
+    correlation = np.asarray(np.kron(prior.latent_cov, between / sd / sd[:, None]), dtype=float)
+    truncation = np.repeat(prior.truncation, n_functions)
+    return log_prob_rectangle(correlation, -np.inf, truncation, n_draws, None, 0)
+
+
+def between_functions(prior: Prior, n_functions: int) -> FloatArray:
+    """B, for the first functions."""
+    if prior.coregion is None:
+        return np.eye(n_functions)
+    return prior.coregion[:n_functions, :n_functions]
+
+
+def kernel_of(
+    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
+) -> FloatArray:
+    """Covariance of one function at all the inputs, or of its derivatives there."""
+    X, rows = stacked_inputs(a), derivative_groups(a)
+    Xs, columns = (X, rows) if b is None else (stacked_inputs(b), derivative_groups(b))
+    if set(rows) | set(columns) == {None}:
+        return prior.covariance(name, X, None if b is None else Xs)
+    kernel = np.empty((X.shape[0], Xs.shape[0]))
+    for i, (left, own) in enumerate(rows.items()):
+        for j, (right, other) in enumerate(columns.items()):
+            if b is None and j < i:
+                block = kernel[np.ix_(other, own)].T
+            elif left is None and right is None:
+                block = prior.covariance(name, X[own], None if b is None else Xs[other])
+            else:
+                block = prior.derivative_covariance(name, X[own], Xs[other], left, right)
+            kernel[np.ix_(own, other)] = block
+    return kernel
+
+
+def _derivative_variances(
+    prior: Prior, name: str, X: FloatArray, derivative: Derivative
+) -> FloatArray:
+    parts = [X[i : i + _ROWS_AT_ONCE] for i in range(0, X.shape[0], _ROWS_AT_ONCE)]
+    found = [prior.derivative_covariance(name, x, x, derivative, derivative) for x in parts]
+    return np.concatenate([block.diagonal() for block in found])
+
+
+# The prior covariance of values of several functions, by one factor for all functions.
+
+
+def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> FactoredCovariance:
+    """Covariance of the values `parts`, which the caller knows as `name`, with its factor.
+
+    The K functions have one kernel, so that its matrix at the n inputs is factorised, in n^3
+    operations, and not that of the n K values: with k = F F' and B = R R' between the functions,
+    value (i, a) has the factor's row R_a x F_i.
+    """
+    announce_rows(sum(part.X.shape[0] for part in parts))
+    kernel = kernel_of(prior, name, parts)
+    cov = FactoredCovariance.of_kernel(
+        kernel, units_of(kernel.diagonal(), derivative_groups(parts))
+    )
+    k = max(part.n_functions for part in parts)
+    if k == 1 and prior.coregion is None:
+        return cov
+    between = between_functions(prior, k)
+    at, function = input_index(parts), function_index(parts)
+    half = factor_between(between)[function]
+    factor = half[:, :, None] * cov.factor[at][:, None, :]
+    units = cov.units
+    if units is not None or prior.coregion is not None:
+        units = np.ones(at.size) if units is None else units[at]
+        units = units * np.sqrt(between.diagonal())[function]
+    # Where its rank is low the matrix is never asked for.
+    matrix = partial(_entries, cov, at, between, function)
+    return FactoredCovariance(factor.reshape(factor.shape[0], -1), matrix, units)
+
+
+def _entries(
+    kernel: FactoredCovariance, at: IntArray, between: FloatArray, function: IntArray
+) -> FloatArray:
+    """Covariance of function a at input i with function b at j: k_ij B_ab."""
+    matrix: FloatArray = kernel.dense()[np.ix_(at, at)]
+    matrix *= between[np.ix_(function, function)]
+    return matrix
+
+
+def factor_between(between: FloatArray) -> FloatArray:
+    """Of B, each function in its own units."""
+    sd = np.sqrt(between.diagonal())
+    return sd[:, None] * linalg.low_rank_factor(between / sd / sd[:, None])
+
+
+# Data of one kind, or of several kinds on the same latent functions.
+
+BoolArray = NDArray[np.bool_]
+# Noise of more than this share of the variance is noise in its own right.
+_MOST_NUGGET = 1e-4
+# Of limits, in standard deviations of the noise: the nugget itself.
+_LEAST_WIDTH = 8.0
+
+
+class DataSet(NamedTuple):
+    """Data under one likelihood.
+
+    Attributes
+    ----------
+    name : str
+        Empty where it is the only one.
+    X : ndarray, shape (n, d)
+    y : ndarray
+    likelihood : Likelihood
+    weights : ndarray of int, or None
+        How often each observation was made; None where each was made once.
+    """
+
+    name: str
+    X: FloatArray
+    y: Data
+    likelihood: Likelihood
+    weights: IntArray | None = None
+
+    def weighted(self, weights: ArrayLike) -> "DataSet":
+        """The same, each observation made so often; sites have powers, whole or not."""
+        known, y, n = self.likelihood, self.y, self.X.shape[0]
+        if not known.has_data:
+            raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
+        if isinstance(known, SiteLikelihood):
+            powers = Weighted(known, weights)
+            powers.sites(y, n)  # refuses impossible ones at once
+            return self._replace(likelihood=powers)
+        return self._replace(weights=as_weights("weights", weights, len(y)))
+
+    def rows(self) -> Observations:
+        """What is observed, in rows."""
+        known, n = self.likelihood, self.X.shape[0]
+        if self.weights is None:
+            return known.observations(self.y, n)
+        return weighted_observations(known, self.y, n, self.weights)
+
+    @property
+    def values(self) -> Values:
+        """What of the functions it is about."""
+        known = self.likelihood
+        return Values(self.X, known.n_functions(self.y), known.derivative)
+
+    def named(self, variable: str) -> str:
+        """What a variable that belongs to it is called; standard errors end in ``_se``."""
+        if not self.name:
+            return variable
+        stem = variable.removesuffix("_se")
+        return f"{stem}_{self.name}{variable[len(stem) :]}"
+
+
+def as_data_sets(
+    X: Any, y: Any, likelihood: Any, weights: ArrayLike | None = None
+) -> tuple[DataSet, ...]:
+    """Checked data: X and y, or, without y, (X, y, likelihood) of each kind.
+
+    `weights` are those of data of one kind.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The message says which of them, what was found and what was expected.
+    """
+    sets = []
+    for name, kind in kinds_of(X, y, likelihood).items():
+        try:
+            sets.append(_data_set(name, *kind))
+        except (TypeError, ValueError) as error:
+            if not name:
+                raise
+            raise type(error)(f"in the data {name!r}: {error}") from error
+    if weights is not None:
+        if len(sets) > 1 or sets[0].name:
+            raise ValueError(
+                "weights are for data of one kind: repeat the rows of X and y in those of several."
+            )
+        sets = [sets[0].weighted(weights)]
+    columns = {data.X.shape[1] for data in sets}
+    if len(columns) > 1:
+        raise ValueError(
+            f"the X of all data must have one number of columns, got {sorted(columns)}."
+        )
+    return tuple(sets)
+
+
+def kinds_of(X: Any, y: Any, likelihood: Any) -> dict[str, tuple[Any, Any, Any]]:
+    """(X, y, likelihood) by name, not checked; the name is empty where there is only one."""
+    if y is not None or not getattr(likelihood, "has_data", True):
+        return {"": (X, y, likelihood)}
+    if isinstance(X, Mapping):
+        kinds = {str(name): kind for name, kind in X.items()}
+    elif isinstance(X, list | tuple) and all(isinstance(kind, tuple) for kind in X):
+        kinds = {str(i): kind for i, kind in enumerate(X)}
+    else:
+        raise TypeError(
+            "y is missing. Data of several kinds are a list of tuples (X, y, likelihood), or a "
+            "dict of them by name, without y."
+        )
+    if likelihood is not None:
+        raise TypeError("with data of several kinds each tuple (X, y, likelihood) has its own.")
+    if not kinds:
+        raise ValueError("there are no data: the list of (X, y, likelihood) is empty.")
+    for name, kind in kinds.items():
+        if not isinstance(kind, tuple) or len(kind) != 3:
+            found = f"{type(kind).__name__}"
+            found += f" of length {len(kind)}" if isinstance(kind, tuple) else ""
+            raise TypeError(f"data {name!r} must be a tuple (X, y, likelihood), got a {found}.")
+        if not name:
+            raise ValueError("names of data must not be empty.")
+    return kinds
+
+
+def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, BoolArray]:
+    """Rows of all of them, one after the other, of the values that `DataSet.values` are.
+
+    And which of these rows are constraints, whose noise is only a nugget.
+    """
+    parts, constrained = [], []
+    for data in sets:
+        rows = data.rows()
+        relative = data.likelihood.relative_noise
+        constrained.append(np.full(rows.n_rows, relative) & (rows.variances < _MOST_NUGGET))
+        parts.append(in_prior_units(rows, prior, data) if relative else rows)
+    return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
+
+
+def sites_of(sets: tuple[DataSet, ...]) -> SitesOfParts | None:
+    """Observations that are no rows, likewise; None where all are."""
+    parts = [
+        data.likelihood.sites(data.y, data.X.shape[0])
+        if isinstance(data.likelihood, SiteLikelihood)
+        else None
+        for data in sets
+    ]
+    if all(part is None for part in parts):
+        return None
+    return SitesOfParts(parts, [data.values.size for data in sets])
+
+
+def link_of(sets: tuple[DataSet, ...]) -> str:
+    """Link of labels, "probit" or "logit"; of sites that are none the name of their likelihood."""
+    known = [data.likelihood for data in sets]
+    plain = [x.likelihood if isinstance(x, Weighted) else x for x in known]
+    if not all(isinstance(x, SiteLikelihood) for x in plain):
+        return "probit"
+    if any(isinstance(x, BernoulliLogit | BinomialLogit) for x in plain):
+        return "logit"
+    return type(plain[0]).__name__
+
+
+def updated_sets(
+    sets: tuple[DataSet, ...], Xnew: ArrayLike | None, ynew: ArrayLike, name: str | None
+) -> tuple[DataSet, ...]:
+    """The same with new data in the one called `name`, or in the only one."""
+    names = [data.name for data in sets]
+    wanted = names[0] if name is None and len(names) == 1 else name
+    if wanted not in names:
+        raise ValueError(f"name must say which data the new ones belong to: {names}; got {name!r}.")
+    at = names.index(wanted)
+    old = sets[at]
+    new = np.zeros((0, old.X.shape[1]))
+    if Xnew is not None:
+        new = as_inputs("Xnew", Xnew, old.X.shape[1])
+    try:
+        y = old.likelihood.joined(old.y, old.X.shape[0], ynew, new.shape[0])
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"in the new data: {error}") from error
+    weights = old.weights
+    if weights is not None:  # the new ones were made once
+        weights = np.append(weights, np.ones(len(y) - weights.size, dtype=np.intp))
+    grown = old._replace(X=np.vstack([old.X, new]), y=y, weights=weights)
+    return (*sets[:at], grown, *sets[at + 1 :])
+
+
+def as_likelihood(likelihood: Any) -> Likelihood:
+    """`likelihood`, by default binary probit; TypeError for what is none."""
+    if likelihood is None:
+        return BernoulliProbit()
+    if not isinstance(likelihood, Likelihood):
+        found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
+        raise TypeError(
+            f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
+            "or Gaussian(0.1), or for SkewGP.posterior a function such as lambda eta: "
+            f"pm.Poisson.dist(pm.math.exp(eta)); got {found}."
+        )
+    return likelihood
+
+
+def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
+    inputs, known = as_inputs("X", X), as_likelihood(likelihood)
+    as_derivative(known.derivative, inputs.shape[1])
+    return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
+
+
+def in_prior_units(rows: Observations, prior: Prior, data: DataSet) -> Observations:
+    """Constraints, with noise that was a share of the prior variance of what they limit."""
+    variances = variances_of(prior, "X", data.values)
+    named = f" in the data {data.name!r}" if data.name else ""
+    if not (variances > 0).all():
+        raise ValueError(
+            f"what is constrained{named} has no variance at {int((variances <= 0).sum())} of "
+            f"{variances.size} point(s): the kernel does not depend on that feature there, or its "
+            "derivative is a constant."
+        )
+    noise = rows.S * variances
+    width = rows.upper - rows.lower
+    narrow = width < _LEAST_WIDTH * np.sqrt(noise)
+    if narrow.any():
+        i = int(np.argmax(narrow))
+        raise ValueError(
+            f"limits of the constraint{named} are closer together than its nugget in "
+            f"{int(narrow.sum())} row(s): row {i} has the width {width[i]:.3g}. Lower the nugget, "
+            "or give such values as data, under Gaussian."
+        )
+    return replace(rows, S=noise)
+
+
+def n_functions(sets: tuple[DataSet, ...]) -> int:
+    """Of all the data together."""
+    return int(np.max([data.values.n_functions for data in sets]))

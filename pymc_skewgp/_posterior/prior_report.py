@@ -13,22 +13,20 @@ from scipy.linalg import solve_triangular
 from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
-from pymc_skewgp._observations.noise import add_noise
-from pymc_skewgp._observations.observations import as_matrix
+from pymc_skewgp._observations.observations import add_noise, as_matrix
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.sites import SiteLikelihood
-from pymc_skewgp._posterior.approximations.check import loss_of_fit
-from pymc_skewgp._posterior.approximations.features import Approximation, Features
-from pymc_skewgp._posterior.approximations.loss import ApproximationLoss
-from pymc_skewgp._posterior.approximations.placing import column_scales
-from pymc_skewgp._posterior.approximations.residual import function_variances, residual_variances
-from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.finite_rank import FiniteRankKernel
+from pymc_skewgp._posterior.automatic import ApproximationLoss, loss_of_fit
+from pymc_skewgp._posterior.features import (
+    FiniteRankKernel,
+    column_scales,
+    function_variances,
+    residual_variances,
+)
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.function_fit import FunctionFit
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_values import between_functions
+from pymc_skewgp._posterior.output import LatentMarginals
+from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, between_functions
 from pymc_skewgp._posterior.row_predictors import part_of
 from pymc_skewgp._validation import FloatArray, as_count
 

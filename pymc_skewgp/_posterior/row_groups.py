@@ -4,16 +4,32 @@ What features leave of f is noise as well, which the rows of a group share. That
 two groups are about one input; else groups would share it, and f is taken without it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
+from scipy.special import log_ndtr
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks.groups import (
+    DenseRows,
+    FunctionRows,
+    GroupBlock,
+    GroupLogProbs,
+    GroupPredictors,
+    GroupSites,
+    OneFactor,
+    one_factor,
+)
+from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.noise import rows_of_blocks
-from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.observations import Observations, as_matrix, rows_of_blocks
+from pymc_skewgp._observations.probability import log_order_probability
+from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior.features import FunctionFeatures, FunctionRest
+from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._validation import FloatArray
 
 _MOST_ROWS = 64  # of a group: its covariance is a matrix
@@ -162,3 +178,373 @@ def _of_values(design: sparse.csr_array, index: IntArray) -> tuple[IntArray, Flo
     matrix = np.zeros((n, m, values.shape[1]))
     matrix[group, row % m, position[place]] = own.data
     return values, matrix
+
+
+# Which log probability groups of rows have, by the form of the noise that they share.
+
+SHARED_NOISE = "has noise that its rows share in more than one way"
+_FEW = 64  # groups, of which all are alike
+_ROUND_OFF = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class InOrder:
+    """That noisy values are in falling order, whose successive differences are the rows.
+
+    Attributes
+    ----------
+    lower : ndarray, shape (n, m)
+        Limits of the differences.
+    sigma : ndarray, shape (n,)
+        Standard deviation of the noise of each value.
+    """
+
+    lower: FloatArray
+    sigma: FloatArray
+
+    def __call__(self, groups: slice, eta: FloatArray) -> FloatArray:
+        """See `GroupLogProbs`."""
+        steps = (eta - self.lower[groups][:, :, None]) / self.sigma[groups][:, None, None]
+        values = np.zeros((eta.shape[0], eta.shape[2], eta.shape[1] + 1))
+        np.cumsum(-steps.swapaxes(1, 2), axis=2, out=values[:, :, 1:])
+        return log_order_probability(values)
+
+
+def log_probs_of(lower: FloatArray, upper: FloatArray, noise: FloatArray) -> GroupLogProbs | None:
+    """Of groups of intervals with this noise, shape (n, m, m); None where none is known."""
+    if (np.isfinite(lower) == np.isfinite(upper)).any():
+        return None
+    factor = one_factor(noise)
+    if factor is not None:
+        return OneFactor(lower, upper, *factor)
+    m = noise.shape[1]
+    steps = 2.0 * np.eye(m) - np.eye(m, k=1) - np.eye(m, k=-1)
+    variance = 0.5 * noise[:, 0, 0]
+    off = noise - variance[:, None, None] * steps
+    if (np.abs(off) > _ROUND_OFF * variance[:, None, None]).any() or not np.isfinite(lower).all():
+        return None
+    return InOrder(lower, np.sqrt(variance))
+
+
+def rest_is_noise(groups: Sequence[RowGroups], features: FunctionRest, n_functions: int) -> bool:
+    """Whether what features leave of f may be noise of the rows: of all of them, or of none.
+
+    No two groups must be about one input, and the noise must have a known form then as well.
+    """
+    if not groups_are_apart(groups, n_functions):
+        return False
+    for some in groups:
+        few = some.part(slice(0, _FEW))
+        n_inputs = int(few.values.max()) // n_functions + 1
+        any_rest = np.linspace(0.5, 1.5, n_inputs)[few.values // n_functions]
+        if not _is_known(few.with_rest(features.of_rest(few.values, any_rest, n_functions))):
+            return False
+    return True
+
+
+def refuse_shared_noise(rows: Observations) -> None:
+    """Raise for rows that share noise in a way for which no log probability is known.
+
+    Raises
+    ------
+    ApproximationError
+        The message goes on from what the likelihood is called.
+    """
+    for groups in row_groups(rows):
+        if not _is_known(groups.part(slice(0, _FEW))):
+            raise ApproximationError(SHARED_NOISE)
+
+
+def _is_known(groups: RowGroups) -> bool:
+    given = groups.points_first()
+    return given.is_apart or log_probs_of(given.lower, given.upper, given.noise) is not None
+
+
+# Data whose rows share noise, or are about several functions, as sites in blocks of groups.
+
+_NUMBERS_AT_ONCE = 2**21  # of features, in a block
+
+
+def grouped_blocks(
+    rows: Observations, data: DataSet, features: FunctionFeatures, prior: Prior
+) -> Iterator[RowBlock | GroupBlock]:
+    """Of all groups of the rows of these data."""
+    groups = list(row_groups(rows))
+    takes_rest = rest_is_noise(groups, features, data.values.n_functions)
+    for some in groups:
+        n, m = some.shape
+        size = max(1, _NUMBERS_AT_ONCE // (m * features.rank))
+        for start in range(0, n, size):
+            part = some.part(slice(start, start + size))
+            yield _block(part, data, features, prior, takes_rest)
+
+
+def _block(
+    groups: RowGroups, data: DataSet, features: FunctionFeatures, prior: Prior, takes_rest: bool
+) -> RowBlock | GroupBlock:
+    k = data.values.n_functions
+    inputs, place = np.unique(groups.values // k, return_inverse=True)
+    place = place.reshape(groups.values.shape)
+    X = data.X[inputs]
+    phi, rest = features.single.at(X)
+    if takes_rest:
+        groups = groups.with_rest(features.of_rest(groups.values, rest[place], k))
+    groups = groups.points_first()
+    mean = prior.mean("X", X)[place]
+    offset = groups.offset + (groups.design @ mean[:, :, None])[:, :, 0]
+    limits = [x - offset for x in (groups.lower, groups.upper, groups.value)]
+    variance = np.einsum("ijj->ij", groups.noise)
+    if not (variance > 0.0).all():
+        raise ApproximationError(
+            f"{data.likelihood!r} has rows without noise, which an approximated prior of many rows "
+            "does not take: give it noise."
+        )
+    predictors = _predictors(groups, place, phi, features, k)
+    if groups.is_apart:
+        lower, upper, value = (x.ravel() for x in limits)
+        sites = RowSites(lower, upper, value, variance.ravel())
+        return RowBlock(predictors.rows(), sites)
+    log_probs = log_probs_of(limits[0], limits[1], groups.noise)
+    if log_probs is None:  # of a few groups that is known before
+        raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
+    return GroupBlock(predictors, GroupSites(limits[0], limits[1], groups.noise, log_probs))
+
+
+def _predictors(
+    groups: RowGroups,
+    place: IntArray,
+    phi: FloatArray,
+    features: FunctionFeatures,
+    n_functions: int,
+) -> GroupPredictors:
+    """Of one input each, or of several."""
+    n, m = groups.shape
+    half = features.half[groups.values % n_functions]  # (n, p, L)
+    if (place == place[:, :1]).all():
+        return FunctionRows(phi[place[:, 0]], groups.design @ half)
+    factor = np.zeros((n, m, half.shape[2], phi.shape[1]))
+    for i in range(place.shape[1]):
+        weight = groups.design[:, :, i, None] * half[:, None, i]
+        factor += weight[:, :, :, None] * phi[place[:, i]][:, None, None]
+    return DenseRows(factor.reshape(n * m, -1), m)
+
+
+# What features leave of f at a row of the data, drawn given the predictor and the observation.
+#
+# With f = g + e, g known and e ~ N(0, d): under an interval v = A f + a + noise the row's v is a
+# truncated normal, and e given v is Gaussian; of another likelihood e has the density
+# :math:`p(y \mid g + e) N(e; 0, d)`, which is tabulated.
+
+# Nodes of a table; the density is linear in between, and the deviation of e so much as .2 % off.
+_NODES = 81
+# Deviations of e in which the density is looked for, with fewer nodes, in rounds that each keep
+# what is within so many nats of the largest value.
+_REACH, _FEW_NODES, _ROUNDS, _LOST = 12.0, 25, 3, 16.0
+_AT_ONCE = 2**20
+LogDensity = Callable[[FloatArray, slice], FloatArray]
+
+
+def residual_draws(
+    part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """One e for each of `signal`, which is g for rows of draws and columns of data, shape (N, n).
+
+    `rest` are the variances d.
+    """
+    if not isinstance(part.likelihood, SiteLikelihood):
+        rows = part.rows()
+        design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+        if rows_are_apart(design):
+            return _given_rows(rows, design, signal, rest, rng)
+    return _tabulated(part, signal, rest, rng)
+
+
+def rows_are_apart(design: sparse.csr_array) -> bool:
+    """Whether no two rows are about one value."""
+    return bool(np.bincount(design.indices, minlength=1).max() <= 1)
+
+
+def _given_rows(
+    rows: Observations,
+    design: sparse.csr_array,
+    signal: FloatArray,
+    rest: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """At most one row for each value of f, which may be about several of them."""
+    if design.shape[1] < signal.shape[1]:
+        design = sparse.csr_array(
+            (design.data, design.indices, design.indptr), shape=(rows.n_rows, signal.shape[1])
+        )
+    e = np.sqrt(rest) * rng.standard_normal(signal.shape)
+    total = rows.S + design.power(2) @ rest
+    sd = np.sqrt(total)
+    centre = (design @ signal.T).T + rows.a
+    point = rows.is_point
+    v = np.broadcast_to(rows.value, centre.shape).copy()
+    low, high = ((x - centre)[:, ~point] / sd[~point] for x in (rows.lower, rows.upper))
+    uniform = rng.random(low.shape)
+    v[:, ~point] = centre[:, ~point] + sd[~point] * draw_truncated(uniform, low, high)[0]
+    # The prior's e, moved by what its row lacks to v (Matheron's rule).
+    noise = np.sqrt(rows.S) * rng.standard_normal(centre.shape)
+    gap = v - centre - (design @ e.T).T - noise
+    moved: FloatArray = e + rest * (design.T @ (gap / total).T).T
+    return moved
+
+
+def _tabulated(
+    part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Of e given the observation of its row."""
+    sd = np.sqrt(rest)
+    weights = 1.0 if part.weights is None else part.weights
+
+    def log_density(z: FloatArray, draws: slice) -> FloatArray:
+        """Of e / sd, up to a constant, at nodes (k, N, n)."""
+        with np.errstate(over="ignore"):
+            logs = weights * part.likelihood.log_likelihood(part.y, signal[draws] + z * sd)
+        return np.asarray(logs - 0.5 * z**2)
+
+    return tabulated_draws(log_density, signal.shape, rng) * sd
+
+
+def tabulated_draws(
+    log_density: LogDensity, shape: tuple[int, int], rng: np.random.Generator
+) -> FloatArray:
+    """By the inverse of a piecewise quadratic distribution function: one draw of each, (N, n).
+
+    `log_density`, up to a constant, is that of values within 12 of 0, at nodes of shape (k, N, n)
+    for a slice of the N draws.
+    """
+    e = np.empty(shape)
+    size = max(1, _AT_ONCE // (_NODES * shape[1]))
+    for start in range(0, shape[0], size):
+        draws = slice(start, min(start + size, shape[0]))
+
+        def of_some(z: FloatArray, draws: slice = draws) -> FloatArray:
+            return log_density(z, draws)
+
+        some = (draws.stop - start, shape[1])
+        low, width = _support(of_some, some)
+        share = np.linspace(0.0, 1.0, _NODES)[:, None, None]
+        found = _inverse(of_some(low + width * share), rng.random(some))
+        e[draws] = low + width / (_NODES - 1) * found
+    return e
+
+
+def _support(
+    log_density: Callable[[FloatArray], FloatArray], shape: tuple[int, ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Lower end and width of where a density is not negligible; data may say much of e."""
+    low, width = np.full(shape, -_REACH), np.full(shape, 2.0 * _REACH)
+    share = np.linspace(0.0, 1.0, _FEW_NODES)[:, None, None]
+    for _ in range(_ROUNDS):
+        logs = log_density(low + width * share)
+        seen = logs >= logs.max(axis=0) - _LOST
+        first = np.maximum(seen.argmax(axis=0) - 1, 0)
+        last = np.minimum(_FEW_NODES - seen[::-1].argmax(axis=0), _FEW_NODES - 1)
+        step = width / (_FEW_NODES - 1)
+        low, width = low + first * step, (last - first) * step
+        if (last - first > _FEW_NODES // 2).all():  # nodes are close enough
+            break
+    return low, width
+
+
+def _inverse(logs: FloatArray, uniform: FloatArray) -> FloatArray:
+    """Quantiles, in steps from the first node, of densities that are linear between nodes."""
+    density = np.exp(logs - logs.max(axis=0))
+    mass = np.cumsum(0.5 * (density[1:] + density[:-1]), axis=0)
+    wanted = uniform * mass[-1]
+    cell = (mass < wanted).sum(axis=0)
+    below = np.take_along_axis(np.concatenate([np.zeros((1, *wanted.shape)), mass]), cell[None], 0)
+    left = np.take_along_axis(density, cell[None], axis=0)[0]
+    rise = np.take_along_axis(density, cell[None] + 1, axis=0)[0] - left
+    area = wanted - below[0]
+    # The root of left t + rise t^2 / 2 = area, without cancellation.
+    root = np.sqrt(np.maximum(left**2 + 2.0 * rise * area, 0.0))
+    return np.asarray(cell + 2.0 * area / (left + root))
+
+
+# What features leave of f at the values of groups of rows, drawn given f without it and the data.
+#
+# The rows of a group are :math:`u = g + t`, with t the noise and what features leave, e, together.
+# u is drawn within its limits, or known; e given t is Gaussian.
+
+
+def group_residuals(
+    rows: Observations,
+    features: FunctionFeatures,
+    signal: FloatArray,
+    rest: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """One e for each of `signal`, f without it, for draws, inputs and functions: (N, n, K).
+
+    `rest` are the variances d at the inputs. Zeros where f is taken without e.
+    """
+    n_draws, n, k = signal.shape
+    groups = [some.of_all_functions(k) for some in row_groups(rows)]
+    if not rest_is_noise(groups, features, k):
+        return np.zeros(signal.shape)
+    # At inputs that no row is about it is drawn from the prior.
+    half = features.half[:k]
+    e = rng.standard_normal((n_draws, n, half.shape[1])) @ half.T
+    e *= np.sqrt(rest)[:, None]
+    e = e.reshape(n_draws, -1)
+    flat = signal.reshape(n_draws, -1)
+    for some in groups:
+        own = features.of_rest(some.values, rest[some.values // k], k)
+        noisy = some.with_rest(own).points_first()
+        of_values = flat[:, noisy.values]
+        centre = np.einsum("Nnp,nmp->Nnm", of_values, noisy.design) + noisy.offset
+        t = _drawn(noisy, centre, rng)
+        shared = own @ noisy.design.swapaxes(1, 2)
+        gain = shared @ np.linalg.inv(noisy.noise)
+        left = own - gain @ shared.swapaxes(1, 2)
+        value, vector = np.linalg.eigh(0.5 * (left + left.swapaxes(1, 2)))
+        factor = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
+        given = np.einsum("npm,Nnm->Nnp", gain, t)
+        given += np.einsum("npq,Nnq->Nnp", factor, rng.standard_normal(given.shape))
+        e[:, noisy.values] = given
+    return e.reshape(signal.shape)
+
+
+def _drawn(groups: RowGroups, centre: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Noise of the rows given that u is what it is, shape (N, n, m)."""
+    low, high = groups.lower - centre, groups.upper - centre
+    found = groups.value - centre
+    loading = np.zeros(groups.value.shape)
+    sd = np.sqrt(np.einsum("ijj->ij", groups.noise))
+    shared = np.zeros(centre.shape[:2])
+    if not groups.is_apart:
+        factor = one_factor(groups.noise)
+        assert factor is not None
+        loading, sd = factor
+        shared = _of_factor(low, high, loading, sd, rng)
+    moved = loading * shared[:, :, None]
+    interval = np.isnan(groups.value)
+    low, high = ((x - moved)[:, interval] / sd[interval] for x in (low, high))
+    u = draw_truncated(rng.random(low.shape), low, high)[0]
+    found[:, interval] = moved[:, interval] + sd[interval] * u
+    return found
+
+
+def _of_factor(
+    low: FloatArray,
+    high: FloatArray,
+    loading: FloatArray,
+    sd: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Draws of the factor of each group, whose rows have one limit each, shape (N, n)."""
+    above = np.isposinf(high)
+    a = np.where(above, -low, high) / sd
+    b = np.where(above[0], 1.0, -1.0) * loading / sd  # the same sides for all draws
+
+    def log_density(z: FloatArray, draws: slice) -> FloatArray:
+        found = -0.5 * z**2
+        for j in range(b.shape[1]):
+            found = found + log_ndtr(a[draws, :, j] + b[:, j] * z)
+        return found
+
+    return tabulated_draws(log_density, a.shape[:2], rng)

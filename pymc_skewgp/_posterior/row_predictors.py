@@ -9,31 +9,179 @@ observations are several predictors each are in `grouped_rows`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
-from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
-from pymc_skewgp._gaussian.site_factors import SiteFunction, SlopeFunction
+from pymc_skewgp._gaussian.blocks.groups import GroupBlock
+from pymc_skewgp._gaussian.blocks.rows import FunctionSites, RowBlock, RowSites
+from pymc_skewgp._gaussian.coordinates import RowFactors
+from pymc_skewgp._gaussian.tilted import SiteFunction, SlopeFunction
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.distinct_rows import DistinctRows, distinct_rows
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.observations import (
+    DistinctRows,
+    Observations,
+    as_matrix,
+    distinct_rows,
+)
 from pymc_skewgp._observations.sites import SiteLikelihood
-from pymc_skewgp._posterior.approximations.features import Features
-from pymc_skewgp._posterior.approximations.several_functions import FunctionFeatures
-from pymc_skewgp._posterior.averaged_sites import NoiseRule
-from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.group_log_probs import refuse_shared_noise
-from pymc_skewgp._posterior.grouped_rows import grouped_blocks
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.repeated_sites import repeated_sites
-from pymc_skewgp._posterior.residual_draws import rows_are_apart
+from pymc_skewgp._posterior.features import FunctionFeatures
+from pymc_skewgp._posterior.prior import DataSet, Features, Prior
+from pymc_skewgp._posterior.row_groups import grouped_blocks, refuse_shared_noise, rows_are_apart
 from pymc_skewgp._validation import FloatArray, as_real_array
+
+# Sites averaged over Gaussian noise of their predictors.
+
+# Nodes of Gauss-Hermite rules, tried in this order: noise that is small beside the scale on which
+# a site changes needs few.
+_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# From one rule to the next. Errors of a million rows may add up.
+_CHANGE = 1e-8
+_NUMBERS_AT_ONCE = 2**17  # nodes of predictors: what is done to them stays in the cache
+_LOST = 15.0  # nats below its largest value, where a site is not looked at
+_PLACES = np.linspace(-3.0, 3.0, 13)  # prior deviations, where rules are compared
+
+
+class NoiseRule:
+    """A Gauss-Hermite rule for the noise of n predictors.
+
+    Parameters
+    ----------
+    variance : ndarray, shape (n,)
+    n_nodes : int
+    """
+
+    def __init__(self, variance: FloatArray, n_nodes: int) -> None:
+        nodes, self._log_mass = _hermite(n_nodes)
+        self._steps = np.sqrt(variance) * nodes[:, None]
+
+    @classmethod
+    def of(
+        cls, log_prob: SiteFunction, variance: FloatArray, mean: FloatArray, sd: FloatArray
+    ) -> "NoiseRule | None":
+        """The first that is exact enough for predictors N(mean, sd^2); None where it is no noise.
+
+        Raises
+        ------
+        ApproximationError
+            Where none is.
+        """
+        if not variance.any():
+            return None
+        eta = mean + _PLACES[:, None] * sd
+        rule = cls(variance, _SIZES[0])
+        before = rule.log_mean(log_prob, eta)
+        for size in _SIZES[1:]:
+            finer = cls(variance, size)
+            found = finer.log_mean(log_prob, eta)
+            seen = found > found.max(axis=0) - _LOST
+            if (np.abs(found[seen] - before[seen]) < _CHANGE).all():
+                return rule if rule.size > 1 else None
+            rule, before = finer, found
+        i = int(np.argmax(variance))
+        raise ApproximationError(
+            f"the features leave a variance of {variance[i]:.3g} of f at row {i}, which is wide "
+            "beside what a row of the data says of f: take more features."
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return self._log_mass.size
+
+    def part(self, rows: slice) -> "NoiseRule":
+        """Of some of the predictors."""
+        other = object.__new__(NoiseRule)
+        other._log_mass, other._steps = self._log_mass, self._steps[:, rows]
+        return other
+
+    def averaged(
+        self, log_prob: SiteFunction, slopes: SlopeFunction
+    ) -> tuple[SiteFunction, SlopeFunction]:
+        r"""Log of the mean of p(eta + e), e being the noise, and its two derivatives.
+
+        With the shares of the nodes as weights, the first derivative is the mean of that of log p,
+        the second the mean of the second plus the variance of the first.
+        """
+
+        def mean_slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            nodes, logs = self._logs(log_prob, eta)
+            shares = np.exp(logs - logs.max(axis=-2, keepdims=True))
+            shares /= shares.sum(axis=-2, keepdims=True)
+            first, second = slopes(nodes)
+            mean = (shares * first).sum(axis=-2)
+            bend = (shares * (second + first**2)).sum(axis=-2) - mean**2
+            return mean, bend
+
+        return lambda eta: self.log_mean(log_prob, eta), mean_slopes
+
+    def log_mean(self, log_prob: SiteFunction, eta: FloatArray) -> FloatArray:
+        """Log of the mean of p(eta + e)."""
+        size = max(1, _NUMBERS_AT_ONCE // (self.size * eta.shape[-1]))
+        if eta.ndim == 2 and eta.shape[0] > size:
+            parts = [eta[i : i + size] for i in range(0, eta.shape[0], size)]
+            return np.concatenate([self.log_mean(log_prob, part) for part in parts])
+        _, logs = self._logs(log_prob, eta)
+        largest = logs.max(axis=-2)
+        base = np.where(np.isfinite(largest), largest, 0.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray(base + np.log(np.exp(logs - base[..., None, :]).sum(axis=-2)))
+
+    def _logs(self, log_prob: SiteFunction, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        nodes = eta[..., None, :] + self._steps
+        with np.errstate(over="ignore"):
+            logs = log_prob(nodes)
+        return nodes, logs + self._log_mass[:, None]
+
+
+@lru_cache
+def _hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and the logs of their shares."""
+    nodes, mass = np.polynomial.hermite_e.hermegauss(n_nodes)
+    kept = mass > 0.0
+    return nodes[kept], np.log(mass[kept] / mass[kept].sum())
+
+
+# Several rows of one value of f, such as trials, as one site of it.
+
+
+def _row_factors(rows: Observations, design: sparse.csr_array, size: int) -> RowFactors:
+    """Equal rows of one value as one row that counts so often, in the order of the values."""
+    value = np.where(rows.is_point, rows.value, 0.0)
+    limits = (np.where(rows.is_point, 0.0, x) for x in (rows.lower, rows.upper))
+    columns = (design.indices, design.data, rows.a, rows.S, *limits, value, rows.is_point)
+    table, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
+    offset, point = table[:, 2], table[:, 7] > 0
+    lower, upper = (np.where(point, np.nan, table[:, i] - offset) for i in (4, 5))
+    known = RowSites(lower, upper, np.where(point, table[:, 6] - offset, np.nan), table[:, 3])
+    unit = table[:, 0].astype(np.intp)
+    return RowFactors(unit, known, counts.astype(float), table[:, 1], size)
+
+
+def repeated_sites(
+    observations: Observations,
+    design: sparse.csr_array,
+    phi: FloatArray,
+    mean: FloatArray,
+    rest: FloatArray,
+) -> FunctionSites:
+    """The product of all rows of each value of f, averaged over what features leave of it."""
+    factors = _row_factors(observations, design, mean.size)
+    sd = np.sqrt(np.einsum("ij,ij->i", phi, phi))
+    rule = NoiseRule.of(factors.log_prob, rest, mean, sd)
+
+    def functions(rows: slice) -> tuple[SiteFunction, SlopeFunction]:
+        own = factors.part(rows)
+        if rule is None:
+            return own.log_prob, own.slopes
+        return rule.part(rows).averaged(own.log_prob, own.slopes)
+
+    return FunctionSites(functions, mean)
+
 
 ROWS_AT_ONCE = 8192
 MOST_LIMITS = 1000  # of constraints, whose rows are drawn one after the other

@@ -29,38 +29,37 @@ identities hold for the moments of the predictors.
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.special import softmax
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.edges import Edges
-from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
-from pymc_skewgp._gaussian.operators.covariance import WithSites
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance, SemidefiniteMatrix
-from pymc_skewgp._gaussian.operators.predictors import predictor_covariance
-from pymc_skewgp._gaussian.proposals.coordinate_gaussian import (
+from pymc_skewgp._gaussian.blocks.pairs import ModePairs, RowsBeside, with_modes
+from pymc_skewgp._gaussian.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
     SiteMarginals,
     coordinate_gaussian,
 )
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_factors
-from pymc_skewgp._gaussian.proposals.ep_gradient import cavities, ep_cov_gradient
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.mode_pairs import ModePairs, RowsBeside, with_modes
-from pymc_skewgp._gaussian.proposals.modes import Target
-from pymc_skewgp._gaussian.proposals.pairs import GivenRows, pair_proposal
-from pymc_skewgp._gaussian.proposals.policy import DEFAULT, SamplerSettings
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
-from pymc_skewgp._gaussian.site_factors import SiteFactors
-from pymc_skewgp._gaussian.tilted import Intervals, Joined
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.covariance import (
+    DenseCovariance,
+    SemidefiniteMatrix,
+    WithSites,
+    predictor_covariance,
+)
+from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
+from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
+from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
+from pymc_skewgp._gaussian.modes import Target
+from pymc_skewgp._gaussian.pairs import GivenRows, pair_proposal
+from pymc_skewgp._gaussian.tilted import Intervals, Joined, SiteFactors
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
-from pymc_skewgp._observations.learnt_sites import SitesGiven
-from pymc_skewgp._observations.support_jumps import support_jumps
+from pymc_skewgp._observations.sites import SitesGiven, support_jumps
 from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
@@ -361,3 +360,50 @@ def _calibrated(e: FloatArray, weights: FloatArray, ep: EPResult, exact: _Exact)
 def _estimate(draws: TruncatedDraws) -> Estimate:
     assert draws.log_prob is not None
     return draws.log_prob
+
+
+# What the evidence of a block without a SkewGP is a function of: predictors of white coordinates.
+#
+# .. math:: p(y) = C \int \prod_i p(y_i \mid a_i + F_i c)\, N(c; 0, I)\, dc
+#
+# Wide priors are large rows of F: nothing is lost to round-off that a matrix of predictors would
+# lose.
+
+
+class FactorTerms(NamedTuple):
+    """Predictors F c + a of rows, then of sites, for arrays and for graphs alike.
+
+    Attributes
+    ----------
+    factor : (k + m, r)
+        F.
+    offset : (k + m,)
+        a.
+    lower, upper, value, noise : (k,)
+        Limits of the noisy predictors of the rows, the value of those that are known, else NaN;
+        variances of their noise.
+    counts : (k,) or ()
+        How often each row was seen.
+    log_constant : ()
+        Log of C.
+    """
+
+    factor: Any
+    offset: Any
+    lower: Any
+    upper: Any
+    value: Any
+    noise: Any
+    counts: Any = np.float64(1.0)
+    log_constant: Any = np.float64(0.0)
+
+    @property
+    def n_rows(self) -> int:
+        """Predictors."""
+        return int(self.offset.size)
+
+    @property
+    def n_factorised(self) -> int:
+        """Rows of a matrix whose factorisation takes as long as a sweep: (n r^2)^(1/3)."""
+        n, r = self.factor.shape
+        return int((n * r * r) ** (1.0 / 3.0))

@@ -1,11 +1,28 @@
 """Parameters of a unified skew-normal distribution, in cross-covariance form."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotri
 
+from pymc_skewgp._errors import (
+    ContradictoryPseudoPointsError,
+    DoublePrecisionError,
+    NotPositiveDefiniteError,
+    no_warnings,
+)
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
+from pymc_skewgp._gaussian.independent import independent_draws
+from pymc_skewgp._gaussian.linalg import cholesky, low_rank_factor, row_limits, symmetric
+from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT, ROUND_OFF, log_prob_and_gradient
+from pymc_skewgp._gaussian.truncated import twisted_draws
+from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._validation import FloatArray, as_covariance, as_vector
 
 
@@ -89,3 +106,340 @@ def read_only(sun: SunParameters) -> SunParameters:
     for copy in copies:
         copy.flags.writeable = False
     return SunParameters(*copies)
+
+
+# Marginals, conditionals, affine maps and conjugate updates of SUN parameters.
+
+Rows = NDArray[np.intp]
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def marginal(sun: SunParameters, rows: Rows) -> SunParameters:
+    """Of the coordinates `rows`."""
+    return sun._replace(
+        mu=sun.mu[rows], scale=sun.scale[np.ix_(rows, rows)], cross_cov=sun.cross_cov[rows]
+    )
+
+
+def conditional(sun: SunParameters, given: Rows, rest: Rows, value: FloatArray) -> SunParameters:
+    r"""Of the coordinates `rest`, given that those in `given` equal `value`.
+
+    With the given coordinates as 1, the others as 2:
+
+    .. math::
+
+        \mu_2 + \Omega_{21}\Omega_{11}^{-1}(z_1 - \mu_1), \quad
+        \Omega_{22} - \Omega_{21}\Omega_{11}^{-1}\Omega_{12}, \quad
+        C_2 - \Omega_{21}\Omega_{11}^{-1} C_1,
+
+        \gamma + C_1^\top\Omega_{11}^{-1}(z_1 - \mu_1), \quad
+        \Gamma - C_1^\top\Omega_{11}^{-1}C_1.
+    """
+    offset = value - sun.mu[given]
+    known, shared = sun.scale[np.ix_(given, given)], sun.scale[np.ix_(given, rest)]
+    chol, _ = linalg.cholesky("scale of the given coordinates", known)
+    weights = cho_solve((chol, True), shared)
+    cross = sun.cross_cov[given]
+    pull = cho_solve((chol, True), cross)
+    return SunParameters(
+        sun.mu[rest] + weights.T @ offset,
+        symmetric(sun.scale[np.ix_(rest, rest)] - shared.T @ weights),
+        sun.cross_cov[rest] - weights.T @ cross,
+        sun.truncation + pull.T @ offset,
+        symmetric(sun.latent_cov - cross.T @ pull),
+    )
+
+
+def affine(sun: SunParameters, A: FloatArray, b: FloatArray) -> SunParameters:
+    """Of A z + b."""
+    return sun._replace(
+        mu=A @ sun.mu + b, scale=symmetric(A @ sun.scale @ A.T), cross_cov=A @ sun.cross_cov
+    )
+
+
+def conjugate_update(
+    sun: SunParameters, W: FloatArray, Z: FloatArray, S: FloatArray
+) -> SunParameters:
+    r"""Posterior under the likelihood :math:`\Phi_m(Z + W z; S)`.
+
+    .. math::
+
+        \tilde\gamma = \begin{pmatrix}\gamma \\ Z + W\mu\end{pmatrix}, \quad
+        \tilde C = (C, \Omega W^\top), \quad
+        \tilde\Gamma = \begin{pmatrix}\Gamma & C^\top W^\top \\
+        W C & W\Omega W^\top + S\end{pmatrix}.
+    """
+    pull, cross = W @ sun.scale, W @ sun.cross_cov
+    return sun._replace(
+        cross_cov=np.hstack([sun.cross_cov, pull.T]),
+        truncation=np.concatenate([sun.truncation, Z + W @ sun.mu]),
+        latent_cov=np.block([[sun.latent_cov, cross.T], [cross, symmetric(pull @ W.T) + S]]),
+    )
+
+
+def density_terms(
+    sun: SunParameters, point: FloatArray, chol: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    r"""Log density of the normal part, and the limits and covariance of the orthant given z.
+
+    .. math:: \log N(z; \mu, \Omega), \quad \gamma + C^\top \Omega^{-1} (z - \mu), \quad
+        \Gamma - C^\top \Omega^{-1} C
+
+    `point` is z less mu, `chol` the Cholesky factor of Omega.
+    """
+    white = solve_triangular(chol, point, lower=True)
+    normal = -0.5 * (white @ white + point.size * _LOG_2PI) - np.log(chol.diagonal()).sum()
+    half = solve_triangular(chol, sun.cross_cov, lower=True)
+    return normal, sun.truncation + half.T @ white, sun.latent_cov - half.T @ half
+
+
+def coordinates(n_dims: int, idx: ArrayLike | slice) -> Rows:
+    """What `idx` names among so many coordinates: at least one, and each once."""
+    try:
+        rows = np.atleast_1d(np.arange(n_dims)[idx])  # type: ignore[index]
+    except IndexError as error:
+        raise IndexError(f"idx does not fit {n_dims} coordinates: {error}.") from error
+    if rows.size == 0 or np.unique(rows).size != rows.size:
+        raise ValueError(f"idx must name at least one coordinate, each once; got {idx!r}.")
+    return rows
+
+
+# Signs so improbable that round-off in their covariance decides their probability.
+#
+# A smooth function has one sign over a lengthscale. Given others at points close by, it has to pass
+# through 0 between them again and again: its values there are of the size of the smallest
+# eigenvalues of their covariance, and once these are round-off, so is the probability.
+
+# Trace of the inverse of a correlation matrix up to which round-off is harmless: the derivative of
+# a log probability in the variances is half of E|v|^2, v = Gamma^-1 u, and that at most this trace
+# times the squared length of white noise, s plus twice the log probability or so.
+_SAFE_INVERSE = 1e8
+_EP_TOLERANCE = 1e-3
+_CERTAIN = 10.0 * LARGEST_EFFECT  # nats: an effect that EP need not have converged for
+# Added to the variances until a probability can be computed, which is then too large.
+_COARSE = (1e-12, 1e-10, 1e-8)
+
+
+class RoundOffEffect(NamedTuple):
+    """What double precision leaves of a log probability.
+
+    Attributes
+    ----------
+    nats : float
+        What the log probability changes by when round-off is added to the variances; infinite
+        where it cannot be computed at all.
+    log_prob : float
+        The log probability, roughly; where `nats` is large, what it is below. NaN: not known.
+    """
+
+    nats: float
+    log_prob: float
+
+
+def round_off_effect(
+    latent_cov: FloatArray, truncation: FloatArray, added: float = 0.0
+) -> RoundOffEffect:
+    r"""What round-off does to the log probability that u + truncation > 0, u ~ N(0, latent_cov).
+
+    .. math:: \delta \left| \mathrm{tr}\, \frac{\partial \log P}{\partial \Gamma} \right|,
+        \qquad \delta = \max(10^{-13}, \text{jitter})
+
+    for a covariance scaled to unit variances, with the jitter that its factorisation takes. By
+    expectation propagation; where that does not converge, by the sampler.
+
+    Parameters
+    ----------
+    latent_cov : ndarray, shape (s, s)
+    truncation : ndarray, shape (s,)
+    added : float, default 0
+        A larger jitter that the variances get elsewhere, in units of the smallest.
+
+    Returns
+    -------
+    RoundOffEffect
+
+    Examples
+    --------
+    Three signs that alternate, a tenth or a thousandth of a lengthscale apart:
+
+    >>> import numpy as np
+    >>> from pymc_skewgp._sun.contradiction import round_off_effect
+    >>> x, phase = np.arange(3), np.array([1.0, -1.0, 1.0])
+    >>> for spacing in (1e-1, 1e-3):
+    ...     cov = np.exp(-0.5 * (spacing * (x - x[:, None])) ** 2) * phase * phase[:, None]
+    ...     print(f"{round_off_effect(cov, np.zeros(3)).nats:.1f}")
+    0.0
+    0.2
+    """
+    s = truncation.size
+    if s <= 2:  # in closed form, and coincident points are refused by themselves
+        return RoundOffEffect(0.0, np.nan)
+    sd = np.sqrt(latent_cov.diagonal())
+    correlation = latent_cov / sd / sd[:, None]
+    try:
+        with no_warnings():
+            chol, jitter = linalg.cholesky("latent_cov", correlation)
+    except NotPositiveDefiniteError:  # no round-off, and refused where it is used
+        return RoundOffEffect(0.0, np.nan)
+    delta = max(ROUND_OFF, jitter, added)
+    if delta * np.trace(dpotri(chol, lower=1)[0]) < ROUND_OFF * _SAFE_INVERSE:
+        return RoundOffEffect(0.0, np.nan)
+    return _effect(correlation, truncation / sd, delta)
+
+
+def refuse_contradictory_points(
+    latent_cov: FloatArray, truncation: FloatArray, added: float = 0.0
+) -> None:
+    """Refuse pseudo-points whose signs have a probability that double precision cannot hold.
+
+    Raises
+    ------
+    ContradictoryPseudoPointsError
+        It says how improbable they are.
+    """
+    effect = round_off_effect(latent_cov, truncation, added)
+    if not effect.nats <= LARGEST_EFFECT:
+        known = _how_improbable(effect, latent_cov, truncation)
+        raise ContradictoryPseudoPointsError(
+            "pseudo_points and phase contradict each other: f changes its sign between points too "
+            f"close together for its kernel. {known} Take fewer pseudo_points, a shorter "
+            "lengthscale, or phases that agree between neighbours."
+        )
+
+
+def refuse_contradictory_latent(latent_cov: FloatArray, truncation: FloatArray) -> None:
+    """The same for a unified skew-normal distribution, with its own names.
+
+    Raises
+    ------
+    DoublePrecisionError
+        It says how improbable the orthant is.
+    """
+    effect = round_off_effect(latent_cov, truncation)
+    if not effect.nats <= LARGEST_EFFECT:
+        known = _how_improbable(effect, latent_cov, truncation)
+        raise DoublePrecisionError(
+            "latent_cov is singular to round-off, and truncation asks for an orthant that it "
+            f"hardly allows. {known} Drop latent dimensions that are nearly "
+            "functions of the others, or raise truncation."
+        )
+
+
+@contextmanager
+def naming_the_labels(n_pseudo_points: int) -> Iterator[None]:
+    """Say of a sampler's failure that labels and pseudo-points are what it failed at.
+
+    For pseudo-points that have passed `refuse_contradictory_points`.
+
+    Raises
+    ------
+    DoublePrecisionError
+        In place of what was raised, where there are pseudo-points.
+    """
+    try:
+        yield
+    except NotPositiveDefiniteError:
+        raise
+    except (FloatingPointError, np.linalg.LinAlgError) as error:
+        if not n_pseudo_points:
+            raise
+        raise DoublePrecisionError(
+            "the labels y contradict pseudo_points and phase: that both hold is so improbable that "
+            f"it is beyond double precision ({error}) Lower the kernel's variance, or move "
+            "pseudo_points away from labels of the other sign."
+        ) from error
+
+
+def _how_improbable(effect: RoundOffEffect, latent_cov: FloatArray, truncation: FloatArray) -> str:
+    log_probs = [effect.log_prob]
+    for coarse in _COARSE:
+        if not np.isfinite(log_probs[-1]):
+            log_probs.append(round_off_effect(latent_cov, truncation, coarse).log_prob)
+    known = f" (it is below about {log_probs[-1]:.0f})" if np.isfinite(log_probs[-1]) else ""
+    return (
+        f"The log prior probability of that cannot be computed in double precision{known}: "
+        "round-off in the covariance decides it."
+    )
+
+
+def _effect(correlation: FloatArray, truncation: FloatArray, delta: float) -> RoundOffEffect:
+    """The effect of `delta` on the variances, where `delta` has been added to them."""
+    matrix = correlation.copy()
+    matrix[np.diag_indices_from(matrix)] += delta
+    lower, upper = row_limits(-truncation, np.inf, truncation.size)
+    with no_warnings(), np.errstate(all="ignore"):
+        try:
+            cov = DenseCovariance(matrix)
+            ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
+            trace = float(np.trace(ep_gradient(cov, ep, lower, upper).cov))
+            log_prob = ep.log_prob
+            # Before it converges it may miss a large effect, but does not invent one.
+            converged = ep.residual < _EP_TOLERANCE or delta * abs(trace) > _CERTAIN
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            converged = False
+        if not converged:
+            sampled = log_prob_and_gradient(lower, upper, matrix)
+            log_prob, trace = sampled.value, float(np.trace(sampled.cov))
+    if not (np.isfinite(log_prob) and np.isfinite(trace)):
+        return RoundOffEffect(np.inf, np.nan)
+    return RoundOffEffect(delta * abs(trace), log_prob)
+
+
+# Draws of a unified skew-normal vector: spread evenly for means, or independent of each other.
+#
+# .. math:: z = \mu + C \Gamma^{-1} u + (\Omega - C \Gamma^{-1} C^\top)^{1/2} e, \qquad
+#     u \sim N(0, \Gamma) \text{ given } u > -\gamma, \quad e \sim N(0, I)
+
+# Weighted draws to resample from, at least: a few would still be the proposal's.
+_LEAST_WEIGHTED = 512
+
+
+def even_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    """Draws whose latent u are spread evenly, shape (n_draws, p): for means over the draws.
+
+    At least four proposals by the twisted sampler for each draw, resampled by weight.
+    """
+    if not sun.truncation.size:
+        return _normal_draws(sun, n_draws, rng)
+    refuse_contradictory_latent(sun.latent_cov, sun.truncation)
+    latent_cov = DenseCovariance(sun.latent_cov, "latent_cov")
+    n_weighted = max(4 * n_draws, _LEAST_WEIGHTED)
+    latent = twisted_draws(latent_cov, -sun.truncation, np.inf, n_weighted, rng)
+    u = latent.draws[systematic_resample(latent.log_weights, n_draws, rng)]
+    return _given_latent(sun, latent_cov, u, rng)
+
+
+def independent_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    """Draws independent of each other, shape (n_draws, p): rows of a data set.
+
+    See `independent_draws` for u.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_skewgp import SUN
+    >>> from pymc_skewgp._sun.draws import independent_sun_draws
+    >>> sun = SUN([0.0, 0.0], np.eye(2), [[0.9], [0.0]], [0.0], [[1.0]])
+    >>> independent_sun_draws(sun.parameters, 3, np.random.default_rng(0)).shape
+    (3, 2)
+    """
+    if not sun.truncation.size:
+        return _normal_draws(sun, n_draws, rng)
+    refuse_contradictory_latent(sun.latent_cov, sun.truncation)
+    latent_cov = DenseCovariance(sun.latent_cov, "latent_cov")
+    u = independent_draws(latent_cov, -sun.truncation, np.inf, n_draws, rng)
+    return _given_latent(sun, latent_cov, u, rng)
+
+
+def _normal_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    noise = rng.standard_normal((n_draws, sun.mu.size))
+    return sun.mu + noise @ cholesky("scale", sun.scale)[0].T
+
+
+def _given_latent(
+    sun: SunParameters, latent_cov: DenseCovariance, u: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    regression = cho_solve((latent_cov.chol, True), sun.cross_cov.T)
+    residual = low_rank_factor(sun.scale - sun.cross_cov @ regression)
+    noise = rng.standard_normal((u.shape[0], residual.shape[1]))
+    return sun.mu + u @ regression + noise @ residual.T

@@ -8,18 +8,17 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.rectangle import log_orthant
-from pymc_skewgp._gaussian.truncated_moments import LatentMoments, latent_moments
+from pymc_skewgp._gaussian.truncated import LatentMoments, latent_moments, log_orthant
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
-from pymc_skewgp._memory import refuse_too_many_draws
-from pymc_skewgp._sun import algebra
-from pymc_skewgp._sun.contradiction import refuse_contradictory_latent
-from pymc_skewgp._sun.draws import even_sun_draws
+from pymc_skewgp._limits import refuse_too_many_draws
+from pymc_skewgp._sun import parameters as algebra
 from pymc_skewgp._sun.parameters import (
     SunParameters,
     checked_parameters,
     cross_covariance,
+    even_sun_draws,
     read_only,
+    refuse_contradictory_latent,
     skewness_matrix,
 )
 from pymc_skewgp._validation import (

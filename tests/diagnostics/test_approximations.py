@@ -18,9 +18,7 @@ from approximation_oracles import exact_marginals, rbf
 from scipy.special import ndtr
 
 from pymc_skewgp import SkewGP
-from pymc_skewgp._diagnostics.approximations import METHODS, Problem
-from pymc_skewgp._diagnostics.approximations.drawn import from_draws
-from pymc_skewgp._diagnostics.approximations.models import latent_model
+from pymc_skewgp._diagnostics.approximations import METHODS, Problem, from_draws, latent_model
 
 X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])
 LABELS = np.array([1, 0])

@@ -25,12 +25,11 @@ from scipy.stats import norm
 import pymc_skewgp as sg
 from pymc_skewgp import Comparison, compare_approximations
 from pymc_skewgp._diagnostics import comparison
-from pymc_skewgp._diagnostics.approximations import METHODS, Approximation
-from pymc_skewgp._diagnostics.approximations.drawn import from_draws
+from pymc_skewgp._diagnostics.approximations import METHODS, Approximation, from_draws
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
 from pymc_skewgp._diagnostics.measures import Standard, as_summary, as_table, measured
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.output import LatentMarginals
 
 X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])
 Y, YNEW = np.array([1, 0]), np.array([1, 1])

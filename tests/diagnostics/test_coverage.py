@@ -9,8 +9,8 @@ from scipy.stats import norm, skewnorm
 from xarray import DataTree
 
 from pymc_skewgp import LatentMarginals, SkewGPPosterior, coverage
-from pymc_skewgp._diagnostics.coverage import interval_coverage
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
+from pymc_skewgp._diagnostics.measures import interval_coverage
 
 PROBS = np.array([0.5, 0.8, 0.95])
 

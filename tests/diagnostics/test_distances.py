@@ -6,8 +6,8 @@ from scipy.special import ndtr
 from scipy.stats import norm, skewnorm, wasserstein_distance
 
 from pymc_skewgp import LatentMarginals
-from pymc_skewgp._diagnostics.distances import skewness_error, wasserstein
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
+from pymc_skewgp._diagnostics.measures import skewness_error, wasserstein
 
 
 def gaussian(mean, sd):

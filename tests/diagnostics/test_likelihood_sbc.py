@@ -18,8 +18,7 @@ from scipy.stats import kstest
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods, sbc
-from pymc_skewgp._diagnostics.approximations import METHODS
-from pymc_skewgp._diagnostics.approximations.drawn import from_draws
+from pymc_skewgp._diagnostics.approximations import METHODS, from_draws
 from pymc_skewgp._diagnostics.sbc import draw_prior
 
 SIZE = 1e-4

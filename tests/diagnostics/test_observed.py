@@ -5,8 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._diagnostics.approximations.observed import observe
-from pymc_skewgp._diagnostics.approximations.problem import Problem
+from pymc_skewgp._diagnostics.approximations import Problem, observe
 
 of = sg.likelihoods
 X = np.array([[-1.0], [0.0], [1.5]])

@@ -17,7 +17,7 @@ import pymc_skewgp as sg
 from pymc_skewgp import SkewGP, sbc
 from pymc_skewgp._diagnostics.approximations import METHODS, Problem
 from pymc_skewgp._diagnostics.sbc import draw_prior
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.output import LatentMarginals
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 SIZE = 1e-3

@@ -5,7 +5,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from pymc_skewgp._diagnostics.scores import brier_score, information_score
+from pymc_skewgp._diagnostics.measures import brier_score, information_score
 
 LABELS = np.array([1.0, 0.0, 0.0, 1.0, 1.0])
 P = np.array([0.9, 0.2, 0.6, 0.3, 1.0 - 1e-9])

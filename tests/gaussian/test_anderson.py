@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_skewgp._gaussian.anderson import AndersonMixing
+from pymc_skewgp._gaussian.linalg import AndersonMixing
 
 
 def linear_problem(seed):

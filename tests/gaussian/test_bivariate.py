@@ -10,9 +10,12 @@ from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
-from pymc_skewgp._gaussian.bivariate import bivariate_log_prob, bivariate_truncated_moments
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.univariate_moments import truncated_moments
+from pymc_skewgp._gaussian.univariate import (
+    bivariate_log_prob,
+    bivariate_truncated_moments,
+    log_ndtr_interval,
+    truncated_moments,
+)
 
 INF = np.inf
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 
 
 def problem(seed, n, r):

@@ -5,7 +5,7 @@ import pytest
 from oracles import brute_log_prob, equicorrelated_cov, finite_difference
 from scipy import stats
 
-from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
+from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
 
 NAMES = ("offset", "scale", "cross_cov", "limits", "latent_cov")
 

@@ -7,15 +7,11 @@ from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob,
 from scipy.special import log_ndtr
 
 from pymc_skewgp._errors import EPConvergenceWarning
-from pymc_skewgp._gaussian.anderson import AndersonMixing
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.operators.repeated import RepeatedCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep, fit_factors
-from pymc_skewgp._gaussian.proposals.ep_sequential import sequential_sites
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance, RepeatedCovariance
+from pymc_skewgp._gaussian.ep import fit_ep, fit_factors, sequential_sites
+from pymc_skewgp._gaussian.linalg import AndersonMixing
 from pymc_skewgp._gaussian.tilted import Intervals
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.univariate_moments import truncated_moments
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval, truncated_moments
 
 UNBOUNDED = np.inf
 

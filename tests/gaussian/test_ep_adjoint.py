@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from oracles import finite_difference
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.ep_adjoint import site_motion
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.ep_dense import site_motion
 
 INF = np.inf
 N = 7

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from oracles import brute_log_prob, equicorrelated_cov, finite_difference
 
-from pymc_skewgp._gaussian.compiled.interval import interval_moments
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep, fit_factors
-from pymc_skewgp._gaussian.proposals.ep_dense import fit_dense_ep
+from pymc_skewgp._gaussian.compiled.rows import interval_moments
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep, fit_factors
+from pymc_skewgp._gaussian.ep_dense import fit_dense_ep
 from pymc_skewgp._gaussian.tilted import Intervals
-from pymc_skewgp._gaussian.univariate_moments import truncated_moments
+from pymc_skewgp._gaussian.univariate import truncated_moments
 
 
 def smooth_problem(n, variance, kind, seed=0):

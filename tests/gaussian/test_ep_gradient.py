@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from oracles import finite_difference
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.ep_gradient import ep_gradient
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
 
 TOL = 1e-11
 

@@ -5,11 +5,9 @@ import pytest
 from oracles import finite_difference
 from site_oracles import Counts, Student
 
-from pymc_skewgp._gaussian.operators.dense import SemidefiniteMatrix
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_factors
-from pymc_skewgp._gaussian.proposals.ep_gradient import cavities, ep_cov_gradient
-from pymc_skewgp._gaussian.site_factors import SiteFactors
+from pymc_skewgp._gaussian.covariance import LowRankCovariance, SemidefiniteMatrix
+from pymc_skewgp._gaussian.ep import cavities, ep_cov_gradient, fit_factors
+from pymc_skewgp._gaussian.tilted import SiteFactors
 
 X = np.linspace(-1.5, 1.5, 6)
 COV = 1.5 * np.exp(-0.5 * ((X[:, None] - X) / 0.7) ** 2)

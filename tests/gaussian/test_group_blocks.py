@@ -9,13 +9,17 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
-from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import fit_blocks
-from pymc_skewgp._gaussian.blocks.group_block import GroupBlock
-from pymc_skewgp._gaussian.blocks.group_predictors import DenseRows, FunctionRows
-from pymc_skewgp._gaussian.blocks.group_sites import GroupSites, OneFactor, one_factor
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
+from pymc_skewgp._gaussian.blocks.groups import (
+    DenseRows,
+    FunctionRows,
+    GroupBlock,
+    GroupSites,
+    OneFactor,
+    one_factor,
+)
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
 
 RNG = np.random.default_rng(3)
 ALL = slice(None)

@@ -5,10 +5,10 @@ import pytest
 from oracles import equicorrelated_cov, equicorrelated_moments
 from scipy import stats
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.policy import SamplerSettings
-from pymc_skewgp._gaussian.samplers import independent
-from pymc_skewgp._gaussian.samplers.independent import independent_draws
+from pymc_skewgp._gaussian import independent
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.escalation import SamplerSettings
+from pymc_skewgp._gaussian.independent import independent_draws
 
 INF = np.inf
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_moments
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.policy import DEFAULT
-from pymc_skewgp._gaussian.proposals.twisted import twist
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler
+from pymc_skewgp._gaussian.twisted import twist
 
 LEVELS = (np.arange(20_000) + 0.5) / 20_000
 

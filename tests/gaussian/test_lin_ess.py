@@ -14,13 +14,8 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._errors import StuckChainWarning
-from pymc_skewgp._gaussian.samplers import lin_ess as module
-from pymc_skewgp._gaussian.samplers.lin_ess import (
-    SAFETY,
-    LinESSResult,
-    lin_ess,
-)
-from pymc_skewgp._gaussian.samplers.lin_ess_walk import cone_arc, general_arcs
+from pymc_skewgp._gaussian import lin_ess as module
+from pymc_skewgp._gaussian.lin_ess import SAFETY, LinESSResult, cone_arc, general_arcs, lin_ess
 
 N_CHAINS, BURN = 64, 100
 SIGMAS = 5.0

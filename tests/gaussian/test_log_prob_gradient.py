@@ -15,8 +15,8 @@ from oracles import (
 )
 from scipy.stats import norm
 
+from pymc_skewgp._gaussian.escalation import Rung, SamplerSettings
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
-from pymc_skewgp._gaussian.proposals.policy import Rung, SamplerSettings
 
 INF = np.inf
 # Where the oracle is smooth over several h, fourth-order differences at h = 1e-3 leave h^4 times a

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from pymc_skewgp._gaussian.mixture import (
+from pymc_skewgp._gaussian.weights import (
     mixture_cdf,
     mixture_cdf_errors,
     mixture_density,
@@ -108,13 +108,13 @@ def test_quantiles_increase_and_blocks_agree(monkeypatch):
     means, variance, weights = mixture(9, 7, n=11)
     whole = mixture_quantiles(means, variance, weights, PROBS)
     assert (np.diff(whole, axis=0) > 0).all()
-    monkeypatch.setattr("pymc_skewgp._gaussian.mixture._CHUNK", 20)
+    monkeypatch.setattr("pymc_skewgp._gaussian.weights._CHUNK", 20)
     np.testing.assert_allclose(mixture_quantiles(means, variance, weights, PROBS), whole, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_distribution_function_and_density_against_scipy(seed, monkeypatch):
-    monkeypatch.setattr("pymc_skewgp._gaussian.mixture._CHUNK", 10)  # two rows a block
+    monkeypatch.setattr("pymc_skewgp._gaussian.weights._CHUNK", 10)  # two rows a block
     means, variance, weights = mixture(seed, 5)
     values = np.random.default_rng(seed + 10).normal(size=(4, 3))
     sd = np.sqrt(variance)[:, None]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_skewgp._gaussian.points import N_SOBOL, uniform_points
+from pymc_skewgp._gaussian.weights import N_SOBOL, uniform_points
 
 
 @pytest.mark.parametrize(

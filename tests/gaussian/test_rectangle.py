@@ -5,11 +5,10 @@ import pytest
 from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning
-from pymc_skewgp._gaussian.limits import row_limits
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.policy import GoalSettings, SamplerSettings
-from pymc_skewgp._gaussian.rectangle import (
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.escalation import GoalSettings, RectangleSampler, SamplerSettings
+from pymc_skewgp._gaussian.linalg import row_limits
+from pymc_skewgp._gaussian.truncated import (
     draws_by,
     lin_ess_draws_by,
     log_orthant,

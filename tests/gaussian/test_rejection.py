@@ -9,8 +9,8 @@ from oracles import equicorrelated_cov, equicorrelated_moments
 from scipy.special import ndtr
 from scipy.stats import kstest, norm, truncnorm
 
-from pymc_skewgp._gaussian.samplers import rejection
-from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
+from pymc_skewgp._gaussian import independent as rejection
+from pymc_skewgp._gaussian.independent import draw_by_rejection
 
 SIGMAS = 4.5
 

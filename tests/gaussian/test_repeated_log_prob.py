@@ -10,10 +10,10 @@ from oracles import finite_difference
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
-from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
-from pymc_skewgp._gaussian.repeated_log_prob import (
+from pymc_skewgp._gaussian.log_prob_gradient import (
     RepeatedRectangle,
     folded,
+    log_prob_and_gradient,
     log_prob_by_ep,
     repeated_log_prob,
 )

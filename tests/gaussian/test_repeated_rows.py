@@ -11,11 +11,9 @@ import pytest
 from oracles import equicorrelated_log_prob, equicorrelated_moments
 from scipy.stats import norm
 
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.operators.repeated import RepeatedCovariance
-from pymc_skewgp._gaussian.proposals.coordinates import RowKinds
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.samplers.repeated import RepeatedRowsSampler
+from pymc_skewgp._gaussian.coordinates import RepeatedRowsSampler, RowKinds
+from pymc_skewgp._gaussian.covariance import LowRankCovariance, RepeatedCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
 
 INF = np.inf
 # Above, below and between: limits and how many.

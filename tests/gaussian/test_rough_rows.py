@@ -8,15 +8,12 @@ import pytest
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
-from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
-from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import fit_blocks
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks, rough_blocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.rough_rows import rough_blocks
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.policy import GoalSettings, SamplerSettings
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.blocks.rows import FunctionSites, RowBlock, RowSites
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.escalation import GoalSettings, SamplerSettings
+from pymc_skewgp._gaussian.weights import uniform_points
 
 N, SD = 3000, 20.0
 NEVER = GoalSettings(accept=2.0, temper=0.3)

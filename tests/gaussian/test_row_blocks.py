@@ -8,18 +8,21 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from pymc_skewgp._gaussian.blocks.block_sites import FunctionSites, RowSites
-from pymc_skewgp._gaussian.blocks.blocks import JoinedBlocks, LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.ep import JoinedBlocks, LocalBlocks, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
-from pymc_skewgp._gaussian.blocks.sparse_rows import SparseBlock, row_block
-from pymc_skewgp._gaussian.compiled.log_ndtr_table import log_ndtr_table
+from pymc_skewgp._gaussian.blocks.rows import (
+    FunctionSites,
+    RowBlock,
+    RowSites,
+    SparseBlock,
+    row_block,
+)
 from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.rectangle import log_prob_rectangle
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.covariance import LowRankCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 
 OPEN = np.inf
 

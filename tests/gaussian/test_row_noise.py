@@ -6,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import block_diag
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.operators.row_noise import BlockNoise
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
+from pymc_skewgp._gaussian.covariance import BlockNoise, DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
 
 SIZES = (1, 2, 2, 3, 1, 3)  # 12 rows
 

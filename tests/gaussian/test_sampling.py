@@ -11,18 +11,18 @@ from oracles import (
 )
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals import runs
-from pymc_skewgp._gaussian.proposals.escalation import sample_rectangle
-from pymc_skewgp._gaussian.proposals.policy import (
+from pymc_skewgp._gaussian import escalation as runs
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.escalation import (
     DEFAULT,
+    N_REPLICATES,
     GoalSettings,
     Rung,
     SamplerSettings,
     first_accepted,
+    sample_rectangle,
 )
-from pymc_skewgp._gaussian.proposals.runs import N_REPLICATES
-from pymc_skewgp._gaussian.proposals.tempering import TemperedDraws
+from pymc_skewgp._gaussian.tempering import TemperedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 
 N = 6

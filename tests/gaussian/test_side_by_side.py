@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from oracles import brute_log_prob
 
-from pymc_skewgp._gaussian.proposals.side_by_side import draw_side_by_side, twist_dense
+from pymc_skewgp._gaussian.escalation import draw_side_by_side, twist_dense
 
 
 def problem(seed, n=6):

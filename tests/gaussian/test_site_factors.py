@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, gammaln
 
-from pymc_skewgp._gaussian.site_factors import SiteFactors
+from pymc_skewgp._gaussian.tilted import SiteFactors
 
 # Mean and deviation of the Gaussian.
 GAUSSIANS = [(0.0, 1.0), (1.5, 3.0), (-4.0, 0.3), (2.0, 12.0), (0.3, 0.01)]

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm, truncnorm
 
-from pymc_skewgp._gaussian.proposals.tabulated import TabulatedDensity, tabulate
+from pymc_skewgp._gaussian.tabulated import TabulatedDensity, tabulate
 
 PROBS = np.array([1e-9, 1e-4, 0.1, 0.5, 0.77, 0.999, 1.0 - 1e-9])
 # Straight lines between nodes an eighth apart leave the square by .002 nat, and what a correction

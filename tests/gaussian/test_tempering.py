@@ -10,12 +10,16 @@ import pytest
 from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_moments
 from scipy import special, stats
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.tempering import _next_rise, temper
-from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess, spread_of_replicates
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.tempering import _next_rise, temper
+from pymc_skewgp._gaussian.twisted import twist
+from pymc_skewgp._gaussian.weights import (
+    log_mean_exp,
+    relative_ess,
+    spread_of_replicates,
+    uniform_points,
+)
 
 N, RHO, REPLICATES = 20, 0.2, 8
 LOWER, UPPER = np.zeros(N), np.full(N, np.inf)

@@ -24,12 +24,11 @@ from pymc_skewgp import (
     mvn_logcdf,
     truncated_mvn,
 )
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.tempering import temper
-from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.weights import relative_ess
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.tempering import temper
+from pymc_skewgp._gaussian.twisted import twist
+from pymc_skewgp._gaussian.weights import relative_ess, uniform_points
 
 inf, nan = np.inf, np.nan
 

@@ -16,13 +16,11 @@ from oracles import (
     equicorrelated_moments,
 )
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.proposals.policy import DEFAULT
-from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.ep import EPResult, fit_ep
+from pymc_skewgp._gaussian.escalation import DEFAULT
+from pymc_skewgp._gaussian.twisted import twist
+from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess, uniform_points
 
 REPLICATES = 16
 SIGMAS = 5.0
@@ -275,7 +273,7 @@ def test_nearly_contradicting_rows(gap):
     cov = np.array([[1.0, rho], [rho, 1.0]])
     upper = np.array([-1.0, -1.0])
     _, log_weights = draw(cov, np.full(2, -np.inf), upper, n=256)
-    from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
+    from pymc_skewgp._gaussian.univariate import bivariate_log_prob
 
     exact = bivariate_log_prob(None, upper, cov)  # tested on its own against 50-digit arithmetic
     # cond(cov) eps of the log probability, 1/gap of both.

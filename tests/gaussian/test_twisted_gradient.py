@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 from oracles import finite_difference
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
-from pymc_skewgp._gaussian.proposals.twisted import twist
-from pymc_skewgp._gaussian.proposals.twisted_draws import CompiledDraws, NumpyDraws, twisted_draws
-from pymc_skewgp._gaussian.proposals.twisted_gradient import weight_gradient
-from pymc_skewgp._gaussian.weights import log_mean_exp
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.twisted import (
+    CompiledDraws,
+    NumpyDraws,
+    twist,
+    twisted_draws,
+    weight_gradient,
+)
+from pymc_skewgp._gaussian.weights import log_mean_exp, uniform_points
 
 INF = np.inf
 SIDES = {

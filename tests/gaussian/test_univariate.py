@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm, truncnorm
 
-from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval
-from pymc_skewgp._gaussian.univariate_moments import (
+from pymc_skewgp._gaussian.univariate import (
+    draw_truncated,
+    log_ndtr_interval,
     truncated_moments,
     truncated_shape,
     truncated_third_moment,

@@ -7,9 +7,9 @@ from rectangle_oracles import plane_log_prob
 from scipy.special import ndtr
 
 from pymc_skewgp import mvn_logcdf, truncated_mvn
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.unseen import unseen_share
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.escalation import RectangleSampler
+from pymc_skewgp._gaussian.tabulated import unseen_share
 
 SEEDS = range(60)
 

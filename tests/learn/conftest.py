@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pymc_skewgp._learn import one_process
+from pymc_skewgp._learn import estimator as one_process
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_skewgp._learn.averaging.adaptive_importance import AdaptiveImportance
-from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.problem import Mode
 from pymc_skewgp._learn.averaging.settings import ImportanceSettings
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.averaging.surrogate import AdaptiveImportance
+from pymc_skewgp._learn.coordinates import Point
 
 
 def run(log_density, modes, rounds, seed=0, last=None):

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.averaging import average_process
-from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
+from pymc_skewgp._learn.averaging.average_process import AveragedPosterior
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
 from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.problem import TrainingData
@@ -164,7 +164,7 @@ def test_two_classes_of_two_functions_are_labels(dense):
 
 
 def test_many_rows_by_themselves(monkeypatch):
-    monkeypatch.setattr("pymc_skewgp._learn.rows.rows_graphs.MANY_ROWS", N - 1)
+    monkeypatch.setattr("pymc_skewgp._learn.rows.rows_objective.MANY_ROWS", N - 1)
     X, y = data()
     problem = integration_problem(TrainingData(process("auto"), X, y), None, None, 3)
     assert isinstance(problem, ManyRowsProblem)

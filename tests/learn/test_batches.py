@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_skewgp._learn.batches import random_batches
+from pymc_skewgp._learn.search import random_batches
 
 
 @pytest.mark.parametrize(("n", "size"), [(100, 30), (101, 10), (20, 20), (7, 3), (5, 9)])

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from pymc_skewgp._learn.averaging.bridge import bridge_estimate
+from pymc_skewgp._learn.averaging.chains import bridge_estimate
 
 
 def test_integral_of_a_gamma_density():

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_skewgp as sg
 from pymc_skewgp import BoundaryOptimumWarning, SkewGPClassifier
-from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
+from pymc_skewgp._learn.optimizers import OptimizerSettings, SearchSettings
 
 X, Y = make_moons(70, noise=0.25, random_state=0)
 NEW, NEW_Y = make_moons(60, noise=0.25, random_state=1)

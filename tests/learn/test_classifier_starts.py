@@ -4,8 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_skewgp._learn.learnt_pseudo_points import log_volume, spread_rows
-from pymc_skewgp._learn.named_kernels import lengthscale
+from pymc_skewgp._learn.estimator import lengthscale, log_volume, spread_rows
 
 
 def test_lengthscale():

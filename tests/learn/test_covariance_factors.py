@@ -9,11 +9,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
-from pymc_skewgp._model.graph.covariance_coordinates import (
-    CovarianceCoordinates,
-    in_covariance_coordinates,
-)
-from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.graph.joint_gaussian import CovarianceCoordinates, in_covariance_coordinates
+from pymc_skewgp._model.ops.plain_mode import plain_function
 
 GROUP, X = np.repeat(np.arange(6), 5), np.tile(np.linspace(-1.0, 1.0, 5), 6)
 NOISE = 0.7

@@ -8,8 +8,8 @@ import pytest
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn import estimator
-from pymc_skewgp._learn.rows import rows_graphs
-from pymc_skewgp._posterior.approximations import automatic
+from pymc_skewgp._learn.rows import rows_objective as rows_graphs
+from pymc_skewgp._posterior import automatic
 
 N = 420
 

@@ -9,11 +9,10 @@ from scipy.special import ndtri
 
 from pymc_skewgp import IntegrationWarning
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.averaging.exact_points import ExactPoints
+from pymc_skewgp._learn.averaging.average_process import warn_of
 from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral
-from pymc_skewgp._learn.averaging.reports import warn_of
-from pymc_skewgp._learn.averaging.weighted_points import WeightedPoints
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 
 

@@ -18,11 +18,11 @@ from pymc_skewgp import (
     SkewGP,
     find_hyperparameters,
 )
-from pymc_skewgp._learn.batches import random_batches
 from pymc_skewgp._learn.hyperparameters import warn_of
-from pymc_skewgp._learn.learning_run import learn as learning_run
+from pymc_skewgp._learn.optimizers import OptimizerSettings, SearchSettings
 from pymc_skewgp._learn.problem import TrainingData
-from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
+from pymc_skewgp._learn.problem import learn as learning_run
+from pymc_skewgp._learn.search import random_batches
 
 RNG = np.random.default_rng(11)
 N = 60

@@ -6,8 +6,8 @@ import pytest
 from oracles import brute_log_prob
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.frechet import frechet_lower_bound, maximize_frechet_bound, spsa
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.coordinates import Point, Value
+from pymc_skewgp._learn.hyperparameters import frechet_lower_bound, maximize_frechet_bound, spsa
 
 COV = np.array([[1.0, 0.6, 0.3], [0.6, 1.5, 0.5], [0.3, 0.5, 2.0]])
 

@@ -7,10 +7,9 @@ import pytest
 from scipy import stats
 
 from pymc_skewgp._learn.averaging.integration import Run, _by_importance, _from_every_mode
-from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.averaging.progress import Stages
-from pymc_skewgp._learn.averaging.settings import ImportanceSettings, IntegrationSettings
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.averaging.problem import Mode
+from pymc_skewgp._learn.averaging.settings import ImportanceSettings, IntegrationSettings, Stages
+from pymc_skewgp._learn.coordinates import Point, Value
 
 # Twelve nats higher, as narrow as the minor mode, and four of its standard deviations away.
 MINOR, MAJOR = np.zeros(3), np.array([4.0, 0.0, 0.0])

@@ -8,14 +8,14 @@ from scipy import stats
 
 import pymc_skewgp as sg
 from pymc_skewgp import integrate
-from pymc_skewgp._learn.averaging.exact_points import exact_points
 from pymc_skewgp._learn.averaging.integration import CHAINS, integral_by_ep
+from pymc_skewgp._learn.averaging.points import exact_points
 from pymc_skewgp._learn.averaging.problem import integration_problem
-from pymc_skewgp._learn.averaging.progress import Stages
 from pymc_skewgp._learn.averaging.settings import (
     ChainSettings,
     ImportanceSettings,
     IntegrationSettings,
+    Stages,
 )
 from pymc_skewgp._learn.problem import TrainingData
 

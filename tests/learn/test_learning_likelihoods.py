@@ -8,8 +8,8 @@ from oracles import finite_difference
 from scipy import optimize, stats
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 from pymc_skewgp._model.graph.collapsed import collapse_model
 

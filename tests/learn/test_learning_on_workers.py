@@ -18,10 +18,11 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
-from pymc_skewgp._learn.rows import group_kind, rows_on_workers
-from pymc_skewgp._posterior.distributed import dask_groups
+from pymc_skewgp._learn.rows import group_kind
+from pymc_skewgp._learn.rows import many_rows as rows_on_workers
+from pymc_skewgp._posterior import dask_blocks as dask_groups
 from pymc_skewgp.approximations import HSGP, Inducing
 
 pytestmark = pytest.mark.skipif(

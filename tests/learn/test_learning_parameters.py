@@ -12,7 +12,7 @@ from oracles import finite_difference
 from scipy.special import log_ndtr
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 
 INF, NAN = np.inf, np.nan

@@ -6,8 +6,8 @@ import pytest
 from xarray import DataTree
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.averaging import at_draws as module
-from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
+from pymc_skewgp._learn.averaging import model_functions as module
+from pymc_skewgp._learn.averaging.model_functions import log_likelihoods
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 

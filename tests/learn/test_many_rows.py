@@ -7,11 +7,10 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.learning_run import learn
-from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.problem import TrainingData, process_objective
+from pymc_skewgp._learn.coordinates import Point
+from pymc_skewgp._learn.optimizers import SearchSettings
+from pymc_skewgp._learn.problem import TrainingData, learn, process_objective
 from pymc_skewgp._learn.rows import data_kinds
-from pymc_skewgp._learn.settings import SearchSettings
 from pymc_skewgp.approximations import Inducing
 
 N = 90
@@ -180,7 +179,7 @@ def test_it_finds_what_the_exact_search_finds():
 
 
 def test_many_rows_are_learnt_from_in_stages(monkeypatch):
-    monkeypatch.setattr("pymc_skewgp._learn.rows.rows_graphs.MANY_ROWS", 100)
+    monkeypatch.setattr("pymc_skewgp._learn.rows.rows_objective.MANY_ROWS", 100)
     X, values = data(2, 600)
     with pm.Model():
         ls = pm.InverseGamma("ls", 3, 2, initval=1.0)
@@ -249,7 +248,7 @@ def test_what_is_learnt_with_too_few_points_is_warned_of(monkeypatch):
     for module in ("_learn.rows.rows_graphs", "_posterior.approximations.automatic"):
         monkeypatch.setattr(f"pymc_skewgp.{module}.MANY_ROWS", 250)
     for name in ("_MOST_POINTS", "_LEAST_POINTS"):
-        monkeypatch.setattr(f"pymc_skewgp._posterior.approximations.automatic.{name}", 20)
+        monkeypatch.setattr(f"pymc_skewgp._posterior.automatic.{name}", 20)
     X, values = data(2, 300)
     options = {"likelihood": sg.likelihoods.Gaussian(0.5), "n_restarts": 0, "progressbar": False}
     with pm.Model():

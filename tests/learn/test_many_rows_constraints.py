@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 from pymc_skewgp._learn.rows.data_kinds import blocks_of, some_blocks
 from pymc_skewgp.approximations import HSGP, Inducing

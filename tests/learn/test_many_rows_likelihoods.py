@@ -10,7 +10,7 @@ from pymc.distributions.transforms import ordered
 from scipy.special import expit
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 from pymc_skewgp._learn.rows import data_kinds
 from pymc_skewgp._learn.rows.data_kinds import blocks_of

@@ -3,8 +3,8 @@
 import numpy as np
 
 from pymc_skewgp._learn.averaging.chains import _misses
-from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.averaging.problem import Mode
+from pymc_skewgp._learn.coordinates import Point
 
 
 def test_a_mode_without_draws_near_it():

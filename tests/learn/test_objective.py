@@ -7,11 +7,9 @@ from oracles import finite_difference, ou_probit_log_evidence
 from scipy import stats
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.coordinates import initial_values
+from pymc_skewgp._learn.coordinates import Point, initial_values
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
-from pymc_skewgp._learn.settings import StartSettings
-from pymc_skewgp._learn.starts import candidates
+from pymc_skewgp._learn.optimizers import StartSettings, candidates
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import known_data
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess
 
-from pymc_skewgp._learn.optimizers import maximize, negative_hessian, newton
-from pymc_skewgp._learn.point import Point, Value
-from pymc_skewgp._learn.settings import OptimizerSettings
+from pymc_skewgp._learn.coordinates import Point, Value
+from pymc_skewgp._learn.optimizers import OptimizerSettings, maximize, negative_hessian, newton
 
 FREE = [(-np.inf, np.inf)] * 2
 SETTINGS = OptimizerSettings()

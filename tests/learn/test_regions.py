@@ -5,11 +5,10 @@ import pytest
 from scipy import stats
 
 from pymc_skewgp._errors import DoublePrecisionError
-from pymc_skewgp._learn.averaging.chains import points_by_chains
-from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.averaging.regions import Chains, draws_of_regions
+from pymc_skewgp._learn.averaging.chains import Chains, draws_of_regions, points_by_chains
+from pymc_skewgp._learn.averaging.problem import Mode
 from pymc_skewgp._learn.averaging.settings import ChainSettings
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.coordinates import Point, Value
 
 # Two modes of unequal width, with three tenths of the mass in the second; the integral is e^7.
 PARTS = [

@@ -11,8 +11,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 from pymc_skewgp._model.graph.collapsed import collapse_model
 from pymc_skewgp._model.graph.data_rows import known_data

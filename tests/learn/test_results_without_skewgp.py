@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.collapsed import collapse_model
 
 COUNTS = np.array([3, 1, 4, 2, 1, 4])

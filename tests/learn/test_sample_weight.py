@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.settings import OptimizerSettings, SearchSettings
+from pymc_skewgp._learn.optimizers import OptimizerSettings, SearchSettings
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(16, 1))

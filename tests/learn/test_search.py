@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from pymc_skewgp._learn.evaluation_log import EvaluationLog
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.coordinates import Point, Value
+from pymc_skewgp._learn.optimizers import EvaluationLog, SearchSettings
 from pymc_skewgp._learn.search import Part, search
-from pymc_skewgp._learn.settings import SearchSettings
 
 OPTIMA = np.array([[-3.0, 0.0], [3.0, 1.0]])
 BOUNDS = [(-7.0, 7.0), (-7.0, 7.0)]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_skewgp._gaussian.points import uniform_points
-from pymc_skewgp._learn.averaging.student_mixture import StudentMixture
+from pymc_skewgp._gaussian.weights import uniform_points
+from pymc_skewgp._learn.averaging.settings import StudentMixture
 
 RNG = np.random.default_rng(5)
 MEANS = np.array([[0.0, 1.0, -1.0], [2.0, 0.0, 0.5]])

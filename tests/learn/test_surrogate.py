@@ -7,15 +7,24 @@ from scipy import stats
 from scipy.special import expit, log_expit
 
 from pymc_skewgp._learn.averaging import surrogate as module
-from pymc_skewgp._learn.averaging.annealing import AnnealingSettings, annealed
-from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.averaging.settings import SurrogateSettings
-from pymc_skewgp._learn.averaging.student_mixture import StudentMixture
-from pymc_skewgp._learn.averaging.surrogate import Kernel, KernelChoice, Known, Surrogate, Warp
-from pymc_skewgp._learn.averaging.surrogate_sampling import SmoothTarget, points_by_surrogate
-from pymc_skewgp._learn.compiled import CompiledLogPrior
-from pymc_skewgp._learn.coordinates import coordinates_of
-from pymc_skewgp._learn.point import Point, Value
+from pymc_skewgp._learn.averaging.problem import Mode
+from pymc_skewgp._learn.averaging.settings import (
+    AnnealingSettings,
+    StudentMixture,
+    SurrogateSettings,
+    annealed,
+)
+from pymc_skewgp._learn.averaging.surrogate import (
+    Kernel,
+    KernelChoice,
+    Known,
+    SmoothTarget,
+    Surrogate,
+    Warp,
+    points_by_surrogate,
+)
+from pymc_skewgp._learn.coordinates import Point, Value, coordinates_of
+from pymc_skewgp._learn.objective import CompiledLogPrior
 
 RNG = np.random.default_rng(3)
 PRIOR_SD = 1.5

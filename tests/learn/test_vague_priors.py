@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, invgamma, norm
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.averaging.prior_draws import prior_draws
+from pymc_skewgp._learn.averaging.problem import prior_draws
 from pymc_skewgp._learn.coordinates import coordinates_of
 
 Y = np.array([2.1, -0.4, 1.3, -2.2, 0.7, 3.0])

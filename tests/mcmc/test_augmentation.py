@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import kstest, multivariate_normal, truncnorm
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._mcmc import noise
+from pymc_skewgp._mcmc import augmentation as noise
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._observations.observations import Observations

@@ -13,13 +13,12 @@ from mcmc_models import labelled
 from scipy.special import ndtr
 from scipy.stats import kstest, multivariate_normal, norm
 
-from pymc_skewgp._mcmc import conjugate, slices
+from pymc_skewgp._mcmc import site_chain as conjugate
+from pymc_skewgp._mcmc import slices
 from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
-from pymc_skewgp._mcmc.conjugate import ConjugateSampler
-from pymc_skewgp._mcmc.independence import IndependenceMove
-from pymc_skewgp._mcmc.linear_slices import LinESSMove
 from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.site_chain import ConjugateSampler, IndependenceMove
+from pymc_skewgp._mcmc.slices import HyperparameterMove, LinESSMove
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
 

@@ -17,11 +17,10 @@ from oracles import probit_posterior_quadrature
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import chisquare, ks_2samp
 
-from pymc_skewgp._mcmc import conjugate
+from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.conjugate import ConjugateSampler, ConjugateState
-from pymc_skewgp._mcmc.independence import IndependenceMove
-from pymc_skewgp._mcmc.linear_slices import LinESSMove
+from pymc_skewgp._mcmc.site_chain import ConjugateSampler, ConjugateState, IndependenceMove
+from pymc_skewgp._mcmc.slices import LinESSMove
 from pymc_skewgp._sun.sun import SUN
 
 SIGMAS = 4.5

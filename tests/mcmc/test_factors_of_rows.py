@@ -9,12 +9,11 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
-from pymc_skewgp._mcmc import conjugate
+from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.site_chain import SiteChain
-from pymc_skewgp._observations.interval_factors import factors_of
-from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._observations.repeats import each_row
+from pymc_skewgp._observations.observations import Observations, each_row
+from pymc_skewgp._observations.sites import factors_of
 from pymc_skewgp._sun.parameters import SunParameters
 
 INF = np.inf

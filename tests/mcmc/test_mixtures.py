@@ -11,12 +11,17 @@ from mixture_oracles import LOG_Z, log_density, log_marginal
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from pymc_skewgp._mcmc import conjugate
-from pymc_skewgp._mcmc.conjugate import ConjugateSampler
-from pymc_skewgp._mcmc.lapses import Lapses
-from pymc_skewgp._mcmc.model import ConjugateModel, Placed, Rows
-from pymc_skewgp._mcmc.moves import Walk
-from pymc_skewgp._mcmc.scale_mixtures import LaplaceNoise, StudentTNoise
+from pymc_skewgp._mcmc import site_chain as conjugate
+from pymc_skewgp._mcmc.model import (
+    ConjugateModel,
+    LaplaceNoise,
+    Lapses,
+    Placed,
+    Rows,
+    StudentTNoise,
+    Walk,
+)
+from pymc_skewgp._mcmc.site_chain import ConjugateSampler
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
 

@@ -5,14 +5,12 @@ import pytest
 from scipy.stats import norm
 from site_oracles import Logit, TwoNormals, posterior_of_coordinates
 
-from pymc_skewgp._mcmc import conjugate, slices
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
-from pymc_skewgp._mcmc.conjugate import ConjugateSampler
-from pymc_skewgp._mcmc.mode_jumps import ModeJumps
-from pymc_skewgp._mcmc.model import ConjugateModel, Placed
-from pymc_skewgp._mcmc.scale_mixtures import StudentTNoise
-from pymc_skewgp._mcmc.site_chain import SiteChain
-from pymc_skewgp._mcmc.site_target import SiteTarget
+from pymc_skewgp._mcmc import site_chain as conjugate
+from pymc_skewgp._mcmc import slices
+from pymc_skewgp._mcmc.model import ConjugateModel, Placed, StudentTNoise
+from pymc_skewgp._mcmc.site_chain import ConjugateSampler, SiteChain
+from pymc_skewgp._mcmc.site_target import ModeJumps, SiteTarget
+from pymc_skewgp._mcmc.slices import HyperparameterMove
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._sun.parameters import SunParameters

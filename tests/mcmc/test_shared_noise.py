@@ -6,8 +6,8 @@
 import numpy as np
 import pytest
 
-from pymc_skewgp._mcmc import noise
-from pymc_skewgp._mcmc.noise import RowNoise
+from pymc_skewgp._mcmc import augmentation as noise
+from pymc_skewgp._mcmc.augmentation import RowNoise
 
 SIGMAS = 4.5
 

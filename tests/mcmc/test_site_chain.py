@@ -13,11 +13,12 @@ from arviz_stats.base import array_stats
 from scipy.special import expit, gammaln, ndtr
 from scipy.stats import kstest, multivariate_normal, nbinom, norm
 
-from pymc_skewgp._mcmc import conjugate, slices
-from pymc_skewgp._mcmc.collapsed_slices import HyperparameterMove
+from pymc_skewgp._mcmc import site_chain as conjugate
+from pymc_skewgp._mcmc import slices
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.site_chain import SiteChain
 from pymc_skewgp._mcmc.site_target import SiteTarget
+from pymc_skewgp._mcmc.slices import HyperparameterMove
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._sun.parameters import SunParameters

@@ -13,8 +13,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods
-from pymc_skewgp._model.ops.double_precision import as_real, in_double
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.plain_mode import PLAIN, as_real, in_double
 
 N = 8
 X = np.linspace(0, 1, N)[:, None]

@@ -19,8 +19,8 @@ from scipy.special import log_ndtr, ndtr
 from pymc_skewgp._errors import NotConjugateWarning
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
+from pymc_skewgp._model.steps.sun_step import ConjugateStep
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

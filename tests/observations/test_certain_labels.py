@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from pymc_skewgp._gaussian.weights import normalized_weights
-from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
-from pymc_skewgp._observations.best_item import difference_probability
+from pymc_skewgp._learn.averaging.average_process import AveragedPosterior
+from pymc_skewgp._observations.comparisons import difference_probability
 from pymc_skewgp._observations.probability import Probability, interval_probability
 
 # Weights whose sum is above one, by a digit or two of the last place.

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pymc_skewgp._observations import distinct_rows as module
-from pymc_skewgp._observations.distinct_rows import distinct_rows
+from pymc_skewgp._observations import observations as module
+from pymc_skewgp._observations.observations import distinct_rows
 
 
 @pytest.fixture

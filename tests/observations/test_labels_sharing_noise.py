@@ -9,9 +9,8 @@ from scipy.stats import multivariate_normal
 
 import pymc_skewgp as sg
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.ep import fit_ep
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.ep import fit_ep
 from pymc_skewgp.likelihoods import BernoulliProbit
 
 X = np.array([[0.0], [0.7], [2.0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from pymc_skewgp._observations.noise import (
+from pymc_skewgp._observations.observations import (
     add_noise,
     block_noise,
     noise_factor,

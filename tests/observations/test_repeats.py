@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_ndtr
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp.likelihoods import BinomialProbit, Gaussian

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pymc_skewgp._observations.shared_rows import RowsInBlocks
+from pymc_skewgp._observations.observations import RowsInBlocks
 
 H = 1e-3
 

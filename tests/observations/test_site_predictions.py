@@ -7,8 +7,8 @@ from scipy import stats
 from scipy.special import expit
 
 from pymc_skewgp import likelihoods as of
-from pymc_skewgp._observations.logistic import LOGISTIC_NOISE
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._observations.binary import LOGISTIC_NOISE
+from pymc_skewgp._posterior.output import LatentMarginals
 
 CUTS = np.array([-1.0, 0.2, 1.5])
 # A mixture of three components at two points, all there is: no Monte Carlo.

@@ -13,8 +13,16 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._plots.arguments import as_line, as_named, as_names, as_plane
-from pymc_skewgp._plots.axes import axes_for, colours, legend_on_top, legend_with_frame
+from pymc_skewgp._plots.axes import (
+    as_line,
+    as_named,
+    as_names,
+    as_plane,
+    axes_for,
+    colours,
+    legend_on_top,
+    legend_with_frame,
+)
 
 
 def test_importing_the_plots_does_not_import_matplotlib():

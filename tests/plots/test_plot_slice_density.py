@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import gaussian_kde, norm
 
 from pymc_skewgp._plots import plot_slice_density
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.output import LatentMarginals
 
 # Two points; at the second a skewed mixture of two normal distributions.
 MEANS = np.array([[0.0, 0.0], [-1.0, 2.0]])

@@ -12,7 +12,7 @@ from xarray import Dataset
 
 import pymc_skewgp as sg
 from pymc_skewgp import _plots as plots
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._posterior.output import LatentMarginals
 
 AT = LatentMarginals(np.array([[-1.0, 2.0], [0.0, 1.0]]), np.ones(2), np.array([0.5, 0.5]))
 COVERAGE = Dataset(

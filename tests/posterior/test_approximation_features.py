@@ -9,7 +9,7 @@ from scipy import sparse
 
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.functions import ArrayCovariance
-from pymc_skewgp._posterior.approximations.placing import cluster_centres
+from pymc_skewgp._posterior.features import cluster_centres
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 

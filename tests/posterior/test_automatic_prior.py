@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.approximations import automatic
+from pymc_skewgp._posterior import automatic
 from pymc_skewgp.approximations import Inducing
 
 N = 400

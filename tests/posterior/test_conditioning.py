@@ -5,13 +5,11 @@ import pytest
 from observation_oracles import grid_posterior
 from scipy import sparse
 
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
+from pymc_skewgp._gaussian.covariance import DenseCovariance, FactoredCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.escalation import RectangleSampler
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._posterior import conditioning
-from pymc_skewgp._posterior import points as points_module
+from pymc_skewgp._posterior import conditioning as points_module
 from pymc_skewgp._posterior.conditioning import Conditioning
 
 INF, NAN = np.inf, np.nan

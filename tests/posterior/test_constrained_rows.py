@@ -9,8 +9,8 @@ import pytest
 from finite_rank_cases import agree
 
 import pymc_skewgp as sg
-from pymc_skewgp._observations.values import Derivative
-from pymc_skewgp._posterior.finite_rank import FiniteRankKernel, finite_rank_prior
+from pymc_skewgp._observations.likelihood import Derivative
+from pymc_skewgp._posterior.features import FiniteRankKernel, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp.approximations import HSGP, Inducing

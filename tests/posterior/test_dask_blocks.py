@@ -9,15 +9,11 @@ import signal
 import numpy as np
 import pytest
 
-from pymc_skewgp._gaussian.blocks.block_sites import RowSites
-from pymc_skewgp._gaussian.blocks.blocks import JoinedBlocks, LocalBlocks
-from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.ep import JoinedBlocks, LocalBlocks, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
-from pymc_skewgp._posterior.distributed.dask_groups import Group
-from pymc_skewgp._posterior.distributed.kept_blocks import BuiltBlocks
+from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks, Group
 
 N, R, CHUNK = 2000, 5, 250
 

@@ -32,8 +32,11 @@ import pymc_skewgp as sg
 from pymc_skewgp._model.gp.functions import ArrayCovariance
 from pymc_skewgp._model.gp.process import process_at
 from pymc_skewgp._plots import plot_latent_band
-from pymc_skewgp._posterior.function_given import continue_draws
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+from pymc_skewgp._posterior.gaussian_posterior import (
+    continue_draws,
+    ep_posterior,
+    laplace_posterior,
+)
 
 N_SEEDS = 16
 cov = pm.gp.cov

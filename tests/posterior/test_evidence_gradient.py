@@ -5,14 +5,15 @@ import pytest
 from oracles import brute_log_prob, finite_difference
 from scipy import stats
 
-from pymc_skewgp._gaussian.proposals import ep_dense
+from pymc_skewgp._gaussian import ep_dense
 from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
+    EvidenceTerms,
+    Intervals,
     evidence_by_twisting,
     evidence_estimate,
 )
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
 
 
 def problem(n=2, s=1, seed=0, ls=1.0, gap=1.0, points=0):

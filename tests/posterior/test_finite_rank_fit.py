@@ -10,13 +10,12 @@ from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
 import pymc_skewgp as sg
-from pymc_skewgp import _cost
+from pymc_skewgp import _limits as _cost
 from pymc_skewgp import likelihoods as lk
-from pymc_skewgp._posterior.data_sets import as_data_sets
-from pymc_skewgp._posterior.finite_rank import finite_rank_prior
+from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._posterior.prior import Prior, as_data_sets
 
 RNG = np.random.default_rng(11)
 FEW = np.linspace(0.0, 1.0, 5)[:, None]

@@ -5,7 +5,7 @@ from approximation_oracles import exact_marginals
 from oracles import ou_cov
 from scipy.special import ndtr
 
-from pymc_skewgp._posterior.function_given import Continuation, continue_draws
+from pymc_skewgp._posterior.gaussian_posterior import Continuation, continue_draws
 from pymc_skewgp._posterior.prior import Prior
 
 JITTER = 1e-6  # what pm.gp adds to the variances at the data

@@ -13,8 +13,11 @@ from oracles import brute_log_prob, probit_posterior_quadrature
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from pymc_skewgp._posterior.gaussian_function import GaussianPosterior
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+from pymc_skewgp._posterior.gaussian_posterior import (
+    GaussianPosterior,
+    ep_posterior,
+    laplace_posterior,
+)
 from pymc_skewgp._posterior.prior import Prior
 
 # EP stops at a residual of 1e-6; its fixed point is attracting, so sites are off by a few times it.

@@ -5,10 +5,8 @@ from concurrent.futures import Future
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.distributed import dask_groups
-from pymc_skewgp._posterior.distributed.dask_blocks import DaskBlocks
-from pymc_skewgp._posterior.distributed.dask_groups import Group
-from pymc_skewgp._posterior.distributed.kept_blocks import Answer
+from pymc_skewgp._posterior import dask_blocks as dask_groups
+from pymc_skewgp._posterior.dask_blocks import Answer, DaskBlocks, Group
 
 
 class Actor:

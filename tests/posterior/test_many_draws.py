@@ -5,12 +5,11 @@ from itertools import starmap
 import numpy as np
 import pytest
 
-from pymc_skewgp._gaussian.operators.factored import FactoredCovariance
-from pymc_skewgp._observations.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._posterior import many_draws
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
+from pymc_skewgp._observations.binary import BernoulliProbit
+from pymc_skewgp._posterior import draws_with_evidence as many_draws
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.draws_with_evidence import Case
-from pymc_skewgp._posterior.many_draws import GroupSettings, draws_of_many
+from pymc_skewgp._posterior.draws_with_evidence import Case, GroupSettings, draws_of_many
 
 X = np.array([-0.5, 0.1, 0.8])
 SIGNS = np.array([1.0, -1.0, 1.0])

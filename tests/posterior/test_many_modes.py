@@ -16,9 +16,12 @@ from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coord
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.proposals.pairs import PairProposal
-from pymc_skewgp._posterior.evidence_gradient import evidence_by_pairs, evidence_estimate
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
+from pymc_skewgp._gaussian.pairs import PairProposal
+from pymc_skewgp._posterior.evidence_gradient import (
+    EvidenceTerms,
+    evidence_by_pairs,
+    evidence_estimate,
+)
 from pymc_skewgp.approximations import Inducing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_skewgp._posterior.averaged_sites import NoiseRule
+from pymc_skewgp._posterior.row_predictors import NoiseRule
 
 
 def test_mean_of_a_site_that_is_0_somewhere():

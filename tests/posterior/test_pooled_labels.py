@@ -10,9 +10,8 @@ import pytest
 from scipy.special import log_ndtr, logsumexp
 
 import pymc_skewgp as sg
-from pymc_skewgp._gaussian.row_factors import EQUAL
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms, Intervals
-from pymc_skewgp._posterior.interval_probability import alike_rows_of
+from pymc_skewgp._gaussian.coordinates import EQUAL
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, Intervals, alike_rows_of
 
 PLACES = np.array([[0.0], [3.0]])
 GP = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0))

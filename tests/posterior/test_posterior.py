@@ -23,11 +23,9 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import norm, skew
 
 from pymc_skewgp import SUN, NotPositiveDefiniteError, SkewGPPosterior
-from pymc_skewgp._gaussian import row_factors
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.operators.low_rank import LowRankCovariance
-from pymc_skewgp._gaussian.proposals.escalation import RectangleSampler
-from pymc_skewgp._gaussian.proposals.policy import GoalSettings, Rung, SamplerSettings
+from pymc_skewgp._gaussian import coordinates as row_factors
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.escalation import GoalSettings, RectangleSampler, Rung, SamplerSettings
 from pymc_skewgp._posterior import conditioning
 
 N_SEEDS = 16

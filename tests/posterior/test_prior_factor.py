@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from pymc_skewgp._observations.values import Values
-from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.prior_factor import factored_covariance_of
-from pymc_skewgp._posterior.prior_values import covariance_of
+from pymc_skewgp._observations.likelihood import Values
+from pymc_skewgp._posterior.prior import Prior, covariance_of, factored_covariance_of
 
 B = np.array([[1.0, 0.4, 0.0], [0.4, 2.0, 0.3], [0.0, 0.3, 0.5]])
 

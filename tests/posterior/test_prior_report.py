@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.approximations import automatic as module
+from pymc_skewgp._posterior import automatic as module
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 
 KERNEL = 2.0 * pm.gp.cov.Matern32(2, ls=0.5)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
+from pymc_skewgp._posterior.gaussian_posterior import with_pseudo_points
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp._posterior.pseudo_points_given import with_pseudo_points
 
 X = np.array([[-1.0], [0.3], [1.2]])
 POINTS = np.array([[-0.3], [2.0]])

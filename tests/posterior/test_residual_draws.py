@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.residual_draws import residual_draws
+from pymc_skewgp._posterior.prior import DataSet
+from pymc_skewgp._posterior.row_groups import residual_draws
 
 _DRAWS = 20_000
 

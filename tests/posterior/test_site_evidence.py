@@ -11,16 +11,19 @@ from site_oracles import site_posterior
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.distribution_graph import parametric_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
-from pymc_skewgp._model.graph.compiled_sites import CompiledFamily
-from pymc_skewgp._observations.learnt_sites import LikelihoodFamily, joined_sites
-from pymc_skewgp._observations.slope_jumps import slope_jumps
-from pymc_skewgp._observations.support_jumps import support_jumps
+from pymc_skewgp._model.graph.data_sites import CompiledFamily
+from pymc_skewgp._observations.sites import (
+    LikelihoodFamily,
+    joined_sites,
+    slope_jumps,
+    support_jumps,
+)
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
+    EvidenceTerms,
     evidence_by_pairs,
     evidence_estimate,
 )
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
 
 lk = sg.likelihoods
 X = np.array([-0.4, 0.2, 0.7])

@@ -10,7 +10,7 @@ from site_oracles import Counts, Logit, ProbitSite, Student, log_signs, site_pos
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGPPosterior
-from pymc_skewgp._gaussian.proposals.policy import DEFAULT, GoalSettings
+from pymc_skewgp._gaussian.escalation import DEFAULT, GoalSettings
 from pymc_skewgp._gaussian.weights import normalized_weights, weighted_error
 from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian, OrderedProbit, StudentT
 

@@ -13,14 +13,14 @@ from scipy.stats import multivariate_normal
 import pymc_skewgp as sg
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
-from pymc_skewgp._gaussian.rectangle import log_orthant
+from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
     EvidenceTerms,
     evidence_by_twisting,
     evidence_estimate,
 )
-from pymc_skewgp._sun.contradiction import LARGEST_EFFECT, naming_the_labels, round_off_effect
+from pymc_skewgp._sun.parameters import LARGEST_EFFECT, naming_the_labels, round_off_effect
 
 ALTERNATING, ONE_CHANGE = np.array([1.0, -1.0, 1.0]), np.array([1.0, -1.0, -1.0])
 # (phase, spacing) and the log probability of the signs.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_skewgp import SUN
-from pymc_skewgp._sun.draws import independent_sun_draws
+from pymc_skewgp._sun.parameters import independent_sun_draws
 
 SUNS = {
     "normal": SUN([1.0, -1.0], [[1.0, 0.5], [0.5, 2.0]], np.zeros((2, 0)), [], np.zeros((0, 0))),

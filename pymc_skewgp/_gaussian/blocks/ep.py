@@ -4,18 +4,140 @@ A sweep sends every block the Gaussian of the coordinates, r x r numbers, and ge
 is the parallel form of `fit_factors`, with its acceleration by inner products that blocks return.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, eigh, solve_triangular
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.blocks.blocks import Blocks
-from pymc_skewgp._gaussian.blocks.site_steps import SiteSums, Tilts
-from pymc_skewgp._gaussian.proposals.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._threads import few_blas_threads
+from pymc_skewgp._gaussian.blocks.rows import SiteSums, Tilts
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.modes import Target
+from pymc_skewgp._limits import few_blas_threads, n_blas_threads
 from pymc_skewgp._validation import FloatArray
+
+# Many blocks of rows: a method is called for all of them, and what they return is added up.
+
+
+class Block(Protocol):
+    """One block: a `RowBlock`, or a `GroupBlock`, whose methods have the same names."""
+
+    @property
+    def n_rows(self) -> int:
+        """Of the block."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Number r of coordinates."""
+        ...
+
+    def bent(self) -> int:
+        """Whether not all its factors are log-concave, after EP."""
+        ...
+
+    def target(self) -> Target:
+        """Its factors, as modes are looked for among them."""
+        ...
+
+
+class Blocks(Protocol):
+    """Blocks of rows of the same coordinates, wherever they are kept."""
+
+    @property
+    def n_rows(self) -> int:
+        """Of all blocks."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Number r of coordinates."""
+        ...
+
+    @property
+    def here(self) -> bool:
+        """Whether they are in this process, where many calls cost nothing but their work."""
+        ...
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """Call a method of `RowBlock` for every block; the sum, or sums, of what they return."""
+        ...
+
+
+class LocalBlocks:
+    """Blocks in this process.
+
+    Results are added up in the order of the blocks: they do not depend on the threads.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+    n_threads : int, optional
+        Default as many as BLAS may use.
+    """
+
+    def __init__(self, blocks: Sequence[Block], n_threads: int | None = None) -> None:
+        self.blocks = tuple(blocks)
+        self._n_threads = n_threads
+        self.n_rows = sum(block.n_rows for block in blocks)
+        self.rank = blocks[0].rank
+        self.here = True
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`."""
+
+        def call(block: Block) -> Any:
+            return getattr(block, method)(*arguments)
+
+        return added(side_by_side(call, self.blocks, self._n_threads))
+
+
+class JoinedBlocks:
+    """Blocks of several kinds as one."""
+
+    def __init__(self, parts: Sequence[Blocks]) -> None:
+        self._parts = tuple(parts)
+        self.n_rows = sum(part.n_rows for part in parts)
+        self.rank = parts[0].rank
+        self.here = all(part.here for part in parts)
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`."""
+        return added(part.total(method, *arguments) for part in self._parts)
+
+
+def side_by_side[Item, Result](
+    call: Callable[[Item], Result], items: Sequence[Item], n_threads: int | None = None
+) -> Iterator[Result]:
+    """Results of a call for each item, in their order, as it is made in threads.
+
+    Each of them has one thread of BLAS: with more, matrices of some thousand rows take longer.
+    """
+    n_threads = min(n_threads or n_blas_threads(), len(items))
+    with few_blas_threads(0):
+        if n_threads <= 1:
+            yield from map(call, items)
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                yield from pool.map(call, items)
+
+
+def added(results: Iterable[Any]) -> Any:
+    """Sum of numbers, of arrays, or of tuples of these."""
+    return reduce(_plus, results)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if a is None:
+        return None
+    if isinstance(a, tuple):
+        return type(a)(*(x + y for x, y in zip(a, b, strict=True)))
+    return a + b
+
 
 _LEAST_DAMPING = 0.1
 # Rise of the residual from which on an accelerated step is taken back: where labels are as good as
@@ -114,3 +236,64 @@ def _shares(products: FloatArray) -> FloatArray | None:
     along = vectors[:, kept].T @ (products[:, k] / size)
     shares: FloatArray = (vectors[:, kept] @ (along / values[kept])) / size
     return shares
+
+
+# Few of many rows, with EP's Gaussian sites in place of all others.
+#
+# Where labels are as good as separated, as those of a million rows often are, most rows say next to
+# nothing: their probability is near 1 wherever the coordinates may be. To temper, which takes
+# hundreds of passes over the rows, goes with those whose sites take a share of their predictors'
+# variance. The others come in again at the end, by weights that are nearly equal.
+
+# Share of its variance that a rough row's site takes. The weights of all others, thousands of them
+# together, are off by some hundredths.
+_LEVEL = 1e-3
+# Share of all rows that are rough, up to which they are set apart; and rows from which on.
+_MOST_ROUGH, _MANY = 0.5, 2000
+
+
+class RoughBlocks:
+    """Rough rows as they are, and all others as the Gaussian sites that EP has found.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        In this process, after EP. They keep their rough rows.
+    """
+
+    here = False  # rough rows of rough rows would be without the others
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self.n_rows: int = blocks.total("n_rough", _LEVEL)
+        self.rank = blocks.rank
+        self._others: SiteSums = blocks.total("set_apart", _LEVEL)
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`; of `log_prob` and `pair_log_probs`."""
+        found = self._blocks.total("of_rough", method, *arguments)
+        if method == "log_prob":
+            return found + self._log_sites(*arguments)
+        centre, off = arguments
+        return found + [self._log_sites(centre[:, None] + x) for x in (off, -off)]
+
+    def log_left_out(self, coordinates: FloatArray) -> FloatArray:
+        """Log probability of all rows over that of these, for columns of coordinates."""
+        return np.asarray(
+            self._blocks.total("log_prob", coordinates) - self.total("log_prob", coordinates)
+        )
+
+    def _log_sites(self, coordinates: FloatArray) -> FloatArray:
+        """Log of the product of the other sites."""
+        gram, pull = self._others
+        square = np.einsum("ij,ij->j", coordinates, gram @ coordinates)
+        return np.asarray(pull @ coordinates - 0.5 * square)
+
+
+def rough_blocks(blocks: Blocks) -> RoughBlocks | None:
+    """Rough rows, where they are few among many."""
+    if not (blocks.here and blocks.n_rows > _MANY):
+        return None
+    if blocks.total("n_rough", _LEVEL) > _MOST_ROUGH * blocks.n_rows:
+        return None
+    return RoughBlocks(blocks)

@@ -1,14 +1,308 @@
 """Mirrored pairs of coordinates under the sites of many rows; see `proposals.pairs`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+from scipy.special import logsumexp
+
 from pymc_skewgp._errors import SeveralModesWarning, warn
-from pymc_skewgp._gaussian.blocks.blocks import Blocks, LocalBlocks
-from pymc_skewgp._gaussian.blocks.rough_rows import rough_blocks
-from pymc_skewgp._gaussian.proposals.mode_pairs import ModePairs, RowsBeside, with_modes
-from pymc_skewgp._gaussian.proposals.modes import Target
-from pymc_skewgp._gaussian.proposals.pairs import EPPairs, Pairs, Surrogate
+from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
+from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
+from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
+from pymc_skewgp._gaussian.pairs import (
+    DrawnInPairs,
+    EPPairs,
+    GaussianPairs,
+    GivenRows,
+    Pairs,
+    Surrogate,
+)
+from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
+
+# Mirrored pairs about several modes, for factors that are not log-concave.
+#
+# A component is chosen for each pair, EP's Gaussian with its tails, Laplace's at a mode, a wider
+# one there, or the prior, and both members of the pair are weighed by the density of the mixture,
+#
+# .. math:: W(c) = \frac{\prod_i p(y_i \mid \eta_i)\, N(c; 0, I)}{\sum_k \pi_k\, q_k(c)}
+#
+# (Veach & Guibas 1995, doi:10.1145/218380.218498; Owen & Zhou 2000,
+# doi:10.1080/01621459.2000.10473909): each component is symmetric about its mean, and the mean
+# weight of a pair is unbiased whatever the modes are. The share of the prior bounds the weights
+# where the factors are bounded.
+
+# Shares of EP's Gaussian beside several modes, of the prior, and of a Gaussian about what others
+# hardly meet, to begin with. Of the modes by evidence, but of none less than this part of equal
+# shares; part of a mode's share that its wider Gaussian has.
+_OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE = 0.4, 0.1, 0.15, 0.4, 0.25
+# Steps by which shares become those of the least variance, and what each keeps, and the prior. They
+# are multiples of one over the last.
+_STEPS, _KEPT, _KEPT_BY_PRIOR, _FRACTIONS = 30, 1.0 / 64.0, 1.0 / 16.0, 64
+# Pairs by which mass is looked for that draws hardly meet, as many from the prior; times the mean
+# weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
+# which on the prior has its share, and from which on a Gaussian about them.
+_PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
+_ROUNDS = 6  # of looking for such mass
+_TINY = 1e-100  # density of a mixture, where its square is a number
+_PREDICTORS = 4096  # at most, whose moments are looked at
+# Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
+_SOFTENED = 0.1
+
+Given = Callable[[CoordinateGaussian], GivenRows]
+
+
+@dataclass(frozen=True)
+class RowsBeside:
+    """Intervals of values F c + e beside the sites.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (m, r)
+        F.
+    lower, upper, variance : ndarray, shape (m,)
+        Limits less the mean, and variances of e.
+    given : callable
+        The rows under a Gaussian of c, with a proposal that knows the weight of any of them.
+    """
+
+    factor: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    variance: FloatArray
+    given: Given
+
+    def target(self) -> Target:
+        """As factors of values with some noise: walls cannot be climbed along."""
+        own = np.einsum("ij,ij->i", self.factor, self.factor)
+        noise = np.maximum(self.variance, _SOFTENED**2 * own)
+        rows = RowSites(self.lower, self.upper, np.full(noise.size, np.nan), noise)
+        return RowBlock(self.factor, rows).target()
+
+
+@dataclass(frozen=True)
+class ModePairs(DrawnInPairs):
+    """A mixture of proposals for coordinates under sites.
+
+    Attributes
+    ----------
+    ep : EPPairs
+        The first component.
+    others : tuple of GaussianPairs
+    shares : ndarray, shape (1 + len(others),)
+        That sum to 1.
+    modes : tuple of Mode
+        None where it is about one.
+    """
+
+    ep: EPPairs
+    others: tuple[GaussianPairs, ...]
+    shares: FloatArray
+    modes: tuple[Mode, ...] = ()
+
+    @property
+    def n_modes(self) -> int:
+        """Modes that it is about."""
+        return max(1, len(self.modes))
+
+    @property
+    def n_dims(self) -> int:
+        """Uniforms needed for one draw: which component, and those of its own."""
+        return 1 + max(part.n_dims for part in (self.ep, *self.others))
+
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return self.ep.n_sites
+
+    def members(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Coordinates of both members of each pair, not weighed, and their rows."""
+        chosen = np.searchsorted(np.cumsum(self.shares)[:-1], points[0], side="right")
+        parts, rows = (self.ep, *self.others), self.ep.rows
+        plus, minus = np.empty((2, self.ep.gaussian.mean.size, chosen.size))
+        u = None if rows is None else np.empty((rows.shift.size, chosen.size))
+        for k, part in enumerate(parts):
+            own = np.flatnonzero(chosen == k)
+            found = part.members(points[1:, own])
+            plus[:, own] = part.gaussian.of_white(found.plus)
+            minus[:, own] = part.gaussian.of_white(found.minus)
+            if u is not None:
+                u[:, own] = found.rows
+        return plus, minus, u
+
+    def log_over_prior(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
+        """See `GaussianPairs`."""
+        parts = self.log_of_parts(coordinates, rows)
+        return np.asarray(logsumexp(parts, axis=0, b=self.shares[:, None]))
+
+    def log_of_parts(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
+        """The same of each component, one after the other."""
+        every = (self.ep, *self.others)
+        return np.array([own.log_over_prior(coordinates, rows) for own in every])
+
+    def pairs(self, points: FloatArray) -> Pairs:
+        """See `DrawnInPairs`."""
+        plus, minus, u = self.members(points)
+        logs = [self.ep.log_prob(c) - self.log_over_prior(c, u) for c in (plus, minus)]
+        return Pairs(plus, minus, *logs)
+
+    def unseen_share(self, n_draws: int) -> float:
+        """That of the rows: mass that EP's Gaussian lacks was looked for by other draws."""
+        return self.ep.unseen_of_rows(n_draws)
+
+
+def with_modes(
+    proposal: EPPairs, target: Target | None, beside: RowsBeside | None = None
+) -> EPPairs | ModePairs:
+    """The proposal as it is, where the posterior has one mode that it covers; else a mixture.
+
+    Parameters
+    ----------
+    proposal : EPPairs
+    target : Target or None
+        Of the sites; None where all of them are log-concave: there is one mode.
+    beside : RowsBeside, optional
+        Rows of the proposal.
+    """
+    if target is None:
+        return proposal
+    given = None if beside is None else beside.given
+    everything = target if beside is None else Target.joined([target, beside.target()])
+    ep = proposal if given is None else replace(proposal, rows=given(proposal.gaussian))
+    modes = find_modes(everything, proposal.gaussian.mean)
+    core = ModePairs(ep, (), np.ones(1))
+    if modes:
+        own = (1.0 - _OF_EP) * _shares(modes)
+        shares = np.concatenate([[_OF_EP], (1.0 - _WIDE) * own, _WIDE * own])
+        gaussians = [x.gaussian for x in modes] + [x.wide for x in modes]
+        if given is not None:
+            gaussians = _without_rows(target, modes)
+        core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, tuple(modes))
+    prior = _part(CoordinateGaussian(np.zeros(n := ep.gaussian.mean.size), np.eye(n)), given)
+    survey = _Survey(core, prior, everything)
+    if not modes and survey.missed <= _DEFENDED:
+        return proposal
+    survey = _Survey(_with(core, prior, _OF_PRIOR), prior, everything)
+    for _ in range(_ROUNDS):
+        if survey.missed < _MATTERS:
+            break
+        core = _with(survey.core, _part(survey.about(), given), _OF_MISSED)
+        survey = _Survey(core, prior, everything)
+    return replace(survey.core, shares=_rounded(survey.core.shares))
+
+
+def _with(core: ModePairs, part: GaussianPairs, share: float) -> ModePairs:
+    shares = np.append((1.0 - share) * core.shares, share)
+    return replace(core, others=(*core.others, part), shares=shares)
+
+
+def _part(gaussian: CoordinateGaussian, given: Given | None) -> GaussianPairs:
+    return GaussianPairs(gaussian, rows=None if given is None else given(gaussian))
+
+
+def _without_rows(target: Target, modes: list[Mode]) -> list[CoordinateGaussian]:
+    """Gaussians of the modes under the sites alone, then those that are wider."""
+    factor, found = target.sites.factor, []
+    for power in (1.0, POWER):
+        for mode in modes:
+            tau, nu = (x[: factor.shape[0]] for x in (mode.tau, mode.nu))
+            mean = coordinate_gaussian(factor, tau, nu).mean
+            found.append(
+                CoordinateGaussian(mean, coordinate_gaussian(factor, power * tau, nu).chol)
+            )
+    return found
+
+
+def _rounded(shares: FloatArray) -> FloatArray:
+    """To fractions with which evenly spaced points have as many of each component every time."""
+    counts = np.maximum(np.round(_FRACTIONS * shares), 1.0)
+    counts[counts.argmax()] += _FRACTIONS - counts.sum()
+    return np.asarray(counts / _FRACTIONS)
+
+
+def _shares(modes: list[Mode]) -> FloatArray:
+    if not modes:
+        return np.zeros(0)
+    evidence = np.array([mode.log_evidence for mode in modes])
+    share = np.exp(evidence - logsumexp(evidence))
+    share = np.maximum(share, _LEAST / len(modes))
+    return np.asarray(share / share.sum())
+
+
+class _Survey:
+    """Draws of a mixture and of the prior: which shares are best, and what they hardly meet.
+
+    Attributes
+    ----------
+    core : ModePairs
+        With shares by which the variance of its weights is least, as these draws say (Douc,
+        Guillin, Marin & Robert 2007, doi:10.1051/ps:2007028).
+    missed : float
+        Posterior mass that it hardly meets, such as a plateau, by what this holds of a predictor's
+        fourth moment.
+    """
+
+    def __init__(self, core: ModePairs, prior: GaussianPairs, target: Target) -> None:
+        ep, rng = core.ep, np.random.default_rng(len(core.others))
+        plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
+        own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
+        c = np.hstack([plus, minus, prior.gaussian.of_white(own.plus)])
+        rows = None if own.rows is None or u is None else np.hstack([u, u, own.rows])
+        with np.errstate(all="ignore"):
+            logs, parts = ep.log_prob(c), core.log_of_parts(c, rows)
+            logs[np.isnan(logs)] = -np.inf
+            log_core = logsumexp(parts, axis=0, b=core.shares[:, None])
+            log_drawn = np.logaddexp(log_core, prior.log_over_prior(c, rows))
+            log_weights = logs - log_drawn
+        weights = normalized_weights(log_weights)
+        off = self._deviations(c, weights, ep, target)
+        kept = [_KEPT_BY_PRIOR if x is prior else _KEPT for x in (ep, *core.others)]
+        squares = weights**2 * (1.0 + off.mean(axis=0))
+        shares = _best_shares(core.shares, np.exp(parts - log_drawn), squares, kept)
+        self.core = replace(core, shares=shares)
+        log_core = logsumexp(parts, axis=0, b=shares[:, None])
+        with np.errstate(all="ignore"):
+            hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
+        self._c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
+        self.missed = float((off**2 @ weights).max(initial=0.0))
+        self._weights = weights * off.mean(axis=0)
+
+    @staticmethod
+    def _deviations(c: FloatArray, weights: FloatArray, ep: EPPairs, target: Target) -> FloatArray:
+        """Squares of the predictors less their means, over their variances."""
+        factor = target.sites.factor[:: 1 + target.sites.offset.size // _PREDICTORS]
+        off = factor @ (c - (c @ weights)[:, None])
+        off **= 2
+        # EP's variance, for where few draws have all of the weight.
+        variance = np.einsum("ij,ij->i", *[factor @ ep.gaussian.spread] * 2)
+        off /= np.maximum(off @ weights, variance)[:, None]
+        return off
+
+    def about(self) -> CoordinateGaussian:
+        """A Gaussian of what is missed."""
+        c, weights = self._c, self._weights / self._weights.sum()
+        mean, spread = c @ weights, self.core.ep.gaussian.spread
+        # Smoothed as a density of so many draws is (Silverman 1986).
+        smooth = float(weights @ weights) ** (2.0 / (mean.size + 4.0))
+        covariance = ((c - mean[:, None]) * weights) @ (c - mean[:, None]).T
+        covariance += smooth * (covariance + spread @ spread.T)
+        return CoordinateGaussian(mean, np.linalg.cholesky(np.linalg.inv(covariance)))
+
+
+def _best_shares(
+    shares: FloatArray, parts: FloatArray, squares: FloatArray, kept: list[float]
+) -> FloatArray:
+    """Of the least mean of `squares` over the mixture, given the parts over what was drawn from."""
+    if shares.size == 1:
+        return shares
+    for _ in range(_STEPS):
+        own = shares[:, None] * parts
+        shares = own @ (squares / np.maximum(own.sum(axis=0), _TINY) ** 2)
+        shares = np.maximum(shares / shares.sum(), kept)
+        shares /= shares.sum()
+    return shares
 
 
 @dataclass(frozen=True)

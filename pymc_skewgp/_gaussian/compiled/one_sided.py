@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from pymc_skewgp._gaussian.compiled.jit import Index, jit, jit_inner, jit_sums
+from pymc_skewgp._gaussian.compiled.rows import Index, jit, jit_inner, jit_sums
 
 # Rows of `of_steps`, numbers that are the same for all draws.
 SCALE, SD, SHIFT, SLOPE, LIMIT, SQUARE, LINEAR, SIGN = range(8)

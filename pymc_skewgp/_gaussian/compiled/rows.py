@@ -1,12 +1,124 @@
 """Rows of expectation propagation for intervals: sites, marginals, cavities, all in one array."""
 
 import math
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
+from scipy.special import log_ndtr as exact_log_ndtr
+from scipy.special import ndtr as exact_ndtr
 
-from pymc_skewgp._gaussian.compiled.interval import interval_moments
-from pymc_skewgp._gaussian.compiled.jit import jit
+from pymc_skewgp._validation import FloatArray
+
+# How this package compiles loops: without Python's lock, and kept on disk.
+#
+# What is kept is made anew when the file of a function changes, not when one that it calls lies in
+# another file: after a change here clear ``NUMBA_CACHE_DIR`` or ``__pycache__``.
+
+jit = partial(numba.njit, cache=True, nogil=True, error_model="numpy")
+# Called by compiled functions alone: half the time to compile a short one.
+jit_inner = partial(jit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# Sums in any order, which lets a loop be vectorised.
+jit_sums = partial(jit_inner, fastmath={"contract", "nsz", "reassoc"})
+
+# Indices of this type cannot be negative: without a test for that, loops are vectorised.
+Index = np.uintp
+
+
+# A standard normal restricted to an interval, one at a time: log mass, moments, edges.
+#
+# The formulas are those of `univariate` and `univariate_moments`, and so are the places where one
+# takes over from another.
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_SQRT_HALF = math.sqrt(0.5)
+_HAZARD_SCALE = math.sqrt(2.0 / math.pi)
+# Above this the variance comes from the continued fraction.
+_TAIL = 3.0
+_FRACTION_TERMS = 50
+# exp(-45): a bound so far down is invisible from the other one.
+_INVISIBLE = 45.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+_NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+
+
+@jit()
+def interval_moments(a, b):  # type: ignore[no-untyped-def]
+    """Log mass, mean and variance of a standard normal in (a, b)."""
+    sign = 1.0
+    if a + b < 0.0:
+        a, b, sign = -b, -a, -1.0
+    width = b - a
+    decay = 0.5 * width * (a + b)
+    if b == np.inf or (decay >= _INVISIBLE and a > 0.0):
+        log_mass, mean, variance = _above(a)
+    elif a <= 1.0 and width >= 1.0:
+        log_mass, mean, variance = _between(a, b)
+    else:
+        log_mass, mean, variance = _summed(a, width)
+    return log_mass, sign * mean, min(variance, 1.0)
+
+
+@jit_inner()
+def edge_density(x, log_mass):  # type: ignore[no-untyped-def]
+    """Density at the bound x of a standard normal restricted to an interval of that mass."""
+    return math.exp(-0.5 * x * x - log_mass - _LOG_SQRT_2PI)
+
+
+@jit_inner()
+def _above(p):  # type: ignore[no-untyped-def]
+    """Without an upper bound."""
+    if p < -40.0:  # no bound at all, to double precision
+        return 0.0, 0.0, 1.0
+    if p <= _TAIL:
+        twice = math.erfc(p * _SQRT_HALF)
+        hazard = _HAZARD_SCALE * math.exp(-0.5 * p * p) / twice
+        mass = 0.5 * twice
+        log_mass = math.log(mass) if p > -1.0 else math.log1p(-0.5 * math.erfc(-p * _SQRT_HALF))
+        return log_mass, hazard, 1.0 - hazard * (hazard - p)
+    # Ratios of successive moments of the excess over p; begun at the recursion's fixed point.
+    first = 2.0 * _FRACTION_TERMS / (p + math.sqrt(p * p + 4.0 * _FRACTION_TERMS))
+    second = first
+    for k in range(_FRACTION_TERMS, 0, -1):
+        first, second = k / (p + first), first
+    hazard = p + first
+    log_mass = -0.5 * p * p - _LOG_SQRT_2PI - math.log(hazard)
+    return log_mass, hazard, first * (second - first)
+
+
+@jit_inner()
+def _between(p, q):  # type: ignore[no-untyped-def]
+    """Wide intervals near 0, in closed form."""
+    p, q = max(p, -40.0), min(q, 40.0)  # the density underflows: 0 * inf avoided
+    mass = 0.5 * (math.erfc(p * _SQRT_HALF) - math.erfc(q * _SQRT_HALF))
+    at_p = math.exp(-0.5 * p * p - _LOG_SQRT_2PI) / mass
+    at_q = math.exp(-0.5 * q * q - _LOG_SQRT_2PI) / mass
+    mean = at_p - at_q
+    log_mass = math.log(mass)
+    if p < 0.0:
+        log_mass = math.log1p(-0.5 * (math.erfc(-p * _SQRT_HALF) + math.erfc(q * _SQRT_HALF)))
+    return log_mass, mean, 1.0 + p * at_p - q * at_q - mean * mean
+
+
+@jit_inner()
+def _summed(p, width):  # type: ignore[no-untyped-def]
+    """Narrow or tail intervals by Gauss-Legendre nodes, the density relative to that at p."""
+    total, first, second = 0.0, 0.0, 0.0
+    for i in range(_NODES.size):
+        t = _NODES[i] * width
+        mass = _WEIGHTS[i] * math.exp(-t * (p + 0.5 * t))
+        total += mass
+        first += mass * _NODES[i]
+    mean = first / total
+    for i in range(_NODES.size):
+        t = _NODES[i] * width
+        off = _NODES[i] - mean
+        second += _WEIGHTS[i] * math.exp(-t * (p + 0.5 * t)) * off * off
+    log_mass = math.log(width) + math.log(total) - 0.5 * p * p - _LOG_SQRT_2PI
+    return log_mass, p + width * mean, width * width * second / total
+
 
 # What the rows of an array of shape (N_ROWS, n) are: the sites, the Gaussian's marginals, the sites
 # that their cavities ask for, these cavities, and the log mass of the limits under them.
@@ -105,3 +217,227 @@ def log_scales(rows):  # type: ignore[no-untyped-def]
         quadratic = (mean * mean * tau - 2.0 * mean * nu - var * nu * nu) / ratio
         total += rows[LOG_MASS, i] + 0.5 * math.log(ratio) + 0.5 * quadratic
     return total
+
+
+# Where the sites of expectation propagation go, by a model of the Gaussian's marginals.
+#
+# When the site of row j alone changes, by :math:`\delta\tau_j, \delta\nu_j`, the Gaussian of mean m
+# and covariance S gets the marginals
+#
+# .. math:: S_{ii} - S_{ij}^2 \frac{\delta\tau_j}{1 + \delta\tau_j S_{jj}}, \qquad
+#     m_i + S_{ij} \frac{\delta\nu_j - \delta\tau_j m_j}{1 + \delta\tau_j S_{jj}}.
+#
+# The model adds this up over the rows: exact for one row, and to first order for all. Its fixed
+# point takes n^2 operations an iteration, and the sites there are right to the square of the
+# residual.
+
+_MAX_ITERATIONS = 40
+# The model is off by some hundredths of the squared residual, or more: no use to solve it better.
+_TOLERANCE = 1e-2
+# Of a variance, or of a cavity's precision: the least that the model may leave of it.
+_LEAST_LEFT = 0.05
+# Differences that mixing keeps.
+_DEPTH = 5
+# Share of its precision, old or new, below which mixing never takes a site: it must stay proper.
+_LEAST_KEPT = 0.1
+# Of a squared step, itself apart from the others: less is their round-off.
+_LEAST_PIVOT = 1e-12
+
+
+@jit()
+def solve_model(covariance, rows, limits, residual, tol):  # type: ignore[no-untyped-def]
+    """Replace the sites in `rows`, which have that residual, by the model's fixed point.
+
+    `covariance` is that of the Gaussian, in the lower triangle. Marginals are left as they are.
+    """
+    n = rows.shape[1]
+    model, least = np.empty((N_ROWS, n)), np.empty((4, n))
+    history = np.empty((2 * _DEPTH + 3, 2 * n))
+    for i in range(n):
+        for k in range(N_ROWS):
+            model[k, i] = rows[k, i]
+        least[0, i] = _LEAST_LEFT / rows[CAVITY_VAR, i]
+    goal = max(_TOLERANCE * residual * min(residual, 1.0), 0.1 * tol)
+    damping, count = 1.0, Index(0)
+    for _ in range(_MAX_ITERATIONS):
+        count = _step(model, rows, history, count, damping)
+        _model_marginals(covariance, rows, model, least)
+        found = tilt(model, limits, least[0])
+        if found > residual:
+            damping = max(_LEAST_DAMPING, 0.7 * damping)
+            count = Index(0)
+        residual = found
+        if residual < goal:
+            break
+    for i in range(n):
+        rows[TAU, i], rows[NU, i] = model[NEW_TAU, i], model[NEW_NU, i]
+
+
+@jit_sums()
+def _model_marginals(s, rows, model, work):  # type: ignore[no-untyped-def]
+    """Marginals at the sites of `model`; the last three rows of `work` are overwritten."""
+    n = Index(s.shape[0])
+    by_nu, by_tau, left = Index(1), Index(2), Index(3)
+    for i in range(n):
+        moved = model[TAU, i] - rows[TAU, i]
+        share = 1.0 / max(1.0 + moved * rows[VARIANCE, i], 0.1)
+        work[by_tau, i] = moved * share
+        work[by_nu, i] = (model[NU, i] - rows[NU, i] - moved * rows[MEAN, i]) * share
+        model[MEAN, i] = rows[MEAN, i]
+        work[left, i] = rows[VARIANCE, i]
+    for i in range(n):
+        a, b = work[by_nu, i], work[by_tau, i]
+        x, y = 0.0, 0.0
+        for j in range(i):
+            entry = s[i, j]
+            square = entry * entry
+            x += entry * work[by_nu, j]
+            y += square * work[by_tau, j]
+            model[Index(MEAN), j] += entry * a
+            work[left, j] -= square * b
+        entry = s[i, i]
+        model[MEAN, i] += x + entry * a
+        work[left, i] -= y + entry * entry * b
+    for i in range(n):
+        model[VARIANCE, i] = max(work[left, i], _LEAST_LEFT * rows[VARIANCE, i])
+
+
+@jit_sums()
+def _step(model, rows, history, count, damping):  # type: ignore[no-untyped-def]
+    """Take the sites in `model` a step on, mixed with `count` differences; return their number.
+
+    Anderson's acceleration, as in `pymc_skewgp._gaussian.anderson`. `history` has the last sites
+    that were asked for, the last step, and differences of both, of which the oldest go first.
+    """
+    n, m = Index(rows.shape[1]), 2 * Index(rows.shape[1])
+    newest = 2 + 2 * ((count - Index(1)) % Index(_DEPTH) if count > 0 else Index(0))
+    for i in range(n):
+        for k in range(2):
+            at, asked = k * n + i, model[NEW_TAU + k, i]
+            scale = rows[VARIANCE, i] if k == 0 else math.sqrt(rows[VARIANCE, i])
+            step = scale * (asked - model[TAU + k, i])
+            history[newest, at] = asked - history[0, at]
+            history[newest + 1, at] = step - history[1, at]
+            history[0, at], history[1, at] = asked, step
+    n_differences = min(count, Index(_DEPTH))
+    share = np.zeros((_DEPTH, _DEPTH + 1))
+    for k in range(n_differences):
+        row = 3 + 2 * k
+        for j in range(k, n_differences + 1):
+            other = 3 + 2 * j if j < n_differences else 1
+            total = 0.0
+            for i in range(m):
+                total += history[row, i] * history[other, i]
+            share[k, j if j < n_differences else _DEPTH] = total
+    _solve_least_squares(share, n_differences)
+    proper = count > 0
+    for i in range(m):
+        mixed = history[0, i]
+        for k in range(n_differences):
+            mixed -= share[k, _DEPTH] * history[2 + 2 * k, i]
+        history[2 * _DEPTH + 2, i] = mixed
+        if i < n:
+            proper &= mixed >= _LEAST_KEPT * min(model[TAU, i], model[NEW_TAU, i])
+    for i in range(n):
+        for k in range(2):
+            if proper:
+                model[TAU + k, i] = history[2 * _DEPTH + 2, k * n + i]
+            else:
+                model[TAU + k, i] += damping * (model[NEW_TAU + k, i] - model[TAU + k, i])
+    return count + Index(1)
+
+
+@jit_inner()
+def _solve_least_squares(a, n):  # type: ignore[no-untyped-def]
+    """Overwrite the last column by the solution of the first n normal equations.
+
+    They are given above the diagonal. Unknowns that add nothing to those before them are 0.
+    """
+    last = a.shape[1] - 1
+    for k in range(n):
+        for j in range(k):
+            a[k, j] = a[j, k]
+    whole = np.empty(n)
+    for k in range(n):
+        whole[k] = a[k, k]
+    for k in range(n):
+        if not a[k, k] > _LEAST_PIVOT * whole[k]:
+            for i in range(n):
+                a[i, k] = 0.0
+            a[k, last] = 0.0
+            for j in range(n):
+                a[k, j] = 0.0
+            continue
+        pivot = a[k, k]
+        for j in range(n):
+            a[k, j] /= pivot
+        a[k, last] /= pivot
+        for i in range(n):
+            if i != k:
+                factor = a[i, k]
+                for j in range(n):
+                    a[i, j] -= factor * a[k, j]
+                a[i, last] -= factor * a[k, last]
+
+
+# Log Phi by a table of polynomials: five times as fast as by erfc and log, and as exact.
+#
+# Between -8 and 9 the line is cut into pieces of 1/8, each with a polynomial of degree 7 through
+# Chebyshev nodes: the error is below 2e-14 of 1 + |log Phi|. Below, a continued fraction.
+
+_FIRST, _LAST, _PER_UNIT = -8.0, 9.0, 8.0
+_N_TERMS = 8
+
+
+@cache
+def log_ndtr_table() -> FloatArray:
+    """Coefficients, shape (pieces, 8), of powers of the distance from each piece's middle."""
+    return _table(exact_log_ndtr)
+
+
+@cache
+def ndtr_tables() -> FloatArray:
+    """Those of log Phi, and of Phi itself, shape (2, pieces, 8)."""
+    return np.stack([log_ndtr_table(), _table(exact_ndtr)])
+
+
+def _table(function: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    n_pieces = int((_LAST - _FIRST) * _PER_UNIT)
+    middle = _FIRST + (np.arange(n_pieces) + 0.5) / _PER_UNIT
+    nodes = np.cos(np.pi * (np.arange(_N_TERMS) + 0.5) / _N_TERMS)
+    values = function(middle[:, None] + nodes * (0.5 / _PER_UNIT))
+    powers = np.vander(nodes, increasing=True)
+    scaled = np.linalg.solve(powers, values.T).T
+    table = scaled * (2.0 * _PER_UNIT) ** np.arange(_N_TERMS)
+    return np.ascontiguousarray(table)
+
+
+@jit_inner()
+def tabulated_log_ndtr(x, table):  # type: ignore[no-untyped-def]
+    """Log Phi(x)."""
+    if x >= _LAST:
+        return 0.0
+    if not x >= _FIRST:
+        return interval_moments(-x, np.inf)[0]
+    place = (x - _FIRST) * _PER_UNIT
+    return _polynomial(place, table)
+
+
+@jit_inner()
+def tabulated_ndtr(x, table):  # type: ignore[no-untyped-def]
+    """Phi(x), with all digits of small ones."""
+    if x >= _LAST:
+        return 1.0
+    if not x >= _FIRST:
+        return math.exp(interval_moments(-x, np.inf)[0])
+    return _polynomial((x - _FIRST) * _PER_UNIT, table)
+
+
+@jit_inner()
+def _polynomial(place, table):  # type: ignore[no-untyped-def]
+    piece = int(place)
+    t = (place - piece - 0.5) / _PER_UNIT
+    c = table[piece]
+    low = (c[0] + t * c[1]) + t * t * (c[2] + t * c[3])
+    high = (c[4] + t * c[5]) + t * t * (c[6] + t * c[7])
+    return low + (t * t) * (t * t) * high

@@ -5,26 +5,261 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from xarray import Dataset, DataTree
+from numpy.typing import ArrayLike
+from xarray import DataArray, Dataset, DataTree, concat
 
-from pymc_skewgp._cost import announce_exact_average, posteriors_kept
-from pymc_skewgp._gaussian.weights import Estimate, normalized_weights, systematic_resample
-from pymc_skewgp._learn.averaging.averaged_posterior import AveragedPosterior
-from pymc_skewgp._learn.averaging.exact_points import ExactPoints, exact_points
-from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
-from pymc_skewgp._learn.averaging.named_values import dataset_of
-from pymc_skewgp._learn.averaging.posterior_functions import PosteriorFunctions, Wanted
+from pymc_skewgp._errors import IntegrationWarning, warn
+from pymc_skewgp._gaussian.escalation import DEFAULT
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    describe_weights,
+    mean_probability,
+    normalized_weights,
+    systematic_resample,
+)
+from pymc_skewgp._learn.averaging.integration import CHAINS, RUNGS, Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.model_functions import dataset_of
+from pymc_skewgp._learn.averaging.points import ExactPoints, exact_points
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
-from pymc_skewgp._learn.averaging.progress import Stages
-from pymc_skewgp._learn.averaging.reports import attributes_of, warn_of
-from pymc_skewgp._learn.averaging.rows_integral import integral_with_many_rows
+from pymc_skewgp._learn.averaging.rows import PosteriorFunctions, Wanted, integral_with_many_rows
 from pymc_skewgp._learn.averaging.settings import (
     ChainSettings,
     ImportanceSettings,
     IntegrationSettings,
+    Stages,
 )
 from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._limits import announce_exact_average, posteriors_kept
+from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
+
+# `AveragedPosterior`: posteriors at several values of the hyperparameters, as one mixture.
+
+# Variables that are no averages over f: of a mixture they are not those of its parts.
+_NO_AVERAGES = ("_quantile", "_skewness")
+
+
+class AveragedPosterior:
+    """Latent functions and forecasts, the hyperparameters averaged over.
+
+    Parameters
+    ----------
+    posteriors : list of SkewGPPosterior
+        At points of the hyperparameters.
+    weights : ndarray
+        Of these, normalised.
+    log_marginal_likelihood : Estimate
+        Of the model: of all hyperparameters together.
+
+    Attributes
+    ----------
+    posteriors, weights, log_marginal_likelihood
+        As given.
+    """
+
+    def __init__(
+        self,
+        posteriors: list[SkewGPPosterior],
+        weights: FloatArray,
+        log_marginal_likelihood: Estimate,
+    ) -> None:
+        self.posteriors, self.weights = posteriors, weights
+        self.log_marginal_likelihood = log_marginal_likelihood
+
+    def __repr__(self) -> str:
+        return f"AveragedPosterior({len(self.posteriors)} points, {self.posteriors[0]!r})"
+
+    @property
+    def likelihood(self) -> Any:
+        """That of the first posterior: their parameters differ."""
+        return self.posteriors[0].likelihood
+
+    def probability(self, Xnew: ArrayLike) -> Probability:
+        """Probability of a label 1 at new points; see `SkewGPPosterior.probability`.
+
+        Its standard error is of both: the draws of u at each point of the hyperparameters, and how
+        the probabilities differ between the points.
+        """
+        return self._mean([posterior.probability(Xnew) for posterior in self.posteriors])
+
+    def preference_probability(self, Xa: ArrayLike, Xb: ArrayLike) -> Probability:
+        """See `SkewGPPosterior.preference_probability`; the error as of `probability`."""
+        return self._mean([x.preference_probability(Xa, Xb) for x in self.posteriors])
+
+    def predict(
+        self,
+        Xnew: ArrayLike,
+        *,
+        draws: int = 1000,
+        chains: int = 4,
+        random_seed: Seed = None,
+        **options: Any,
+    ) -> DataTree:
+        """Forecasts at new points, as `SkewGPPosterior.predict`; quantiles are of the draws.
+
+        Means are averaged, and variances are those of the mixture. Skewness is left out.
+        """
+        rng, counts = as_generator(random_seed), self._counts(as_count("draws", draws, 0))
+        trees = [
+            posterior.predict(
+                Xnew, draws=count, chains=chains, quantiles=[], random_seed=rng, **options
+            )
+            for posterior, count in zip(self.posteriors, counts, strict=True)
+        ]
+        return _joined(trees, self.weights)
+
+    def sample(self, draws: int = 1000, chains: int = 4, random_seed: Seed = None) -> DataTree:
+        """Draws of f at the data, as `SkewGPPosterior.sample`.
+
+        Of more than 10,000 rows under an approximated prior the group ``posterior`` has
+        ``coordinates`` in place of f, and as the coordinate ``point`` which of the posteriors each
+        draw is of: see `at_rows`.
+        """
+        rng, counts = as_generator(random_seed), self._counts(as_count("draws", draws))
+        trees = [
+            posterior.sample(draws=count, chains=chains, random_seed=rng)
+            for posterior, count in zip(self.posteriors, counts, strict=True)
+            if count
+        ]
+        found = _joined(trees, self.weights)
+        if "coordinates" in found["posterior"]:
+            point = np.repeat(np.arange(len(counts)), counts)
+            drawn = found["posterior"].to_dataset().assign_coords(point=("draw", point))
+            found["posterior"] = DataTree(drawn)
+        return found
+
+    def at_rows(self, draws: DataTree, rows: ArrayLike, *, random_seed: Seed = None) -> DataTree:
+        """F, new data and log likelihoods at some rows, as `SkewGPPosterior.at_rows`.
+
+        Raises
+        ------
+        ValueError
+            For draws that have no coordinates, or are not of a mixture.
+        """
+        if "point" not in draws["posterior"].coords:
+            raise ValueError(
+                "these draws do not say of which posterior each is: pass what sample() of this "
+                "mixture gave for more than 10,000 rows."
+            )
+        rng, point = as_generator(random_seed), draws["posterior"]["point"].to_numpy()
+        groups = {name: draws[name].to_dataset() for name in ("posterior", "sample_stats")}
+        trees = []
+        for i in np.unique(point):
+            own = {name: x.isel(draw=np.flatnonzero(point == i)) for name, x in groups.items()}
+            part = DataTree.from_dict(own)
+            trees.append(self.posteriors[i].at_rows(part, rows, random_seed=rng))
+        return _joined(trees, self.weights)
+
+    def _mean(self, parts: list[Probability]) -> Probability:
+        value = np.array([part.value for part in parts])
+        errors = np.array([part.std_error for part in parts])
+        mean = mean_probability(value.T, self.weights).T
+        spread = self.weights**2 @ ((value - mean) ** 2 + errors**2)
+        return Probability(mean, np.sqrt(spread))
+
+    def _counts(self, draws: int) -> list[int]:
+        """Draws of each posterior, in proportion to the weights."""
+        ends = np.round(np.cumsum(self.weights) * draws).astype(int)
+        ends[-1] = draws
+        return np.diff(ends, prepend=0).tolist()
+
+
+def _joined(trees: list[DataTree], weights: FloatArray) -> DataTree:
+    names = dict.fromkeys(name for tree in trees for name in tree.children)
+    groups = {}
+    for name in names:
+        parts = [tree[name].to_dataset() for tree in trees if name in tree.children]
+        if name.endswith("_summary"):
+            groups[name] = _averaged_group(parts, weights)
+        elif "draw" in parts[0].dims:
+            whole = concat(parts, dim="draw", data_vars="all", combine_attrs="drop_conflicts")
+            groups[name] = whole.assign_coords(draw=np.arange(whole.sizes["draw"]))
+        else:
+            groups[name] = parts[0]
+    return DataTree.from_dict(groups)
+
+
+def _averaged_group(parts: list[Dataset], weights: FloatArray) -> Dataset:
+    """Summaries of a mixture from those of its parts, with the errors of both."""
+    found: dict[str, DataArray] = {}
+    w = DataArray(weights, dims="point")
+    for name in map(str, parts[0].data_vars):
+        if any(word in name for word in _NO_AVERAGES) or name.endswith("_se"):
+            continue
+        values = concat([part[name] for part in parts], dim="point", coords="minimal")
+        stem = name.removesuffix("_sd")
+        if name.endswith("_sd") and f"{stem}_mean" in parts[0]:
+            means = concat([part[f"{stem}_mean"] for part in parts], dim="point", coords="minimal")
+            mean = (w * means).sum("point")
+            found[name] = (w * (values**2 + (means - mean) ** 2)).sum("point") ** 0.5
+            continue
+        mean = (w * values).sum("point")
+        found[name] = mean
+        spread = (values - mean) ** 2
+        if f"{name}_se" in parts[0]:
+            errors = concat([part[f"{name}_se"] for part in parts], dim="point", coords="minimal")
+            spread = spread + errors**2
+        found[f"{name}_se"] = (w**2 * spread).sum("point") ** 0.5
+    return Dataset(found, attrs=parts[0].attrs)
+
+
+# What an integral over hyperparameters says of itself: attributes of the result, and warnings.
+
+_DEFAULT, _LARGEST_SE = ImportanceSettings(), DEFAULT.largest_se
+
+
+def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
+    """By name; see `integrate`."""
+    by_ep, correction = integral.log_integral, exact.correction()
+    return {
+        "log_evidence": by_ep.value + correction.value,
+        "log_evidence_se": float(np.hypot(by_ep.std_error, correction.std_error)),
+        "relative_ess": by_ep.relative_ess,
+        "pareto_k": by_ep.pareto_k,
+        "relative_ess_exact": correction.relative_ess,
+        "pareto_k_exact": correction.pareto_k,
+        "method": RUNGS[integral.rung],
+        "rung": integral.rung,
+        "n_evaluations": integral.n_evaluations,
+        "n_evidences": len(exact.points),
+    }
+
+
+def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
+    """Warn of weights, or chains, that are not good enough."""
+    if not integral.accepted:
+        what = (
+            "the chains of the hyperparameters have not converged"
+            if integral.rung == CHAINS
+            else "the importance weights of the hyperparameters are very unequal"
+        )
+        warn(
+            f"{what} ({describe_weights(integral.log_integral)}): the draws may not be those of "
+            "the posterior. Give narrower priors, or use pm.sample.",
+            IntegrationWarning,
+            stacklevel=stacklevel,
+        )
+    correction = exact.correction()
+    if len(exact.points) == 1:  # one evidence, of draws that nobody has judged
+        if not correction.std_error <= _LARGEST_SE:
+            warn(
+                "the importance weights of the draws are very unequal "
+                f"({describe_weights(correction)}; standard error of the log evidence "
+                f"{correction.std_error:.2g} nats): use pm.sample.",
+                IntegrationWarning,
+                stacklevel=stacklevel,
+            )
+        return
+    if correction.heavy_tailed or correction.relative_ess < _DEFAULT.least_exact_ess:
+        warn(
+            "expectation propagation's evidence is far from the exact one "
+            f"({describe_weights(correction)} of the weights between them): raise n_evidences, or "
+            "use pm.sample.",
+            IntegrationWarning,
+            stacklevel=stacklevel,
+        )
+
 
 # Forecasts are means: few points give them to a hundredth, and each has a posterior of its own. So
 # some tens of effective points do, whatever share they are of all.

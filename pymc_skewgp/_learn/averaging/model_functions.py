@@ -1,6 +1,8 @@
 """The latent functions of a model's blocks, hyperparameter by hyperparameter."""
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -8,36 +10,237 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
-from pytensor.graph.traversal import graph_inputs
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+from pymc.model.transform.conditioning import remove_value_transforms
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor import TensorType
+from pytensor.tensor.random.type import RandomGeneratorType
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._learn.averaging.exact_points import EqualDraws
-from pymc_skewgp._learn.averaging.log_likelihoods import log_likelihoods
-from pymc_skewgp._learn.averaging.named_values import (
-    as_dataset,
-    data_of,
-    dataset_of,
-    with_deterministics,
-    with_predictions,
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._learn.averaging.points import (
+    EqualDraws,
+    EvidenceTask,
+    FactorTask,
+    Task,
+    VectorTask,
 )
-from pymc_skewgp._learn.averaging.tasks import EvidenceTask, FactorTask, Task, VectorTask
+from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.factor_evidence import FactorStart
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.graph.members import labels_of
-from pymc_skewgp._model.ops.known_functions import plain_function
-from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._observations.learnt_sites import SitesGiven
+from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import Observations, intervals
-from pymc_skewgp._observations.sites import Sites, SitesOfParts
+from pymc_skewgp._observations.sites import Sites, SitesGiven, SitesOfParts
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
+
+# Graphs of a model's variables at their draws, many draws in one call.
+
+# Draws in one call: enough for Python to be a small part of the time, few enough for covariances
+# of the observations.
+_TOGETHER = 64
+
+
+def at_draws(
+    graphs: Sequence[Any],
+    given: Mapping[Any, NDArray[Any]],
+    rng: np.random.Generator | None = None,
+) -> list[NDArray[Any]]:
+    """Values of graphs, a draw each: shapes (N, ...).
+
+    Parameters
+    ----------
+    graphs : sequence of TensorVariable
+    given : mapping of TensorVariable to ndarray, shape (N, ...)
+        Draws of their inputs, one at least.
+    rng : numpy.random.Generator, optional
+        Where random variables are in the graphs: drawn anew for each draw.
+    """
+    size = len(next(iter(given.values())))
+    many = {x: TensorType(x.dtype, (None, *x.type.shape))(x.name) for x in given}
+    draws = [values.astype(x.dtype, copy=False) for x, values in given.items()]
+    together = None
+    if rng is None:
+        with suppress(NotImplementedError):  # sparse arrays, say
+            together = vectorize_graph(list(graphs), many)
+    if together is None:
+        single = _one_by_one(graphs, given, draws, rng)
+        return [np.stack(x) for x in zip(*single, strict=True)]
+    function = plain_function(list(many.values()), together)
+    starts = range(0, size, _TOGETHER)
+    blocks = [function(*(x[i : i + _TOGETHER] for x in draws)) for i in starts]
+    found = []
+    for graph, parts in zip(together, zip(*blocks, strict=True), strict=True):
+        fixed = set(graph_inputs([graph])).isdisjoint(many.values())
+        found.append(
+            np.broadcast_to(parts[0], (size, *parts[0].shape)) if fixed else np.concatenate(parts)
+        )
+    return found
+
+
+def _one_by_one(
+    graphs: Sequence[Any],
+    given: Mapping[Any, NDArray[Any]],
+    draws: Sequence[NDArray[Any]],
+    rng: np.random.Generator | None,
+) -> Iterator[list[NDArray[Any]]]:
+    own = [x for x in graph_inputs(list(graphs)) if isinstance(x.type, RandomGeneratorType)]
+    new = [x.type() for x in own]
+    inputs = [x.type() for x in given]
+    replaced = dict(zip([*own, *given], [*new, *inputs], strict=True))
+    function = plain_function([*new, *inputs], list(clone_replace(list(graphs), replaced)))
+    for values in zip(*draws, strict=True):
+        yield function(*(rng.spawn(len(own)) if rng is not None else []), *values)
+
+
+# Hyperparameters at points by name, on their own scale, as a data set.
+
+
+def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) -> Dataset:
+    """Values at the points `index`, (chain, draw), Deterministics of hyperparameters among them."""
+    each = [objective.named(point) for point in points]
+    names = list(each[0]) if each else []
+    values = {name: np.stack([named[name] for named in each])[index] for name in names}
+    found = as_dataset(objective.coordinates.model, values)
+    if not names:
+        chains, draws = (np.arange(n) for n in index.shape)
+        found = found.assign_coords(chain=chains, draw=draws)
+    return found
+
+
+def as_dataset(model: pm.Model, values: Mapping[str, NDArray[Any]]) -> Dataset:
+    """Arrays (chain, draw, ...) of variables of a model, with its dimensions and coordinates."""
+    return _groups(model, {"posterior": values}).get("posterior", Dataset())
+
+
+@contextmanager
+def without_initial_values(model: pm.Model) -> Iterator[None]:
+    """For what PyMC does with a copy of a model: it copies none that has an ``initval``."""
+    known = dict(model.rvs_to_initial_values)
+    model.rvs_to_initial_values.update(dict.fromkeys(known))
+    try:
+        yield
+    finally:
+        model.rvs_to_initial_values.update(known)
+
+
+def with_deterministics(model: pm.Model, trace: Dataset) -> Dataset:
+    """And those Deterministics that it lacks and that follow from the variables in it."""
+    unknown = {rv for rv in model.free_RVs if rv.name not in trace}
+    later = [
+        x
+        for x in model.deterministics
+        if x.name not in trace and unknown.isdisjoint(ancestors([x]))
+    ]
+    return _with(model, trace, later)
+
+
+def with_predictions(
+    model: pm.Model, trace: Dataset, predicted: Sequence[Any], rng: np.random.Generator
+) -> Dataset:
+    """And free variables that nothing observed depends on, drawn forward; masked data are such."""
+    later = [rv for rv in predicted if rv.name not in trace]
+    return _with(model, trace, later, rng)
+
+
+def _with(
+    model: pm.Model, trace: Dataset, later: Sequence[Any], rng: np.random.Generator | None = None
+) -> Dataset:
+    """And other variables, what is observed being the data."""
+    if not later:
+        return trace
+    drawn = [rv for rv in model.free_RVs if rv.name in trace]
+    # At once: a copy of a graph would have copies of what is drawn.
+    known = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    inputs = {rv: rv.type(rv.name) for rv in drawn}
+    graphs = clone_replace(list(later), known | inputs)
+    shape = trace.sizes["chain"], trace.sizes["draw"]
+    given = {
+        inputs[rv]: values_of(trace, rv.name).reshape(-1, *trace[rv.name].shape[2:]) for rv in drawn
+    }
+    found = at_draws(graphs, given, rng)
+    named = zip(later, found, strict=True)
+    values = {x.name: value.reshape(*shape, *value.shape[1:]) for x, value in named}
+    return trace.merge(as_dataset(model, values))
+
+
+def data_of(model: pm.Model) -> dict[str, Dataset]:
+    """Groups of what was observed and of constants, as ``pm.sample`` has them."""
+    from pymc.backends.arviz import find_constants, find_observations  # heavy to import
+
+    return _groups(
+        model,
+        {"observed_data": find_observations(model), "constant_data": find_constants(model)},
+    )
+
+
+def _groups(
+    model: pm.Model, groups: Mapping[str, Mapping[str, NDArray[Any]]]
+) -> dict[str, Dataset]:
+    """With the model's dimensions and coordinates; those that are not empty."""
+    from arviz_base import from_dict  # heavy to import
+
+    named = {group: dict(values) for group, values in groups.items() if values}
+    if not named:
+        return {}
+    every = {name for values in named.values() for name in values}
+    known = {name: dims for name, dims in model.named_vars_to_dims.items() if name in every}
+    dims = {name: [str(dim) for dim in dims] for name, dims in known.items()}
+    used = {dim for names in dims.values() for dim in names}
+    coords = {
+        dim: list(labels)
+        for dim, labels in model.coords.items()
+        if labels is not None and dim in used
+    }
+    tree = from_dict(named, dims=dims, coords=coords, check_conventions=False)
+    return {group: tree[group].to_dataset() for group in named}
+
+
+# Log likelihood of each observation at the draws of a model, many draws in one call.
+
+
+def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
+    """As `pm.compute_log_likelihood`, which calls a function for every draw."""
+    from arviz_base import dict_to_dataset  # heavy to import
+
+    with without_initial_values(model), warnings.catch_warnings():
+        # PyMC warns of copies whose GP objects would make variables of the old model: of this one
+        # they make none.
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
+        plain = remove_value_transforms(model)
+    observed = plain.observed_RVs
+    drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions
+    values = [plain.rvs_to_values[rv] for rv in drawn]
+    shape = (trace.sizes["chain"], trace.sizes["draw"])
+    given = {
+        value: values_of(trace, rv.name).reshape(-1, *trace[rv.name].shape[2:])
+        for rv, value in zip(drawn, values, strict=True)
+    }
+    densities = at_draws(plain.logp(vars=observed, sum=False), given)
+    found = {
+        rv.name: density.reshape(*shape, *density.shape[1:])
+        for rv, density in zip(observed, densities, strict=True)
+    }
+    coords, dims = coords_and_dims_for_inferencedata(plain)
+    where: dict[str, Any] = {"chain": trace.chain, "draw": trace.draw}
+    return dict_to_dataset(
+        found,
+        inference_library=pm,
+        dims=dims,
+        coords={**coords, **where},
+        sample_dims=["chain", "draw"],
+        skip_event_dims=True,
+    )
+
 
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a
 # probability near one has few digits. What was misread is off by more.

@@ -1,12 +1,390 @@
 """Every choice and threshold of an integral over hyperparameters."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
-from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.averaging.annealing import AnnealingSettings
-from pymc_skewgp._learn.settings import OptimizerSettings, StartSettings
+import numpy as np
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
+
+from pymc_skewgp._gaussian.linalg import symmetric
+from pymc_skewgp._gaussian.tilted import BoolArray
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    IntArray,
+    log_mean_exp,
+    relative_ess,
+    systematic_resample,
+    uniform_points,
+)
+from pymc_skewgp._learn.optimizers import OptimizerSettings, StartSettings
+from pymc_skewgp._validation import FloatArray
+
+# What an integral over hyperparameters is doing, for whom it may concern.
+
+
+class Stages:
+    """A line of progress: what is done now, and how much of it.
+
+    Parameters
+    ----------
+    progressbar : bool
+    """
+
+    def __init__(self, progressbar: bool) -> None:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, disable=not progressbar)
+        self._task = self._progress.add_task("Posterior modes of the hyperparameters", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def begin(self, what: str, total: int | None = None) -> None:
+        """Another stage, of so many steps."""
+        self._progress.reset(self._task, description=what, total=total)
+
+    def tick(self) -> None:
+        """One step."""
+        self._progress.advance(self._task)
+
+
+# Mixtures of multivariate Student t distributions: density, draws, and one step of fitting them.
+#
+# The update is the Rao-Blackwellised one of adaptive importance sampling: the mixture that is
+# nearest to weighted points in Kullback-Leibler divergence, by EM.
+#
+# References
+# ----------
+# .. [1] O. Cappe, R. Douc, A. Guillin, J.-M. Marin & C. P. Robert (2008), Adaptive importance
+#    sampling in general mixture classes, doi:10.1007/s11222-008-9059-x.
+
+# Smallest eigenvalue of a covariance, relative to the largest.
+_LEAST_EIGENVALUE = 1e-8
+# Quantiles beyond which a scale of 0 or infinity would come out.
+_EDGE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class StudentMixture:
+    """Components t(df, mean_k, L_k L_k') with weights.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (K,)
+        They sum to one.
+    means : ndarray, shape (K, D)
+    chols : ndarray, shape (K, D, D)
+        Lower triangular.
+    df : float
+        Degrees of freedom.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    chols: FloatArray
+    df: float
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers behind one draw: the component, the scale, and each coordinate."""
+        return self.means.shape[1] + 2
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """At the rows of `x`."""
+        found: FloatArray = logsumexp(self._joint(x), axis=0)
+        return found
+
+    def slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log density at the rows of `x`, and its gradient."""
+        d, df = self.means.shape[1], self.df
+        joint = self._joint(x)
+        value = logsumexp(joint, axis=0)
+        factors = np.exp(joint - value) * (df + d) / (df + self._distances(x))
+        pairs = zip(factors, self.means, self.chols, strict=True)
+        gradient = sum(-f[:, None] * cho_solve((c, True), (x - m).T).T for f, m, c in pairs)
+        return value, np.asarray(gradient)
+
+    def draw(self, uniforms: FloatArray) -> FloatArray:
+        """Rows, one for each column of `uniforms`, (D + 2, N)."""
+        edges = np.cumsum(self.weights[:-1])
+        component = np.searchsorted(edges, uniforms[0], side="right")
+        # Chi squared over its degrees of freedom.
+        scale = gammaincinv(0.5 * self.df, np.clip(uniforms[1], _EDGE, 1.0 - _EDGE))
+        scale *= 2.0 / self.df
+        white = ndtri(uniforms[2:]).T / np.sqrt(scale)[:, None]
+        return self.means[component] + np.einsum("nij,nj->ni", self.chols[component], white)
+
+    def fitted(
+        self, x: FloatArray, weights: FloatArray, *, widen: float, least_share: float, steps: int
+    ) -> "StudentMixture":
+        """The mixture after some steps of EM towards weighted points.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, D)
+        weights : ndarray, shape (N,)
+            Normalised.
+        widen : float
+            Factor of the covariances of the last step.
+        least_share : float
+            Weight below which no component falls.
+        steps : int
+        """
+        mixture = self
+        for step in range(steps):
+            mixture = mixture._step(x, weights, widen if step == steps - 1 else 1.0, least_share)
+        return mixture
+
+    def _joint(self, x: FloatArray) -> FloatArray:
+        """Log of weight times density of each component, (K, N)."""
+        d, df = self.means.shape[1], self.df
+        constant = gammaln(0.5 * (df + d)) - gammaln(0.5 * df) - 0.5 * d * np.log(df * np.pi)
+        log_dets = np.log(np.einsum("kii->ki", self.chols)).sum(axis=1)
+        heads = np.log(self.weights) + constant - log_dets
+        bodies = np.log1p(self._distances(x) / df)
+        joint: FloatArray = heads[:, None] - 0.5 * (df + d) * bodies
+        return joint
+
+    def _distances(self, x: FloatArray) -> FloatArray:
+        """Squared Mahalanobis distances, (K, N)."""
+        rows = [
+            np.square(solve_triangular(chol, (x - mean).T, lower=True, check_finite=False)).sum(0)
+            for mean, chol in zip(self.means, self.chols, strict=True)
+        ]
+        return np.array(rows)
+
+    def _step(
+        self, x: FloatArray, weights: FloatArray, widen: float, least_share: float
+    ) -> "StudentMixture":
+        d = x.shape[1]
+        joint = self._joint(x)
+        shares = np.exp(joint - logsumexp(joint, axis=0)) * weights
+        sums = shares.sum(axis=1)
+        # Given its component a point's precision is a Gamma variable with this mean.
+        scaled = shares * (self.df + d) / (self.df + self._distances(x))
+        centre = weights @ x
+        whole = _scatter(x - centre, weights)
+        effective = sums**2 / np.maximum((shares**2).sum(axis=1), 1e-300)
+        means, chols = self.means.copy(), self.chols.copy()
+        for k in range(sums.size):
+            if effective[k] < 1.0:
+                continue
+            means[k] = scaled[k] @ x / scaled[k].sum()
+            own = _scatter(x - means[k], scaled[k]) / sums[k]
+            # As many points more as there are coordinates, of the covariance of all.
+            pull = (d + 2.0) / (effective[k] + d + 2.0)
+            chols[k] = _root(widen * ((1.0 - pull) * own + pull * whole))
+        found = np.maximum(sums, least_share)
+        return StudentMixture(found / found.sum(), means, chols, self.df)
+
+
+def _scatter(difference: FloatArray, weights: FloatArray) -> FloatArray:
+    return (difference * weights[:, None]).T @ difference
+
+
+def _root(matrix: FloatArray) -> FloatArray:
+    """Cholesky factor, of a matrix with its smallest eigenvalues raised."""
+    values, vectors = np.linalg.eigh(symmetric(matrix))
+    raised = np.maximum(values, max(_LEAST_EIGENVALUE * values[-1], 1e-12))
+    factor: FloatArray = np.linalg.cholesky(symmetric((vectors * raised) @ vectors.T))
+    return factor
+
+
+# Draws from a density that is cheap for many points at once, with its integral, by annealing.
+#
+# Points of a mixture of Student t distributions q, whose density is known, are led to the density
+# exp(f) through q^(1-b) exp(b f), b from 0 to 1: each step weights, resamples and moves them by
+# Hamiltonian Monte Carlo. The product of the mean weights estimates the integral without bias (but
+# for b and the moves being tuned on the points themselves).
+#
+# References
+# ----------
+# .. [1] P. Del Moral, A. Doucet & A. Jasra (2006), Sequential Monte Carlo samplers,
+#    doi:10.1111/j.1467-9868.2006.00553.x.
+
+# Value and gradient at rows.
+Rows = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+_TARGET_ACCEPT, _LEAST_SHARE = 0.8, 1e-6
+_BISECTIONS = 40
+# Standard deviations in one step.
+_FARTHEST = 30.0
+
+
+@dataclass(frozen=True)
+class AnnealingSettings:
+    """How points are led from the mixture to the density.
+
+    Attributes
+    ----------
+    ess : float
+        Relative ESS of each step's weights.
+    moves, last_moves : int
+        Of every point at each step, and at the last one.
+    leaps : int
+        Leapfrog steps of a move, at most.
+    most_steps : int
+    """
+
+    ess: float = 0.7
+    moves: int = 2
+    last_moves: int = 4
+    leaps: int = 6
+    most_steps: int = 60
+
+
+class Annealed(NamedTuple):
+    """Draws in independent groups.
+
+    Attributes
+    ----------
+    x : ndarray, shape (R, M, D)
+    log_density : ndarray, shape (R, M)
+        f there.
+    log_integral : ndarray, shape (R,)
+        Of exp(f), by each group.
+    """
+
+    x: FloatArray
+    log_density: FloatArray
+    log_integral: FloatArray
+
+
+@dataclass
+class _Points:
+    """Points with both log densities and their gradients."""
+
+    x: FloatArray
+    start: tuple[FloatArray, FloatArray]
+    end: tuple[FloatArray, FloatArray]
+
+    def density(self, power: float) -> tuple[FloatArray, FloatArray]:
+        """Log of q^(1-b) exp(b f), with its gradient."""
+        pairs = zip(self.start, self.end, strict=True)
+        value, gradient = ((1.0 - power) * a + power * b for a, b in pairs)
+        return value, gradient
+
+
+def annealed(
+    density: Rows,
+    proposal: StudentMixture,
+    n_groups: int,
+    n_points: int,
+    settings: AnnealingSettings,
+    rng: np.random.Generator,
+) -> Annealed:
+    """Draws from exp(f).
+
+    Parameters
+    ----------
+    density : callable
+        f, finite, with its gradient.
+    proposal : StudentMixture
+    n_groups, n_points : int
+        Points in each group.
+    settings : AnnealingSettings
+    rng : numpy.random.Generator
+    """
+
+    def at(x: FloatArray) -> _Points:
+        return _Points(x, proposal.slope(x), density(x))
+
+    points = at(proposal.draw(uniform_points(proposal.n_uniforms, n_points, n_groups, rng)))
+    log_integral = np.zeros(n_groups)
+    power, stride = 0.0, float(points.x.shape[1]) ** -0.25
+    for step in range(settings.most_steps):
+        log_ratio = points.end[0] - points.start[0]
+        last = step == settings.most_steps - 1
+        added = 1.0 - power if last else _added(log_ratio, 1.0 - power, settings.ess)
+        power += added
+        log_weights = added * log_ratio.reshape(n_groups, n_points)
+        log_integral += [log_mean_exp(own) for own in log_weights]
+        chosen = np.concatenate(
+            [
+                g * n_points + systematic_resample(own, n_points, rng)
+                for g, own in enumerate(log_weights)
+            ]
+        )
+        points = _chosen(points, chosen)
+        done = power >= 1.0
+        for _ in range(settings.last_moves if done else settings.moves):
+            points, accepted = _moved(points, at, power, stride, settings.leaps, rng)
+            stride *= float(np.exp(accepted - _TARGET_ACCEPT))
+        if done:
+            break
+    shape = (n_groups, n_points)
+    return Annealed(points.x.reshape(*shape, -1), points.end[0].reshape(shape), log_integral)
+
+
+def _added(log_ratio: FloatArray, most: float, ess: float) -> float:
+    """The step of the power after which weights are as unequal as is allowed."""
+    if relative_ess(most * log_ratio) >= ess:
+        return most
+    low, high = 0.0, most
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if relative_ess(middle * log_ratio) >= ess else (low, middle)
+    return high
+
+
+def _chosen(points: _Points, index: IntArray) -> _Points:
+    start, end = ((value[index], slope[index]) for value, slope in (points.start, points.end))
+    return _Points(points.x[index], start, end)
+
+
+def _moved(
+    points: _Points,
+    at: Callable[[FloatArray], _Points],
+    power: float,
+    stride: float,
+    leaps: int,
+    rng: np.random.Generator,
+) -> tuple[_Points, float]:
+    """Every point by one trajectory, in coordinates in which all of them are white."""
+    n, d = points.x.shape
+    cov = np.atleast_2d(np.cov(points.x.T))
+    chol = np.linalg.cholesky(cov + _LEAST_SHARE * np.trace(cov) / d * np.eye(d))
+    length = stride * rng.uniform(0.7, 1.3, (n, 1))
+    speed = rng.standard_normal((n, d))
+    value, gradient = points.density(power)
+    energy = value - 0.5 * np.square(speed).sum(axis=1)
+    new, lost = points, np.zeros(n, dtype=bool)
+    # Trajectories that leave for infinity end there.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(int(rng.integers(1, leaps + 1))):
+            half = speed + 0.5 * length * (gradient @ chol)
+            step = length * (half @ chol.T)
+            lost |= ~(np.abs(step) < _FARTHEST * np.sqrt(np.diagonal(cov))).all(axis=1)
+            new = at(np.where(lost[:, None], points.x, new.x + step))
+            value, gradient = new.density(power)
+            speed = half + 0.5 * length * (gradient @ chol)
+        gain = value - 0.5 * np.square(speed).sum(axis=1) - energy
+        probability = np.where(lost, 0.0, np.nan_to_num(np.exp(np.minimum(gain, 0.0))))
+    accept = rng.random(n) < probability
+    mixed = _Points(
+        np.where(accept[:, None], new.x, points.x),
+        _either(accept, new.start, points.start),
+        _either(accept, new.end, points.end),
+    )
+    return mixed, float(probability.mean())
+
+
+def _either(
+    first: BoolArray, a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    return np.where(first, a[0], b[0]), np.where(first[:, None], a[1], b[1])
+
 
 Method = Literal["auto", "importance", "surrogate", "nuts"]
 METHODS: tuple[Method, ...] = ("auto", "importance", "surrogate", "nuts")

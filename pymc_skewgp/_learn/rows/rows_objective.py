@@ -5,27 +5,244 @@ leave of its variances and in the numbers that sites are made of, block by block
 the model's variables.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import pymc as pm
 from numpy.typing import NDArray
 
-from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, fit_blocks
-from pymc_skewgp._gaussian.samplers.sites import SiteSampler
+from pymc_skewgp._errors import ApproximationError, DoublePrecisionError, no_warnings
+from pymc_skewgp._gaussian.blocks.ep import (
+    BlockEP,
+    Blocks,
+    LocalBlocks,
+    fit_blocks,
+    gaussian_of,
+    side_by_side,
+)
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, ModePairs
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.compiled import CompiledLogPrior, CompiledValues
-from pymc_skewgp._learn.coordinates import Coordinates
-from pymc_skewgp._learn.point import Pattern, Point, Value
-from pymc_skewgp._learn.rows.block_at import BlockOfData
-from pymc_skewgp._learn.rows.latent_at import Latent
-from pymc_skewgp._learn.rows.rows_at import Rows, RowsAt, RowsHere
-from pymc_skewgp._learn.rows.signs_block import SignsBlock
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
-from pymc_skewgp._posterior.factor_terms import FactorTerms
+from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Value
+from pymc_skewgp._learn.objective import CompiledLogPrior, CompiledValues, Objective
+from pymc_skewgp._learn.rows.blocks import SignsAt, SignsBlock
+from pymc_skewgp._learn.rows.group_kind import is_grouped, why_not_in_groups
+from pymc_skewgp._learn.rows.prior_at import (
+    BlockAt,
+    BlockOfData,
+    Functions,
+    InducingPrior,
+    Latent,
+    LatentAt,
+    LatentGradient,
+    PriorFamily,
+    PriorRows,
+    SpectralPrior,
+    ValuesOf,
+    added_gradients,
+    added_rows,
+    plus,
+)
+from pymc_skewgp._limits import announce_rows
+from pymc_skewgp._model.gp.exact_posterior import posterior_of
+from pymc_skewgp._model.gp.functions import active_columns
+from pymc_skewgp._model.graph.data_rows import KnownData
+from pymc_skewgp._model.graph.data_sites import KnownSites
+from pymc_skewgp._posterior.automatic import (
+    FEW_ROWS,
+    MANY_ROWS,
+    automatic,
+    loss_of_fit,
+    warn_of_loss,
+)
+from pymc_skewgp._posterior.dask_blocks import current_client
+from pymc_skewgp._posterior.distributed_posterior import is_dask
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, joined
+from pymc_skewgp._posterior.prior import Approximation
+from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
+from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
+
+# Many rows at a point of their hyperparameters: blocks for EP, and its gradient through them.
+
+# Inputs at which the kernel is evaluated at once: what they take stays in the cache.
+_INPUTS_AT_ONCE = 4096
+_T = TypeVar("_T")
+
+
+class RowsAt(Blocks, Protocol):
+    """All rows at a point."""
+
+    @property
+    def log_constant(self) -> float:
+        """Of the log evidence, beside that of the blocks."""
+        ...
+
+    def keep(self) -> None:
+        """EP at the next point is to begin with the sites as they are."""
+        ...
+
+    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
+        """Of EP's log evidence at its fixed point, in the continuous variables."""
+        ...
+
+    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
+        """Of coordinates after EP, rows with next to no noise first."""
+        ...
+
+    def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
+        """Log evidence of the data, from that of the blocks by so many draws."""
+        ...
+
+
+class Rows(Protocol):
+    """Data with the basis of f, wherever they are kept."""
+
+    def evaluate(self, point: Point, function: Callable[[RowsAt], _T | None]) -> _T | None:
+        """A function of all rows at a point; None where double precision ends."""
+        ...
+
+
+class _Part(NamedTuple):
+    """A block of data at a point: f at its inputs, and its predictors with their sites."""
+
+    prior: PriorRows
+    data: BlockAt
+
+
+class RowsHere:
+    """Data in blocks in this process.
+
+    Parameters
+    ----------
+    latent : Latent
+    blocks : sequence of BlockOfData
+    signs : SignsBlock, optional
+        Of the functions at pseudo-points, beside the data.
+    n_threads : int, optional
+        See `LocalBlocks`.
+    """
+
+    def __init__(
+        self,
+        latent: Latent,
+        blocks: Sequence[BlockOfData],
+        signs: SignsBlock | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        self.blocks, self.n_threads = blocks, n_threads
+        self._latent, self._signs = latent, signs
+        # Of each block, shape (2, n): EP begins where it has ended last.
+        self._sites: dict[int, FloatArray] = {}
+
+    @property
+    def all_blocks(self) -> Sequence[BlockOfData]:
+        """Of data and, last, of signs."""
+        return self.blocks if self._signs is None else [*self.blocks, self._signs]
+
+    def evaluate(self, point: Point, function: Callable[[RowsAt], _T | None]) -> _T | None:
+        """See `Rows`."""
+        found = self.at(point)
+        return None if found is None else function(found)
+
+    def at(self, point: Point) -> "RowsHereAt | None":
+        """The rows at a point; None where double precision ends."""
+        latent = self._latent.at(point)
+        if latent is None:
+            return None
+        parts: list[_Part] = []
+        for part in side_by_side(partial(_part_at, latent), self.all_blocks, self.n_threads):
+            if part is None:
+                return None
+            parts.append(part)
+        for i, (tau, nu) in self._sites.items():
+            parts[i].data.block.tau, parts[i].data.block.nu = tau, nu
+        return RowsHereAt(self, latent, parts)
+
+    def begin_from(self, parts: Sequence[_Part]) -> None:
+        """EP at the next point begins with the sites of these."""
+        for i, part in enumerate(parts):
+            self._sites[i] = np.stack([part.data.block.tau, part.data.block.nu])
+
+
+class RowsHereAt(LocalBlocks):
+    """`RowsAt` of a `RowsHere`."""
+
+    def __init__(self, rows: RowsHere, latent: LatentAt, parts: Sequence[_Part]) -> None:
+        super().__init__([part.data.block for part in parts], rows.n_threads)
+        self._rows, self._latent, self._parts = rows, latent, parts
+        self.log_constant = sum(part.data.log_constant for part in parts)
+
+    def keep(self) -> None:
+        """See `RowsAt`."""
+        self._rows.begin_from(self._parts)
+
+    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
+        """See `RowsAt`."""
+        return self._latent.pull_back(self.part_of_gradient(gaussian.mean, gaussian.spread))
+
+    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> LatentGradient:
+        """What these rows say of it, EP's Gaussian being N(mean, spread spread')."""
+        call = partial(self._of_block, mean, spread)
+        pairs = list(zip(self._rows.all_blocks, self._parts, strict=True))
+        return added_gradients(side_by_side(call, pairs, self._rows.n_threads))
+
+    def _of_block(
+        self, mean: FloatArray, spread: FloatArray, pair: tuple[BlockOfData, _Part]
+    ) -> LatentGradient:
+        data, part = pair
+        wrt, own, functions = part.data.gradient(mean, spread)
+        pieces = []
+        for rows in _slices(data.X.shape[0]):
+            at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
+            pieces.append(self._latent.prior.pull_back(data.X[rows], at, by, data.of))
+        found = added_rows(pieces)
+        if own is not None:
+            found = found._replace(slopes=plus(found.slopes, own))
+        return LatentGradient(found, functions)
+
+    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
+        """See `RowsAt`."""
+        found = [(part.data.block, part.data.hard()) for part in self._parts]
+        # Signs come first.
+        rows = joined([hard for _, hard in reversed(found) if hard is not None])
+        if rows is None:
+            return BlockPairs(gaussian, self).with_modes()
+        noisy = [block for block, hard in found if hard is None]
+        blocks = LocalBlocks(noisy, self._rows.n_threads)
+        gaussian = gaussian_of(blocks.total("sums"))
+        pairs = BlockPairs(gaussian, blocks, rows=rows.given(gaussian))
+        return pairs.with_modes(rows.beside())
+
+    def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
+        """See `RowsAt`."""
+        found = evidence._replace(value=evidence.value + self.log_constant)
+        last = self._parts[-1].data
+        return last.with_error(found, n_draws) if isinstance(last, SignsAt) else found
+
+
+def _part_at(latent: LatentAt, data: BlockOfData) -> _Part | None:
+    """A block at a point; None where double precision ends."""
+    pieces = [latent.prior.rows(data.X[rows], data.of) for rows in _slices(data.X.shape[0])]
+    if not all(piece.finite for piece in pieces):
+        return None
+    of_f = pieces[0]
+    if len(pieces) > 1:
+        of_f = PriorRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    found = data.at(latent.point, of_f, latent.functions)
+    return None if found is None else _Part(of_f, found)
+
+
+def _slices(n: int) -> list[slice]:
+    return [slice(i, i + _INPUTS_AT_ONCE) for i in range(0, n, _INPUTS_AT_ONCE)]
+
 
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
@@ -163,3 +380,160 @@ class RowsObjective:
         if ep is None:
             return None
         return ep.log_prob + rows.log_constant, rows.gradient(ep.gaussian)
+
+
+# From a SkewGP and its data to their objective with f of finite rank.
+
+_LEARNT_WITH = Inducing, PivotedCholesky, HSGP
+
+
+def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
+    """What keeps hyperparameters from being learnt with f of finite rank; None where nothing."""
+    if gp.n_pseudo_points and coregion is not None:
+        return "it has pseudo-points, and coregion is given"
+    if gp.n_pseudo_points and isinstance(gp.approximation, HSGP):
+        return "HSGP has no pseudo-points: take Inducing"
+    if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
+        names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
+        return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
+    if not any(data.likelihood.has_data for data in known):
+        return "constraints alone have no rows that blocks are made of"
+    if isinstance(gp.approximation, HSGP) and any(_differentiates(data) for data in known):
+        return "HSGP has no derivatives for constraints: take Inducing"
+    reasons = (_why_not_of(data) for data in known)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def why_not_on_workers(gp: Any, known: Sequence[Any]) -> str | None:
+    """What, of all that is learnt by rows, is not on workers of a cluster; None where nothing."""
+    if gp.n_pseudo_points:
+        return "it has pseudo-points"
+    constraints = (data.likelihood for data in known if not data.likelihood.has_data)
+    return next((f"{likelihood!r} is a constraint" for likelihood in constraints), None)
+
+
+def _differentiates(known: Any) -> bool:
+    return known.likelihood.derivative is not None
+
+
+def _why_not_of(known: Any) -> str | None:
+    """The same of data of one kind."""
+    if isinstance(known, KnownSites):
+        return None
+    assert isinstance(known, KnownData)
+    likelihood = known.likelihood
+    if not likelihood.has_data and known.X.shape[0] > MOST_LIMITS:
+        return f"{likelihood!r} has more than {MOST_LIMITS} virtual points"
+    by_row = [name for name, x in known.random.items() if x.ndim and name != "cutpoints"]
+    if by_row:
+        return f"{', '.join(by_row)} of the likelihood is learnt for each row"
+    return why_not_in_groups(known) if is_grouped(known) else None
+
+
+def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> Approximation | None:
+    """How hyperparameters are learnt from the data; None for the kernel as it is.
+
+    Raises
+    ------
+    ApproximationError
+        Where an approximation was asked for that they cannot be learnt with; or where the rows are
+        to be on workers, and some of what is known of f has no place there.
+    TooManyRowsError
+        Where there are too many rows for the kernel as it is.
+    """
+    n = sum(max(data.X.shape[0], len(data.y)) for data in known)
+    asked = gp.approximation
+    if asked is None or (asked == "auto" and n <= MANY_ROWS):
+        announce_rows(_n_dense(known))
+        return None
+    reason = why_not_by_rows(gp, known, coregion)
+    if reason is None:
+        _refuse_on_workers(gp, known)
+        return automatic(n, max(data.n_functions for data in known)) if asked == "auto" else asked
+    if asked != "auto":
+        raise ApproximationError(
+            f"hyperparameters of this SkewGP are not learnt with approximation="
+            f"{asked!r}: {reason}. Use approximation=None, or learn with batch_size."
+        )
+    announce_rows(_n_dense(known), reason)
+    return None
+
+
+def _refuse_on_workers(gp: Any, known: Sequence[Any]) -> None:
+    reason = None if current_client() is None else why_not_on_workers(gp, known)
+    if reason is not None:
+        raise ApproximationError(
+            "hyperparameters of this SkewGP are not learnt from rows on the workers of a cluster: "
+            f"{reason}. Leave out rows_on."
+        )
+
+
+def _n_dense(known: Sequence[Any]) -> int:
+    """Rows of the largest matrix that learning with the kernel as it is has."""
+    groups = (data for data in known if isinstance(data, KnownData) and is_grouped(data))
+    of_groups = sum(data.whole.columns[0].size for data in groups)
+    return max(of_groups, sum(data.X.shape[0] for data in known))
+
+
+def rows_objective(
+    model: pm.Model,
+    gp: Any,
+    approximation: Approximation,
+    objective: Objective,
+    functions: Functions,
+    known: Sequence[Any],
+) -> RowsObjective:
+    """That of a SkewGP of finite rank, given that of matrices of all rows, which is not evaluated.
+
+    Its basis, and blocks of the data that are `known`, are still to come.
+    """
+    coordinates, n_columns = objective.coordinates, known[0].X.shape[1]
+    process: PriorFamily
+    if isinstance(approximation, HSGP):
+        m = approximation.sizes(active_columns(gp.cov_func))
+        process = SpectralPrior(coordinates, model, gp, n_columns, m)
+    else:
+        of: set[ValuesOf] = {data.likelihood.derivative for data in known}
+        if gp.n_pseudo_points:
+            of.add("pseudo-points")
+        process = InducingPrior(coordinates, model, gp, n_columns, of)
+    signs = SignsBlock.of_process(gp, model, coordinates, n_columns)
+    latent = Latent(process, functions, None)
+    nothing = RowsHere(latent, [])
+    return RowsObjective(coordinates, latent, signs, objective.prior, objective.values, nothing)
+
+
+# What the prior that "auto" learns hyperparameters with loses, where they were found.
+
+
+def warn_of_learnt(data: Any, run: Any, stacklevel: int) -> None:
+    """The same at the optimum of a `LearningRun`."""
+    if isinstance(run.objective, RowsObjective) and data.model.approximation == "auto":
+        basis = run.objective.latent.basis  # which are points
+        warn_of_loss_at(data, Inducing(basis), run.values, stacklevel + 1)
+
+
+def warn_of_loss_at(
+    data: Any, approximation: Approximation, values: dict[str, Any], stacklevel: int
+) -> None:
+    """Warn where it would have stopped a posterior; `data` are `TrainingData` of a SkewGP.
+
+    Nothing is known of rows on the workers of a cluster.
+    """
+    gp = data.model
+    if gp.approximation != "auto" or is_dask(data.X) or current_client() is not None:
+        return
+    posterior = posterior_of(
+        gp.approximated_by(approximation),
+        data.X,
+        data.y,
+        data.likelihood,
+        values,
+        coregion=data.coregion,
+        weights=data.weights,
+    )
+    fit = posterior._fit
+    if isinstance(fit, FiniteRankFit):  # a warning is not to take longer than the search
+        prior = replace(posterior.prior, approximation=None)
+        loss = loss_of_fit(fit, prior, of_more=FEW_ROWS)
+        warn_of_loss(approximation, loss, stacklevel + 1)

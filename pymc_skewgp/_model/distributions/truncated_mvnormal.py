@@ -1,28 +1,93 @@
 """The multivariate normal restricted to a rectangle, as a PyMC variable."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.distributions.multivariate import MvNormalRV
+from pymc.distributions.shape_utils import maybe_resize, rv_size_is_none
 from pymc.distributions.transforms import Transform, _default_transform
+from pymc.logprob.abstract import _logcdf, _logprob
+from pymc.logprob.binary import MeasurableComparison
+from pymc.logprob.censoring import MeasurableClip, MeasurableRound
+from pymc.logprob.transforms import MeasurableTransform
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.samplers.independent import independent_draws
-from pymc_skewgp._model.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
-from pymc_skewgp._model.distributions.parameters import (
+from pymc_skewgp._model.distributions.unified_skew_normal import (
+    JointDrawsRV,
     as_covariance_parameter,
     as_vector_parameter,
+    batch_shape_of,
     check_known_finite,
+    draw_groups,
     known_value,
 )
-from pymc_skewgp._model.distributions.rectangle_transform import RectangleTransform
-from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
-from pymc_skewgp._model.ops.skew_normal_density import pt_normal_log_density
+from pymc_skewgp._model.ops.densities import pt_mvn_logcdf, pt_normal_log_density
+from pymc_skewgp._model.ops.plain_mode import as_real
 from pymc_skewgp._validation import FloatArray, as_bounds, as_covariance
+
+# From a rectangle to the whole space, each coordinate by the limits it has.
+
+
+class RectangleTransform(Transform):
+    r"""Coordinatewise: log odds between two limits, log distance to one, the identity without.
+
+    .. math:: x = \log\frac{y - l}{h - y}, \; \log(y - l), \; \log(h - y) \;\text{or}\; y
+
+    Limits are symbolic and may be infinite, in any mixture; which coordinate has which is looked up
+    when the graph runs. PyMC's ``Interval`` does so too, but an unbounded coordinate beyond 709
+    overflows in the branches that it does not take, and its gradient is then NaN: here every branch
+    sees harmless numbers where it is not taken.
+
+    The last two parameters of the random variable are the lower and the upper limits.
+    """
+
+    name = "interval"
+    ndim_supp = 1
+
+    def forward(self, value: Any, *inputs: Any) -> TensorVariable:
+        """Rectangle to space."""
+        low, high, below, above = _limits(inputs)
+        log_from_low = pt.log(pt.switch(below, value - low, 1.0))
+        log_to_high = pt.log(pt.switch(above, high - value, 1.0))
+        both_or_low = log_from_low - pt.switch(above, log_to_high, 0.0)
+        return pt.switch(below, both_or_low, pt.switch(above, log_to_high, value))
+
+    def backward(self, value: Any, *inputs: Any) -> TensorVariable:
+        """Space to rectangle."""
+        low, high, below, above = _limits(inputs)
+        one = pt.exp(pt.switch(pt.xor(below, above), value, 0.0))
+        odds = pt.sigmoid(pt.switch(pt.and_(below, above), value, 0.0))
+        # From the nearer limit: the distance to it keeps its digits.
+        near_low = low + (high - low) * odds
+        near_high = high - (high - low) * pt.sigmoid(pt.switch(pt.and_(below, above), -value, 0.0))
+        between = pt.switch(pt.lt(value, 0.0), near_low, near_high)
+        return pt.switch(
+            pt.and_(below, above),
+            between,
+            pt.switch(below, low + one, pt.switch(above, high - one, value)),
+        )
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> TensorVariable:
+        """Log determinant of the derivative of `backward`, which is diagonal."""
+        low, high, below, above = _limits(inputs)
+        both = pt.and_(below, above)
+        width = pt.log(pt.switch(both, high - low, 1.0))
+        two_sided = width - pt.softplus(-value) - pt.softplus(value)
+        one_sided = pt.switch(pt.or_(below, above), value, pt.zeros_like(value))
+        return pt.switch(both, two_sided, one_sided).sum(axis=-1)
+
+
+def _limits(inputs: Any) -> tuple[TensorVariable, ...]:
+    """Limits, 0 where there is none, and where there is one."""
+    lower, upper = inputs[-2:]
+    below, above = pt.gt(lower, -np.inf), pt.lt(upper, np.inf)
+    return pt.switch(below, lower, 0.0), pt.switch(above, upper, 0.0), below, above
 
 
 class TruncatedMvNormalRV(JointDrawsRV):
@@ -159,3 +224,61 @@ class TruncatedMvNormal(pm.Continuous):
 @_default_transform.register(TruncatedMvNormalRV)
 def _to_whole_space(op: TruncatedMvNormalRV, rv: TensorVariable) -> Transform:
     return RectangleTransform()
+
+
+# The distribution function of PyMC's own multivariate normal, which PyMC lacks.
+#
+# Importing this module makes ``pm.logcdf(pm.MvNormal.dist(mu, cov), x)`` work.
+
+# What PyMC derives element by element from a variable's logcdf. It asks none of them whether the
+# variable is univariate, because until now no multivariate one had a logcdf: they would mix up the
+# joint distribution function with those of the elements, and answer wrongly.
+_ELEMENTWISE = (
+    (_logprob, MeasurableClip),
+    (_logprob, MeasurableComparison),
+    (_logprob, MeasurableRound),
+    (_logcdf, MeasurableClip),
+    (_logcdf, MeasurableTransform),
+)
+
+
+@_logcdf.register(MvNormalRV)
+def mvnormal_logcdf(
+    op: MvNormalRV, value: Any, rng: Any, size: Any, mu: Any, cov: Any, **kwargs: Any
+) -> TensorVariable:
+    r"""Log distribution function of ``pm.MvNormal``, for ``pm.logcdf``.
+
+    .. math:: \log P(z \le x), \qquad z \sim N(\mu, \Sigma)
+
+    See `pt_mvn_logcdf`, whose defaults it takes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp._model.distributions.mvnormal
+    >>> cov = 0.5 * np.eye(4) + 0.5
+    >>> log_cdf = pm.logcdf(pm.MvNormal.dist(np.ones(4), cov), np.ones(4)).eval()
+    >>> print(f"{log_cdf:.2f}, exact {-np.log(5):.2f}")
+    -1.61, exact -1.61
+    """
+    return maybe_resize(pt_mvn_logcdf(as_real(value) - as_real(mu), cov), size)
+
+
+def _refuse_vectors(dispatcher: Any, measurable: type) -> None:
+    """Let `measurable` go on as it was for multivariate variables: not implemented."""
+    original: Callable[..., Any] = dispatcher.dispatch(measurable)
+
+    @dispatcher.register(measurable)
+    def guarded(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Any:
+        for x in inputs:
+            if x.owner is not None and (getattr(x.owner.op, "ndim_supp", None) or 0) > 0:
+                raise NotImplementedError(
+                    f"{op} of a multivariate variable has no distribution function here: write it "
+                    "as probabilities of rectangles with pymc_skewgp.pt_mvn_logcdf."
+                )
+        return original(op, values, *inputs, **kwargs)
+
+
+for _dispatcher, _measurable in _ELEMENTWISE:
+    _refuse_vectors(_dispatcher, _measurable)

@@ -1,26 +1,396 @@
 """The unified skew-normal distribution as a PyMC variable."""
 
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from math import prod
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
-from pytensor.tensor.variable import TensorVariable
+from pytensor import config
+from pytensor.compile import optdb
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_rewriter
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+import pymc_skewgp._errors
+from pymc_skewgp._errors import (
+    JitterWarning,
+    NotConjugateWarning,
+    NotPositiveDefiniteError,
+    warnings_are_wanted,
+)
+from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._model.distributions.joint_draws import JointDrawsRV, batch_shape_of, draw_groups
-from pymc_skewgp._model.distributions.other_methods import warn_of_other_methods
-from pymc_skewgp._model.distributions.sun_parameters import as_sun_parameters, is_known_normal
-from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
-from pymc_skewgp._model.ops.skew_normal_density import (
+from pymc_skewgp._model.ops.densities import (
     pt_log_density_and_orthant,
+    pt_mvn_logcdf,
     pt_normal_log_density,
 )
-from pymc_skewgp._sun.draws import independent_sun_draws
-from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
 from pymc_skewgp._sun.sun import SUN
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, as_covariance
+
+# What the vectors and matrices given to a distribution may be, as far as is known at build.
+
+
+def as_parameter(name: str, value: Any, ndim: int) -> TensorVariable:
+    """`value` as a floating-point variable with `ndim` core dimensions.
+
+    Raises
+    ------
+    TypeError
+        Not numeric.
+    ValueError
+        Too few dimensions (a scalar will do for a vector), or a constant that holds NaN.
+    """
+    try:
+        variable = pt.as_tensor_variable(value)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise TypeError(f"{name} must be numeric, got {type(value).__name__}: {error}") from error
+    if variable.type.dtype.startswith("complex"):
+        raise TypeError(f"{name} must be real, got {variable.type.dtype}.")
+    found = variable.type.ndim
+    if found < ndim and not (ndim == 1 and found == 0):
+        raise ValueError(f"{name} must have at least {ndim} dimensions, got {found}.")
+    known = known_value(variable)
+    if known is not None:
+        if np.isnan(known).any():
+            count = int(np.isnan(known).sum())
+            raise ValueError(f"{name} holds {count} NaN value(s): remove or impute them first.")
+        # Of the type of the draws, which transforms of them have to keep.
+        return variable if variable.type.dtype == config.floatX else _constant(known)
+    if not variable.type.dtype.startswith("float"):
+        return pt.cast(variable, "floatX")
+    return variable
+
+
+def as_covariance_parameter(name: str, value: Any) -> TensorVariable:
+    """`value` as square matrices; constant ones symmetric and positive definite.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        When it is known to be anything else; otherwise as `as_parameter`.
+    """
+    variable = as_parameter(name, value, 2)
+    rows, columns = variable.type.shape[-2:]
+    if None not in (rows, columns) and rows != columns:
+        raise ValueError(f"{name} must be square, got shape {(rows, columns)}.")
+    check_known_finite(name, variable)
+    known = known_value(variable)
+    if known is not None and known.size:
+        for matrix in known.reshape(-1, rows, rows):
+            check_positive_definite(name, as_covariance(name, matrix))
+    return variable
+
+
+def as_vector_parameter(name: str, value: Any, matrix: TensorVariable) -> TensorVariable:
+    """`value` as a vector with an entry for each row of `matrix`; a single number is repeated.
+
+    Raises
+    ------
+    ValueError
+        When the length is known to differ; otherwise as `as_parameter`.
+    """
+    vector = as_parameter(name, value, 1)
+    wanted = matrix.type.shape[-1]
+    length = vector.type.shape[-1] if vector.type.ndim else 1
+    if length == wanted and vector.type.ndim:
+        return vector
+    if length == 1:
+        known = known_value(vector)
+        batch = tuple(vector.shape[:-1])
+        if known is not None and wanted is not None:
+            return _constant(np.broadcast_to(known, (*known.shape[:-1], wanted)))
+        return pt.alloc(vector, *batch, matrix.shape[-1])
+    if None not in (length, wanted):
+        raise ValueError(f"{name} must have length {wanted}, got {length}.")
+    return vector
+
+
+def known_value(variable: TensorVariable) -> FloatArray | None:
+    """The numbers of a constant, None for everything that may yet change."""
+    if not isinstance(variable, TensorConstant):
+        return None
+    return np.asarray(variable.data, dtype=np.float64)
+
+
+def check_known_finite(name: str, variable: TensorVariable) -> None:
+    """Refuse a constant that holds infinities."""
+    known = known_value(variable)
+    if known is not None and not np.isfinite(known).all():
+        count = int((~np.isfinite(known)).sum())
+        raise ValueError(f"{name} holds {count} infinite value(s); finite numbers are needed.")
+
+
+def check_static_shape(name: str, variable: TensorVariable, wanted: tuple[int | None, ...]) -> None:
+    """Refuse core dimensions that are known to differ from those wanted; None: not known."""
+    found = variable.type.shape[-len(wanted) :]
+    if any(None not in (n, m) and n != m for n, m in zip(found, wanted, strict=True)):
+        shape = tuple(m if m is not None else n for n, m in zip(found, wanted, strict=True))
+        raise ValueError(f"{name} must have shape {shape}, got {found}.")
+
+
+def check_positive_definite(name: str, matrix: FloatArray) -> None:
+    """Refuse a matrix whose density is zero everywhere, for all that jitter would mend it.
+
+    A log density cannot add jitter: it has to be a smooth function of the matrix.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", JitterWarning)
+        try:
+            linalg.cholesky(name, matrix)
+        except JitterWarning as warning:
+            raise NotPositiveDefiniteError(
+                f"{name} is numerically singular, so that the log density is -inf everywhere: "
+                "add a small multiple of the identity to it (1e-6 of its mean variance)."
+            ) from warning
+
+
+def _constant(value: FloatArray) -> TensorConstant:
+    return pt.constant(np.asarray(value, dtype=config.floatX))
+
+
+# Methods that would take a latent function for a vector like any other, and what to do instead.
+#
+# They ask nobody: which of them builds a log density is to be seen up the stack alone.
+
+_REPARAMETERIZE = "make it with SkewGP.prior(..., reparameterize=True)"
+# By the name of a function, and the package that it is of.
+_ADVICE = {
+    ("find_MAP", "pymc"): "the mode of a latent function and its hyperparameters together says "
+    "nothing of either, with an amplitude of 0 as a rule: use find_hyperparameters(model), which "
+    "integrates the function out",
+    (
+        "fit",
+        "pymc",
+    ): "pm.fit hardly moves a latent function as it stands, whose values are strongly "
+    f"correlated: {_REPARAMETERIZE}, or use pm.sample or integrate(model), which need no fit",
+    ("compile_pymc_model", "nutpie"): "nutpie samples a latent function as it stands, whose values "
+    f"are strongly correlated, with few effective draws: {_REPARAMETERIZE}, or use pm.sample, "
+    "which draws it exactly where it can and says why where not",
+}
+_ADVICE |= {("find_MAP", "pymc_extras"): _ADVICE["find_MAP", "pymc"]}
+_ADVICE |= {
+    (name, "pymc_extras"): _ADVICE["fit", "pymc"].replace("pm.fit", name)
+    for name in ("fit", "fit_laplace", "fit_pathfinder", "fit_dadvi")
+}
+_PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, pymc_skewgp._errors))
+
+
+def warn_of_other_methods() -> None:
+    """Say what to do instead, where such a method asks for the log density of a function.
+
+    Not inside of ``pm.sample``, which has asked `can_be_sampled_exactly` whether there is something
+    to say before it turns to nutpie.
+
+    Warns
+    -----
+    NotConjugateWarning
+    """
+    advice = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        called = frame.f_code.co_name, str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if called == ("sample", "pymc"):
+            return
+        advice = advice or _ADVICE.get(called)
+        frame = frame.f_back
+    if advice is not None and warnings_are_wanted():
+        warnings.warn(f"{advice}.", NotConjugateWarning, skip_file_prefixes=_PACKAGES)
+
+
+# Vector random variables whose equal rows are drawn together, in NumPy and under numba.
+#
+# A draw takes factorisations and a sampler to be set up; a thousand draws with the same parameters
+# hardly take longer than one. PyTensor's numba backend would call a random variable row by row, and
+# has no way for a draw that is NumPy's work but to warn of it. So before that backend's own rewrite
+# these variables are replaced by an Op that draws the whole array in object mode, with the same
+# generator and the same stream as in Python.
+
+
+class JointDrawsRV(RandomVariable):
+    """A random variable whose ``rng_fn`` serves a whole array of draws well."""
+
+    dtype = "floatX"
+
+
+def batch_shape_of(parameters: Sequence[tuple[FloatArray, int]]) -> tuple[int, ...]:
+    """Common shape of the batch dimensions of parameters, each with its number of core ones."""
+    return np.broadcast_shapes(*(value.shape[: value.ndim - core] for value, core in parameters))
+
+
+def draw_groups(
+    draw_rows: Callable[..., FloatArray],
+    batch_shape: Sequence[int],
+    n_dims: int,
+    parameters: Sequence[tuple[FloatArray, int]],
+) -> FloatArray:
+    """Draw an array of rows, those with the same parameters in one call.
+
+    Parameters
+    ----------
+    draw_rows : callable
+        ``draw_rows(n, *parameters)`` gives n independent rows, shape (n, n_dims), for one set of
+        parameters without batch dimensions.
+    batch_shape : sequence of int
+        Shape of the array of rows.
+    n_dims : int
+        Length of a row.
+    parameters : sequence of (ndarray, int)
+        Each parameter with the number of its core dimensions; the batch dimensions broadcast
+        together and with `batch_shape`. Rows along a dimension of length one are a group.
+
+    Returns
+    -------
+    ndarray, shape (*batch_shape, n_dims)
+    """
+    own = batch_shape_of(parameters)
+    own = (1,) * (len(batch_shape) - len(own)) + own
+    spread = [
+        np.broadcast_to(value, own + value.shape[value.ndim - core :]) for value, core in parameters
+    ]
+    draws = np.empty((*batch_shape, n_dims))
+    for index in np.ndindex(*own):
+        rows = tuple(slice(None) if n == 1 else i for i, n in zip(index, own, strict=True))
+        shape = draws[rows].shape
+        if prod(shape):
+            draws[rows] = draw_rows(prod(shape[:-1]), *(v[index] for v in spread)).reshape(shape)
+    return draws
+
+
+class ObjectModeDraws(Op):
+    """The draws of a random variable by its ``perform``, for numba to call in object mode."""
+
+    __props__ = ("rv_op",)
+
+    def __init__(self, rv_op: RandomVariable) -> None:
+        self.rv_op = rv_op
+        if rv_op.inplace:
+            self.destroy_map = {0: [0]}
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Node with the inputs and outputs of the random variable's own."""
+        outputs = self.rv_op.make_node(*inputs).outputs
+        return Apply(self, list(inputs), [output.type() for output in outputs])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
+        """Draw."""
+        self.rv_op.perform(node, inputs, outputs)
+
+
+@node_rewriter([JointDrawsRV])
+def draw_in_object_mode(fgraph: FunctionGraph, node: Apply) -> list[Any]:
+    """Replace the random variable by one call for all its rows."""
+    outputs = ObjectModeDraws(node.op).make_node(*node.inputs).outputs
+    copy_stack_trace(node.outputs, outputs)
+    return list(outputs)
+
+
+# Just before PyTensor's rewrite for numba, at 100, which would take the variable apart into rows.
+optdb.register(
+    "pymc_skewgp_draw_in_object_mode",
+    dfs_rewriter(draw_in_object_mode),
+    "numba",
+    position=99.9,
+)
+
+
+# The parameters of a unified skew-normal variable: what users give, checked and converted.
+
+
+def as_sun_parameters(
+    mu: Any, scale: Any, skewness: Any, truncation: Any, latent_cov: Any, cross_cov: Any
+) -> SunParameters:
+    """Parameters as variables of full dimensions; those that are constants are checked.
+
+    Raises
+    ------
+    TypeError
+        Neither or both of `skewness` and `cross_cov`; no `truncation` or no `latent_cov`.
+    ValueError, NotPositiveDefiniteError
+        Constants or static shapes that are invalid.
+    """
+    if (skewness is None) == (cross_cov is None):
+        found = "neither" if skewness is None else "both"
+        raise TypeError(f"give either skewness or cross_cov, got {found}.")
+    for name, value in (("truncation", truncation), ("latent_cov", latent_cov)):
+        if value is None:
+            raise TypeError(f"{name} is missing: it has to be given.")
+    scale = as_covariance_parameter("scale", scale)
+    latent_cov = as_covariance_parameter("latent_cov", latent_cov)
+    name, given = ("cross_cov", cross_cov) if skewness is None else ("skewness", skewness)
+    cross_cov = _as_matrix(name, given, scale, latent_cov)
+    mu = as_vector_parameter("mu", mu, scale)
+    truncation = as_vector_parameter("truncation", truncation, latent_cov)
+    for label, variable in (("mu", mu), ("truncation", truncation), (name, cross_cov)):
+        check_known_finite(label, variable)
+    joint = "[[latent_cov, cross_cov'], [cross_cov, scale]]"
+    if skewness is not None:
+        cross_cov = _from_skewness(scale, cross_cov)
+        joint = "[[latent_cov, C'], [C, scale]] (C from skewness)"
+    sun = SunParameters(mu, scale, cross_cov, truncation, latent_cov)
+    _check_known_joint(joint, sun)
+    return sun
+
+
+def is_known_normal(sun: SunParameters) -> bool:
+    """Whether there is known to be no latent dimension."""
+    latent = (sun.cross_cov, sun.truncation, sun.latent_cov)
+    return any(parameter.type.shape[-1] == 0 for parameter in latent)
+
+
+def _as_matrix(
+    name: str, value: Any, scale: TensorVariable, latent_cov: TensorVariable
+) -> TensorVariable:
+    """Skewness or cross-covariance as a matrix (p, s)."""
+    matrix = as_parameter(name, value, 1)
+    wanted = (scale.type.shape[-1], latent_cov.type.shape[-1])
+    if matrix.type.ndim == 1 and wanted[1] == 1:
+        known = known_value(matrix)
+        matrix = matrix[:, None] if known is None else pt.constant(known[:, None])
+    if matrix.type.ndim < 2:
+        raise ValueError(
+            f"{name} must have shape (p, s), got {matrix.type.ndim} dimension(s): a vector "
+            "will do only when latent_cov is known to be of shape (1, 1)."
+        )
+    check_static_shape(name, matrix, wanted)
+    return matrix
+
+
+def _from_skewness(scale: TensorVariable, skewness: TensorVariable) -> TensorVariable:
+    """C = D Delta: a constant where both are."""
+    omega, delta = known_value(scale), known_value(skewness)
+    if omega is not None and delta is not None:
+        cross = np.sqrt(np.diagonal(omega, axis1=-2, axis2=-1))[..., None] * delta
+        return pt.constant(cross.astype(skewness.type.dtype))
+    if skewness.type.shape[-1] == 0:
+        return skewness
+    variance = pt.diagonal(scale, axis1=-2, axis2=-1)
+    # What is no variance makes no density; its root must not make the gradient NaN as well.
+    return pt.sqrt(pt.switch(pt.gt(variance, 0.0), variance, 1.0))[..., None] * skewness
+
+
+def _check_known_joint(name: str, sun: SunParameters) -> None:
+    """Refuse constants whose joint covariance is not positive definite."""
+    values = [known_value(variable) for variable in (sun.scale, sun.cross_cov, sun.latent_cov)]
+    if any(value is None or value.size == 0 for value in values):
+        return
+    omega, cross, latent = (value for value in values if value is not None)
+    batch = batch_shape_of([(omega, 2), (cross, 2), (latent, 2)])
+    for index in np.ndindex(*batch):
+        o, c, g = (np.broadcast_to(x, batch + x.shape[-2:])[index] for x in (omega, cross, latent))
+        joint = symmetric(np.block([[g, c.T], [c, o]]))
+        check_positive_definite(name, joint)
 
 
 class UnifiedSkewNormalRV(JointDrawsRV):

@@ -1,23 +1,35 @@
 """A function from a predictor to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property, singledispatch
 from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
+from pymc.distributions import continuous, discrete
+from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.mixture import MixtureRV
+from pymc.distributions.moments.means import mean as known_mean
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.scan.op import Scan
+from pytensor.tensor.random import basic
 from pytensor.tensor.random.basic import CategoricalRV
-from pytensor.tensor.variable import TensorVariable
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_skewgp._errors import NotSitesError
+from pymc_skewgp._errors import DrawOverflowWarning, NotSitesError, warn
 from pymc_skewgp._model.gp.functions import Point, as_value, is_random
-from pymc_skewgp._model.graph.entrywise import Coupling, coupling
-from pymc_skewgp._model.graph.observed import distribution_name
-from pymc_skewgp._model.graph.parameter_checks import checked_by_entry
-from pymc_skewgp._model.ops.double_precision import doubles, in_double
+from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry, coupling
+from pymc_skewgp._model.graph.sites import distribution_name
+from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS, doubles, in_double, plain_function
+from pymc_skewgp._validation import FloatArray
 
 # From a vector of predictors to an unnamed distribution of as many values.
 Distribution = Callable[[TensorVariable], Any]
@@ -221,3 +233,329 @@ def _log_prob(variable: Any, y: Variable) -> Any:
             "Every parameter must be a number, or a function of the predictor.",
         )
     return in_double([log_prob])[0]
+
+
+# Draws from a distribution of n values given n predictors, many vectors of them at once.
+
+Parameters = Sequence[FloatArray]
+# Steps that find the farthest predictor that can be drawn at.
+_BISECTIONS = 20
+_REFUSED = (ValueError, OverflowError)  # parameters out of NumPy's range
+
+
+class DrawnValues:
+    """Values given blocks of predictors, shape (S, n); compiled when they are first asked for.
+
+    Parameters
+    ----------
+    graph : DistributionGraph
+        Of n values.
+    distribution : callable or None
+        What it came from; draws of many vectors at once are tried by it.
+    """
+
+    def __init__(self, graph: DistributionGraph, distribution: Distribution | None) -> None:
+        self._graph, self._distribution = graph, distribution
+        self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether it draws again and again until all draws are accepted."""
+        nodes = self._function[0].maker.fgraph.apply_nodes
+        return any(isinstance(node.op, Scan) for node in nodes)
+
+    def __call__(
+        self,
+        block: FloatArray,
+        rng: np.random.Generator,
+        parameters: Parameters,
+        beyond: list[int] | None = None,
+    ) -> Any:
+        """One value a predictor.
+
+        At predictors so large that NumPy refuses parameters, the others are drawn as they are, and
+        these at the nearest predictor that can be; their number goes into `beyond`.
+        """
+        try:
+            return self._draw(block, rng, parameters)
+        except _REFUSED:
+            clipped = np.clip(block, *self._range(block, parameters))
+            n = int((clipped != block).sum())
+            if not n:
+                raise
+            if beyond is not None:
+                beyond.append(n)
+            return self._draw(clipped, rng, parameters)
+
+    def warn_beyond(self, beyond: list[int], total: int) -> None:
+        """Say how many draws are less than they should be, as of what has a largest number."""
+        if beyond and np.dtype(self._graph.variable.dtype).kind in "iu":
+            warn(
+                f"{sum(beyond)} of {total} draws of {self._graph.name} are at predictors beyond "
+                "what NumPy can draw at, and the nearest that it can stands for them. It is these "
+                "draws of y alone: means, standard deviations and quantiles do not use them.",
+                DrawOverflowWarning,
+                stacklevel=2,
+            )
+
+    def _draw(self, block: FloatArray, rng: np.random.Generator, parameters: Parameters) -> Any:
+        function, n_generators, one_vector = self._function
+        if not one_vector:
+            return function(block, *parameters, *_children(rng, n_generators))
+        return np.stack(
+            [function(row, *parameters, *_children(rng, n_generators)) for row in block]
+        )
+
+    def _range(self, block: FloatArray, parameters: Parameters) -> tuple[float, float]:
+        """Predictors between which all entries can be drawn, of those in `block`."""
+        rng, n = np.random.default_rng(0), block.shape[1]
+        centre = float(np.median(block))
+
+        def can(value: float) -> bool:
+            try:
+                self._draw(np.full((1, n), value), rng, parameters)
+            except _REFUSED:
+                return False
+            return True
+
+        if not can(centre):
+            centre = 0.0
+        ends = []
+        for end in (float(block.min()), float(block.max())):
+            good, bad = centre, end
+            if can(end):
+                good = end
+            for _ in range(_BISECTIONS if good != bad else 0):
+                middle = 0.5 * (good + bad)
+                good, bad = (middle, bad) if can(middle) else (good, middle)
+            ends.append(good)
+        return ends[0], ends[1]
+
+    @cached_property
+    def _function(self) -> tuple[Any, int, bool]:
+        """A function, how many generators it takes, and whether it is of one vector only."""
+        for many in (self._vectorized, self._called_with_block):
+            try:
+                return *_drawing(self._block, many(), self._graph.parameters), False
+            except Exception:  # PyTensor cannot vectorise the graphs that some variables are
+                continue
+        return *_drawing(self._graph.eta, self._graph.variable, self._graph.parameters), True
+
+    def _vectorized(self) -> Any:
+        return vectorize_graph(self._graph.variable, {self._graph.eta: self._block})
+
+    def _called_with_block(self) -> Any:
+        """The user's function of a matrix; ValueError where that is not the same as of each row."""
+        if self._distribution is None or self._graph.parameters:
+            raise ValueError("its parameters are random variables of a model.")
+        variable = self._distribution(self._block)
+        y = pt.matrix("y", dtype=variable.dtype)
+        log_prob = plain_function([y, self._block], pm.logp(variable, y, warn_rvs=False))
+        n = self._graph.eta.type.shape[0]
+        eta = np.random.default_rng(0).standard_normal((2 if n == 3 else 3, n))
+        values = np.ones(eta.shape, dtype=variable.dtype)
+        one = plain_function([self._graph.y, self._graph.eta], self._graph.log_prob)
+        found, expected = log_prob(values, eta), [one(values[0], row) for row in eta]
+        if variable.type.ndim != 2 or not np.allclose(found, expected, equal_nan=True):
+            raise ValueError("of a matrix the distribution is not that of its rows.")
+        return variable
+
+
+def _drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, int]:
+    """Draws of a random variable as a function of predictors and generators."""
+    known = list(ancestors([variable]))
+    sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
+    generators = [source.type() for source in sources]
+    # SciPy's random variables write to their parameters, which constants of PyTensor refuse.
+    plain = [v.owner for v in known if v.owner and isinstance(v.owner.op, RandomVariable)]
+    drawn_from = set(ancestors([x for node in plain for x in node.op.dist_params(node)]))
+    constants = [
+        v
+        for v in known
+        if isinstance(v, TensorConstant) and (v in drawn_from or v.dtype.startswith("float"))
+    ]
+    shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
+    replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
+    (drawn,) = graph_replace([variable], replace, strict=False)
+    output = pt.broadcast_to(drawn, eta.shape)
+    inputs = [eta, *parameters, *generators]
+    options = {"mode": PLAIN_LOOPS, "on_unused_input": "ignore"}
+    return pytensor.function(inputs, output, **options), len(sources)
+
+
+def _children(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in rng.integers(2**63, size=(n, 2))]
+
+
+# Mean and standard deviation of PyMC's distributions, as graphs of their parameters.
+
+# From a mean and the parameters to a standard deviation, shapes that broadcast.
+Deviation = Callable[..., Any]
+
+
+class UnknownMomentError(Exception):
+    """Neither PyMC nor this table has it."""
+
+
+def moments(variable: Any) -> tuple[Any, Any]:
+    """Mean and standard deviation of a random variable.
+
+    Infinite where the integrals are, and NaN where there is no mean.
+
+    Raises
+    ------
+    UnknownMomentError
+        Where they are not known.
+    pymc.exceptions.UndefinedMomentException
+        Where there is no mean, whatever the parameters are.
+    """
+    if variable.owner is None:
+        raise UnknownMomentError
+    return _moments(variable.owner.op, variable)
+
+
+@singledispatch
+def _moments(op: Any, variable: Any) -> tuple[Any, Any]:
+    deviation = next((_DEVIATIONS[x] for x in type(op).__mro__ if x in _DEVIATIONS), None)
+    if deviation is None:
+        _refuse_undefined(variable)
+        raise UnknownMomentError
+    parameters = op.dist_params(variable.owner)
+    mean = _mean(op, variable, parameters)
+    sd = deviation(mean, *parameters)
+    return mean, sd + pt.zeros_like(mean)
+
+
+def _refuse_undefined(variable: Any) -> None:
+    with suppress(NotImplementedError):
+        known_mean(variable)
+
+
+def _mean(op: Any, variable: Any, parameters: Any) -> Any:
+    if isinstance(op, basic.StudentTRV):
+        nu = parameters[0]
+        return pt.switch(nu > 1, known_mean(variable), np.nan)
+    if isinstance(op, basic.InvGammaRV | basic.ParetoRV | continuous.HalfStudentTRV):
+        return pt.switch(parameters[0] > 1, known_mean(variable), np.inf)
+    return known_mean(variable)
+
+
+@_moments.register
+def _(op: DiracDeltaRV, variable: Any) -> tuple[Any, Any]:
+    mean = known_mean(variable).astype("float64")
+    return mean, pt.zeros_like(mean)
+
+
+@_moments.register
+def _(op: MixtureRV, variable: Any) -> tuple[Any, Any]:
+    """Parts are those of one variable, along its last axis, or variables of their own."""
+    if variable.owner.inputs[-1].owner.op.ndim_supp:
+        raise UnknownMomentError
+    _, weights, *parts = variable.owner.inputs
+    found = [moments(part) for part in parts]
+    means, sds = (
+        x[0] if len(parts) == 1 else pt.stack(x, axis=-1) for x in zip(*found, strict=True)
+    )
+    mean = (weights * means).sum(axis=-1)
+    away = pt.sqr(sds) + pt.sqr(means - mean[..., None])
+    return mean, pt.sqrt((weights * away).sum(axis=-1))
+
+
+@_moments.register
+def _(op: basic.CategoricalRV, variable: Any) -> tuple[Any, Any]:
+    (p,) = op.dist_params(variable.owner)
+    k = pt.arange(p.shape[-1])
+    mean = (p * k).sum(axis=-1)
+    return mean, pt.sqrt((p * pt.sqr(k - mean[..., None])).sum(axis=-1))
+
+
+def _above(least: float, x: Any, sd: Any) -> Any:
+    """Infinite unless a parameter is above its least."""
+    return pt.switch(x > least, sd, np.inf)
+
+
+def _gamma_ratio(x: Any, y: Any) -> Any:
+    return pt.exp(pt.gammaln(x) - pt.gammaln(y))
+
+
+def _of_square(square: Any, mean: Any) -> Any:
+    return pt.sqrt(pt.maximum(square - pt.sqr(mean), 0.0))
+
+
+def _half_student_t(mean: Any, nu: Any, sigma: Any) -> Any:
+    return _above(2, nu, _of_square(pt.sqr(sigma) * nu / (nu - 2), mean))
+
+
+def _kumaraswamy(mean: Any, a: Any, b: Any) -> Any:
+    return _of_square(b * pt.exp(pt.gammaln(1 + 2 / a)) * _gamma_ratio(b, 1 + 2 / a + b), mean)
+
+
+def _weibull(mean: Any, alpha: Any, beta: Any) -> Any:
+    ratio = pt.exp(pt.gammaln(1 + 2 / alpha) - 2 * pt.gammaln(1 + 1 / alpha))
+    return mean * pt.sqrt(pt.maximum(ratio - 1, 0.0))
+
+
+def _skew_normal(mean: Any, mu: Any, sigma: Any, alpha: Any) -> Any:
+    return sigma * pt.sqrt(1 - 2 / np.pi * pt.sqr(alpha) / (1 + pt.sqr(alpha)))
+
+
+def _inverse_gamma(mean: Any, alpha: Any, beta: Any) -> Any:
+    return _above(2, alpha, mean / pt.sqrt(pt.maximum(alpha - 2, 0)))
+
+
+def _pareto(mean: Any, alpha: Any, m: Any) -> Any:
+    return _above(2, alpha, mean / pt.sqrt(pt.maximum(alpha * (alpha - 2), 0)))
+
+
+def _triangular(mean: Any, lower: Any, c: Any, upper: Any) -> Any:
+    return pt.sqrt((pt.sqr(upper - lower) + pt.sqr(c - lower) + pt.sqr(upper - c)) / 36)
+
+
+def _beta_binomial(mean: Any, n: Any, a: Any, b: Any) -> Any:
+    total = a + b
+    return pt.sqrt(n * (a / total) * (b / total) * ((total + n) / (total + 1)))
+
+
+def _hypergeometric(mean: Any, good: Any, bad: Any, n: Any) -> Any:
+    total = good + bad
+    return pt.sqrt(mean * (bad / total) * (total - n) / pt.maximum(total - 1, 1))
+
+
+# By class, of the mean and the parameters in PyMC's order.
+_DEVIATIONS: dict[type, Deviation] = {
+    basic.NormalRV: lambda mean, mu, sigma: sigma,
+    basic.LogNormalRV: lambda mean, mu, sigma: mean * pt.sqrt(pt.expm1(pt.sqr(sigma))),
+    basic.HalfNormalRV: lambda mean, loc, sigma: sigma * np.sqrt(1 - 2 / np.pi),
+    basic.StudentTRV: lambda mean, nu, mu, sigma: _above(2, nu, sigma * pt.sqrt(nu / (nu - 2))),
+    continuous.HalfStudentTRV: _half_student_t,
+    basic.LaplaceRV: lambda mean, mu, b: np.sqrt(2) * b,
+    continuous.AsymmetricLaplaceRV: lambda mean, b, kappa, mu: (
+        pt.sqrt(pt.sqr(kappa) + 1 / pt.sqr(kappa)) / b
+    ),
+    basic.LogisticRV: lambda mean, mu, s: s * np.pi / np.sqrt(3),
+    basic.GumbelRV: lambda mean, mu, beta: beta * np.pi / np.sqrt(6),
+    continuous.MoyalRV: lambda mean, mu, sigma: sigma * np.pi / np.sqrt(2),
+    basic.ExponentialRV: lambda mean, scale: scale,
+    basic.GammaRV: lambda mean, alpha, scale: pt.sqrt(alpha) * scale,
+    basic.InvGammaRV: _inverse_gamma,
+    continuous.WeibullBetaRV: _weibull,
+    basic.ParetoRV: _pareto,
+    basic.BetaRV: lambda mean, a, b: pt.sqrt(mean * (b / (a + b)) / (a + b + 1)),
+    continuous.KumaraswamyRV: _kumaraswamy,
+    basic.UniformRV: lambda mean, lower, upper: (upper - lower) / np.sqrt(12),
+    basic.TriangularRV: _triangular,
+    continuous.WaldRV: lambda mean, mu, lam, alpha: mu * pt.sqrt(mu / lam),
+    continuous.ExGaussianRV: lambda mean, mu, sigma, nu: pt.sqrt(pt.sqr(sigma) + pt.sqr(nu)),
+    continuous.SkewNormalRV: _skew_normal,
+    continuous.RiceRV: lambda mean, b, sigma: _of_square(pt.sqr(sigma) * (2 + pt.sqr(b)), mean),
+    basic.PoissonRV: lambda mean, mu: pt.sqrt(mu),
+    basic.NegBinomialRV: lambda mean, n, p: pt.sqrt(mean) / pt.sqrt(p),
+    basic.BinomialRV: lambda mean, n, p: pt.sqrt(mean * (1 - p)),
+    basic.BernoulliRV: lambda mean, p: pt.sqrt(p * (1 - p)),
+    basic.BetaBinomialRV: _beta_binomial,
+    basic.GeometricRV: lambda mean, p: pt.sqrt(1 - p) / p,
+    discrete.DiscreteUniformRV: lambda mean, lower, upper: pt.sqrt(
+        (pt.sqr(upper - lower + 1.0) - 1) / 12
+    ),
+    basic.HyperGeometricRV: _hypergeometric,
+}

@@ -1,27 +1,156 @@
 """The exact posterior of a SkewGP at values of its random hyperparameters."""
 
+from collections.abc import Callable, Container, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._model.gp.distribution_sites import DistributionSites
 from pymc_skewgp._model.gp.functions import (
     ArrayCovariance,
     ArrayMean,
     Point,
     SharedFunctions,
+    as_value,
     compile_at,
+    hyperparameters,
+    undetermined,
 )
-from pymc_skewgp._model.gp.integrated_mean import can_be_integrated, functions_at
-from pymc_skewgp._model.gp.likelihood_at import likelihood_at
-from pymc_skewgp._model.gp.process import as_input_graph
-from pymc_skewgp._model.gp.pseudo_points import pseudo_points_at
-from pymc_skewgp._observations.arguments import as_inputs
-from pymc_skewgp._posterior.data_sets import as_likelihood, kinds_of
-from pymc_skewgp._posterior.distributed.chunked_data import is_dask
-from pymc_skewgp._posterior.distributed.distributed_posterior import DistributedPosterior
+from pymc_skewgp._model.gp.process import ValuesAt, as_input_graph, mean_of_values, pseudo_points_at
+from pymc_skewgp._model.gp.site_functions import DistributionSites
+from pymc_skewgp._model.graph.marginal_terms import AffineMean, affine_mean, mean_coefficients
+from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
+from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior, is_dask
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.prior import as_likelihood, kinds_of
+
+# Likelihoods with values for the random variables among their parameters.
+
+
+def likelihood_at(likelihood: Any, point: Point) -> Any:
+    """`likelihood` with every parameter that is a graph replaced by its value at `point`.
+
+    A function from a predictor to a PyMC distribution becomes a likelihood of sites.
+
+    Raises
+    ------
+    ValueError
+        When `point` lacks a value.
+    """
+    if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+        return DistributionSites(likelihood, point)
+    if isinstance(likelihood, type) or not is_dataclass(likelihood):  # none, or refused later
+        return likelihood
+    found: dict[str, Any] = {}
+    for field in fields(likelihood):
+        value = getattr(likelihood, field.name)
+        if isinstance(value, Variable):
+            found[field.name] = compile_at([], value, point)()
+        elif isinstance(value, Likelihood):  # the one that has weights
+            found[field.name] = likelihood_at(value, point)
+    known: Any = likelihood
+    return replace(known, **found) if found else known
+
+
+# A process whose mean has Gaussian coefficients that have no values: they go into its kernel.
+
+
+class CoefficientCovariance(pm.gp.cov.Covariance):
+    """Covariance M S M' of a mean M b, with S the prior covariance of b."""
+
+    def __init__(self, mean: "_MeanOf", n_columns: int) -> None:
+        super().__init__(n_columns)
+        self._mean = mean
+
+    def full(self, X: Any, Xs: Any = None) -> Any:
+        """Matrix of covariances."""
+        left = self._mean.at(X)
+        right = left if Xs is None else self._mean.at(Xs)
+        return left.design @ left.cov @ right.design.T
+
+    def diag(self, X: Any) -> Any:
+        """Variances."""
+        found = self._mean.at(X)
+        return ((found.design @ found.cov) * found.design).sum(axis=1)
+
+
+class MeanOfCoefficients(pm.gp.mean.Mean):
+    """A mean with its coefficients at their prior means."""
+
+    def __init__(self, mean: "_MeanOf") -> None:
+        super().__init__()
+        self._mean = mean
+
+    def __call__(self, X: Any) -> Any:
+        """Mean at the rows of `X`."""
+        return self._mean.at(X).mean
+
+
+class _MeanOf:
+    """A mean function, and which of its variables are coefficients."""
+
+    def __init__(self, mean_func: Any, variables: Sequence[Any], coefficients: list[Any]) -> None:
+        self._mean_func, self._variables, self._coefficients = mean_func, variables, coefficients
+
+    def at(self, X: Any) -> AffineMean:
+        """At the rows of `X`."""
+        mean = mean_of_values(self._mean_func, [ValuesAt(X)])
+        return affine_mean(self._variables, self._coefficients, mean)
+
+
+def can_be_integrated(gp: Any, n_functions: int, coregion: Any) -> bool:
+    """Whether a posterior has coefficients of the mean as a part of its kernel.
+
+    Signs are those of f less its mean, and several functions have one mean, but not one kernel.
+    """
+    return gp.pseudo_points is None and n_functions == 1 and coregion is None
+
+
+def functions_at(gp: Any, point: Container[str], can_be: Callable[[], bool]) -> tuple[Any, Any]:
+    """Kernel and mean of a SkewGP, coefficients of the mean that `point` lacks integrated out.
+
+    Parameters
+    ----------
+    gp : SkewGP
+    point : mapping
+        Values by name.
+    can_be : callable
+        Whether they may be: see `can_be_integrated`. Asked where some are lacking.
+
+    Raises
+    ------
+    ValueError
+        Where it lacks some that cannot be.
+    """
+    cov_func, mean_func = gp.cov_func, gp.mean_func
+    columns = int(gp.n_columns) if np.isfinite(gp.n_columns) else None
+    X = pt.matrix("X", shape=(None, columns))
+    mean = mean_of_values(mean_func, [ValuesAt(X)])
+    missing = undetermined([mean], point, [X])
+    if gp.model is None or not missing:
+        return cov_func, mean_func
+    model = gp.model.root
+    above = set(ancestors([mean]))
+    rest = [rv for rv in model.free_RVs if rv in above or rv.name in point]
+    chosen = mean_coefficients(model, mean, [cov_func(X)], rest)
+    chosen = [rv for rv in chosen if rv.name not in point]
+    if not set(missing).issubset(chosen):
+        return cov_func, mean_func  # which say what is lacking
+    if not can_be():
+        names = ", ".join(str(rv.name) for rv in missing)
+        raise ValueError(
+            f"the mean depends on {names}: give their values in point. They are integrated out "
+            "without pseudo-points and for data of one function; integrate(gp, X, y) does so, and "
+            "draws them, in any case."
+        )
+    found = _MeanOf(mean_func, model.free_RVs, chosen)
+    return cov_func + CoefficientCovariance(found, columns or 1), MeanOfCoefficients(found)
 
 
 def posterior_of(
@@ -96,3 +225,58 @@ def inputs_of(gp: Any, X: Any) -> Any:
             "data of several kinds cannot be dask arrays: pass NumPy arrays, or one X and one y."
         )
     return as_input_graph("X", as_inputs("X", X), gp.n_columns)
+
+
+# ``pm.gp`` objects with their random hyperparameters replaced by values.
+
+
+class CovarianceAtPoint(pm.gp.cov.Covariance):
+    """A covariance function in which every random variable has the value it has in `point`.
+
+    Parameters
+    ----------
+    cov_func : pymc.gp.cov.Covariance
+    point : mapping
+        Values by name.
+
+    Raises
+    ------
+    ValueError
+        At the first use, when a random variable has no value.
+    """
+
+    def __init__(self, cov_func: Any, point: Point) -> None:
+        # A constant has neither; what is passed on to it are whole inputs in any case.
+        super().__init__(getattr(cov_func, "input_dim", 1), getattr(cov_func, "active_dims", None))
+        self._cov_func, self._point = cov_func, dict(point)
+
+    def full(self, X: Any, Xs: Any = None) -> Any:
+        """Matrix of covariances."""
+        return fixed(self._cov_func(X, Xs), self._point)
+
+    def diag(self, X: Any) -> Any:
+        """Variances."""
+        return fixed(self._cov_func(X, diag=True), self._point)
+
+    def power_spectral_density(self, omega: Any) -> Any:
+        """Power spectral density, where `cov_func` has one."""
+        return fixed(self._cov_func.power_spectral_density(omega), self._point)
+
+
+class MeanAtPoint(pm.gp.mean.Mean):
+    """A mean function in which every random variable has the value it has in `point`."""
+
+    def __init__(self, mean_func: Any, point: Point) -> None:
+        super().__init__()
+        self._mean_func, self._point = mean_func, dict(point)
+
+    def __call__(self, X: Any) -> Any:
+        """Mean at the rows of `X`."""
+        return fixed(self._mean_func(X), self._point)
+
+
+def fixed(output: Any, point: Point) -> Any:
+    """The graph `output` with its random variables replaced by their values."""
+    found = hyperparameters([output], point, [], "point")
+    replace = {node: as_value(node, point[node.name]) for node in found}
+    return graph_replace(output, replace) if replace else output

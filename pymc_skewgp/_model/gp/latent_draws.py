@@ -1,36 +1,303 @@
 """The latent functions for each hyperparameter draw of a trace, given data."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from rich.progress import track
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
-from pymc_skewgp._model.gp.latent_tree import LatentDraws, latent_tree, refuse_taken_names
-from pymc_skewgp._model.gp.marginal_variable import DataOfModel
-from pymc_skewgp._model.gp.process import joint_covariance, signs_of_functions
-from pymc_skewgp._model.gp.trace import DrawFunction, posterior_draws
-from pymc_skewgp._model.gp.values import ValuesAt, as_coregion_graph, mean_of_values
+from pymc_skewgp._gaussian.weights import short_path
+from pymc_skewgp._model.gp.functions import hyperparameters
+from pymc_skewgp._model.gp.process import (
+    ValuesAt,
+    as_coregion_graph,
+    joint_covariance,
+    mean_of_values,
+    signs_of_functions,
+)
+from pymc_skewgp._model.gp.variables import DataOfModel
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites
-from pymc_skewgp._model.graph.mean_coefficients import OwnScale, with_coefficients
-from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.ops.skew_normal import sun_of_process
-from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._model.graph.marginal_terms import OwnScale, with_coefficients
+from pymc_skewgp._model.ops.densities import sun_of_process
+from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
+from pymc_skewgp._observations.likelihood import (
+    Likelihood,
+    Values,
+    derivative_groups,
+    function_index,
+    input_index,
+)
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
-from pymc_skewgp._observations.values import Values, derivative_groups, function_index, input_index
-from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.data_sets import DataSet
-from pymc_skewgp._posterior.draws_with_evidence import Case
-from pymc_skewgp._posterior.many_draws import draws_of_many
-from pymc_skewgp._posterior.prior_values import units_of
-from pymc_skewgp._posterior.process import process_given
+from pymc_skewgp._posterior.conditioning import Conditioning, process_given
+from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
+from pymc_skewgp._posterior.output import (
+    DRAWN_GROUPS,
+    as_datatree,
+    by_function,
+    own_coords,
+    own_dim,
+)
+from pymc_skewgp._posterior.prior import DataSet, n_functions, units_of
 from pymc_skewgp._validation import FloatArray, as_count
+
+# Draws of a model's variables, as ``pm.sample`` returns them, and functions of them.
+
+_OWN_NAMES = frozenset(("p", "y", "X", "obs_id", "pred_id", "feature", "chain", "draw"))
+
+
+def posterior_draws(idata: Any) -> Dataset:
+    """The group ``posterior``, with the dimensions chain and draw."""
+    if not isinstance(idata, DataTree):
+        raise TypeError(f"idata must be a DataTree, got {type(idata).__name__}.")
+    if "posterior" not in idata.children:
+        raise ValueError(f"idata has no group 'posterior'; found {sorted(idata.children)}.")
+    trace = idata["posterior"].dataset
+    if not {"chain", "draw"} <= set(trace.dims):
+        raise ValueError(
+            f"idata.posterior must have dimensions chain and draw, found {sorted(trace.dims)}: "
+            "select single ones with lists, as in idata.isel(chain=[0])."
+        )
+    return trace
+
+
+def has_draws(idata: Any, name: str) -> bool:
+    """Whether the group ``posterior`` has the variable; also False for what is no such tree."""
+    groups = idata.children if isinstance(idata, DataTree) else {}
+    return "posterior" in groups and name in idata["posterior"].data_vars
+
+
+@contextmanager
+def data_as_sampled(idata: Any, graphs: Sequence[Any]) -> Iterator[None]:
+    """Values of ``pm.Data`` that graphs depend on, as they were when `idata` was drawn.
+
+    They are stored beside the draws; ``pm.set_data`` may have changed them since.
+    """
+    groups = idata.children if isinstance(idata, DataTree) else {}
+    stored = groups["constant_data"].dataset if "constant_data" in groups else {}
+    with ExitStack() as restored:
+        for x in {v for v in ancestors(graphs) if isinstance(v, SharedVariable)}:
+            if x.name in stored and stored[x.name].ndim == x.type.ndim:
+                restored.callback(x.set_value, x.get_value())
+                x.set_value(stored[x.name].to_numpy().astype(x.type.dtype))
+        yield
+
+
+def refuse_name(name: str) -> None:
+    """Refuse a name for the latent function that other variables of the result have."""
+    if name in _OWN_NAMES:
+        raise ValueError(f"{name!r} is the name of another variable: choose another name.")
+
+
+def values_of(trace: Dataset, name: str) -> FloatArray:
+    """Draws of a variable with chain and draw first."""
+    return np.asarray(trace[name].transpose("chain", "draw", ...).to_numpy())
+
+
+class DrawFunction:
+    """A function of what each draw of a trace holds.
+
+    Parameters
+    ----------
+    trace : Dataset
+        With chain and draw.
+    outputs : list of TensorVariable
+        What to compute, of random variables that `trace` has.
+    further : dict, optional
+        Other inputs of `outputs`, and their values for each draw, (chain, draw, ...).
+    """
+
+    def __init__(
+        self, trace: Dataset, outputs: list[Any], further: dict[Any, FloatArray] | None = None
+    ) -> None:
+        further = further or {}
+        known = set(map(str, trace.data_vars))
+        needed = hyperparameters(outputs, known, list(further), "idata.posterior")
+        inputs = [node.type() for node in needed]
+        given = dict(zip(needed, inputs, strict=True))
+        self._function = plain_function([*inputs, *further], outputs, given)
+        self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
+        self.shape = (trace.sizes["chain"], trace.sizes["draw"])
+
+    def each(
+        self, description: str, progressbar: bool, *, along_path: bool = False
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """Index and outputs of each draw; `along_path` in an order in which neighbours follow."""
+        indices = list(np.ndindex(*self.shape))
+        if along_path and self._values:
+            flat = [value.reshape(len(indices), -1) for value in self._values]
+            indices = [indices[i] for i in short_path(np.concatenate(flat, axis=1))]
+        for index in track(indices, description, disable=not progressbar):
+            yield index, self._function(*(value[index] for value in self._values))
+
+
+# Draws of latent functions, and what follows from them draw by draw, as a DataTree.
+
+DataSets = tuple[DataSet, ...]
+
+
+class LatentDraws(NamedTuple):
+    """Draws for each hyperparameter draw.
+
+    Attributes
+    ----------
+    name : str
+    f : ndarray, shape (chain, draw, q)
+        At the data, one kind after the other, and at new points.
+    relative_ess : ndarray, shape (chain, draw)
+    likelihoods : ndarray of lists, shape (chain, draw)
+        One for each kind of data.
+    Xnew : ndarray, shape (t, d), or None
+    at_data : bool, default True
+        Whether f at the data was drawn.
+    """
+
+    name: str
+    f: FloatArray
+    relative_ess: FloatArray
+    likelihoods: NDArray[Any]
+    Xnew: FloatArray | None
+    at_data: bool = True
+
+
+def refuse_taken_names(trace: Dataset, name: str, sets: DataSets) -> None:
+    """Refuse a name, or a length of a dimension, that the trace has for something else."""
+    if name in trace.variables:
+        raise ValueError(
+            f"idata.posterior has draws of {name!r}, and the data y ask for others: leave out X "
+            f"and y to continue those of prior to Xnew, or name the new ones, name='{name}_new'."
+        )
+    refuse_name(name)
+    for data in sets:
+        row, n = data.named("obs_id"), data.X.shape[0]
+        found = trace.sizes.get(row, n)
+        if found != n:
+            raise ValueError(
+                f"idata.posterior has a dimension {row!r} of length {found}, but there are {n} "
+                "rows of X: rename that dimension first."
+            )
+
+
+def latent_tree(
+    trace: Dataset, sets: DataSets, drawn: LatentDraws, rng: np.random.Generator
+) -> DataTree:
+    """The variables of `trace` with the draws, replicated data, log likelihoods and predictions."""
+    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
+    groups["sample_stats"]["relative_ess"] = drawn.relative_ess
+    dims: dict[str, list[str]] = {}
+    one_each: dict[str, list[str]] = {}
+    coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
+    start = 0
+    for i, data in enumerate(sets):
+        likelihood, y, size = data.likelihood, data.y, data.values.size
+        f_name, X_name, y_name, row = (data.named(x) for x in (drawn.name, "X", "y", "obs_id"))
+        groups["constant_data"][X_name], dims[X_name] = data.X, [row, "feature"]
+        if drawn.at_data:
+            own = by_function(drawn.f[..., start : start + size], data)
+            start += size
+            groups["posterior"][f_name] = own
+            dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
+        coords[row] = trace.get(row, np.arange(data.X.shape[0]))
+        coords |= own_coords(data)
+        if not likelihood.has_data:
+            continue
+        observed = data.named(likelihood.y_dim)
+        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
+        for name, values in likelihood.observed(y).items():
+            groups["observed_data"][data.named(name)] = values
+            dims[data.named(name)] = [observed, *inner]
+        dims[y_name] = [observed, *inner]
+        if drawn.at_data:
+            found = _of_each(drawn, i, own, y, rng)
+            groups["log_likelihood"][y_name], groups["posterior_predictive"][y_name] = found
+            one_each[y_name] = [observed]
+            if observed not in coords:
+                coords[observed] = np.arange(found[0].shape[-1])
+    pred_dims = dict(dims)
+    if drawn.Xnew is not None:
+        new = _predictions(sets, drawn, drawn.f[..., start:], rng)
+        groups["predictions"], own_dims = new
+        groups["predictions_constant_data"] = {"X": drawn.Xnew}
+        pred_dims |= {**own_dims, "X": ["pred_id", "feature"]}
+        coords["pred_id"] = np.arange(drawn.Xnew.shape[0])
+    tree = as_datatree(
+        {name: group for name, group in groups.items() if group},
+        dims=dims,
+        pred_dims=pred_dims,
+        coords=coords,
+        attrs={"method": "twisted"},
+        dims_of={"log_likelihood": one_each} if one_each else {},
+    )
+    for group, node in tree.children.items():
+        if "draw" in node.dims:  # those of a thinned trace do not count from 0
+            tree[group].dataset = node.dataset.assign_coords(chain=trace.chain, draw=trace.draw)
+    if drawn.at_data:
+        trace = trace.merge(tree["posterior"].dataset, join="exact")
+    tree["posterior"] = DataTree(trace)
+    return tree
+
+
+def _of_each(
+    drawn: LatentDraws, which: int, f: FloatArray, y: Any, rng: np.random.Generator
+) -> tuple[FloatArray, NDArray[Any]]:
+    """Log likelihoods and replicated data, each draw with the parameters that it has."""
+    log_likelihoods, replicates = [], []
+    for likelihood, own in _by_likelihood(drawn, which, f):
+        log_likelihoods.append(likelihood.log_likelihood(y, own))
+        replicates.append(likelihood.replicate(y, own, log_likelihoods[-1], rng))
+    return _stacked(log_likelihoods, drawn), _stacked(replicates, drawn)
+
+
+def _predictions(
+    sets: DataSets, drawn: LatentDraws, f: FloatArray, rng: np.random.Generator
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The functions at new points, what each likelihood predicts there, and dimensions of these."""
+    assert drawn.Xnew is not None
+    k = n_functions(sets)
+    widest = next(data for data in sets if data.values.n_functions == k)
+    point = ["pred_id"] if k == 1 else ["pred_id", widest.likelihood.function_dim]
+    f = f if k == 1 else f.reshape(*f.shape[:2], -1, k)
+    found: dict[str, Any] = {drawn.name: f}
+    dims = {drawn.name: point}
+    for i, data in enumerate(sets):
+        own_k = data.values.n_functions
+        own = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
+        several = [
+            likelihood.predictive_draws(part, rng)
+            for likelihood, part in _by_likelihood(drawn, i, own)
+        ]
+        for name in several[0]:
+            further = data.likelihood.predicted_dims.get(name, ())
+            found[data.named(name)] = _stacked([draws[name] for draws in several], drawn)
+            dims[data.named(name)] = ["pred_id", *(own_dim(data, dim) for dim in further)]
+    return found, dims
+
+
+def _by_likelihood(
+    drawn: LatentDraws, which: int, f: FloatArray
+) -> list[tuple[Likelihood, FloatArray]]:
+    """Draws of f, (draws, ...), with the likelihood of each; all together where it is the same."""
+    flat = f.reshape(-1, *f.shape[2:])
+    own = [kinds[which] for kinds in drawn.likelihoods.ravel()]
+    if all(x is own[0] for x in own):
+        return [(own[0], flat)]
+    return [(likelihood, part[None]) for likelihood, part in zip(own, flat, strict=True)]
+
+
+def _stacked(parts: list[Any], drawn: LatentDraws) -> NDArray[Any]:
+    whole = np.concatenate(parts)
+    return whole.reshape(*drawn.relative_ess.shape, *whole.shape[1:])
+
 
 _LEAST_FRACTION = 0.1
 

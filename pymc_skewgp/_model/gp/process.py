@@ -1,7 +1,7 @@
 """A SkewGP at given inputs: its joint covariance as a graph, and what it may be built from."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -9,22 +9,157 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
-from pymc_skewgp._cost import announce_rows
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import cholesky
-from pymc_skewgp._model.gp.functions import compile_at
-from pymc_skewgp._model.gp.values import (
-    ValuesAt,
-    between_functions,
-    jitter_of_values,
-    kernel_of_values,
-    mean_of_values,
+from pymc_skewgp._limits import announce_rows
+from pymc_skewgp._model.gp.functions import Point, compile_at
+from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
+from pymc_skewgp._model.ops.densities import sun_of_process
+from pymc_skewgp._model.ops.plain_mode import in_double, is_constant
+from pymc_skewgp._observations.likelihood import (
+    Derivative,
+    as_inputs,
+    as_labels,
+    as_phase,
+    refuse_coincident,
 )
-from pymc_skewgp._model.ops.known_functions import is_constant
-from pymc_skewgp._model.ops.skew_normal import sun_of_process
-from pymc_skewgp._observations.arguments import as_inputs, as_labels, refuse_coincident
+from pymc_skewgp._posterior.prior import as_coregion
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._validation import as_positive
+from pymc_skewgp._validation import as_positive, as_vector
+
+# Values of several functions of a SkewGP, and of their derivatives, as graphs.
+#
+# The functions have one kernel and mean, and are independent but for a coregionalization matrix B:
+# cov{f_k(x), f_l(t)} = B_kl k(x, t). Values are in the order of `Values` in the observations'
+# layer.
+
+
+class ValuesAt(NamedTuple):
+    """Values of the first functions, or of a derivative of them, at the rows of a graph.
+
+    Attributes
+    ----------
+    X : matrix, (n, d)
+    n_functions : int
+        K.
+    derivative : Derivative, or None
+    exact : bool
+        Whether no jitter is to be added to them, as it would soften a constraint.
+    """
+
+    X: Any
+    n_functions: int = 1
+    derivative: Derivative | None = None
+    exact: bool = False
+
+    @property
+    def n_rows(self) -> Any:
+        """Number n of inputs."""
+        return pt.as_tensor_variable(self.X).shape[0]
+
+
+def as_coregion_graph(value: Any, n_functions: int) -> Any:
+    """B as a graph, numbers checked; None for independent functions of the kernel's variance.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        What is no covariance of so many functions, as far as that is known.
+    """
+    if not isinstance(value, Variable):
+        return as_coregion(value, n_functions)
+    shape = (n_functions, n_functions)
+    fits = value.type.ndim == 2 and all(n in (None, n_functions) for n in value.type.shape)
+    if not fits:
+        raise ValueError(
+            f"coregion must have shape {shape}, as the data are about {n_functions} function(s); "
+            f"got {value.type.shape} (None: any)."
+        )
+    return pt.specify_shape(pt.cast(value, "float64"), shape)
+
+
+def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
+    """Covariance of one function, or of its derivatives, at the inputs of all parts.
+
+    One evaluation for all that are of the function itself, because a kernel may be more than a
+    function of two inputs: white noise at equal inputs is independent between rows.
+    """
+    groups: dict[Derivative | None, list[int]] = {}
+    for i, part in enumerate(parts):
+        groups.setdefault(part.derivative, []).append(i)
+    inputs = {key: _joined([parts[i].X for i in chosen]) for key, chosen in groups.items()}
+    rows: list[list[Any]] = []
+    for i, (left, X) in enumerate(inputs.items()):
+        blocks = [row[i].T for row in rows]
+        for right, Xs in list(inputs.items())[i:]:
+            if left is None and right is None:
+                blocks.append(cov_func(X))
+            else:
+                a, b = pt.as_tensor_variable(X), pt.as_tensor_variable(Xs)
+                blocks.append(derivative_covariance(cov_func, a, b, left, right))
+        rows.append(blocks)
+    (matrix,) = in_double([_joined([_joined(blocks, axis=1) for blocks in rows])])
+    order = [i for chosen in groups.values() for i in chosen]
+    if order == list(range(len(parts))):
+        return matrix
+    place = _places([parts[i].n_rows for i in order], order)
+    return matrix[place][:, place]
+
+
+def jitter_of_values(parts: Sequence[ValuesAt], jitter: float) -> Any:
+    """A diagonal matrix to be added to `kernel_of_values`."""
+    if not any(part.exact for part in parts):
+        return jitter * pt.eye(sum(part.n_rows for part in parts))
+    own = [pt.full((part.n_rows,), np.float64(0.0 if part.exact else jitter)) for part in parts]
+    return pt.diag(_joined(own))
+
+
+def mean_of_values(mean_func: Any, parts: Sequence[ValuesAt]) -> Any:
+    """Their means, those of all functions at an input one after the other."""
+    means = []
+    for part in parts:
+        X = pt.as_tensor_variable(part.X)
+        if part.derivative is None:
+            # Linear with one coefficient gives a column, a constant one number.
+            mean = pt.as_tensor_variable(mean_func(part.X)).flatten()
+        else:
+            mean = derivative_mean(mean_func, X, part.derivative)
+        mean = pt.broadcast_to(mean, (X.shape[0],))
+        means.append(mean if part.n_functions == 1 else pt.repeat(mean, part.n_functions))
+    return _joined(means)
+
+
+def between_functions(kernel: Any, parts: Sequence[ValuesAt], coregion: Any | None) -> Any:
+    """Covariance of all values, from that of one function at all inputs."""
+    k = max(part.n_functions for part in parts)
+    if k == 1 and coregion is None:
+        return kernel
+    B = pt.eye(k) if coregion is None else pt.as_tensor_variable(coregion)
+    matrix = pt.linalg.kron(kernel, B)
+    if all(part.n_functions == k for part in parts):
+        return matrix
+    kept, start = [], pt.constant(0)
+    for part in parts:
+        first = start + k * pt.arange(part.n_rows)
+        kept.append((first[:, None] + pt.arange(part.n_functions)).flatten())
+        start = start + k * part.n_rows
+    index = pt.concatenate(kept)
+    return matrix[index][:, index]
+
+
+def _places(lengths: list[Any], order: list[int]) -> Any:
+    """Where the rows of each part are, in their own order, if the parts lie in `order`."""
+    found: dict[int, Any] = {}
+    start: Any = 0
+    for i, length in zip(order, lengths, strict=True):
+        found[i] = start + pt.arange(length)
+        start = start + length
+    return pt.concatenate([found[i] for i in range(len(order))])
+
+
+def _joined(parts: list[Any], axis: int = 0) -> Any:
+    return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=axis)
+
 
 # What a variable of a model takes besides its parameters. PyMC ignores any other name.
 _VARIABLE_OPTIONS = frozenset(
@@ -178,3 +313,74 @@ def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
         refuse_coincident(bare, phase, truncation)
     with no_warnings():
         cholesky("cov_func at the inputs and pseudo_points", matrix)
+
+
+# Pseudo-points of a SkewGP with their phases and truncations: numbers, or variables of a model.
+
+
+class PseudoPoints(NamedTuple):
+    """Where the sign of f is known, which sign it is, and how strictly.
+
+    Attributes
+    ----------
+    points : (s, d) array or variable, or None
+    phase, truncation : (s,) array or variable
+    """
+
+    points: Any
+    phase: Any
+    truncation: Any
+
+
+def as_pseudo_points(points: Any, phase: Any, truncation: Any, n_columns: float) -> PseudoPoints:
+    """The three arguments of `SkewGP`, checked as far as they are known."""
+    if points is None:
+        if phase is not None or isinstance(truncation, Variable) or np.any(truncation):
+            raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
+        return PseudoPoints(None, as_phase(None, 0), np.zeros(0))
+    points = _as_points(points, n_columns)
+    s = shape_now(points)[0] or 0
+    return PseudoPoints(
+        points,
+        _per_point("phase", phase, s) if isinstance(phase, Variable) else as_phase(phase, s),
+        (_per_point if isinstance(truncation, Variable) else as_vector)(
+            "truncation", truncation, s
+        ),
+    )
+
+
+def pseudo_points_at(gp: Any, point: Point) -> dict[str, Any]:
+    """Those of a SkewGP by name, with variables at their values; none where it has none."""
+    if gp.pseudo_points is None:
+        return {}
+    values = {name: getattr(gp, name) for name in ("pseudo_points", "phase", "truncation")}
+    return {
+        name: compile_at([], value, point)() if isinstance(value, Variable) else value
+        for name, value in values.items()
+    }
+
+
+def _as_points(value: Any, n_columns: float) -> Any:
+    """A matrix with a known number of rows."""
+    if not isinstance(value, Variable):
+        value = as_inputs("pseudo_points", value)
+    points = as_input_graph("pseudo_points", value, n_columns)
+    s, d = shape_now(points)
+    if s is None:
+        raise ValueError(
+            "pseudo_points must have a known number of rows: give the variable a static shape, as "
+            'in pm.Normal("r", shape=(2, 1)).'
+        )
+    return pt.specify_shape(points, (s, d)) if isinstance(points, Variable) else points
+
+
+def _per_point(name: str, value: Any, s: int) -> Any:
+    """A variable as a vector with one entry for each of `s` pseudo-points."""
+    if value.type.ndim == 0:
+        return pt.alloc(value, s)
+    if value.type.ndim == 1 and shape_now(value)[0] in (None, s):
+        return pt.specify_shape(value, (s,))
+    raise ValueError(
+        f"{name} must be a number or have shape ({s},), one for each of pseudo_points; got "
+        f"{shape_now(value)}."
+    )

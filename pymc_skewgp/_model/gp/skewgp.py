@@ -1,34 +1,332 @@
 """`SkewGP`: a Gaussian process whose sign is known at a few points, used like ``pm.gp.Latent``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Literal, NoReturn, Self
 
+import cloudpickle
+import numpy as np
+import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
+from xarray import DataTree
 
-from pymc_skewgp._deprecation import formerly_positional
+from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
-from pymc_skewgp._model.gp.integrated_out import IntegratedOut
 from pymc_skewgp._model.gp.process import (
     as_input_graph,
+    as_pseudo_points,
     process_at,
+    refuse_other_than_gp_objects,
     refuse_unknown_options,
+    shape_now,
 )
+from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
 from pymc_skewgp._model.gp.variables import (
     FunctionAt,
     as_function_at,
+    data_of_model,
     function_here,
+    marginal_variable,
     process_given,
     skew_normal,
     skew_normal_from_white,
 )
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.automatic import as_approximation
 from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
-from pymc_skewgp._validation import Seed
+from pymc_skewgp._validation import Seed, as_generator, formerly_positional
+
+# What a SkewGP is: mean, kernel and pseudo-points.
+
+
+class Definition:
+    """Mean, kernel and pseudo-points, checked; see `SkewGP` for what they are."""
+
+    def __init__(
+        self,
+        *,
+        mean_func: Any = None,
+        cov_func: Any,
+        pseudo_points: Any = None,
+        phase: Any = None,
+        truncation: Any = 0.0,
+        approximation: Any = "auto",
+    ) -> None:
+        mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
+        refuse_other_than_gp_objects(cov_func, mean_func)
+        self.mean_func = mean_func
+        self.cov_func = cov_func
+        pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
+        self.pseudo_points, self.phase, self.truncation = pseudo
+        self.approximation = as_approximation(approximation)
+        # By name: latent functions that `prior` made, and data of `marginal_likelihood`.
+        self._functions: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
+        # Where `find_hyperparameters` looks for the priors of what the kernel depends on.
+        self.model = pm.Model.get_context(error_if_none=False)
+
+    def __getstate__(self) -> bytes:
+        # PyMC's random variables, of which a kernel may be made, are not for pickle alone.
+        state: bytes = cloudpickle.dumps(self.__dict__)
+        return state
+
+    def __setstate__(self, state: bytes) -> None:
+        self.__dict__.update(cloudpickle.loads(state))
+
+    def __copy__(self) -> Self:  # with the variables themselves
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        return found
+
+    @property
+    def n_columns(self) -> float:
+        """Columns that inputs must have: infinity where the kernel takes any number."""
+        return getattr(self.cov_func, "input_dim", np.inf)  # a constant has none
+
+    @property
+    def n_pseudo_points(self) -> int:
+        """Number s of pseudo-points."""
+        return 0 if self.pseudo_points is None else shape_now(self.pseudo_points)[0] or 0
+
+    def __repr__(self) -> str:
+        shown = "" if self.approximation == "auto" else f", approximation={self.approximation!r}"
+        return (
+            f"SkewGP(cov_func={type(self.cov_func).__name__}, "
+            f"mean_func={type(self.mean_func).__name__}, n_pseudo_points={self.n_pseudo_points}"
+            f"{shown})"
+        )
+
+    def approximated_by(self, approximation: Any) -> Self:
+        """The same with another approximation."""
+        found = copy(self)
+        found.approximation = as_approximation(approximation)
+        return found
+
+    def refuse_approximation(self, method: str) -> None:
+        """Raise where a method knows no approximations and one was asked for.
+
+        Raises
+        ------
+        ApproximationError
+        """
+        if self.approximation not in (None, "auto"):
+            raise ApproximationError(
+                f"{method} takes the kernel as it is, and this SkewGP has "
+                f"approximation={self.approximation!r}: use posterior or "
+                "find_hyperparameters(gp, X, y), leave the approximation out, or take pm.gp.HSGP "
+                "for a model."
+            )
+
+    def __add__(self, other: object) -> NoReturn:
+        """Raise: of a sum of SkewGPs the sign is known nowhere."""
+        raise TypeError(
+            "SkewGPs are not additive: add the covariance functions, as in "
+            "SkewGP(cov_func=cov1 + cov2, pseudo_points=...), whose pseudo-points then are about "
+            "the sum."
+        )
+
+
+# The latent function of a SkewGP integrated out of a model, and drawn afterwards.
 
 _JITTER = 1e-6  # as pm.gp has it
+
+
+class IntegratedOut(Definition):
+    """The part of a `SkewGP` that works without its latent function among the variables."""
+
+    def marginal_likelihood(
+        self,
+        name: str,
+        X: Any,
+        y: Any = None,
+        *,
+        likelihood: Likelihood | Distribution | None = None,
+        coregion: Any = None,
+        method: Literal["twisted", "ep"] = "twisted",
+        n_draws: int = 256,
+        jitter: float = _JITTER,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        r"""Data with the latent functions integrated out, as an observed variable.
+
+        .. math:: p(y) = N(y_P; m_P, G_{PP}) \, P(l < u < h \mid y_P) / P(\text{signs})
+
+        P are rows where a value was seen, u the rows of which limits are known, and the signs are
+        those at pseudo-points; of labels it is :math:`\Phi_{s+n}(\tilde\gamma; \tilde\Gamma) /
+        \Phi_s(\gamma; \Gamma)`. What is left for NUTS are the hyperparameters, with those of the
+        likelihood; `sample_latent` then draws f for each of its draws. Coefficients of the mean are
+        among them; `find_hyperparameters` integrates them out, and `prior` lets ``pm.sample`` draw
+        them exactly, together with f.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        X : array_like or ``pm.Data``, shape (n, d)
+            Inputs. For data of several kinds on the same functions: a list of tuples (X, y,
+            likelihood), or a dict of them by name, without `y` and `likelihood`. The variable then
+            is a vector of all their numbers, points and intervals before others.
+        y : array_like, shape (n,)
+            Labels, 0 and 1, which may be ``pm.Data``; or what `likelihood` asks for.
+        likelihood : optional
+            Of ``pymc_skewgp.likelihoods``; default ``BernoulliProbit()``. Its ``sigma``,
+            ``cutpoints``, ``threshold``, ``rho``, ``lower`` and ``upper``, and those of likelihoods
+            such as ``NegativeBinomial`` or ``StudentT``, may be random variables. Or a function
+            from predictors to a PyMC distribution, which may depend on random variables.
+        coregion : array_like or tensor, shape (K, K), optional
+            B, for a likelihood of K functions: the covariance of functions k and l is B_kl times
+            the kernel. It may be random. Default the identity.
+        method : {"twisted", "ep"}, default "twisted"
+            "twisted": unbiased but for Monte Carlo error, from `n_draws` fixed quasi-random
+            points, so that the density is a deterministic function; for data that are no rows
+            (points, intervals), such as counts, by mirrored pairs from EP's Gaussian. "ep":
+            expectation propagation, with fewer operations, off by hundredths of a nat, more in
+            steep cases. For up to 400 intervals of a process without pseudo-points numba compiles
+            all of it: at 100 rows some twenty times faster, and chains of nutpie do not wait for
+            one another.
+        n_draws : int, default 256
+            Points for "twisted". The error falls faster than their square root.
+        jitter : float, default 1e-6
+            Added to the variances, but for those that a ``Constraint`` limits.
+        **kwargs
+            Passed on to the variable: ``dims``, ...
+
+        Returns
+        -------
+        TensorVariable
+
+        Raises
+        ------
+        ValueError, TypeError
+            Data that do not fit, in X or y, as `SkewGP.posterior`; y as ``pm.Data`` under another
+            likelihood than the default.
+        ApproximationError
+            For a SkewGP with an approximation: a model has the kernel as it is.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pymc as pm
+        >>> import pymc_skewgp as sg
+        >>> X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.4, 0.9])
+        >>> with pm.Model() as model:
+        ...     gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 2, 1)))
+        ...     tobit = sg.likelihoods.CensoredGaussian(pm.HalfNormal("sigma"), lower=0.0)
+        ...     seen = gp.marginal_likelihood("y", X, y, likelihood=tobit)
+        >>> [rv.name for rv in model.free_RVs]
+        ['ls', 'sigma']
+        """
+        refuse_unknown_options(kwargs)
+        self.refuse_approximation("marginal_likelihood")
+        options = {"method": method, "n_draws": n_draws, **kwargs}
+        data = data_of_model(self, X, y, likelihood, coregion)
+        variable = marginal_variable(self, name, data, jitter, options)
+        self._data[variable.name] = data._replace(variable=variable)
+        return variable
+
+    def sample_latent(
+        self,
+        idata: DataTree,
+        *,
+        Xnew: ArrayLike | None = None,
+        X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind] | None = None,
+        y: ArrayLike | None = None,
+        likelihood: Likelihood | Distribution | None = None,
+        coregion: Any = None,
+        name: str | None = None,
+        n_candidates: int = 64,
+        random_seed: Seed = None,
+        progressbar: bool = True,
+    ) -> DataTree:
+        """Latent function for each draw of a trace.
+
+        After `prior`, under any likelihood, ``idata.posterior`` has f at the inputs of `prior`: f*
+        at `Xnew` is drawn from the process given it, with the hyperparameters of the same draw, as
+        ``pm.sample_posterior_predictive`` would draw a variable made by `conditional`. The same
+        holds for the result of ``integrate(gp, X, y)``, whose inputs are in its constant data.
+
+        After `marginal_likelihood`, or with `X` and `y`, f is drawn from its exact posterior given
+        the data, with one of `n_candidates` weighted draws of u, picked by weight: off by the
+        weights' relative variance (a few hundredths as a rule) over `n_candidates`.
+
+        Data made by ``pm.Data`` are those in ``idata.constant_data``, whatever ``pm.set_data`` has
+        changed since.
+
+        Parameters
+        ----------
+        idata : DataTree
+            Result of ``pm.sample``, or a part of it.
+        Xnew : array_like, shape (t, d), optional
+            New inputs to predict at, with white noise of their own, also where they equal `X`.
+            After `prior` they are needed.
+        X, y, likelihood, coregion : optional
+            Data, as in `marginal_likelihood`; default those that it was given.
+        name : str, optional
+            Of several variables that `prior` or `marginal_likelihood` made in the model, which one
+            is meant. Otherwise the name of the latent function in the result, by default that of
+            `prior`, or "f".
+        n_candidates : int, default 64
+            Weighted draws that the one kept is picked from, by weight. Not used after `prior`.
+        random_seed : int, Generator, SeedSequence or None
+            Source of randomness.
+        progressbar : bool, default True
+            Show progress.
+
+        Returns
+        -------
+        DataTree
+            ``posterior``: the variables of ``idata.posterior``; ``predictions``: `name` (chain,
+            draw, pred_id) at `Xnew`; ``predictions_constant_data``. After `prior` no more: how
+            labels follow from f is for your model to say (probit: ``scipy.special.ndtr`` of f).
+
+            Given data also `name` (chain, draw, obs_id) in ``posterior``, replicated data in
+            ``posterior_predictive``, ``relative_ess`` of the candidates in ``sample_stats``,
+            ``log_likelihood`` of each observation given f, ``observed_data``, ``constant_data``;
+            and in ``predictions`` what the likelihood predicts of new points, as ``p`` and ``y`` of
+            labels. Several functions have a dimension of their own; with data of several kinds
+            names and dimensions end in that of the kind.
+
+        Raises
+        ------
+        ValueError
+            Without a latent function or data, of several without `name`, or when
+            ``idata.posterior`` lacks a variable that f depends on.
+        ApproximationError
+            For a SkewGP with an approximation.
+
+        Warns
+        -----
+        LowEffectiveSampleWarning
+            When candidates of some draws had a relative ESS below a tenth.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pymc as pm
+        >>> from pymc_skewgp import SkewGP
+        >>> X = np.linspace(0, 3, 6)[:, None]
+        >>> with pm.Model():
+        ...     gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        ...     f = gp.prior("f", X)
+        ...     counts = pm.Poisson("counts", pm.math.exp(f), observed=[1, 0, 2, 4, 2, 1])
+        ...     idata = pm.sample_prior_predictive(draws=20, random_seed=1)
+        >>> idata["posterior"] = idata["prior"]  # in place of a long run of pm.sample
+        >>> new = gp.sample_latent(idata, Xnew=[[3.5], [4.0]], progressbar=False)
+        >>> dict(new["predictions"]["f"].sizes)
+        {'chain': 1, 'draw': 20, 'pred_id': 2}
+        """
+        self.refuse_approximation("sample_latent")
+        return sample_latent(
+            self,
+            idata,
+            Latent(self._functions, self._data, Xnew, X, y, likelihood, coregion, name),
+            n_candidates=n_candidates,
+            rng=as_generator(random_seed),
+            progressbar=progressbar,
+        )
 
 
 class SkewGP(IntegratedOut):

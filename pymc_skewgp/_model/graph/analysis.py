@@ -9,21 +9,196 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 
-from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._model.graph.affine import affine_coefficients
-from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
-from pymc_skewgp._model.graph.joint_prior import joint_prior
+from pymc_skewgp._errors import NotConjugateError, NotSitesError
+from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
+from pymc_skewgp._model.graph.joint_gaussian import joint_prior
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, MixtureGraphs
-from pymc_skewgp._model.graph.members import Member, as_members, is_function
-from pymc_skewgp._model.graph.observed import Observed
-from pymc_skewgp._model.graph.sites import ObservedSites
+from pymc_skewgp._model.graph.members import (
+    Member,
+    as_members,
+    has_constant_integral,
+    is_function,
+    is_gaussian,
+    is_quadratic,
+    is_typed,
+    known_shape,
+    mean_and_spread,
+    own_density,
+    why_not_quadratic,
+)
+from pymc_skewgp._model.graph.sites import (
+    NoRowsError,
+    Observed,
+    ObservedSites,
+    children,
+    find_observed,
+    is_prediction,
+    outside_predictor,
+    predictions_of,
+    recognised,
+    sites_of,
+)
+from pymc_skewgp._model.ops.plain_mode import in_double
 from pymc_skewgp._sun.parameters import SunParameters
+
+# Which variables of a model are jointly Gaussian, but for truncated ones: its blocks.
+#
+# A block is a SkewGP variable with all SkewGP and Gaussian variables that enter the predictors of
+# its observations, or the means of its Gaussian variables, jointly affinely and nothing else. Given
+# the data and everything else it is one unified skew-normal vector.
+
+
+class Block(NamedTuple):
+    """Random variables that are drawn together, what observes them, and what they predict.
+
+    Attributes
+    ----------
+    members : list of TensorVariable
+    observed : list of Observed
+        Those that are rows.
+    predicted : list of TensorVariable
+        Free variables that depend on members, and that nothing observed depends on, such as masked
+        data, with what only they depend on.
+    sites : sequence of ObservedSites
+        Observations that are functions of one predictor each; see `site_blocks`.
+    potentials : sequence of TensorVariable
+        Those that are quadratic in members.
+    """
+
+    members: list[Any]
+    observed: list[Observed]
+    predicted: list[Any]
+    sites: Sequence[ObservedSites] = ()
+    potentials: Sequence[Any] = ()
+
+    @property
+    def below(self) -> set[str]:
+        """Names of the variables that depend on members."""
+        kids = [*self.observed, *self.sites, *self.predicted, *self.potentials]
+        return {x.name for x in kids}
+
+
+def find_blocks(model: pm.Model) -> list[Block]:
+    """Blocks of a model, each with at least one SkewGP variable; no variable is in two of them."""
+    functions = [rv for rv in model.free_RVs if is_function(rv) and _is_conjugate(model, rv)]
+    if not functions:
+        return []
+    gaussian = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
+    below = {rv: children(model, rv) for rv in [*functions, *gaussian]}
+    blocks: list[Block] = []
+    for rv in functions:
+        if not any(rv in block.members for block in blocks):
+            blocks.append(_grown(model, rv, below, blocks))
+    return blocks
+
+
+def block_of(model: pm.Model, rv: Any) -> Block:
+    """The block that a variable is in.
+
+    Raises
+    ------
+    NotConjugateError
+        Where it is in none; the message names what is in the way.
+    """
+    for block in find_blocks(model):
+        if rv in block.members:
+            return block
+    find_observed(model, rv)
+    raise NotConjugateError(f"{rv.name} belongs to no SkewGP.")  # pragma: no cover
+
+
+def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
+    """Some members of a block, given the others.
+
+    Raises
+    ------
+    NotConjugateError
+        Where another member has one of them in its mean: its density would be left out.
+    """
+    members = [rv for rv in block.members if rv in chosen]
+    if members == block.members:
+        return block
+    for rv in members:
+        for other in children(model, rv):
+            if other in block.members and other not in chosen:
+                raise NotConjugateError(
+                    f"the mean of {other.name} depends on {rv.name}, which is to move without it.",
+                    "Give the step both, or neither.",
+                )
+    names = {other.name for rv in members for other in children(model, rv)}
+    return Block(
+        members,
+        [y for y in block.observed if y.name in names],
+        predictions_of(model, members),
+    )
+
+
+def _is_conjugate(model: pm.Model, rv: Any) -> bool:
+    try:
+        find_observed(model, rv)
+    except NotConjugateError:
+        return False
+    return True
+
+
+def _grown(model: pm.Model, rv: Any, below: dict[Any, list[Any]], others: list[Block]) -> Block:
+    """The block of a SkewGP variable: candidates join it until none is left that can."""
+    taken = [x for block in others for x in block.members]
+    candidates = [x for x in below if x is not rv and x not in taken]
+    members, observed = [rv], {y.name: y for y in find_observed(model, rv)}
+    grows = True
+    while grows:
+        grows = False
+        for candidate in candidates:
+            if candidate in members:
+                continue
+            joined = _join(model, members, observed, candidate, below[candidate])
+            if joined is not None:
+                members, observed, grows = [*members, candidate], joined, True
+    return Block(
+        [x for x in model.free_RVs if x in members],
+        [observed[y.name] for y in model.observed_RVs if y.name in observed],
+        predictions_of(model, members),
+    )
+
+
+def _join(
+    model: pm.Model,
+    members: list[Any],
+    observed: dict[str, Observed],
+    candidate: Any,
+    below: list[Any],
+) -> dict[str, Observed] | None:
+    """Observations of a block that a candidate joins; None where it cannot."""
+    if not any(x in members or x.name in observed for x in below):
+        return None
+    joint, found = [*members, candidate], dict(observed)
+    for child in below:
+        if child in members:
+            mean, spread = mean_and_spread(child)
+            if uses_values(spread, candidate, []) or why_not_affine(mean, joint) is not None:
+                return None
+            continue
+        if is_prediction(model, child):
+            continue
+        try:
+            y = recognised(model, child)
+        except NotConjugateError:  # of a kind that is known, but for its limits or trials
+            return None
+        if y is None or outside_predictor(y.rows, candidate):
+            return None
+        if why_not_affine(y.rows.predictor, joint) is not None:
+            return None
+        found[y.name] = y
+    return found
+
 
 # Entries that a variable may have which only shifts or scales predictors, to be moved with f
 # integrated out.
@@ -263,3 +438,205 @@ def _refuse_randomness(name: str, outputs: list[Any]) -> None:
             "know.",
             "Give it a name in the model, or leave the step to NUTS.",
         )
+
+
+# Variables that are jointly Gaussian, but for truncated ones, under observations that are sites.
+#
+# As in `blocks`: a SkewGP variable with all SkewGP and Gaussian variables that enter the predictors
+# of its observations jointly affinely and nothing else. Here an observed variable may be rows, as
+# there, or sites; mixtures of rows are sites too.
+
+_CORE_NDIM = 1  # of one unified skew-normal vector
+
+
+def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
+    """`find_blocks`, and those under sites of the functions that are in none of these.
+
+    A function under rows alone that enters a predictor of sites as well is in the block of these.
+    """
+    under_rows = find_blocks(model)
+    taken = {x for block in under_rows for x in block.members}
+    found: list[Block] = []
+    for rv in model.free_RVs:
+        if not is_function(rv) or rv in taken:
+            continue
+        try:
+            found.append(site_block_of(model, rv))
+        except NotSitesError:
+            continue
+        taken.update(found[-1].members)
+    own = {x for block in found for x in block.members}
+    return [block for block in under_rows if own.isdisjoint(block.members)] + found
+
+
+def refuse_with_reason(model: pm.Model, rv: Any) -> None:
+    """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
+    try:
+        find_observed(model, rv)
+    except NoRowsError as by_rows:
+        try:
+            site_block_of(model, rv)
+        except NotSitesError as by_sites:
+            reason = f"{by_rows.reason} Nor are they sites: {by_sites.reason}"
+            raise NotConjugateError(reason, by_sites.remedy) from by_sites
+
+
+def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
+    """`part_of`, under sites and potentials too."""
+    part = part_of(model, block, chosen)
+    if not (block.sites or block.potentials) or part.members == block.members:
+        return part
+    below = {x: children(model, x) for x in part.members}
+    rows, sites, potentials = _observed(model, part.members, below)
+    return part._replace(observed=rows, sites=sites, potentials=potentials)
+
+
+def gaussian_blocks(
+    model: pm.Model, taken: set[str], reasons: dict[str, ValueError]
+) -> list[Block]:
+    """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
+
+    The largest first: of a product of two the smaller one is a hyperparameter. To `reasons` is
+    added why variables are in none, by name.
+    """
+    seeds = [x for x in model.free_RVs if is_quadratic(model, x) and x.name not in taken]
+    seeds.sort(key=lambda x: -int(np.prod(known_shape(x), dtype=int)))
+    found: list[Block] = []
+    gone = set(taken)
+    for rv in seeds:
+        if rv.name in gone or any(x.name in gone for x in children(model, rv)):
+            continue
+        try:
+            found.append(site_block_of(model, rv))
+        except NotSitesError as error:
+            reasons[rv.name] = error
+            continue
+        gone.update(x.name for x in found[-1].members)
+        gone |= found[-1].below
+        for member in found[-1].members:
+            reasons.pop(member.name, None)
+    return found
+
+
+def site_block_of(model: pm.Model, rv: Any) -> Block:
+    """The block of a SkewGP or Gaussian variable, some of whose observations may be sites.
+
+    That of a SkewGP variable has Gaussian variables by type beside it, and no potentials.
+
+    Raises
+    ------
+    NotSitesError
+        The message names what is in the way.
+    """
+    if is_function(rv):
+        if rv.type.ndim != _CORE_NDIM or model.rvs_to_transforms[rv] is not None:
+            raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
+        others = [x for x in model.free_RVs if is_function(x) or is_gaussian(model, x)]
+    else:
+        others = [x for x in model.free_RVs if is_quadratic(model, x)]
+    below = {x: children(model, x) for x in others if x is rv or not is_prediction(model, x)}
+    members = [rv]
+    _observed(model, members, below)
+    grows = True
+    while grows:
+        grows = False
+        for other in below:
+            if other in members or not _touches(other, members, below):
+                continue
+            joint = [x for x in model.free_RVs if x in members or x is other]
+            try:
+                _observed(model, joint, below)
+            except NotSitesError:  # a hyperparameter, or a function with other observations
+                continue
+            members, grows = joint, True
+    members = _without_means(members)
+    rows, sites, potentials = _observed(model, members, below)
+    predictions = predictions_of(model, members)
+    return Block([x for x in model.free_RVs if x in members], rows, predictions, sites, potentials)
+
+
+def _without_means(members: list[Any]) -> list[Any]:
+    """Members but for those that the mean of a function depends on: they are hyperparameters."""
+    means = [mean_and_spread(x)[0] for x in members if is_function(x)]
+    return [x for x in members if is_function(x) or not uses_values(means, x, [])]
+
+
+def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
+    """Whether a variable shares an observation with members, or is above or below one."""
+    own = below[other]
+    return any(x in own or x is other for member in members for x in [member, *below[member]])
+
+
+def _observed(
+    model: pm.Model, members: list[Any], below: dict[Any, list[Any]]
+) -> tuple[list[Observed], list[ObservedSites], list[Any]]:
+    """Observations of members, rows and sites, and potentials that are quadratic in them.
+
+    Raises
+    ------
+    NotSitesError
+        Where one is neither in all the members that it depends on.
+    """
+    rows: list[Observed] = []
+    sites: list[ObservedSites] = []
+    potentials: list[Any] = []
+    kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
+    for child in kids:
+        used = [x for x in members if child in below[x]]
+        if child in members:
+            _refuse_other_means(model, child, used)
+        elif is_prediction(model, child):
+            continue
+        elif child in model.potentials and not any(is_function(x) for x in used):
+            _refuse_other_potentials(model, child, used)
+            potentials.append(child)
+        elif child not in model.observed_RVs:
+            raise NotSitesError(
+                f"{child.name}, which depends on {used[0].name}, is not observed.",
+                "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
+            )
+        else:
+            found = _as_rows(model, child, used)
+            if found is None:
+                sites.append(sites_of(model, child, used))
+            else:
+                rows.append(found)
+    if not rows and not sites:
+        raise NotSitesError(f"{members[0].name} has no observations.")
+    return rows, sites, potentials
+
+
+def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
+    """An observed variable as rows, where it is affine in members and no mixture."""
+    found = recognised(model, child)
+    if found is None or found.rows.mixture is not None:
+        return None
+    if any(outside_predictor(found.rows, x) for x in used):
+        return None
+    return None if why_not_affine(found.rows.predictor, used) is not None else found
+
+
+def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
+    """Refuse a member whose density is not jointly quadratic in it and in members above it."""
+    if is_typed(child):
+        mean, spread = mean_and_spread(child)
+        apart = not any(uses_values(spread, x, []) for x in used)
+        if apart and why_not_affine(mean, used) is None:
+            return
+    else:
+        own = own_density(model, child)
+        values = [model.rvs_to_values[x] for x in [*used, child]]
+        joint = own is not None and why_not_quadratic(own.log_density, values) is None
+        if joint and (not used or has_constant_integral(model, child, used)):
+            return
+    names = " and ".join(x.name for x in used)
+    raise NotSitesError(f"{child.name} does not depend affinely on {names}.")
+
+
+def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -> None:
+    (log_density,) = in_double(model.replace_rvs_by_values([potential]))
+    reason = why_not_quadratic(log_density.sum(), [model.rvs_to_values[x] for x in used])
+    if reason is not None:
+        names = " and ".join(x.name for x in used)
+        name = f"the potential {potential.name}"
+        raise NotSitesError(f"{name} is not known to be quadratic in {names}: {reason}.")

@@ -8,14 +8,30 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import UniformRV
+from xarray import DataTree
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
-from pymc_skewgp._model.distributions.marginal_data import MarginalDataRV
-from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
+from pymc_skewgp._model.distributions.marginal import MarginalDataRV, MarginalProbitRV
 from pymc_skewgp._model.gp.process import process_of_values
-from pymc_skewgp._model.graph.analysis import BlockGraph, block_graph
-from pymc_skewgp._model.graph.blocks import Block, block_of, part_of
-from pymc_skewgp._model.graph.data_rows import RowsOfData
+from pymc_skewgp._model.graph.analysis import (
+    Block,
+    BlockGraph,
+    block_graph,
+    block_of,
+    gaussian_blocks,
+    part_of,
+    site_block_of,
+)
+from pymc_skewgp._model.graph.data_rows import (
+    NoisyRows,
+    RowsOfData,
+    joined,
+    joint_counts,
+    joint_noise,
+    predictor,
+    rows_of_parts,
+    sites_last,
+)
 from pymc_skewgp._model.graph.data_sites import SitesOfData
 from pymc_skewgp._model.graph.gaussian_terms import (
     SiteDesign,
@@ -23,17 +39,9 @@ from pymc_skewgp._model.graph.gaussian_terms import (
     noisy_rows,
     nowhere,
     predictors_of,
+    site_design,
+    sites_of_data,
     zero,
-)
-from pymc_skewgp._model.graph.intrinsic import warn_of_scale
-from pymc_skewgp._model.graph.joined_rows import (
-    NoisyRows,
-    joined,
-    joint_counts,
-    joint_noise,
-    predictor,
-    rows_of_parts,
-    sites_last,
 )
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.graph.marginal_terms import (
@@ -48,13 +56,12 @@ from pymc_skewgp._model.graph.members import (
     is_typed,
     latent_dimensions,
     mean_and_spread,
+    warn_of_scale,
 )
-from pymc_skewgp._model.graph.observed import distribution_name
-from pymc_skewgp._model.graph.observed_sites import site_design, sites_of_data
-from pymc_skewgp._model.graph.site_blocks import gaussian_blocks, site_block_of
+from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.evidence_terms import EvidenceTerms
-from pymc_skewgp._posterior.factor_terms import FactorTerms
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms
 
 # Free variables that a refusal names.
 _MOST_NAMED = 6
@@ -346,3 +353,37 @@ def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: se
             f"data depend on {' and '.join(shared)} together and not jointly affinely: neither can "
             "be integrated out without the other. Sums of functions can, products cannot."
         )
+
+
+# Models of packages that build PyMC's, such as Bambi, known by attributes: none is imported.
+
+
+def is_wrapped(model: Any) -> bool:
+    """Whether an object builds a model of PyMC and keeps it in its ``backend``, as Bambi's do."""
+    return hasattr(model, "backend") and callable(getattr(model, "build", None))
+
+
+def pymc_model(model: Any) -> Any:
+    """The model of PyMC inside, built where that was to come; anything else as it is."""
+    if not is_wrapped(model):
+        return model
+    if not model.built:
+        model.build()
+    return model.backend.model
+
+
+def as_fitted(model: Any, tree: DataTree) -> DataTree:
+    """What ``fit`` of such a model returns for draws of the one inside; else the tree as it is.
+
+    Its own last step: the intercept is moved to where predictors are not centred, and offsets of
+    group-specific effects and parameters of the likelihood are left out.
+    """
+    if not is_wrapped(model):
+        return tree
+    inside: pm.Model = model.backend.model
+    of_rows = {x.name for x in inside.deterministics} & set(model.family.likelihood.params)
+    posterior = tree["posterior"].to_dataset()
+    tree["posterior"] = DataTree(posterior.drop_vars(of_rows, errors="ignore"))
+    found: DataTree = model.backend._clean_results(tree, True, False)
+    model.backend.fit = True
+    return found

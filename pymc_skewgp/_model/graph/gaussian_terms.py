@@ -1,36 +1,182 @@
 """Predictors of a block, and the terms of one without a SkewGP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor import sparse
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
+from scipy.sparse import csr_matrix
 
 from pymc_skewgp._errors import ImproperPriorError, NotSitesError
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
+from pymc_skewgp._model.gp.site_functions import SiteFunctions
+from pymc_skewgp._model.graph.affine import is_analytic
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.joined_rows import (
-    NoisyRows,
-    block_diagonal,
-    joined,
-    joint_counts,
-)
+from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined, joint_counts
+from pymc_skewgp._model.graph.data_sites import CompiledFamily, RecognisedFamily, SitesOfData
 from pymc_skewgp._model.graph.joint_gaussian import (
     JointGaussian,
     joint_gaussian,
     joint_prior_of,
     potentials_of,
 )
-from pymc_skewgp._model.graph.lean_terms import lean_terms
 from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
 from pymc_skewgp._model.graph.members import labels_of
-from pymc_skewgp._model.graph.observed_sites import site_design
-from pymc_skewgp._model.ops.known_functions import plain_function
-from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.factor_terms import FactorTerms
+from pymc_skewgp._model.graph.sites import ObservedSites
+from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
+from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
+from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
+
+# Terms of a block without a SkewGP, in the form that takes the least time.
+#
+# Of values with noise that are of the same predictor up to an offset one is left, of their mean
+# weighted by precision; designs that are known and of few entries are sparse.
+
+# Points in all of which rows are equal that always are, and how far these are from the first.
+_POINTS, _SPREAD, _SEED = 3, 0.3, 0
+# Share of a design's entries that are not zero, and entries, from which on it stays as it is.
+_DENSEST, _SMALL = 0.2, 10**4
+
+
+def lean_terms(model: pm.Model, terms: FactorTerms, joint: JointGaussian) -> FactorTerms:
+    """Terms of white coordinates, by few operations.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    terms : FactorTerms
+        Of the vector z of a block: predictors A z + a.
+    joint : JointGaussian
+        z = m + F c.
+    """
+    known, found = _looked_at(model, terms)
+    A, a = terms.factor, terms.offset
+    if found is not None:
+        k, one = found.kind.size, found.first
+        terms = _merged(terms, found)
+        a = pt.concatenate([pt.zeros(one.size), a[k:]])
+        A = A[pt.concatenate([one, pt.arange(k, A.shape[0])])]
+        known = None if known is None else np.concatenate([known[one], known[k:]])
+    if known is not None and _is_sparse(known):
+        W = sparse.as_sparse_variable(csr_matrix(known))
+        offset = a + sparse.structured_dot(W, joint.mean[:, None])[:, 0]
+        return terms._replace(factor=sparse.structured_dot(W, joint.factor), offset=offset)
+    if known is not None:
+        A = pt.as_tensor_variable(known)
+    factor, scales = joint.factor, None
+    if known is None and _is_known(factor):
+        scales = np.asarray(factor.eval(mode=PLAIN), dtype=np.float64)
+    if scales is not None and _is_diagonal(scales):
+        return terms._replace(factor=A * scales.diagonal(), offset=a + A @ joint.mean)
+    return terms._replace(factor=A @ factor, offset=a + A @ joint.mean)
+
+
+def _merged(terms: FactorTerms, found: DistinctRows) -> FactorTerms:
+    """One value for each kind, less what its predictors have beside A z."""
+    kind, one = found.kind, found.first
+    precision = terms.counts / terms.noise
+    value = terms.value - terms.offset[: kind.size]
+    total = _sums(precision, kind, one.size)
+    mean = _sums(precision * value, kind, one.size) / total
+    off = value - mean[kind]
+    log_lost = 0.5 * (pt.log(2.0 * np.pi / total).sum() - (precision * off**2).sum())
+    log_lost -= 0.5 * (terms.counts * pt.log(2.0 * np.pi * terms.noise)).sum()
+    return terms._replace(
+        lower=terms.lower[one],
+        upper=terms.upper[one],
+        value=mean,
+        noise=1.0 / total,
+        counts=pt.as_tensor_variable(np.float64(1.0)),
+        log_constant=terms.log_constant + log_lost,
+    )
+
+
+def _looked_at(
+    model: pm.Model, terms: FactorTerms
+) -> tuple[FloatArray | None, DistinctRows | None]:
+    """A where it is known, and kinds of its equal rows where all of these are points."""
+    graphs = [terms.factor, terms.value]
+    used = set(graph_inputs(graphs))
+    inputs = [value for value in model.value_vars if value in used]
+    function = plain_function(inputs, graphs)
+    start = model.initial_point() if inputs else {}
+    rng, found = np.random.default_rng(_SEED), []
+    # Of rows that a switch makes equal at one point nothing is known at another.
+    by_points = is_analytic([terms.factor], inputs)
+    for _ in range(_POINTS if inputs else 1):
+        A, value = function(*(start[x.name] for x in inputs))
+        found.append(np.ascontiguousarray(A, dtype=np.float64))
+        start = {name: x + _SPREAD * rng.normal(size=np.shape(x)) for name, x in start.items()}
+        finite = np.isfinite(value).all() and np.isfinite(A).all()
+        if any(x.type.dtype != "float64" for x in inputs) or not (finite and by_points):
+            value = value[:0]
+            break
+    kinds = distinct_rows([A[: value.size] for A in found])
+    return found[0] if _is_known(terms.factor) else None, kinds
+
+
+def _sums(x: Any, kind: IntArray, n_kinds: int) -> Any:
+    return pt.zeros(n_kinds)[kind].inc(x + pt.zeros(kind.size))
+
+
+def _is_known(matrix: Any) -> bool:
+    """Whether no variables are in it."""
+    inputs = graph_inputs([matrix])
+    return all(isinstance(x, Constant) or hasattr(x, "get_value") for x in inputs)
+
+
+def _is_sparse(matrix: FloatArray) -> bool:
+    return bool(matrix.size > _SMALL and np.count_nonzero(matrix) < _DENSEST * matrix.size)
+
+
+def _is_diagonal(matrix: FloatArray) -> bool:
+    if matrix.shape[0] != matrix.shape[1]:
+        return False
+    return bool(np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal()))
+
+
+# Sites found in a model as what evidences and steps need: of the whole vector of a block.
+
+
+def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = None) -> SitesOfData:
+    """Compiled functions of data, predictors and parameters; see `SiteFunctions`."""
+    values = y.values.ravel()
+    # Numbers are passed as 64 bits: whole ones, of binary variables, are made whole again inside.
+    numbers = {x: pt.tensor(x.name, dtype="float64", shape=x.type.shape) for x in y.parameters}
+    whole = {x: pt.cast(number, x.dtype) for x, number in numbers.items()}
+    log_prob = clone_replace(y.log_prob, whole) if whole else y.log_prob
+    parameters = tuple(numbers.values())
+    known = DistributionGraph(y.eta, values.type(), None, log_prob, None, parameters=parameters)
+    functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
+    given = tuple(pt.cast(x, "float64") for x in y.parameters)
+    by_values = not given and is_analytic([log_prob], [y.eta])
+    family = RecognisedFamily(functions) if by_values else CompiledFamily(functions)
+    return SitesOfData(family, values, given)
+
+
+def site_design(block: BlockGraph, y: ObservedSites) -> Any:
+    """A, with a column for each entry of the block."""
+    columns, start = [], 0
+    m = y.a.shape[0]
+    for name, own in zip(block.names, block.slices, strict=True):
+        size = own.stop - own.start
+        if name not in y.members:
+            columns.append(pt.zeros((m, size)))
+        elif y.A is None:
+            columns.append(pt.switch(pt.eq(m, size), pt.eye(m, size), pt.ones((m, size))))
+        else:
+            columns.append(y.A[:, start : start + size])
+            start = start + size
+    return columns[0] if len(columns) == 1 else pt.concatenate(columns, axis=1)
+
 
 # Deviations of the Gaussian in place of a flat prior, beside what the data can say.
 _FLAT = 1e6

@@ -1,21 +1,169 @@
 """The members of a block without a SkewGP as one Gaussian vector m + F c of white coordinates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.transforms import CholeskyCovPacked
+from pymc.logprob.transforms import Transform
+from pytensor.graph.traversal import ancestors
 
-from pymc_skewgp._model.graph.joint_prior import (
-    Blocks,
-    assembled,
-    placed_members,
-)
-from pymc_skewgp._model.graph.members import HALF_LOG_2PI, Member
-from pymc_skewgp._model.graph.quadratic import Quadratic, quadratic_in
-from pymc_skewgp._model.ops.double_precision import in_double
+from pymc_skewgp._model.graph.members import HALF_LOG_2PI, Member, Quadratic, quadratic_in
+from pymc_skewgp._model.ops.densities import sun_of_process
+from pymc_skewgp._model.ops.plain_mode import PLAIN, in_double
+from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
+
+# The members of a block as one unified skew-normal vector.
+
+# A matrix by blocks (row, column); those that are zero are left out.
+Blocks = dict[tuple[int, int], Any]
+
+
+class Placed(NamedTuple):
+    """A member among those that its mean depends on.
+
+    Attributes
+    ----------
+    mean : TensorVariable, shape (d,)
+        Whatever their values are.
+    above : list of int
+        Which they are.
+    design : TensorVariable, shape (d, p), or None
+        M of its mean k + M z given their values z; None without any.
+    sizes : list of TensorVariable
+        Numbers of their values.
+    """
+
+    mean: Any
+    above: list[int]
+    design: Any = None
+    sizes: Sequence[Any] = ()
+
+    def carried(self, parts: Mapping[int, Any]) -> Any:
+        """`design` times blocks of rows, one for each of those above; None where all are zero."""
+        known = [part for part in parts.values() if part is not None]
+        if not known:
+            return None
+        width = known[0].shape[1]
+        filled = [
+            pt.zeros((size, width)) if part is None else part
+            for size, part in zip(self.sizes, parts.values(), strict=True)
+        ]
+        return self.design @ pt.concatenate(filled, axis=0)
+
+
+def placed_members(members: list[Member]) -> dict[int, Placed]:
+    """Members by their number, each after those that its mean depends on."""
+    found: dict[int, Placed] = {}
+    for i, above in _by_dependence(members):
+        if not above:
+            found[i] = Placed(_raveled_mean(members[i]), above)
+            continue
+        design, offset = design_and_offset(members[i], [members[j] for j in above])
+        mean = offset + design @ pt.concatenate([found[j].mean for j in above])
+        found[i] = Placed(mean, above, design, [pt.prod(members[j].shape) for j in above])
+    return found
+
+
+def joint_prior(members: list[Member]) -> SunParameters:
+    r"""Joint parameters, from those of each member given the others that its mean depends on.
+
+    With :math:`z_i` of mean :math:`k_i + M_i z_{a(i)}` and covariance :math:`\Omega_i` about it,
+    a(i) being the members above it and taken before it,
+
+    .. math:: m_i = k_i + M_i m_{a(i)}, \qquad \Sigma_{il} = M_i \Sigma_{a(i), l}, \qquad
+        \Sigma_{ii} = \Omega_i + M_i \Sigma_{a(i), a(i)} M_i^\top
+
+    and to the member's own cross-covariance :math:`M_i C_{a(i)}` is added.
+    """
+    if len(members) == 1:
+        return members[0].prior._replace(mu=_raveled_mean(members[0]))
+    cov: Blocks = {}
+    cross: Blocks = {}
+    latent = [i for i, member in enumerate(members) if member.n_latent != 0]
+    placed = placed_members(members)
+    done: list[int] = []
+    for i, place in placed.items():
+        member = members[i]
+        cov[i, i] = member.prior.scale
+        if i in latent:
+            cross[i, i] = member.prior.cross_cov
+        for other in done:
+            moved = place.carried({j: cov.get((j, other)) for j in place.above})
+            if moved is not None:
+                cov[i, other], cov[other, i] = moved, moved.T
+        own = {j: cov[i, j].T if (i, j) in cov else None for j in place.above}
+        if place.above:
+            cov[i, i] = cov[i, i] + place.carried(own)
+        for column in latent:
+            moved = place.carried({j: cross.get((j, column)) for j in place.above})
+            if moved is not None:
+                cross[i, column] = moved + cross.get((i, column), 0.0)
+        done.append(i)
+    every = range(len(members))
+    rows = [pt.prod(member.shape) for member in members]
+    columns = [members[j].prior.truncation.shape[0] for j in latent]
+    own_latent = {(j, j): members[j].prior.latent_cov for j in latent}
+    mean = pt.concatenate([placed[i].mean for i in every])
+    scale = assembled(cov, every, every, rows, rows)
+    if not latent:
+        return sun_of_process(mean, scale, None, None, 0)
+    return SunParameters(
+        mean,
+        scale,
+        assembled(cross, every, latent, rows, columns),
+        pt.concatenate([members[j].prior.truncation for j in latent]),
+        assembled(own_latent, latent, latent, columns, columns),
+    )
+
+
+def design_and_offset(member: Member, above: list[Member]) -> tuple[Any, Any]:
+    """M and k of a member's mean k + M z, z the values of those above it: graphs free of these."""
+    design, offset = member.mean_given(above)
+    if design is None:
+        n, p = offset.shape[0], pt.prod(above[0].shape)
+        design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
+    return design, offset
+
+
+def _by_dependence(members: list[Member]) -> list[tuple[int, list[int]]]:
+    """Members after those that their means depend on, with these."""
+    upstream = [set(ancestors([member.mean])) for member in members]
+    above = [[j for j, x in enumerate(members) if x.value in found] for found in upstream]
+    order: list[int] = []
+    while len(order) < len(members):
+        ready = [i for i in range(len(members)) if i not in order and set(above[i]) <= set(order)]
+        order += ready
+    return [(i, above[i]) for i in order]
+
+
+def _raveled_mean(member: Member) -> Any:
+    if member.is_function:  # as it stands in the model
+        return member.mean
+    return pt.broadcast_to(member.mean, member.shape).ravel()
+
+
+def assembled(
+    blocks: Blocks, rows: Any, columns: Any, heights: list[Any], widths: list[Any]
+) -> Any:
+    """The matrix of these blocks."""
+    return pt.concatenate(
+        [
+            pt.concatenate(
+                [
+                    blocks.get((i, j), pt.zeros((height, width)))
+                    for j, width in zip(columns, widths, strict=True)
+                ],
+                axis=1,
+            )
+            for i, height in zip(rows, heights, strict=True)
+        ],
+        axis=0,
+    )
 
 
 class JointGaussian(NamedTuple):
@@ -150,3 +298,83 @@ def joint_gaussian(
     )
     moved, turned, log_integral = of_white.integrated(factor)
     return JointGaussian(mean + moved, turned, joint.flat, joint.log_constant + log_integral)
+
+
+# Coordinates of Cholesky factors of covariance matrices in which posteriors have no funnel.
+#
+# PyMC's are the factor's own entries, with the logarithm of its diagonal. Where a standard
+# deviation may be near zero, all entries of its row are, and their range is as narrow as the
+# deviation is small. Here a row is its standard deviation and its correlations, which are
+# independent of it in the prior (Lewandowski, Kurowicka & Joe 2009,
+# doi:10.1016/j.jmva.2009.04.008).
+
+
+class CovarianceCoordinates(Transform):
+    r"""Of each row the canonical partial correlations' :math:`y`, and the log deviation.
+
+    With :math:`t_0` the deviation, :math:`L_{ij} = t_j \tanh y_j` and
+    :math:`t_{j+1} = t_j / \cosh y_j`; :math:`L_{ii} = t_i`.
+
+    Parameters
+    ----------
+    n : int
+        Rows of the factor.
+    """
+
+    name = CholeskyCovPacked.name  # so that values have the names that PyMC gives
+    ndim_supp = 1
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def _rows(self, value: Any) -> list[list[Any]]:
+        """Entries by row. One by one, so that no graph of PyMC's start needs a C compiler."""
+        ends = [i * (i + 1) // 2 for i in range(self._n + 1)]
+        return [[value[..., k] for k in range(a, b)] for a, b in pairwise(ends)]
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Coordinates of the packed factor."""
+        found: list[Any] = []
+        for row in self._rows(value):
+            t, own = row[-1], []
+            for entry in reversed(row[:-1]):
+                own.append(pt.arcsinh(entry / t))
+                t = pt.sqrt(t**2 + entry**2)
+            found += [*reversed(own), pt.log(t)]
+        return pt.stack(found, axis=-1)
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """The packed factor."""
+        found: list[Any] = []
+        for row in self._rows(value):
+            t = [pt.exp(x) for x in _log_t(row)]
+            found += [a * pt.tanh(y) for a, y in zip(t, row[:-1], strict=False)] + t[-1:]
+        return pt.stack(found, axis=-1)
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Log determinant of the derivative of `backward`."""
+        return sum(x for row in self._rows(value) for x in _log_t(row))
+
+
+def _log_t(row: list[Any]) -> list[Any]:
+    """Log of what the correlations so far leave of the deviation, from all of it on."""
+    found = [row[-1]]
+    for y in row[:-1]:
+        log_cosh = y + pt.softplus(-2.0 * y) - np.log(2.0)
+        found.append(found[-1] - log_cosh)
+    return found
+
+
+def in_covariance_coordinates(model: pm.Model) -> pm.Model:
+    """The model, its variables the same, with these coordinates of factors in place of PyMC's."""
+    new = {
+        rv: CovarianceCoordinates(len(transform.diag_idxs.eval(mode=PLAIN)))
+        for rv, transform in model.rvs_to_transforms.items()
+        if isinstance(transform, CholeskyCovPacked)
+    }
+    if not new:
+        return model
+    found = object.__new__(type(model))
+    vars(found).update(vars(model))
+    found.rvs_to_transforms = model.rvs_to_transforms | new
+    return found

@@ -4,18 +4,317 @@ Kernel matrices are evaluated a few times or a few hundred times. Compiling them
 the wait, while NumPy's passes over whole matrices are as fast as compiled loops.
 """
 
-from typing import Any
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import singledispatch
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
-from pytensor import scalar
+from numpy.typing import NDArray
+from pytensor import config, scalar
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, equal_computations
+from pytensor.graph.op import Op
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.graph.traversal import ancestors, apply_ancestors, graph_inputs, io_toposort
+from pytensor.link.basic import PerformLinker
+from pytensor.link.utils import gc_helper, raise_with_op
+from pytensor.scalar.basic import autocast_float, autocast_int
+from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.variable import TensorConstant
+from scipy.special import polygamma
 
-from pymc_skewgp._model.ops.plain_functions import as_array_functions
-from pymc_skewgp._model.ops.plain_linker import PlainLinker
+from pymc_skewgp._validation import FloatArray
+
+# Functions of every entry that NumPy lacks and SciPy has: PyTensor would call Python for each.
+
+
+def softplus(x: FloatArray) -> FloatArray:
+    """Log(1 + exp(x)), in half the time of `logaddexp`, which is not vectorised."""
+    found = np.asarray(np.abs(x))  # of a number too: in place
+    np.negative(found, out=found)
+    np.log1p(np.exp(found, out=found), out=found)
+    found += np.maximum(x, 0.0)
+    return found
+
+
+def _log1mexp(x: FloatArray) -> FloatArray:
+    """Log(1 - exp(x)), x negative (Maechler 2012)."""
+    with np.errstate(divide="ignore"):  # at 0 it is -inf
+        near = np.log(-np.expm1(x))
+        return np.where(x > -np.log(2.0), near, np.log1p(-np.exp(x)))
+
+
+def _trigamma(x: FloatArray) -> FloatArray:
+    return np.asarray(polygamma(1, x))
+
+
+_FUNCTIONS: dict[type, Callable[[FloatArray], FloatArray]] = {
+    Softplus: softplus,
+    Log1mexp: _log1mexp,
+    TriGamma: _trigamma,
+}
+
+
+class ArrayFunction(Op):
+    """A function of whole arrays in place of one of single numbers."""
+
+    __props__ = ("kind",)
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def make_node(self, x: Any) -> Apply:
+        """Of a floating-point array, of the same type."""
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        """The function itself."""
+        (x,) = inputs
+        output_storage[0][0] = np.asarray(_FUNCTIONS[self.kind](x), dtype=x.dtype)
+
+
+@node_rewriter([Elemwise])
+def as_array_functions(fgraph: Any, node: Any) -> Any:
+    """An operation on every entry as a function of the whole array, where there is one."""
+    kind: type[scalar.ScalarOp] = type(node.op.scalar_op)
+    (x, *others) = node.inputs
+    if kind not in _FUNCTIONS or others or x.type.dtype != node.outputs[0].type.dtype:
+        return None
+    return [ArrayFunction(kind)(x).astype(node.outputs[0].type.dtype)]
+
+
+# A linker that calls NumPy for each node of a graph, with as little in between as there can be.
+#
+# PyTensor's own linker of this kind takes 10 to 20 microseconds a node: at every call it looks up
+# and checks what is known when the function is made. NumPy itself takes one for a number, and ten
+# for a matrix of 100 rows.
+
+# What a variable is while a function runs, in a list of one.
+Cell = list[Any]
+Thunk = Callable[[], Any]
+_Array = NDArray[Any]
+
+
+class _Step(NamedTuple):
+    """A node, what computes it, whether NumPy alone does, and what nobody reads after it."""
+
+    node: Apply
+    thunk: Thunk
+    of_numpy: bool
+    dead: tuple[Cell, ...]
+
+
+class PlainLinker(PerformLinker):
+    """As ``PerformLinker``, with thunks of its own for the commonest operations."""
+
+    def make_all(
+        self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None
+    ) -> Any:
+        """See ``PerformLinker``."""
+        made = super().make_all(input_storage, output_storage, storage_map)
+        function, inputs, outputs, thunks, nodes = made
+        # A choice between branches asks PyTensor's own thunks what is computed already.
+        if any(getattr(thunk, "lazy", False) for thunk in thunks):
+            return made
+        cells, results = function.storage_map, self.fgraph.outputs
+        computed, last_user = gc_helper(nodes)
+        steps = []
+        for node, thunk in zip(nodes, thunks, strict=True):
+            own = thunk_of(node.op, node, [cells[x] for x in node.inputs], cells[node.outputs[0]])
+            last = {x for x in node.inputs if x in computed and last_user[x] is node}
+            dead = tuple(cells[x] for x in last.difference(results))
+            steps.append(_Step(node, own or thunk, own is not None, dead))
+        # An output may be an input: of shared variables that change places.
+        stale = [cells[x] for x in results if x in computed]
+        run = _runner(self.fgraph, steps, [cells[x] for x in results], stale)
+        run.allow_gc, run.storage_map = True, cells  # what PyTensor reads of it
+        return run, inputs, outputs, [step.thunk for step in steps], nodes
+
+
+def _runner(fgraph: Any, steps: Sequence[_Step], results: list[Cell], stale: list[Cell]) -> Any:
+    """What runs the steps and returns the results; `stale` are emptied first."""
+    groups = [(quiet, list(own)) for quiet, own in groupby(steps, lambda step: step.of_numpy)]
+
+    def run() -> list[Any]:
+        for cell in stale:
+            cell[0] = None
+        step = None
+        try:
+            for quiet, own in groups:
+                if not quiet:
+                    for step in own:
+                        step.thunk()
+                        for cell in step.dead:
+                            cell[0] = None
+                    continue
+                with np.errstate(all="ignore"):
+                    for step in own:
+                        step.thunk()
+                        for cell in step.dead:
+                            cell[0] = None
+        except Exception:
+            assert step is not None
+            raise_with_op(fgraph, step.node, step.thunk)
+        return [cell[0] for cell in results]
+
+    return run
+
+
+@singledispatch
+def thunk_of(op: Any, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | None:
+    """What fills the output's cell from those of the inputs; None where PyTensor's own is to."""
+    return None
+
+
+@thunk_of.register
+def _(op: Elemwise, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | None:
+    function = _function_of(op, node)
+    if function is None or op.inplace_pattern or len(node.outputs) > 1:
+        return None
+    dtype = np.dtype(node.outputs[0].type.dtype)
+    may_differ = _lengths_that_may_differ(node)
+    if may_differ:
+        return _checked(_elementwise(function, inputs, output, dtype), op, node, inputs, may_differ)
+    return _elementwise(function, inputs, output, dtype)
+
+
+@thunk_of.register
+def _(op: CAReduce, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | None:
+    if type(op).perform is not CAReduce.perform:
+        return None
+    (x,) = inputs
+    dtype, axis, reduce = np.dtype(node.outputs[0].type.dtype), op.axis, op.ufunc.reduce
+    within = np.dtype(op.acc_dtype or dtype)
+
+    def thunk() -> None:
+        output[0] = np.asarray(reduce(x[0], axis=axis, dtype=within), dtype)
+
+    return thunk
+
+
+@thunk_of.register
+def _(op: DimShuffle, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | None:
+    if op.drop:
+        return None
+    (x,) = inputs
+    order = op.shuffle
+    index = tuple(None if i == "x" else slice(None) for i in op.new_order)
+
+    def thunk() -> None:
+        output[0] = x[0].transpose(order)[index]
+
+    return thunk
+
+
+def _function_of(op: Elemwise, node: Apply) -> Callable[..., Any] | None:
+    """The function of arrays that PyTensor itself calls, where it is one of NumPy's or SciPy's."""
+    kind, n_inputs = op.scalar_op, len(node.inputs)
+    if isinstance(kind, scalar.Cast):
+        return np.asarray
+    if isinstance(kind, scalar.Add | scalar.Mul) and n_inputs != 2:
+        return _folded(op.nfunc, node) if n_inputs > 2 else None
+    if op.nfunc is None or op.nfunc_spec[1:] != (n_inputs, 1):
+        return None
+    signature = getattr(node.tag, "sig", None)
+    function: Callable[..., Any] = op.nfunc
+    return function if signature is None else _with_signature(op.nfunc, signature)
+
+
+def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
+    """A function of two arrays as one of several, in as little memory as can be known before."""
+    types, result = [x.type for x in node.inputs], node.outputs[0].type
+    first = zip(types[0].broadcastable, types[1].broadcastable, strict=True)
+    whole = tuple(a and b for a, b in first) == result.broadcastable
+    one_kind = all(x.dtype == result.dtype for x in types)
+    if whole and one_kind and result.ndim:
+
+        def folded(x: _Array, y: _Array, *others: _Array) -> Any:
+            total = function(x, y)
+            for y in others:
+                function(total, y, out=total)
+            return total
+
+    else:
+
+        def folded(x: _Array, y: _Array, *others: _Array) -> Any:
+            total = function(x, y)
+            for y in others:
+                total = function(total, y)
+            return total
+
+    return folded
+
+
+def _with_signature(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
+    return lambda *arrays: function(*arrays, sig=signature)
+
+
+def _elementwise(
+    function: Callable[..., Any], inputs: list[Cell], output: Cell, dtype: np.dtype[Any]
+) -> Thunk:
+    asarray = np.asarray
+    if function is asarray:  # a cast, which is a copy
+
+        def thunk() -> None:
+            output[0] = inputs[0][0].astype(dtype)
+
+    elif len(inputs) == 1:
+        (x,) = inputs
+
+        def thunk() -> None:
+            output[0] = asarray(function(x[0]), dtype)
+
+    elif len(inputs) == 2:
+        x, y = inputs
+
+        def thunk() -> None:
+            output[0] = asarray(function(x[0], y[0]), dtype)
+
+    else:
+
+        def thunk() -> None:
+            output[0] = asarray(function(*[cell[0] for cell in inputs]), dtype)
+
+    return thunk
+
+
+def _lengths_that_may_differ(node: Apply) -> list[tuple[int, list[int]]]:
+    """Dimensions whose lengths only the arrays say, with the inputs that must agree in them."""
+    found = []
+    for d in range(node.outputs[0].type.ndim):
+        long = [i for i, x in enumerate(node.inputs) if not x.type.broadcastable[d]]
+        if len({node.inputs[i].type.shape[d] or (i,) for i in long}) > 1:
+            found.append((d, long))
+    return found
+
+
+def _checked(
+    thunk: Thunk,
+    op: Elemwise,
+    node: Apply,
+    inputs: list[Cell],
+    may_differ: list[tuple[int, list[int]]],
+) -> Thunk:
+    """NumPy would repeat a row that happens to be the only one."""
+    pairs = [(d, inputs[own[0]], inputs[i]) for d, own in may_differ for i in own[1:]]
+
+    def checked() -> None:
+        for d, x, y in pairs:
+            if x[0].shape[d] != y[0].shape[d]:
+                op._check_runtime_broadcast(node, [cell[0] for cell in inputs])
+        thunk()
+
+    return checked
 
 
 @node_rewriter([Elemwise])
@@ -86,3 +385,210 @@ def _plain(*excluded: str) -> Mode:
 PLAIN = _plain("inplace")
 # For loops until all draws are accepted: not in place each step would copy memory for all steps.
 PLAIN_LOOPS = _plain()
+
+
+# Arithmetic of users' numbers in 64 bits.
+#
+# PyTensor makes an int8 of the number 100 and a float32 of its logarithm: the square of an int8
+# overflows at 12 without a word.
+
+_WIDE = dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16", "uint32"), "int64")
+_WIDE |= dict.fromkeys(("float16", "float32"), "float64")
+
+
+def as_real(value: Any) -> Any:
+    """A number, array or graph in double precision, before anything is computed of it."""
+    (graph,) = in_double([pt.as_tensor_variable(value)])
+    if graph.type.dtype == "float64":
+        return graph
+    if isinstance(graph, TensorConstant):
+        return pt.constant(np.asarray(graph.data, dtype=np.float64))
+    return pt.cast(graph, "float64")
+
+
+def in_double(graphs: Sequence[Any]) -> list[Any]:
+    """Graphs in which nothing is computed in fewer than 64 bits.
+
+    What is computed in 64 bits as it stands stays the same node, and so do random variables, with
+    all that is above them.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc_skewgp._model.ops.double_precision import in_double
+    >>> square = pt.sqr(pt.as_tensor_variable(100))
+    >>> print(square.eval(), *(x.eval() for x in in_double([square])))
+    16 10000
+    """
+    return _rebuilt(graphs, {v: v for v in ancestors(graphs) if _is_random(v)})
+
+
+@contextmanager
+def doubles() -> Iterator[None]:
+    """Python's numbers as graphs of 64 bits: by PyTensor's custom those are of the fewest."""
+    with ExitStack() as restored:
+        for cast, dtype in ((autocast_int, "int64"), (autocast_float, "float64")):
+            restored.callback(setattr, cast, "dtypes", cast.dtypes)
+            cast.dtypes = (dtype,)
+        yield
+
+
+def _rebuilt(graphs: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
+    """`in_double` of graphs with other variables in the place of those that are `known`."""
+    wide = dict(known)
+    for node in io_toposort(list(known), graphs):
+        inputs = [wide.get(v, v) for v in node.inputs]
+        if any(_is_narrow(v) for v in node.outputs):
+            inputs = [pt.cast(v, _WIDE[v.type.dtype]) if _is_narrow(v) else v for v in inputs]
+        if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+            continue
+        for old, new in zip(node.outputs, _outputs(node, inputs), strict=True):
+            new.name = new.name or old.name
+            wide[old] = new
+    return [wide.get(graph, graph) for graph in graphs]
+
+
+def _outputs(node: Any, inputs: list[Any]) -> list[Any]:
+    """Of an operation on wider inputs; on those of its own types, where it takes no others."""
+    try:
+        outputs: list[Any] = node.op.make_node(*inputs).outputs
+        return outputs
+    except TypeError:
+        if isinstance(node.op, OpFromGraph):
+            inner = node.op.fgraph.unfreeze()
+            return _rebuilt(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
+    pairs = zip(inputs, node.inputs, strict=True)
+    inputs = [x if x.type == own.type else pt.cast(x, own.type.dtype) for x, own in pairs]
+    outputs = node.op.make_node(*inputs).outputs
+    return outputs
+
+
+def _is_narrow(v: Any) -> bool:
+    """Whether a graph is of fewer than 64 bits, and PyTensor was not asked for singles."""
+    dtype = getattr(v.type, "dtype", None)
+    return dtype in _WIDE and (dtype[0] != "f" or config.floatX == "float64")
+
+
+def _is_random(v: Any) -> bool:
+    return isinstance(getattr(v.owner, "op", None), RNGConsumerOp)
+
+
+# Functions of graphs in `PLAIN` mode, made once for graphs that are alike.
+#
+# PyTensor rewrites a graph in some 50 to 150 ms, as long as a small fit takes. Estimators build the
+# same graph again and again, for each class, fold and data set.
+
+# Functions kept, the last ones used; each takes some hundred kB.
+_MOST = 128
+# Entries of all constants in a graph beyond which it is not kept, nor they with it.
+_LARGEST = 10_000
+# Of each thread: functions that several use are called by one at a time.
+_kept = threading.local()
+
+
+class PlainFunction:
+    """A function of arrays. It has memory of its own, so that other threads wait for their turn.
+
+    It is pickled as its graph: a compiled one may hold functions that cannot be.
+
+    Parameters
+    ----------
+    function : pytensor.compile.executor.Function
+    inputs : list of variables
+    outputs : variable or list of variables
+    """
+
+    def __init__(self, function: Any, inputs: list[Any], outputs: Any) -> None:
+        self._function, self._turn = function, threading.Lock()
+        self._graph = inputs, outputs
+
+    def __call__(self, *arrays: Any) -> Any:
+        """The graph at these values of its inputs."""
+        with self._turn:
+            return self._function(*arrays)
+
+    def __reduce__(self) -> Any:
+        inputs, outputs = self._graph
+        for node in apply_ancestors(outputs if isinstance(outputs, list) else [outputs]):
+            vars(node.op).pop("_ufunc", None)  # kept by reductions once made, and not picklable
+        return plain_function, (inputs, outputs)
+
+
+class _Known(NamedTuple):
+    inputs: list[Any]
+    outputs: list[Any]
+    function: PlainFunction
+
+
+def plain_function(
+    inputs: Sequence[Any], outputs: Any, givens: Mapping[Any, Any] | None = None
+) -> PlainFunction:
+    """``pytensor.function`` in `PLAIN` mode, or an older one of an equal graph.
+
+    Graphs are equal that do the same operations, on inputs of the same types and equal constants.
+    Nothing in them is computed in fewer than 64 bits.
+
+    Parameters
+    ----------
+    inputs : sequence of variables
+        They need not all be used.
+    outputs : variable or sequence of variables
+    givens : mapping of variables, optional
+        What to replace in the graph.
+
+    Returns
+    -------
+    PlainFunction
+    """
+    single = not isinstance(outputs, Sequence)
+    graphs = [outputs] if single else list(outputs)
+    if givens:
+        graphs = clone_replace(graphs, replace=dict(givens))
+    graphs = in_double(graphs)
+    key = (single, *_signature(inputs, graphs))
+    functions = _functions()
+    for old in functions.get(key, []):
+        if equal_computations(graphs, old.outputs, list(inputs), old.inputs):
+            functions.move_to_end(key)
+            return old.function
+    found = graphs[0] if single else graphs
+    compiled = pytensor.function(list(inputs), found, mode=PLAIN, on_unused_input="ignore")
+    function = PlainFunction(compiled, list(inputs), found)
+    if _n_constants(graphs) <= _LARGEST:
+        functions.setdefault(key, []).append(_Known(list(inputs), graphs, function))
+        functions.move_to_end(key)
+        _forget_oldest()
+    return function
+
+
+def is_constant(graph: Any) -> bool:
+    """Whether there are no variables in a graph: it is one number, or one array."""
+    return all(isinstance(x, Constant) for x in graph_inputs([graph]))
+
+
+def _signature(inputs: Iterable[Any], graphs: Sequence[Any]) -> tuple[Any, ...]:
+    """Equal for equal graphs, and almost never for others."""
+    types = (tuple(x.type for x in inputs), tuple(x.type for x in graphs))
+    return (*types, frozenset(Counter(node.op for node in apply_ancestors(graphs)).items()))
+
+
+def _n_constants(graphs: Sequence[Any]) -> int:
+    """Entries of all constants."""
+    return sum(getattr(x.data, "size", 1) for x in ancestors(graphs) if isinstance(x, Constant))
+
+
+def _functions() -> OrderedDict[Any, list[_Known]]:
+    """Of this thread."""
+    if not hasattr(_kept, "functions"):
+        _kept.functions = OrderedDict()
+    functions: OrderedDict[Any, list[_Known]] = _kept.functions
+    return functions
+
+
+def _forget_oldest() -> None:
+    functions = _functions()
+    while sum(map(len, functions.values())) > _MOST:
+        oldest = functions[next(iter(functions))]
+        del oldest[:1]
+        if not oldest:
+            functions.popitem(last=False)

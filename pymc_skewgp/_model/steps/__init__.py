@@ -2,7 +2,7 @@
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.sun_step import ConjugateStep
 
 # The list object itself is what ``pm.sample`` reads. Of steps that are equally good for a variable,
 # as PyMC's own for labels and categories are for masked ones, it takes the first.

@@ -9,16 +9,224 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV
 
 import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
-from pymc_skewgp._model.graph.blocks import Block
+from pymc_skewgp._model.graph.analysis import (
+    Block,
+    BlockGraph,
+    block_graph,
+    blocks_under_rows_or_sites,
+    gaussian_blocks,
+    part_of_any,
+    refuse_with_reason,
+)
+from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.members import is_function
-from pymc_skewgp._model.graph.observed import NoObservationsError, is_prediction
-from pymc_skewgp._model.graph.site_blocks import refuse_with_reason
-from pymc_skewgp._model.steps.claims import is_claimed, too_many
-from pymc_skewgp._model.steps.joined_blocks import joined_blocks
-from pymc_skewgp._model.steps.site_rule import is_fast, refuse_slow
+from pymc_skewgp._model.graph.sites import (
+    NoObservationsError,
+    children,
+    find_observed,
+    is_prediction,
+)
+from pymc_skewgp._model.ops.densities import sun_of_process
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+
+# Hyperparameters that the step of a block takes for itself, so that NUTS is not needed for them.
+#
+# At n = 80 and two hyperparameters slices given the rows alone had more effective draws than slices
+# and NUTS together, in a quarter of the time: given f NUTS can hardly move them.
+
+_MOST = 8  # entries of all of them together: beyond, NUTS has its gradient
+
+_KNOWN_CLAIMS: "WeakKeyDictionary[pm.Model, tuple[Any, list[Any]]]" = WeakKeyDictionary()
+
+
+def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
+    """Whether a hyperparameter is left to the step of a block alone.
+
+    It is where nothing depends on it but the block, its observations and other such
+    hyperparameters, and where these are few.
+    """
+    claimed = _known(model, block)
+    return rv in claimed and _n_entries(model, claimed) <= _MOST
+
+
+def too_many(model: pm.Model, block: Block) -> list[Any]:
+    """Hyperparameters that the step of a block would take for itself, were they not so many."""
+    claimed = _known(model, block)
+    return claimed if _n_entries(model, claimed) > _MOST else []
+
+
+def _known(model: pm.Model, block: Block) -> list[Any]:
+    # PyMC asks for one variable after the other: the graphs are the same for all of them.
+    key = (*model.basic_RVs, *model.potentials, *block.members)
+    known = _KNOWN_CLAIMS.get(model)
+    if known is None or known[0] != key:
+        known = _KNOWN_CLAIMS[model] = key, _claimed(model, block)
+    return known[1]
+
+
+def _claimed(model: pm.Model, block: Block) -> list[Any]:
+    claimed = [model.values_to_rvs[value] for value in block_graph(model, block).moved]
+    below = {x: {y.name for y in children(model, x)} for x in claimed}
+    own = {*(x.name for x in block.members), *block.below}
+    while True:
+        inside = {*own, *(x.name for x in claimed)}
+        left = [x for x in claimed if below[x] <= inside]
+        if left == claimed:
+            break
+        claimed = left
+    return claimed
+
+
+def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
+    return sum(n_entries(model, x) for x in rvs)
+
+
+def n_entries(model: pm.Model, rv: Any) -> int:
+    """Entries of a variable, more than enough where they are hard to count."""
+    value = model.rvs_to_values[rv]
+    if None not in value.type.shape:
+        size = 1
+        for length in value.type.shape:
+            size *= length
+        return size
+    infer_shape = getattr(rv.owner.op, "_infer_shape", None)
+    if infer_shape is None:
+        return _MOST + 1
+    shape = infer_shape(rv.owner.op.size_param(rv.owner), rv.owner.op.dist_params(rv.owner))
+    (size,) = model.replace_rvs_by_values([pt.prod(pt.stack(list(shape)))])
+    return int(size.eval(mode=PLAIN))
+
+
+# Where `pm.sample` picks the step for sites: where NUTS has fewer effective draws a second.
+
+# Entries of hyperparameters: each takes a slice of its own, NUTS has one gradient for all.
+_MOST_MOVED = 8
+
+
+def is_fast(model: pm.Model, block: Block) -> bool:
+    """Whether the step is to be picked for a block under sites."""
+    return not _other_functions(model, block) and _n_moved(model, block) <= _MOST_MOVED
+
+
+def refuse_slow(model: pm.Model, rv: Any, block: Block) -> None:
+    """NotConjugateError for a function of a block under sites for which it is not picked."""
+    if is_fast(model, block):
+        return
+    others = _other_functions(model, block)
+    if others:
+        find_observed(model, rv)
+        raise NotConjugateError(
+            f"what observes {rv.name} depends on {others[0]} too, and not jointly affinely."
+        )
+    raise NotConjugateError(
+        f"{_n_moved(model, block)} entries of hyperparameters would move with {rv.name}, more than "
+        f"{_MOST_MOVED}.",
+        f"Make {rv.name} with SkewGP.prior(..., reparameterize=True), which NUTS samples well, or "
+        "give pm.sample the step yourself.",
+    )
+
+
+def _other_functions(model: pm.Model, block: Block) -> list[str]:
+    """Functions that enter the sites, but are not in the block: in turn they would mix slowly."""
+    values = {x for y in block.sites for x in y.hyperparameters}
+    return [rv.name for rv in model.free_RVs if is_function(rv) and _value(model, rv) in values]
+
+
+def _value(model: pm.Model, rv: Any) -> Any:
+    return model.rvs_to_values[rv]
+
+
+def _n_moved(model: pm.Model, block: Block) -> int:
+    moved: list[Any] = [model.values_to_rvs[x] for x in block_graph(model, block).moved]
+    return sum(n_entries(model, x) for x in moved)
+
+
+# Blocks that share hyperparameters, moved as one.
+#
+# Given f the hyperparameters of a smooth kernel are all but determined: a step that moved them
+# given the function of one block, with that of the other integrated out, would hardly move them.
+# Functions that no data see together are independent given the hyperparameters, so that all of them
+# are one unified skew-normal vector too.
+
+_KNOWN_BLOCKS: "WeakKeyDictionary[pm.Model, tuple[Any, list[Block]]]" = WeakKeyDictionary()
+
+
+def joined_blocks(model: pm.Model) -> list[Block]:
+    """Blocks of a model, those with a hyperparameter in common as one, where they can be."""
+    # PyMC asks for one variable after the other: the blocks are the same for all of them.
+    key = (*model.basic_RVs, *model.potentials)
+    known = _KNOWN_BLOCKS.get(model)
+    if known is None or known[0] != key:
+        known = _KNOWN_BLOCKS[model] = key, _joined(model, blocks_under_rows_or_sites(model))
+    return known[1]
+
+
+def every_block(model: pm.Model, *, joined: bool) -> list[Block]:
+    """`joined_blocks`, and those of Gaussian variables without a SkewGP.
+
+    Flat variables are given: they have no covariance.
+    """
+    known = blocks_under_rows_or_sites(model)
+    taken = {name for block in known for name in [*(x.name for x in block.members), *block.below]}
+    for block in gaussian_blocks(model, taken, {}):
+        proper = [x for x in block.members if not isinstance(x.owner.op, FlatRV)]
+        if proper:
+            known.append(part_of_any(model, block, proper))
+    return _joined(model, known) if joined else known
+
+
+def graph_to_move(model: pm.Model, block: Block) -> BlockGraph:
+    """`block_graph`, with potentials in the prior, and the constant of that."""
+    graph = block_graph(model, block)
+    if any(is_function(x) for x in block.members):
+        return graph
+    joint = proper_joint(model, graph.members, block.potentials)
+    prior = sun_of_process(joint.mean, joint.factor @ joint.factor.T, None, None, 0)
+    return graph._replace(prior=prior, log_constant=joint.log_constant)
+
+
+def _joined(model: pm.Model, blocks: list[Block]) -> list[Block]:
+    if len(blocks) < 2:
+        return blocks
+    found: list[tuple[Block, set[Any]]] = []
+    for block in blocks:
+        moved = set(block_graph(model, block).moved)
+        for other in list(found):
+            if not moved.isdisjoint(other[1]) and _are_apart(model, block, other[0]):
+                found.remove(other)
+                block, moved = _both(model, other[0], block), moved | other[1]
+        found.append((block, moved))
+    return [block for block, _ in found]
+
+
+def _are_apart(model: pm.Model, one: Block, other: Block) -> bool:
+    """Whether neither depends on members of the other."""
+    for block, rest in ((one, other), (other, one)):
+        names = {*(x.name for x in rest.members), *rest.below}
+        below = {x.name for rv in block.members for x in children(model, rv)}
+        if not names.isdisjoint(below):
+            return False
+    return True
+
+
+def _both(model: pm.Model, one: Block, other: Block) -> Block:
+    """Of the variables of two, in the order of the model."""
+    members, predicted = {*one.members, *other.members}, {*one.predicted, *other.predicted}
+    observed = {y.name: y for y in [*one.observed, *other.observed]}
+    sites = {y.name: y for y in [*one.sites, *other.sites]}
+    return Block(
+        [x for x in model.free_RVs if x in members],
+        [observed[y.name] for y in model.observed_RVs if y.name in observed],
+        [x for x in model.free_RVs if x in predicted],
+        list(sites.values()),
+        [*one.potentials, *other.potentials],
+    )
+
 
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")

@@ -22,7 +22,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -11,8 +11,7 @@ from pytensor.compile.mode import Mode
 from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
-from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
-from pymc_skewgp._model.distributions.multinomial_probit import MultinomialProbit
+from pymc_skewgp._model.distributions.probit import ChoiceProbit, MultinomialProbit
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

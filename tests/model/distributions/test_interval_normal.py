@@ -14,7 +14,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.integrate import quad
 
-from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
+from pymc_skewgp._model.distributions.probit import IntervalNormal
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 
-from pymc_skewgp._model.distributions.joint_draws import (
+from pymc_skewgp._model.distributions.unified_skew_normal import (
     JointDrawsRV,
     ObjectModeDraws,
     batch_shape_of,

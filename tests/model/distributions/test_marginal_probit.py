@@ -14,7 +14,7 @@ from pytensor.compile.mode import Mode
 from scipy.special import log_ndtr, logsumexp
 
 from pymc_skewgp import MarginalProbit, NotPositiveDefiniteError, SkewGPPosterior
-from pymc_skewgp._model.distributions.marginal_probit import MarginalProbitRV
+from pymc_skewgp._model.distributions.marginal import MarginalProbitRV
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

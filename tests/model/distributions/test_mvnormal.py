@@ -8,7 +8,7 @@ import pytest
 from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob, finite_difference
 from scipy.stats import norm
 
-import pymc_skewgp._model.distributions.mvnormal  # noqa: F401
+import pymc_skewgp._model.distributions.truncated_mvnormal  # noqa: F401
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 
 pytestmark = pytest.mark.usefixtures("in_python")

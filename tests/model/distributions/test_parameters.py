@@ -7,7 +7,7 @@ import pytest
 from pytensor.tensor.variable import TensorConstant
 
 from pymc_skewgp import NotPositiveDefiniteError
-from pymc_skewgp._model.distributions.parameters import (
+from pymc_skewgp._model.distributions.unified_skew_normal import (
     as_covariance_parameter,
     as_parameter,
     as_vector_parameter,

@@ -10,8 +10,7 @@ from pymc.testing import assert_support_point_is_expected
 from pytensor.compile.mode import Mode
 from scipy.special import ndtr
 
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._model.distributions.preference_probit import PreferenceProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit, PreferenceProbit
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

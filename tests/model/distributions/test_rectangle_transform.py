@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from oracles import finite_difference
 
-from pymc_skewgp._model.distributions.rectangle_transform import RectangleTransform
+from pymc_skewgp._model.distributions.truncated_mvnormal import RectangleTransform
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

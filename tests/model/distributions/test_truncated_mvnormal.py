@@ -18,8 +18,8 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 
 from pymc_skewgp import NotPositiveDefiniteError
-from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-from pymc_skewgp._gaussian.samplers.independent import independent_draws
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 
 pytestmark = pytest.mark.usefixtures("in_python")

@@ -18,8 +18,8 @@ from scipy import stats
 
 from pymc_skewgp import SUN, NotPositiveDefiniteError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb
-from pymc_skewgp._sun.draws import independent_sun_draws
+from pymc_skewgp._model.ops.densities import MvnLogProb
+from pymc_skewgp._sun.parameters import independent_sun_draws
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_skewgp._model.gp.at_point import CovarianceAtPoint, MeanAtPoint, fixed
+from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint, MeanAtPoint, fixed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 X = np.random.default_rng(0).normal(size=(5, 2))

@@ -13,9 +13,9 @@ from scipy import stats
 from scipy.special import expit, logsumexp, ndtr, polygamma
 
 from pymc_skewgp import NotSitesError
-from pymc_skewgp._model.gp.distribution_sites import DistributionSites
-from pymc_skewgp._model.ops.plain_functions import _FUNCTIONS
-from pymc_skewgp._posterior.latent_marginals import LatentMarginals
+from pymc_skewgp._model.gp.site_functions import DistributionSites
+from pymc_skewgp._model.ops.plain_mode import _FUNCTIONS
+from pymc_skewgp._posterior.output import LatentMarginals
 
 N = 6
 RNG = np.random.default_rng(3)

@@ -9,7 +9,7 @@ from scipy import stats
 
 import pymc_skewgp as sg
 from pymc_skewgp import DrawOverflowWarning
-from pymc_skewgp._model.gp.distribution_sites import DistributionSites
+from pymc_skewgp._model.gp.site_functions import DistributionSites
 
 FAR = np.array([-1.0, 0.5, 2.0])  # f that anything can be drawn at
 BEYOND = {

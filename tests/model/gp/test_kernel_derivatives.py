@@ -12,7 +12,7 @@ import pytest
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance
-from pymc_skewgp._observations.values import Derivative
+from pymc_skewgp._observations.likelihood import Derivative
 
 cov = pm.gp.cov
 LS, ALPHA = (0.7, 1.3), 1.5

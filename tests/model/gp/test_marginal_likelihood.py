@@ -10,8 +10,8 @@ from oracles import finite_difference
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.collapsed import collapse_model
 
 pytestmark = pytest.mark.usefixtures("in_python")

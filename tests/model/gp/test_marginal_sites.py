@@ -9,7 +9,7 @@ from scipy import stats
 from site_oracles import log_signs, site_posterior
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.point import Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 
 lk = sg.likelihoods

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
-from pymc_skewgp._model.gp.moments import _DEVIATIONS, moments
+from pymc_skewgp._model.gp.distribution_graph import _DEVIATIONS, moments
 
 # Distributions with the ends of their support, and places where integrals are split.
 REAL = (-np.inf, np.inf)

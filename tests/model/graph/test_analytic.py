@@ -3,7 +3,7 @@
 import pytensor.tensor as pt
 import pytest
 
-from pymc_skewgp._model.graph.analytic import is_analytic
+from pymc_skewgp._model.graph.affine import is_analytic
 
 X = pt.vector("x")
 SD = pt.exp(X)

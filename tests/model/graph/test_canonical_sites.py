@@ -6,8 +6,8 @@ import pytest
 from scipy.special import expit
 from scipy.stats import bernoulli, binom, poisson
 
-from pymc_skewgp._model.graph.canonical_sites import CanonicalSites
-from pymc_skewgp._model.graph.observed_sites import sites_of_data
+from pymc_skewgp._model.graph.data_sites import CanonicalSites
+from pymc_skewgp._model.graph.gaussian_terms import sites_of_data
 from pymc_skewgp._model.graph.sites import sites_of
 
 COUNTS = np.array([[0, 3], [7, 1], [40, 2]])

@@ -7,8 +7,8 @@ from scipy import stats
 from site_oracles import site_posterior
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.point import Point
 from pymc_skewgp._model.graph.collapsed import collapse_model
 
 X = np.array([[-0.4], [0.5]])

@@ -8,14 +8,16 @@ from pymc.distributions.transforms import ordered
 from step_models import X, prior
 
 from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._model.distributions.choice_probit import ChoiceProbit
-from pymc_skewgp._model.distributions.interval_normal import IntervalNormal
-from pymc_skewgp._model.distributions.multinomial_probit import MultinomialProbit
-from pymc_skewgp._model.distributions.preference_probit import PreferenceProbit
+from pymc_skewgp._model.distributions.probit import (
+    ChoiceProbit,
+    IntervalNormal,
+    MultinomialProbit,
+    PreferenceProbit,
+)
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.graph.likelihoods.probit_link import probit_predictor
-from pymc_skewgp._model.graph.observed import find_observed
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.graph.likelihoods.likelihood import probit_predictor
+from pymc_skewgp._model.graph.sites import find_observed
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._model.ops import known_functions
-from pymc_skewgp._model.ops.known_functions import plain_function
+from pymc_skewgp._model.ops import plain_mode as known_functions
+from pymc_skewgp._model.ops.plain_mode import plain_function
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.special import log_ndtr
 
-from pymc_skewgp._model.ops import log_evidence_numba
+from pymc_skewgp._model.ops import numba_dispatch as log_evidence_numba
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters
 

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
-from pymc_skewgp._model.ops.log_greatest import pt_log_greatest
+from pymc_skewgp._model.ops.densities import pt_log_greatest
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

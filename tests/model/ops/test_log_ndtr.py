@@ -8,7 +8,7 @@ from mpmath import mp
 from oracles import finite_difference
 from scipy.special import log_ndtr
 
-from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
+from pymc_skewgp._model.ops.densities import pt_log_ndtr
 
 # Around the switch, in the bulk and where one of the two forms would overflow.
 POINTS = np.array([-400.0, -40.0, -5.0, -1.0 - 1e-9, -1.0, -1.0 + 1e-9, 0.0, 3.0, 8.0, 40.0, 400.0])

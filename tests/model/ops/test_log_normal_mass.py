@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import log_ndtr
 
-from pymc_skewgp._model.ops.log_normal_mass import pt_log_normal_mass
+from pymc_skewgp._model.ops.densities import pt_log_normal_mass
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -15,7 +15,7 @@ from pytensor.gradient import NullTypeGradError, verify_grad
 from pytensor.tensor.blockwise import Blockwise
 
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
-from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb, pt_mvn_logcdf
+from pymc_skewgp._model.ops.densities import MvnLogProb, pt_mvn_logcdf
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

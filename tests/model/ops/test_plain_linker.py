@@ -8,8 +8,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 
-from pymc_skewgp._model.ops.plain_linker import PlainLinker
-from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS
+from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS, PlainLinker
 
 # Graphs as they are written: rewrites would leave little of them.
 OWN, PEER = Mode(PlainLinker(), optimizer=None), Mode("py", optimizer=None)

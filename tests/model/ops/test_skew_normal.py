@@ -8,7 +8,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 
 from pymc_skewgp import SUN
-from pymc_skewgp._model.ops.skew_normal import (
+from pymc_skewgp._model.ops.densities import (
     interval_limits,
     probit_limits,
     static_n_latent,

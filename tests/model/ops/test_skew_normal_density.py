@@ -8,8 +8,8 @@ from pytensor.compile.mode import Mode
 from pytensor.gradient import NullTypeGradError
 from scipy import stats
 
-from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
-from pymc_skewgp._model.ops.skew_normal_density import (
+from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
+from pymc_skewgp._model.ops.densities import (
     LogDensityAndOrthant,
     pt_log_density_and_orthant,
     pt_normal_log_density,

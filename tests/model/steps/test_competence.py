@@ -11,10 +11,10 @@ from pymc.sampling.mcmc import assign_step_methods
 from step_models import X, Y, prior, probit_model
 
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, no_warnings
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.sun_step import ConjugateStep
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

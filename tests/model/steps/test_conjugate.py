@@ -16,10 +16,10 @@ from step_models import KNOTS, PHASE, X, Y, by_invprobit, prior, probit_model, r
 import pymc_skewgp._model.steps
 from pymc_skewgp._errors import InexactStepWarning, NotConjugateError, NotConjugateWarning
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
-from pymc_skewgp._mcmc import noise
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._mcmc import augmentation as noise
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
+from pymc_skewgp._model.steps.sun_step import ConjugateStep
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
 SIGMAS = 4.5

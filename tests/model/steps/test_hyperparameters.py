@@ -8,13 +8,11 @@ from arviz_stats.base import array_stats
 from scipy.stats import expon, multivariate_normal, norm
 from step_models import KNOTS, PHASE, rbf
 
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
-from pymc_skewgp._model.steps.hyperparameters import Hyperparameters
-from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._model.steps.block_move import Hyperparameters, LatentAtPoint
+from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -13,8 +13,8 @@ from step_models import X, Y, prior, probit_model
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._gaussian.weights import chain_relative_ess
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
-from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
+from pymc_skewgp._model.steps.sun_step import LinESS
 
 
 def sample(model, draws=200, n_steps=1, thin=1, **kwargs):

@@ -17,10 +17,9 @@ from step_models import X, prior
 import pymc_skewgp as sg
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.graph.observed import find_observed
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
-from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._model.graph.sites import find_observed
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
+from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 SIGMAS = 4.5
 PLACES = np.array([0.0, 0.7])

@@ -5,10 +5,10 @@ import pymc as pm
 import pytest
 from step_models import X, Y, by_invprobit, prior, probit_model, sun_arguments
 
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -16,8 +16,8 @@ import pymc_skewgp as sg
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.collapsed import collapse_model
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
-from pymc_skewgp._model.steps.predictions import Predictions
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
+from pymc_skewgp._model.steps.sun_step import Predictions
 from pymc_skewgp._observations.observations import as_matrix
 
 pytestmark = pytest.mark.usefixtures("in_python")

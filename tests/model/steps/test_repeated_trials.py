@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from pymc_skewgp import BernoulliProbit, SkewGP
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.at_point import LatentAtPoint
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 X = np.array([[0.0], [0.8]])
 N, Y = np.array([300, 200]), np.array([230, 30])

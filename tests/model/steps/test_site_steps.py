@@ -14,12 +14,11 @@ from scipy.special import expit, roots_hermitenorm
 from step_models import X, Y, prior, sun_arguments
 
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning
-from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.steps.conjugate import ConjugateStep
-from pymc_skewgp._model.steps.lin_ess import LinESS
+from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

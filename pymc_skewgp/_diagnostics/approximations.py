@@ -1,0 +1,572 @@
+"""One data set, one prior, many ways to the posterior of f; each is a function of a `Problem`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from scipy.special import ndtr
+from xarray import DataTree
+
+from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals
+from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian.truncated import truncated_mvn
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._model.distributions import probit as bernoulli_probit
+from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint, MeanAtPoint
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit, BinomialLogit
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.log_link import Gamma, NegativeBinomial, Poisson
+from pymc_skewgp._observations.ordered import OrderedLogit
+from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.real_values import Laplace, StudentT
+from pymc_skewgp._posterior.gaussian_posterior import (
+    GaussianPosterior,
+    continue_draws,
+    ep_posterior,
+    laplace_posterior,
+    with_pseudo_points,
+)
+from pymc_skewgp._posterior.output import LatentMarginals, as_datatree
+from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.prior import Prior
+from pymc_skewgp._validation import FloatArray
+
+# What every approximation is given, and what it gives back.
+
+_PSEUDO = ("pseudo_points", "phase", "truncation")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, a prior, and how hard to work.
+
+    Attributes
+    ----------
+    gp : SkewGP
+        The prior as a model has it.
+    point : mapping
+        Values of the random variables among its hyperparameters.
+    prior : Prior
+        The same on arrays.
+    X, new : ndarray, shape (n, d) and (t, d)
+        Inputs with data, and those to predict at.
+    labels : ndarray
+        The data: 0 and 1, shape (n,), or what `likelihood` asks for.
+    draws, chains, tune : int
+        For each chain; of methods that draw.
+    seed : int
+    options : dict
+        More arguments for the method.
+    likelihood : Likelihood, default BernoulliProbit()
+        Its parameters are numbers.
+    """
+
+    gp: SkewGP
+    point: dict[str, Any]
+    prior: Prior
+    X: FloatArray
+    labels: Any
+    new: FloatArray
+    draws: int = 1000
+    chains: int = 4
+    tune: int = 1000
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+    likelihood: Likelihood = field(default_factory=BernoulliProbit)
+
+    @cached_property
+    def n_functions(self) -> int:
+        """Number K of functions."""
+        return self.likelihood.n_functions(self.labels)
+
+    def by_function(self, f: FloatArray) -> FloatArray:
+        """Values in a row, shape (.., n K), as (.., n, K) where K is more than 1."""
+        k = self.n_functions
+        return f if k == 1 else f.reshape(*f.shape[:-1], -1, k)
+
+    @cached_property
+    def posterior(self) -> SkewGPPosterior:
+        """The exact posterior; its draws are not made before they are asked for."""
+        prior = self.prior
+        pseudo = {}
+        if prior.n_pseudo_points:
+            pseudo = {name: getattr(prior, name) for name in _PSEUDO}
+        return SkewGPPosterior(
+            self.X,
+            self.labels,
+            cov_func=prior.cov_func,
+            mean_func=prior.mean_func,
+            likelihood=self.likelihood,
+            random_seed=self.seed,
+            **pseudo,
+        )
+
+    def cov_func(self) -> Any:
+        """Covariance function for a model in PyMC, which has no place for pseudo-points."""
+        if self.prior.n_pseudo_points:
+            raise ValueError(
+                "a pm.gp process cannot be conditioned on its sign at pseudo_points: the methods "
+                "'exact', 'lin_ess' and 'ep' take them."
+            )
+        cov = self.gp.cov_func
+        return CovarianceAtPoint(cov, self.point) if self.point else cov
+
+    def mean_func(self) -> Any:
+        """Mean function for a model in PyMC."""
+        mean = self.gp.mean_func
+        return MeanAtPoint(mean, self.point) if self.point else mean
+
+
+class Approximation(NamedTuple):
+    """What a method says of f and of new data.
+
+    Attributes
+    ----------
+    marginals : Marginals
+        Of f at the data and then at the new points.
+    probability : Probability
+        P(y = 1), or what probabilities the likelihood predicts, shape (t,) or (t, k), at the new
+        points; without any, at the data.
+    tree : DataTree
+        Draws: ``posterior`` with f at the data, and with new points ``predictions`` with f and p
+        there.
+    evidence, evidence_se : float
+        Log evidence and its Monte Carlo standard error; for variational methods its lower bound.
+        NaN where a method has none.
+    drawing : float or None
+        Seconds that the draws took, tuning included and compilation left out; None where draws are
+        independent of each other and cost nothing next to the rest.
+    """
+
+    marginals: Marginals
+    probability: Probability
+    tree: DataTree
+    evidence: float = np.nan
+    evidence_se: float = np.nan
+    drawing: float | None = None
+
+
+def predicted_probability(likelihood: Likelihood, at: LatentMarginals) -> Probability:
+    """The probabilities that a likelihood predicts at each point, (t,) or (t, k); k may be 0."""
+    found = likelihood.predictive_summary(at)
+    names = [name for name in found if name.startswith("p_") and f"{name}_se" in found]
+    if len(names) == 1:
+        return Probability(found[names[0]], found[f"{names[0]}_se"])
+    nothing = np.zeros((at.size, 0))
+    value, error = (
+        np.column_stack([nothing, *(found[f"{name}{suffix}"] for name in names)])
+        for suffix in ("", "_se")
+    )
+    return Probability(value, error)
+
+
+def function_tree(
+    f: FloatArray, new: FloatArray, attrs: dict[str, Any], likelihood: Likelihood
+) -> DataTree:
+    """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t).
+
+    For several functions, (.., n, K) and (.., t, K).
+    """
+    groups = {"posterior": {"f": f}}
+    inner = [likelihood.function_dim] if f.ndim == 4 else []
+    if new.shape[2]:
+        groups["predictions"] = {"f": new}
+        if isinstance(likelihood, BernoulliProbit):
+            groups["predictions"]["p"] = ndtr(new)
+    return as_datatree(
+        groups,
+        dims={"f": ["obs_id", *inner]},
+        pred_dims={"f": ["pred_id", *inner], "p": ["pred_id"]},
+        coords={
+            "obs_id": np.arange(f.shape[2]),
+            "pred_id": np.arange(new.shape[2]),
+            **{dim: np.arange(f.shape[3]) for dim in inner},
+        },
+        attrs=attrs,
+    )
+
+
+# Data under a likelihood as an observed variable of a PyMC model, for PyMC's own methods.
+
+Parameters = Callable[[Any, Any], Mapping[str, Any]]
+
+# PyMC's distribution, and its parameters for a likelihood and f.
+_DISTRIBUTIONS: Mapping[type[Likelihood], tuple[Any, Parameters]] = {
+    BernoulliProbit: (bernoulli_probit.BernoulliProbit, lambda known, f: {"eta": f}),
+    BernoulliLogit: (pm.Bernoulli, lambda known, f: {"logit_p": f}),
+    BinomialLogit: (pm.Binomial, lambda known, f: {"n": known.n, "logit_p": f}),
+    OrderedLogit: (
+        pm.OrderedLogistic,
+        lambda known, f: {"eta": f, "cutpoints": known.cutpoints, "compute_p": False},
+    ),
+    Poisson: (pm.Poisson, lambda known, f: {"mu": known.exposure * pt.exp(f)}),
+    NegativeBinomial: (
+        pm.NegativeBinomial,
+        lambda known, f: {"mu": known.exposure * pt.exp(f), "alpha": known.alpha},
+    ),
+    Gamma: (pm.Gamma, lambda known, f: {"alpha": known.alpha, "beta": known.alpha * pt.exp(-f)}),
+    StudentT: (pm.StudentT, lambda known, f: {"nu": known.nu, "mu": f, "sigma": known.sigma}),
+    Laplace: (pm.Laplace, lambda known, f: {"mu": f, "b": known.b}),
+}
+
+
+def observe(problem: Problem, f: Any) -> None:
+    """The data, in the model of the context.
+
+    Raises
+    ------
+    ValueError
+        Where PyMC has no such variable.
+    """
+    known = problem.likelihood
+    noisy_alike = isinstance(known, BernoulliProbit) and not known.independent
+    if type(known) not in _DISTRIBUTIONS or noisy_alike:
+        raise ValueError(
+            f"PyMC's methods are compared on labels with noise of their own, and on likelihoods of "
+            f"one distribution of PyMC; under {known!r} the methods 'exact', 'lin_ess', 'ep' and "
+            "'laplace' are there."
+        )
+    distribution, parameters = _DISTRIBUTIONS[type(known)]
+    y = known.as_data(problem.labels, problem.X.shape[0])
+    distribution("y", **parameters(known, f), observed=y)
+
+
+# From draws of f at the data to an `Approximation`.
+
+_BLOCKS_A_CHAIN = 4
+
+
+def from_draws(
+    problem: Problem,
+    f: FloatArray,
+    new: FloatArray | None = None,
+    *,
+    attrs: dict[str, Any] | None = None,
+    **known: float | None,
+) -> Approximation:
+    """What draws of f say, at the data and at the new points.
+
+    Parameters
+    ----------
+    problem : Problem
+    f : ndarray, shape (n_chains, n_draws, n)
+        At the data; of K functions n K values, all functions at the first of the data, and so on.
+    new : ndarray, shape (n_chains, n_draws, t), optional
+        At the new points; default GP regression on `f`, which also averages their noise out of the
+        probabilities.
+    attrs : dict, optional
+        Of the DataTree.
+    **known
+        Other fields of `Approximation`.
+    """
+    n_chains, n_draws, n = f.shape
+    k = problem.n_functions
+    likelihood = problem.likelihood
+    # Draws depend on their neighbours in a chain; stretches of it hardly do.
+    stretch = np.arange(n_draws) * min(_BLOCKS_A_CHAIN, n_draws) // n_draws
+    replicate = (np.arange(n_chains)[:, None] * _BLOCKS_A_CHAIN + stretch).ravel()
+    if not problem.new.shape[0]:
+        if isinstance(likelihood, BernoulliProbit):
+            probability = DrawnMarginals(f).probability()
+        else:
+            at = _mixture(f.reshape(-1, n).T, np.zeros(n), k, replicate)
+            probability = predicted_probability(likelihood, at)
+        new = np.zeros((n_chains, n_draws, 0))
+    elif new is None:
+        rng = np.random.default_rng([problem.seed, 1])
+        each, drawn = [], []
+        with no_warnings():  # of the jitter that f at one of the data needs
+            for function in range(k):  # independent of each other
+                own = f.reshape(-1, n)[:, function::k]
+                points, values = with_pseudo_points(problem.prior, problem.X, own, rng)
+                further = continue_draws(problem.prior, points, values, problem.new)
+                each.append(further.marginals(replicate))
+                drawn.append(further.sample(rng))
+        means = np.stack([one.means for one in each], axis=1).reshape(-1, n_chains * n_draws)
+        variance = np.stack([one.variance for one in each], axis=1).ravel()
+        at = _mixture(means, variance, k, replicate)
+        probability = predicted_probability(likelihood, at)
+        new = np.stack(drawn, axis=2).reshape(n_chains, n_draws, -1)
+    elif isinstance(likelihood, BernoulliProbit):
+        probability = DrawnMarginals(new).probability()
+    else:
+        at = _mixture(new.reshape(-1, new.shape[2]).T, np.zeros(new.shape[2]), k, replicate)
+        probability = predicted_probability(likelihood, at)
+    tree = function_tree(problem.by_function(f), problem.by_function(new), attrs or {}, likelihood)
+    marginals = DrawnMarginals(np.concatenate([f, new], axis=2))
+    return Approximation(marginals, probability, tree, **known)  # type: ignore[arg-type]
+
+
+def _mixture(
+    means: FloatArray, variance: FloatArray, k: int, replicate: IntArray
+) -> LatentMarginals:
+    """Equally weighted components, (t K, S); those of one replicate may depend on each other."""
+    weights = np.full(means.shape[1], 1.0 / means.shape[1])
+    covariance = None
+    if k > 1:
+        covariance = variance.reshape(-1, k, 1) * np.eye(k)
+    return LatentMarginals(means, variance, weights, replicate, covariance=covariance)
+
+
+# The exact posterior by its two samplers, and the two Gaussians that approximate it.
+
+
+def exact(problem: Problem) -> Approximation:
+    """Near-independent draws by the twisted sampler."""
+    return _sampled(problem, "twisted")
+
+
+def lin_ess(problem: Problem) -> Approximation:
+    """A Markov chain by linear elliptical slice sampling."""
+    _compile_lin_ess()
+    return _sampled(problem, "lin_ess")
+
+
+@cache
+def _compile_lin_ess() -> None:
+    """Let numba do its work before the seconds of drawing are counted."""
+    truncated_mvn(np.eye(4), -0.5, None, n_draws=8, method="lin_ess")
+    truncated_mvn(np.eye(4), 0.0, None, n_draws=8, method="lin_ess")
+
+
+def _sampled(problem: Problem, method: str) -> Approximation:
+    tree = problem.posterior.sample(
+        problem.draws,
+        problem.chains,
+        method,  # type: ignore[arg-type]
+        problem.seed,
+        **problem.options,
+    )
+    attrs = dict(tree["sample_stats"].attrs)
+    evidence = attrs.get("log_marginal_likelihood", np.nan)
+    f = np.asarray(tree["posterior"].dataset["f"].values)
+    return from_draws(
+        problem,
+        f.reshape(problem.chains, problem.draws, -1),  # several functions: all in a row
+        attrs=attrs,
+        evidence=evidence,
+        evidence_se=attrs.get("log_marginal_likelihood_se", np.nan),
+        drawing=attrs["sampling_time"],
+    )
+
+
+def ep(problem: Problem) -> Approximation:
+    """Expectation propagation."""
+    data = problem.X, problem.labels, problem.new, problem.likelihood
+    found = ep_posterior(problem.prior, *data, **problem.options)
+    return _gaussian(problem, found)
+
+
+def laplace(problem: Problem) -> Approximation:
+    """Laplace's approximation at the mode of f."""
+    data = problem.X, problem.labels, problem.new, problem.likelihood
+    found = laplace_posterior(problem.prior, *data, **problem.options)
+    return _gaussian(problem, found)
+
+
+def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
+    k = problem.n_functions
+    n = problem.X.shape[0] * k
+    rng = np.random.default_rng(problem.seed)
+    f = found.sample(problem.draws * problem.chains, rng)
+    f = f.reshape(problem.chains, problem.draws, -1)
+    start = n if problem.new.shape[0] else 0
+    marginals = found.marginals()
+    variance = marginals.variance[start:]
+    covariance = None
+    if k > 1:  # of the functions at each point
+        blocks = found.cov[start:, start:].reshape(variance.size // k, k, -1, k)
+        covariance = np.einsum("tktl->tkl", blocks)
+    means, weight = found.mean[start:, None], np.ones(1)
+    at = LatentMarginals(means, variance, weight, exact=True, covariance=covariance)
+    return Approximation(
+        marginals,
+        predicted_probability(problem.likelihood, at),
+        function_tree(
+            problem.by_function(f[..., :n]),
+            problem.by_function(f[..., n:]),
+            {"log_marginal_likelihood": found.log_evidence},
+            problem.likelihood,
+        ),
+        evidence=found.log_evidence,
+    )
+
+
+# What PyMC offers for the same model: NUTS, variational inference, basis functions.
+
+# Basis functions of each input column, by the number of columns: their product is what counts.
+BASIS = {1: 60, 2: 20, 3: 9}
+_BOUNDARY = 1.5  # of the range of the inputs
+_ITERATIONS = 30_000
+_ELBO_SHARE = 10  # the bound is the mean over the last tenth of the iterations
+
+
+def latent_model(problem: Problem) -> pm.Model:
+    """`pm.gp.Latent` under the likelihood, hyperparameters as they are."""
+    with pm.Model() as model:
+        gp = pm.gp.Latent(mean_func=problem.mean_func(), cov_func=problem.cov_func())
+        f = gp.prior("f", X=problem.X)
+        observe(problem, f)
+    return model
+
+
+def latent_nuts(problem: Problem) -> Approximation:
+    """`pm.gp.Latent` by NUTS."""
+    return _nuts(problem, latent_model(problem))
+
+
+def hsgp_nuts(problem: Problem) -> Approximation:
+    """`pm.gp.HSGP` by NUTS: the kernel by basis functions.
+
+    Options: ``m`` (basis functions of each column), ``c`` or ``L``, and others of ``pm.sample``.
+    """
+    options = dict(problem.options)
+    basis = {name: options.pop(name) for name in ("m", "c", "L") if name in options}
+    cov = problem.cov_func()
+    if "m" not in basis:
+        if cov.n_dims not in BASIS:
+            raise ValueError(
+                f"a basis for {cov.n_dims} input columns would need too many functions (their "
+                f"number is a product over the columns); there are defaults for {sorted(BASIS)} "
+                "columns, and options={'hsgp_nuts': {'m': [...]}} for others."
+            )
+        basis["m"] = [BASIS[cov.n_dims]] * cov.n_dims
+    if "L" not in basis:
+        basis.setdefault("c", _BOUNDARY)
+    n = problem.X.shape[0]
+    with pm.Model() as model:
+        gp = pm.gp.HSGP(mean_func=problem.mean_func(), cov_func=cov, **basis)
+        # At all points at once: f is linear in the coefficients, here and there.
+        f = gp.prior("f", X=np.vstack([problem.X, problem.new]))
+        observe(problem, f[:n])
+    return _nuts(problem, model, options)
+
+
+def advi(problem: Problem) -> Approximation:
+    """Variational inference by a Gaussian with a diagonal covariance, of whitened f."""
+    return _variational(problem, "advi")
+
+
+def fullrank_advi(problem: Problem) -> Approximation:
+    """Variational inference by a Gaussian with any covariance."""
+    return _variational(problem, "fullrank_advi")
+
+
+def _nuts(
+    problem: Problem, model: pm.Model, options: dict[str, Any] | None = None
+) -> Approximation:
+    idata = pm.sample(
+        draws=problem.draws,
+        tune=problem.tune,
+        chains=problem.chains,
+        model=model,
+        random_seed=problem.seed,
+        progressbar=False,
+        compute_convergence_checks=False,
+        **(problem.options if options is None else options),
+    )
+    f = idata["posterior"]["f"].values
+    n = problem.X.shape[0]
+    attrs = {
+        "divergences": int(idata["sample_stats"]["diverging"].sum()),
+        "sampling_time": float(idata["posterior"].attrs.get("sampling_time", np.nan)),
+    }
+    new = f[..., n:] if f.shape[-1] > n else None
+    return from_draws(problem, f[..., :n], new, attrs=attrs, drawing=attrs["sampling_time"])
+
+
+def _variational(problem: Problem, method: str) -> Approximation:
+    model = latent_model(problem)
+    options = {"n": _ITERATIONS, **problem.options}
+    with model:
+        fit = pm.fit(method=method, random_seed=problem.seed, progressbar=False, **options)
+        idata = fit.sample(problem.draws * problem.chains, random_seed=problem.seed)
+    bound = -np.asarray(fit.hist)[-max(1, len(fit.hist) // _ELBO_SHARE) :]
+    error = float(bound.std() / np.sqrt(bound.size))
+    f = idata["posterior"]["f"].values.reshape(problem.chains, problem.draws, -1)
+    attrs = {"elbo": float(bound.mean()), "elbo_se": error}
+    return from_draws(problem, f, attrs=attrs, evidence=attrs["elbo"], evidence_se=attrs["elbo_se"])
+
+
+# What pymc-extras offers for the same model, where it is installed.
+
+
+def extras_laplace(problem: Problem) -> Approximation:
+    """``pymc_extras.fit_laplace``, of whitened f."""
+    idata = _extras().fit_laplace(
+        model=latent_model(problem),
+        draws=problem.draws * problem.chains,
+        random_seed=problem.seed,
+        progressbar=False,
+        **problem.options,
+    )
+    return _from_idata(problem, idata)
+
+
+def extras_pathfinder(problem: Problem) -> Approximation:
+    """``pymc_extras.fit_pathfinder``, of whitened f."""
+    idata = _extras().fit_pathfinder(
+        model=latent_model(problem),
+        num_draws=problem.draws * problem.chains,
+        random_seed=problem.seed,
+        progressbar=False,
+        **problem.options,
+    )
+    return _from_idata(problem, idata)
+
+
+def _from_idata(problem: Problem, idata: Any) -> Approximation:
+    f = np.asarray(idata["posterior"]["f"].values, dtype=float)
+    return from_draws(problem, f.reshape(problem.chains, problem.draws, -1))
+
+
+def _extras() -> Any:
+    try:
+        import pymc_extras
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"pymc-extras could not be imported ({error}): pip install pymc-extras, which needs a "
+            "release of PyMC that it supports.",
+            name="pymc_extras",
+        ) from error
+    return pymc_extras
+
+
+METHODS: dict[str, Callable[[Problem], Approximation]] = {
+    method.__name__: method
+    for method in (
+        exact,
+        lin_ess,
+        ep,
+        laplace,
+        advi,
+        fullrank_advi,
+        latent_nuts,
+        hsgp_nuts,
+        extras_laplace,
+        extras_pathfinder,
+    )
+}
+
+# Those that take a prior with pseudo-points.
+SKEW_PRIOR_METHODS = ("exact", "lin_ess", "ep")
+
+# Those that take any likelihood of one function.
+ROW_METHODS = ("exact", "lin_ess", "ep", "laplace")
+
+# Those of it for a likelihood without rows; PyMC's have to be asked for, as they take minutes.
+SITE_METHODS = ("exact", "ep", "laplace")
+
+__all__ = [
+    "METHODS",
+    "ROW_METHODS",
+    "SITE_METHODS",
+    "SKEW_PRIOR_METHODS",
+    "Approximation",
+    "Problem",
+]

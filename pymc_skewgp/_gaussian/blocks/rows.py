@@ -1,0 +1,755 @@
+r"""One block of rows with predictors F c, and its part of what all rows are asked for.
+
+The coordinates c ~ N(0, I_r) are few. With sites :math:`\exp(\nu \eta - \tau \eta^2 / 2)` EP's
+Gaussian of c has the precision :math:`I + F^\top T F`; a block keeps its own rows of F, its sites
+and the last steps that these have taken, and returns sums of size r x r at most.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg.blas import dsyrk, dtrmm
+
+from pymc_skewgp._gaussian.compiled.row_sites import (
+    add_log_probs,
+    add_pair_log_probs,
+    row_log_probs,
+    row_moments,
+    row_slopes,
+)
+from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
+from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.ep import SHRINKAGE
+from pymc_skewgp._gaussian.modes import Target
+from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
+from pymc_skewgp._gaussian.tilted import SiteFactors, SiteFunction, SlopeFunction, Tilted
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+# Sites of one block of rows: what expectation propagation and weights ask of them.
+
+
+class BlockSites(Protocol):
+    """Functions p(y_i | eta_i) of the predictors of n rows; these are less their offset."""
+
+    @property
+    def size(self) -> int:
+        """Number n of rows."""
+        ...
+
+    @property
+    def counts(self) -> FloatArray | float:
+        """How many equal rows each row stands for, each with noise of its own."""
+        ...
+
+    @property
+    def divisible(self) -> bool:
+        """Whether some of the rows may be asked for without the others."""
+        ...
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """Moments of N(mean_i, sd_i^2) times site i; see `Factors`."""
+        ...
+
+    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
+        """Log p of each of some rows, once, for predictors of shape (k, rows)."""
+        ...
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of `log_prob`."""
+        ...
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all sites are, after `tilted`."""
+        ...
+
+    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
+        """Add the sum over some rows of log p, as often as they count, to `total` (N,).
+
+        Predictors have the shape (rows, N).
+        """
+        ...
+
+    def add_pair_log_probs(
+        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
+    ) -> None:
+        """The same for predictors centre_i + off_ij and centre_i - off_ij, to `totals` (2, N)."""
+        ...
+
+
+class RowSites:
+    """Points and intervals of eta + e, with noise e ~ N(0, variance) of each row's own.
+
+    Parameters
+    ----------
+    lower, upper, value, variance : ndarray, shape (n,)
+        Limits, or the value where it is known, else NaN, all less the predictor's offset; variance
+        of the noise, positive unless no weights are asked for.
+    counts : ndarray, shape (n,), optional
+        See `BlockSites`; by default 1.
+    """
+
+    divisible = log_concave = True
+
+    def __init__(
+        self,
+        lower: FloatArray,
+        upper: FloatArray,
+        value: FloatArray,
+        variance: FloatArray,
+        counts: FloatArray | None = None,
+    ) -> None:
+        repeats = np.ones(lower.size) if counts is None else counts
+        self._rows = np.stack([lower, upper, value, variance, repeats])
+        self.counts: FloatArray | float = 1.0 if counts is None else counts
+
+    @property
+    def size(self) -> int:
+        """See `BlockSites`."""
+        return self._rows.shape[1]
+
+    def some(self, rows: IntArray) -> "RowSites":
+        """Of some of the rows."""
+        return RowSites(*self._rows[:, rows])
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """See `BlockSites`."""
+        found = np.empty((4, mean.size))
+        row_moments(self._rows, mean, sd, found)
+        return Tilted(*found)
+
+    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
+        """See `BlockSites`."""
+        found: FloatArray = row_log_probs(self._rows[:, rows], eta, log_ndtr_table())
+        return found
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `BlockSites`."""
+        first, second = np.empty(eta.shape), np.empty(eta.shape)
+        row_slopes(self._rows[:, rows], eta, first, second)
+        return first, second
+
+    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
+        """See `BlockSites`."""
+        add_log_probs(self._rows[:, rows], eta, log_ndtr_table(), total)
+
+    def add_pair_log_probs(
+        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
+    ) -> None:
+        """See `BlockSites`."""
+        table = log_ndtr_table()
+        add_pair_log_probs(self._rows[:, rows], centre, off, table, totals[0], totals[1])
+
+
+class FunctionsOfSome(Protocol):
+    """Log p and its two derivatives, of some of the rows."""
+
+    def __call__(self, rows: slice) -> tuple[SiteFunction, SlopeFunction]:
+        """Functions of predictors of shape (..., number of rows)."""
+        ...
+
+
+class SitesOfFunctions(ABC):
+    """Sites whose log probabilities of mirrored predictors have nothing in common."""
+
+    counts: FloatArray | float = 1.0
+    factors: SiteFactors
+
+    @property
+    def log_concave(self) -> bool:
+        """See `BlockSites`."""
+        return self.factors.log_concave
+
+    @abstractmethod
+    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
+        """See `BlockSites`."""
+
+    def add_pair_log_probs(
+        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
+    ) -> None:
+        """See `BlockSites`."""
+        centre = centre[:, None]
+        self.add_log_probs(rows, centre + off, totals[0])
+        self.add_log_probs(rows, centre - off, totals[1])
+
+
+class FunctionSites(SitesOfFunctions):
+    """Sites that are any functions of their predictors: moments by quadrature.
+
+    Parameters
+    ----------
+    functions : callable
+        Log p and its derivatives for a slice of the rows.
+    offset : ndarray, shape (n,)
+        Of the predictors.
+    divisible : bool, default True
+        Whether there are functions of some of the rows without the others.
+    """
+
+    def __init__(
+        self, functions: FunctionsOfSome, offset: FloatArray, divisible: bool = True
+    ) -> None:
+        self._functions, self._offset, self.divisible = functions, offset, divisible
+        self.factors = SiteFactors(*functions(slice(None)), offset)
+
+    @property
+    def size(self) -> int:
+        """See `BlockSites`."""
+        return self._offset.size
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """See `BlockSites`."""
+        return self.factors.tilted(mean, sd)
+
+    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
+        """See `BlockSites`."""
+        return self._functions(rows)[0](self._offset[rows] + eta)
+
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `BlockSites`."""
+        return self._functions(rows)[1](self._offset[rows] + eta)
+
+    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
+        """See `BlockSites`."""
+        log_prob = self._functions(rows)[0]
+        with np.errstate(over="ignore"):
+            total += log_prob(eta.T + self._offset[rows]).sum(axis=1)
+
+
+# Sites of a block of rows and the steps that expectation propagation takes with them.
+
+_LEAST_KEPT = 0.1  # see `fit_factors`
+_HISTORY = 5
+_ROUND_OFF = 1e-12  # of the largest precision
+
+
+class Tilts(NamedTuple):
+    """What a block says of a Gaussian of c before its sites move.
+
+    Attributes
+    ----------
+    gap : float
+        Sum over the rows of the distance between log variances, tilted and marginal.
+    pull : ndarray, shape (r,)
+        F'(new nu - nu - (new tau - tau) mean): where the mean of c is drawn to.
+    log_scales : float
+        Sum of the logs of the sites' scales.
+    products : ndarray, shape (k, k + 1)
+        Inner products of the last changes of the sites' steps, and of these with the last step.
+    """
+
+    gap: float
+    pull: FloatArray
+    log_scales: float
+    products: FloatArray
+
+
+class SiteSums(NamedTuple):
+    """F'TF and F'nu of a block."""
+
+    gram: FloatArray
+    pull: FloatArray
+
+
+class TiltedMoments(Protocol):
+    """What makes tilted moments of cavities."""
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """See `BlockSites`."""
+        ...
+
+
+class NextSites(NamedTuple):
+    """Distance of the tilted moments from the marginals, and the log of the sites' scales."""
+
+    gap: float
+    log_scales: float
+
+
+class SiteSteps(ABC):
+    r"""Sites :math:`\exp(\nu u - \tau u^2 / 2)` of n Gaussian values, with their last steps.
+
+    Parameters
+    ----------
+    size : int
+        Number n.
+    counts : ndarray, shape (n,), or 1.0
+        How many equal values each stands for, each with a site of its own: these are equal too.
+    """
+
+    def __init__(self, size: int, counts: FloatArray | float = 1.0) -> None:
+        self._counts = counts
+        self.tau, self.nu = np.zeros(size), np.zeros(size)
+        self._variance = np.zeros(0)
+        self._new = np.zeros((2, 0))
+        self._values: list[FloatArray] = []
+        self._steps: list[FloatArray] = []
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Of the block."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number r of coordinates."""
+
+    @abstractmethod
+    def sums(self) -> SiteSums:
+        """Of the sites as they are."""
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all factors are, after EP."""
+        return True
+
+    def bent(self) -> int:
+        """1 where they are not, so that `Blocks.total` counts such blocks."""
+        return int(not self.log_concave)
+
+    def target(self) -> Target:
+        """The factors as functions of predictors: here a Gaussian as their sites are."""
+        gram, pull = self.sums()
+        values, vectors = np.linalg.eigh(gram)
+        kept = values > _ROUND_OFF * values[-1]
+        factor = vectors[:, kept].T
+        tau, nu = values[kept], factor @ pull
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return (nu - 0.5 * tau * eta) * eta
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            return nu - tau * eta, np.broadcast_to(-tau, eta.shape)
+
+        return Target(SiteLogDensity(log_prob, np.zeros(tau.size), factor), slopes)
+
+    def n_rough(self, level: float) -> int:
+        """Number of rows that `set_apart` would take: all, where they do not come apart."""
+        return self.n_rows
+
+    def set_apart(self, level: float) -> SiteSums:
+        """Take the rows whose sites take more than this share of their variance, after EP.
+
+        These answer to `of_rough`; the sums are of the sites of all others.
+        """
+        r = self.rank
+        return SiteSums(np.zeros((r, r)), np.zeros(r))
+
+    def of_rough(self, method: str, *arguments: Any) -> Any:
+        """What a method says of the rows that are set apart."""
+        return getattr(self, method)(*arguments)
+
+    def step_towards(
+        self, mean: FloatArray, variance: FloatArray, factors: TiltedMoments
+    ) -> NextSites:
+        """Find the next sites, which match the tilted moments, of values with these marginals."""
+        self._variance = variance
+        precision = np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
+        cavity_var = 1.0 / precision
+        cavity_mean = cavity_var * (mean / variance - self.nu)
+        sd = np.sqrt(cavity_var)
+        log_mass, shift, tilted_spread, known = factors.tilted(cavity_mean, sd)
+        tilted_spread = np.maximum(tilted_spread, SHRINKAGE[0])
+        # Where features say almost nothing of a row its site takes a share of the variance that
+        # 1 - spread has no digit of: over this variance that would be any number.
+        taken = np.clip(1.0 - tilted_spread, *SHRINKAGE)
+        if known is not None:
+            taken = np.clip(known, 0.0, SHRINKAGE[1])
+        kept = cavity_var * np.where(tilted_spread < 0.5, tilted_spread, 1.0 - taken)
+        self._new = np.stack([taken / kept, (cavity_mean * taken + sd * shift) / kept])
+        gaps = np.abs(np.log(cavity_var * tilted_spread / variance))
+        ratio = 1.0 + self.tau * cavity_var
+        quadratic = cavity_mean**2 * self.tau - 2.0 * cavity_mean * self.nu
+        quadratic -= cavity_var * self.nu**2
+        log_scales = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic / ratio
+        sums = (self._counts * gaps).sum(), (self._counts * log_scales).sum()
+        return NextSites(*(float(x) for x in sums))
+
+    def move(self, shares: FloatArray | None, damping: float) -> SiteSums:
+        """Take a step, where `shares` of the last changes say or else damped; see `AndersonMixing`.
+
+        A site that would lose most of its precision takes the damped step.
+        """
+        old = np.stack([self.tau, self.nu])
+        damped = (1.0 - damping) * old + damping * self._new
+        if shares is not None:
+            mixed = self._new.copy()
+            for share, before, after in zip(shares, self._values, self._values[1:], strict=False):
+                mixed -= share * (after - before)
+            proper = mixed[0] >= _LEAST_KEPT * np.minimum(self.tau, self._new[0])
+            damped = np.where(proper, mixed, damped)
+        self.tau, self.nu = damped
+        return self.sums()
+
+    def back(self, damping: float) -> SiteSums:
+        """Take a damped step in place of the last one, and forget those before it."""
+        new, step = self._values[-2], self._steps[-2]
+        self.tau, self.nu = new - (1.0 - damping) * step
+        self._values, self._steps = [new], [step]
+        return self.sums()
+
+    def forget(self) -> None:
+        """Of the last steps."""
+        self._values, self._steps = self._values[-1:], self._steps[-1:]
+
+    def finish(self) -> None:
+        """EP has converged: what only its steps needed is let go."""
+        self._values, self._steps, self._new = [], [], np.zeros((2, 0))
+
+    def remember(self) -> FloatArray:
+        """Keep this step; inner products of the changes of the last ones."""
+        step = self._new - np.stack([self.tau, self.nu])
+        self._values = [*self._values[-_HISTORY:], self._new]
+        self._steps = [*self._steps[-_HISTORY:], step]
+        scale = np.stack([self._variance, np.sqrt(self._variance)]) * np.sqrt(self._counts)
+        pairs = zip(self._steps, self._steps[1:], strict=False)
+        changes = [((after - before) * scale).ravel() for before, after in pairs]
+        last = (step * scale).ravel()
+        k = len(changes)
+        products = np.empty((k, k + 1))
+        for i, change in enumerate(changes):
+            products[i, k] = change @ last
+            for j in range(i + 1):
+                products[i, j] = products[j, i] = change @ changes[j]
+        return products
+
+
+# Rows at a time of products with F, and predictors at a time of weights: they stay in the cache.
+_ROWS, _PREDICTORS = 1024, 2**18
+_ROWS_OF_TAILS = 2048
+# Deviations that draws of a predictor reach, and a log probability that is as good as none.
+_REACH, _NOTHING = 3.0, 1e-4
+
+
+class FactorGradient(NamedTuple):
+    """Derivatives of EP's log evidence, of a block's rows.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (n, r)
+        In F.
+    offset, noise : ndarray, shape (n,)
+        In the predictors' offsets, and in the variance of noise added to the predictors. All
+        three are of as many equal rows as a row stands for.
+    cavity_mean, cavity_sd : ndarray, shape (n,)
+        Of the predictors less their offsets, without the row's own site: what derivatives in
+        other numbers of the sites are taken under.
+    """
+
+    factor: FloatArray
+    offset: FloatArray
+    noise: FloatArray
+    cavity_mean: FloatArray
+    cavity_sd: FloatArray
+
+
+class RowBlock(SiteSteps):
+    """Rows of predictors F c under sites, with EP's approximation of these.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, r)
+        F, in C order.
+    sites : BlockSites
+    """
+
+    pattern: Any = None  # of sparse rows
+
+    def __init__(self, factor: FloatArray, sites: BlockSites) -> None:
+        self.factor = np.ascontiguousarray(factor)
+        self.sites = sites
+        super().__init__(sites.size, sites.counts)
+        self._mean = np.zeros(0)
+        self._rough: RowBlock | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number n of rows."""
+        return self.sites.size
+
+    @property
+    def rank(self) -> int:
+        """Number r of coordinates."""
+        return self.factor.shape[1]
+
+    def sums(self) -> SiteSums:
+        """Of the sites as they are: n r^2 operations."""
+        return self._sums_of(self.tau, self.nu)
+
+    def n_rough(self, level: float) -> int:
+        """See `SiteSteps`."""
+        if not isinstance(self.sites, RowSites):
+            return self.n_rows
+        return int(np.count_nonzero(self._taken() > level))
+
+    def set_apart(self, level: float) -> SiteSums:
+        """See `SiteSteps`."""
+        if not isinstance(self.sites, RowSites):
+            return super().set_apart(level)
+        rough = self._taken() > level
+        left_out = rough | self._silent()
+        rows = np.flatnonzero(rough)
+        self._rough = RowBlock(self._factor_of(rows), self.sites.some(rows))
+        return self._sums_of(np.where(left_out, 0.0, self.tau), np.where(left_out, 0.0, self.nu))
+
+    def of_rough(self, method: str, *arguments: Any) -> Any:
+        """See `SiteSteps`."""
+        return getattr(self if self._rough is None else self._rough, method)(*arguments)
+
+    def tilt(self, mean: FloatArray, spread: FloatArray) -> Tilts:
+        """Compare the marginals of N(mean, spread spread') with the tilted ones: n r^2 operations.
+
+        `spread` is upper triangular, the inverse of L' for the precision L L'.
+        """
+        self._mean = m = self.factor @ mean
+        variance = self._variances(spread)
+        step = self.step_towards(m, variance, self.sites)
+        pull = self._counts * (self._new[1] - self.nu - (self._new[0] - self.tau) * m)
+        return Tilts(step.gap, self.factor.T @ pull, step.log_scales, self.remember())
+
+    def log_prob(self, coordinates: FloatArray) -> FloatArray:
+        """Sum over the rows of log p, for columns of coordinates (r, N): n r N operations."""
+        total = np.zeros(coordinates.shape[1])
+        for rows, draws in self._tiles(total.size):
+            eta = self.factor[rows] @ coordinates[:, draws]
+            self.sites.add_log_probs(rows, eta, total[draws])
+        return total
+
+    def pair_log_probs(self, centre: FloatArray, off: FloatArray) -> FloatArray:
+        """The same of centre + off and centre - off, shape (2, N), by one product for both."""
+        totals = np.zeros((2, off.shape[1]))
+        middle = self.factor @ centre
+        for rows, draws in self._tiles(off.shape[1]):
+            eta = self.factor[rows] @ off[:, draws]
+            self.sites.add_pair_log_probs(rows, middle[rows], eta, totals[:, draws])
+        return totals
+
+    @property
+    def log_concave(self) -> bool:
+        """See `SiteSteps`."""
+        return self.sites.log_concave
+
+    def target(self) -> Target:
+        """See `SiteSteps`."""
+        counts, sites, every = self._counts, self.sites, slice(None)
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return counts * sites.log_prob(every, np.ascontiguousarray(eta))
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            first, second = sites.slopes(every, np.ascontiguousarray(eta))
+            return counts * first, counts * second
+
+        return Target(SiteLogDensity(log_prob, np.zeros(self.n_rows), self.factor), slopes)
+
+    def missing(self, n_draws: int) -> float:
+        """Sum over the rows of squared shares of the evidence in tails that draws hardly meet."""
+        total = 0.0
+        sd = np.sqrt(self._variance)
+        for rows in self._slices(_ROWS_OF_TAILS if self.sites.divisible else self.n_rows):
+            eta = self._mean[rows] + sd[rows] * HERMITE_NODES[:, None]
+            with np.errstate(over="ignore"):
+                log_ratio = self.sites.log_prob(rows, eta)
+            log_ratio -= (self.nu[rows] - 0.5 * self.tau[rows] * eta) * eta
+            missing = missing_of_functions(log_ratio.T, n_draws)
+            total += float(np.sum(self._some_counts(rows) * missing**2))
+        return total
+
+    def gradient(self, mean: FloatArray, spread: FloatArray) -> FactorGradient:
+        r"""Of EP's log evidence at its fixed point, where it is stationary in the sites.
+
+        .. math:: \partial_F = (\nu - \tau m) m_c^\top - \mathrm{diag}(\tau) F S
+        """
+        m = self.factor @ mean
+        offset = self.nu - self.tau * m
+        factor, variance = self._covariances(spread)
+        factor *= -(self._counts * self.tau)[:, None]
+        factor += (self._counts * offset)[:, None] * mean
+        # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
+        noise = 0.5 * (offset**2 - self.tau * (1.0 - self.tau * variance))
+        cavity_var = 1.0 / np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
+        cavity_mean = cavity_var * (m / variance - self.nu)
+        offset, noise = self._counts * offset, self._counts * noise
+        return FactorGradient(factor, offset, noise, cavity_mean, np.sqrt(cavity_var))
+
+    def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
+        r = self.rank
+        tau, nu = self._counts * tau, self._counts * nu
+        gram = np.zeros((r, r), order="F")
+        for rows in self._slices(_ROWS):
+            half = self.factor[rows] * np.sqrt(tau[rows])[:, None]
+            gram = dsyrk(1.0, half.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
+        lower = np.tril(gram)
+        return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ nu)
+
+    def _taken(self) -> FloatArray:
+        """Share of its variance that each site takes, by the last `tilt`."""
+        return np.asarray(self.tau * self._variance)
+
+    def _silent(self) -> NDArray[np.bool_]:
+        """Rows whose probability is 1 wherever draws are: a Gaussian site says less than that."""
+        reach = _REACH * np.sqrt(self._variance)
+        ends = np.stack([self._mean - reach, self._mean + reach])
+        return np.asarray((self.sites.log_prob(slice(None), ends) > -_NOTHING).all(axis=0))
+
+    def _variances(self, spread: FloatArray) -> FloatArray:
+        variance = np.empty(self.n_rows)
+        for rows in self._slices(_ROWS):
+            white = dtrmm(1.0, spread, self.factor[rows].T, lower=0, trans_a=1)
+            variance[rows] = np.einsum("ij,ij->j", white, white)
+        return np.maximum(variance, 1e-300)
+
+    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """F S with S the covariance of c, and the variances of F c."""
+        white = self.factor @ spread
+        variance = np.einsum("ij,ij->i", white, white)
+        return white @ spread.T, np.maximum(variance, 1e-300)
+
+    def _factor_of(self, rows: IntArray) -> FloatArray:
+        return self.factor[rows]
+
+    def _some_counts(self, rows: slice) -> FloatArray | float:
+        return self._counts[rows] if isinstance(self._counts, np.ndarray) else self._counts
+
+    def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
+        """Rows and draws at a time."""
+        if self.sites.divisible:
+            rows = self._slices(max(1, _PREDICTORS // max(n_draws, 1)))
+            return [(some, slice(None)) for some in rows]
+        size = max(1, _PREDICTORS // self.n_rows)
+        return [(slice(None), slice(i, i + size)) for i in range(0, n_draws, size)]
+
+    def _slices(self, size: int) -> list[slice]:
+        return [slice(i, i + size) for i in range(0, self.n_rows, size)]
+
+
+# Rows of few non-zero loadings each, as of effects: what a block does in n r^2 takes n k^2.
+
+# Share of the largest terms of a sum below which too few of its digits are left.
+_CANCELLED = 1e-8
+# Operations of dense rows in the time of one of sparse rows, and those not worth the trouble.
+_SLOWER, _FEW = 10, 10**5
+
+
+class Pattern(NamedTuple):
+    """Where entries are that are not zero, and where products of two of a row are.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of int, shape (m,)
+    starts : ndarray of int, shape (n + 1,)
+        Of each row's.
+    shape : tuple of int
+    place : ndarray of int, shape (m,)
+        In the row.
+    products : ndarray of int, shape (n, k (k + 1) / 2)
+        Places in the lower triangle, raveled; of entries that a row lacks the first.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    starts: IntArray
+    shape: tuple[int, ...]
+    place: IntArray
+    products: IntArray
+
+    @classmethod
+    def of(cls, factor: FloatArray, k: int) -> "Pattern":
+        """Of rows of at most k entries."""
+        n, r = factor.shape
+        rows, columns = np.nonzero(factor)
+        starts = np.searchsorted(rows, np.arange(n + 1))
+        place = np.arange(rows.size) - starts[rows]
+        index = np.zeros((n, k), dtype=np.intp)
+        index[rows, place] = columns
+        i, j = np.tril_indices(k)
+        first, second = index[:, i], index[:, j]
+        products = np.maximum(first, second) * r + np.minimum(first, second)
+        return cls(rows, columns, starts, factor.shape, place, products)
+
+    def is_of(self, factor: FloatArray) -> bool:
+        """Whether these are the entries that are not zero."""
+        if factor.shape != self.shape:
+            return False
+        own = factor[self.rows, self.columns]
+        return np.count_nonzero(factor) == own.size and bool(own.all())
+
+
+def row_block(
+    factor: FloatArray, sites: BlockSites, pattern: Pattern | None = None
+) -> "RowBlock | SparseBlock":
+    """A block, of sparse rows where that takes less time; maybe of a pattern known before."""
+    n, r = factor.shape
+    if n * r * r < _FEW:
+        return RowBlock(factor, sites)
+    if pattern is None or not pattern.is_of(factor):
+        k = int(np.count_nonzero(factor, axis=1).max())
+        if _SLOWER * k * (k + 1) > r * r:
+            return RowBlock(factor, sites)
+        pattern = Pattern.of(factor, k)
+    return SparseBlock(factor, pattern, sites)
+
+
+class SparseBlock(RowBlock):
+    """Rows of few entries that are not zero.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, r)
+    pattern : Pattern
+        Of these.
+    sites : BlockSites
+    """
+
+    factor: Any
+
+    def __init__(self, factor: FloatArray, pattern: Pattern, sites: BlockSites) -> None:
+        super().__init__(factor, sites)
+        self.pattern = pattern
+        n, r = factor.shape
+        known = factor[pattern.rows, pattern.columns]
+        self.factor = sparse.csr_array((known, pattern.columns, pattern.starts), shape=(n, r))
+        n_products = pattern.products.shape[1]
+        i, j = np.tril_indices(int(np.sqrt(2 * n_products)))
+        value = np.zeros((n, i[-1] + 1))
+        value[pattern.rows, pattern.place] = known
+        self._products = sparse.csr_array(
+            (
+                (value[:, i] * value[:, j]).ravel(),
+                pattern.products.ravel(),
+                np.arange(n + 1) * n_products,
+            ),
+            shape=(n, r * r),
+        )
+
+    def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
+        r = self.rank
+        lower = (self._products.T @ (self._counts * tau)).reshape(r, r)
+        return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ (self._counts * nu))
+
+    def _variances(self, spread: FloatArray) -> FloatArray:
+        return self._of_covariance(spread, spread @ spread.T)
+
+    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        cov = spread @ spread.T
+        return self.factor @ cov, self._of_covariance(spread, cov)
+
+    def _of_covariance(self, spread: FloatArray, cov: FloatArray) -> FloatArray:
+        """Sums of products, or of squares where nothing would be left of those."""
+        twice = 2.0 * cov
+        twice[np.diag_indices_from(twice)] *= 0.5
+        variance: FloatArray = self._products @ twice.ravel()
+        largest = abs(self.factor) @ np.sqrt(cov.diagonal())
+        if (variance < _CANCELLED * largest**2).any():
+            white = self.factor @ spread
+            variance = np.einsum("ij,ij->i", white, white)
+        return np.maximum(variance, 1e-300)
+
+    def _factor_of(self, rows: IntArray) -> FloatArray:
+        found: FloatArray = self.factor[rows].toarray()
+        return found

@@ -1,0 +1,280 @@
+"""EP's Gaussian of the coordinates c of a function, and sites as functions of them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, solve_triangular
+
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
+from pymc_skewgp._gaussian.tilted import SiteFunction
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+_BLOCK = 2**16  # predictors at a time: what is done to them stays in the cache
+
+
+@dataclass(frozen=True)
+class SiteLogDensity:
+    """Log density of all sites as a function of the coordinates.
+
+    Attributes
+    ----------
+    log_prob : SiteFunction
+    offset : ndarray, shape (n,)
+        a.
+    factor : ndarray, shape (n, r)
+        F.
+    """
+
+    log_prob: SiteFunction
+    offset: FloatArray
+    factor: FloatArray
+
+    def __call__(self, coordinates: FloatArray) -> FloatArray:
+        """Of columns of coordinates, shape (r, N)."""
+        size = max(1, _BLOCK // max(self.offset.size, 1))
+        found = np.empty(coordinates.shape[1])
+        for start in range(0, found.size, size):
+            eta = coordinates[:, start : start + size].T @ self.factor.T
+            eta += self.offset
+            found[start : start + size] = self.log_prob(eta).sum(axis=-1)
+        return found
+
+
+@dataclass(frozen=True)
+class CoordinateGaussian:
+    """q = N(mean, P^-1) of the coordinates, with the Cholesky factor L of P."""
+
+    mean: FloatArray
+    chol: FloatArray
+
+    @cached_property
+    def spread(self) -> FloatArray:
+        """L^-T."""
+        eye = np.eye(self.mean.size)
+        return solve_triangular(self.chol, eye, lower=True, trans="T", check_finite=False)
+
+    def of_white(self, white: FloatArray) -> FloatArray:
+        """Coordinates mean + L^-T white, as columns."""
+        coordinates: FloatArray = self.spread @ white
+        coordinates += self.mean[:, None]
+        return coordinates
+
+    def log_ratio(self, coordinates: FloatArray, white: FloatArray) -> FloatArray:
+        """Log N(c; 0, I) / q(c), for columns of coordinates and what they are the images of."""
+        ratio = np.einsum("ij,ij->j", white, white)
+        ratio -= np.einsum("ij,ij->j", coordinates, coordinates)
+        ratio *= 0.5
+        ratio -= float(np.log(self.chol.diagonal()).sum())
+        return ratio
+
+    def white(self, coordinates: FloatArray) -> FloatArray:
+        """What columns of coordinates are the images of."""
+        white: FloatArray = self.chol.T @ (coordinates - self.mean[:, None])
+        return white
+
+    def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
+        """Log q(c) / N(c; 0, I) of columns."""
+        return -self.log_ratio(coordinates, self.white(coordinates))
+
+
+@dataclass(frozen=True)
+class SiteMarginals:
+    """EP's Gaussian of each predictor and the site that is in it, for what draws leave out.
+
+    Attributes
+    ----------
+    mean, variance, tau, nu : ndarray, shape (n,)
+        Of predictors less their offset.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    tau: FloatArray
+    nu: FloatArray
+
+    def missing(self, sites: SiteLogDensity, n_draws: int, power: int = 0) -> FloatArray:
+        """Share of the evidence in tails of each predictor that draws hardly meet, shape (n,).
+
+        Or, with a power, what is there of a moment; see `missing_of_functions`.
+        """
+        off = self.mean + np.sqrt(self.variance) * HERMITE_NODES[:, None]
+        with np.errstate(over="ignore"):
+            log_ratio = sites.log_prob(sites.offset + off)
+        log_ratio -= (self.nu - 0.5 * self.tau * off) * off
+        return missing_of_functions(log_ratio.T, n_draws, power)
+
+
+def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
+    """N(0, I) of the coordinates c times sites exp(-tau e^2/2 + nu e), with e = F c."""
+    precision = factor.T @ (tau[:, None] * factor)
+    precision[np.diag_indices_from(precision)] += 1.0
+    chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+    return CoordinateGaussian(cho_solve((chol, True), factor.T @ nu), chol)
+
+
+# Sites of factors that share a direction, as wide as their product asks for.
+#
+# EP matches the moments of one factor at a time. Where hundreds of factors are functions of nearly
+# one predictor, each of them says little, and what EP makes of all is narrower than their product
+# with its long tail. Here the factors of one direction g are one: with EP's Gaussian q in white
+# coordinates w, its sites t_i, and predictors :math:`\eta_i` as they move with :math:`z = g^\top
+# w`,
+#
+# .. math:: R(z) = \prod_{i \in g} \frac{p(y_i \mid \eta_i(z))}{t_i(\eta_i(z))}
+#
+# is a factor of z whose moments are known by quadrature, and EP over the few directions gives each
+# a Gaussian site, which is shared out among its factors. (Minka 2001, Expectation propagation for
+# approximate Bayesian inference, arXiv:1301.2294, with groups of factors as factors.)
+
+# Directions at most; alike from this cosine on.
+MOST, ALIKE = 16, 0.9
+TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
+_NODES = 161
+# Sweeps at most; a residual in deviations and log variances above the second leaves EP as it was.
+_SWEEPS, _TOLERANCE, _LARGEST_RESIDUAL = 50, 1e-3, 0.05
+_LEAST_LEFT = 0.05  # of a site's precision
+# Each so many of the nodes say whether there is anything to do: moments that are off by more than
+# this, in deviations and log variances.
+_EACH, _MATTERS = 4, 0.01
+
+
+def with_grouped_sites(
+    gaussian: CoordinateGaussian, sites: SiteLogDensity, marginals: SiteMarginals
+) -> tuple[CoordinateGaussian, SiteMarginals]:
+    """Both with sites of groups; as they are where no two factors share a direction.
+
+    Or where EP has the moments along each direction: 41 evaluations of each factor, otherwise 202.
+    """
+    along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
+    length = np.linalg.norm(along, axis=0)
+    own = np.maximum(marginals.tau, 0.0) * length**2
+    unit = along / np.maximum(length, 1e-300)
+    directions = unit[:, directions_apart(unit, np.argsort(-own), MOST)]
+    cosine = directions.T @ unit
+    group = np.abs(cosine).argmax(axis=0)
+    rows = np.arange(group.size)
+    member = (np.abs(cosine[group, rows]) >= ALIKE) & (own > 0.0)
+    several = np.bincount(group[member], minlength=directions.shape[1]) > 1
+    member &= several[group]
+    if not member.any():
+        return gaussian, marginals
+    directions, group = directions[:, several], (np.cumsum(several) - 1)[group]
+    nodes = nodes_along(gaussian, directions.T)
+    mean, slope = sites.factor @ gaussian.mean, length * cosine[several][group, rows]
+    known = sites, marginals, mean, slope, group, member
+    few = nodes[:, ::_EACH]
+    if _gap(*_moments(few, _log_ratio(*known, few) - 0.5 * few**2), 0.0, 1.0) < _MATTERS:
+        return gaussian, marginals
+    found = _sites_of(directions.T @ directions, nodes, _log_ratio(*known, nodes))
+    if found is None:
+        return gaussian, marginals
+    tau, nu = found
+    # Each site of a group to the same power: its share of the precision stays as it was.
+    total = np.bincount(group[member], (marginals.tau * slope**2)[member], minlength=tau.size)
+    power = np.maximum(1.0 + tau / total, _LEAST_LEFT)[group]
+    share = np.where(member, (marginals.tau * slope**2) / total[group], 0.0)
+    precision = np.where(member, marginals.tau * power, marginals.tau)
+    more = precision - marginals.tau
+    pull = marginals.nu + more * mean
+    pull += np.where(member, share * nu[group] / np.where(member, slope, 1.0), 0.0)
+    moved = coordinate_gaussian(sites.factor, precision, pull)
+    half = solve_triangular(moved.chol, sites.factor.T, lower=True)
+    variance = np.einsum("ij,ij->j", half, half)
+    return moved, SiteMarginals(sites.factor @ moved.mean, variance, precision, pull)
+
+
+def directions_apart(along: FloatArray, order: IntArray, most: int) -> list[int]:
+    """The first columns in `order` that are not nearly parallel, at most so many."""
+    chosen: list[int] = []
+    left, ordered = np.ones(order.size, dtype=bool), along[:, order].T
+    while left.any() and len(chosen) < most:
+        chosen.append(int(order[left.argmax()]))
+        left &= np.abs(ordered @ along[:, chosen[-1]]) < ALIKE
+    return chosen
+
+
+def nodes_along(gaussian: CoordinateGaussian, directions: FloatArray) -> FloatArray:
+    """Places along each direction in deviations of q, as far as the prior reaches, (k, nodes)."""
+    step = solve_triangular(gaussian.chol, directions.T, lower=True, trans="T")
+    length = np.linalg.norm(step, axis=0)
+    reach = (TAIL + np.abs(gaussian.mean @ step) / length) / length
+    found: FloatArray = np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None])
+    return found
+
+
+def _log_ratio(
+    sites: SiteLogDensity,
+    marginals: SiteMarginals,
+    mean: FloatArray,
+    slope: FloatArray,
+    group: IntArray,
+    member: NDArray[np.bool_],
+    nodes: FloatArray,
+) -> FloatArray:
+    """Log of the product of each group's factors over their sites, shape (k, nodes)."""
+    off = mean + slope * nodes[group].T
+    off[:, ~member] = mean[~member]
+    with np.errstate(over="ignore"):
+        logs = sites.log_prob(sites.offset + off)
+    logs -= (marginals.nu - 0.5 * marginals.tau * off) * off
+    found = np.zeros(nodes.shape)
+    np.add.at(found, group[member], logs.T[member])
+    return found
+
+
+def _sites_of(
+    cov: FloatArray, nodes: FloatArray, log_ratio: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
+    """EP's sites exp(nu z - tau z^2 / 2) of factors of z ~ N(0, cov), known at nodes.
+
+    None where EP does not converge, as it may under factors that are not log-concave.
+    """
+    k = len(cov)
+    tau, nu, damping, previous = np.zeros(k), np.zeros(k), 0.7, np.inf
+    for _ in range(_SWEEPS):
+        joint = np.linalg.solve(np.eye(k) + cov * tau, cov)
+        variance, mean = joint.diagonal(), joint @ nu
+        precision = 1.0 / variance - tau
+        pull = mean / variance - nu
+        well = (precision > 0.0) & (variance > 0.0)
+        left = np.where(well, precision, 1.0)[:, None]
+        logs = log_ratio - 0.5 * left * nodes**2 + pull[:, None] * nodes
+        new_mean, new_variance = _moments(nodes, logs)
+        well &= new_variance > 0.0
+        new_mean = np.where(well, new_mean, mean)
+        new_variance = np.where(well, new_variance, variance)
+        gap = _gap(new_mean, new_variance, mean, variance)
+        if not np.isfinite(gap):
+            return None
+        if gap < _TOLERANCE:
+            break
+        if gap > previous:
+            damping *= 0.7
+        previous = gap
+        tau += damping * np.where(well, 1.0 / new_variance - precision - tau, 0.0)
+        nu += damping * np.where(well, new_mean / new_variance - pull - nu, 0.0)
+    return (tau, nu) if well.all() and gap < _LARGEST_RESIDUAL else None
+
+
+def _moments(nodes: FloatArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of each log density."""
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True)) * np.gradient(nodes, axis=1)
+    weights /= weights.sum(axis=1, keepdims=True)
+    mean = (weights * nodes).sum(axis=1)
+    return mean, (weights * (nodes - mean[:, None]) ** 2).sum(axis=1)
+
+
+def _gap(
+    new_mean: FloatArray,
+    new_variance: FloatArray,
+    mean: FloatArray | float,
+    variance: FloatArray | float,
+) -> float:
+    """The largest difference in deviations, or of log variances."""
+    with np.errstate(divide="ignore"):
+        of_variance = np.abs(np.log(new_variance / variance)).max()
+    return max(float((np.abs(new_mean - mean) / np.sqrt(variance)).max()), float(of_variance))

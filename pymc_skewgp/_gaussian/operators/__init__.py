@@ -1,1 +1,0 @@
-"""Covariances by their structure: products, factors, and their products with Gaussian sites."""

@@ -1,1 +1,0 @@
-"""From expectation propagation to weighted draws: proposals, and which of them, when."""

@@ -1,1 +1,0 @@
-"""Draws of truncated Gaussians that need no weights."""

@@ -1,0 +1,699 @@
+r"""Sequential sampling of a truncated Gaussian, twisted by expectation propagation.
+
+The coordinates of u ~ N(0, G), restricted to lower < u < upper, are drawn one after another, each
+from its exact truncated conditional under the target in which all *later* restrictions are replaced
+by their EP sites. EP writes N(u; 0, G) prod_i t_i(u_i) = Z N(u; m, S), so with S = C C' the step
+for coordinate k is, given the earlier ones, N(c_k, C_kk^2) with its own site divided out and its
+own interval put in. The weight of a whole draw is Z times the product of the steps' normalisers,
+and its mean is an unbiased estimate of P(lower < u < upper).
+
+Without the sites this is the separation of variables of Genz (1992); the sites let each step know
+of the restrictions to come.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.compiled import one_sided as c
+from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
+from pymc_skewgp._gaussian.ep import EPResult
+from pymc_skewgp._gaussian.ep_dense import EPWithCovariance, site_motion
+from pymc_skewgp._gaussian.linalg import symmetric
+from pymc_skewgp._gaussian.tabulated import (
+    LeadingDirection,
+    SiteGaussian,
+    TabulatedDensity,
+    leading_direction,
+    log_site_ratio,
+    unseen_share,
+)
+from pymc_skewgp._gaussian.univariate import BoolArray, draw_truncated, edge_densities
+from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
+from pymc_skewgp._validation import FloatArray
+
+_ROWS_A_PRODUCT = 32  # rows drawn between two matrix products
+_LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+class Steps(NamedTuple):
+    """The conditional of each coordinate given the earlier ones, all of shape (n,).
+
+    Of the centre c_k step k takes the cavity's mean gain c_k - shift, and its limits in units of
+    `sd`. Its normaliser is exp(square c_k^2 - linear c_k + log_scale) times a Gaussian mass: p m^2
+    - c^2/s^2 of the cavity's mean m, written without its cancellation for weak sites.
+
+    Attributes
+    ----------
+    scale, sd : ndarray
+        Of a coordinate under the twisting Gaussian, and of its cavity.
+    shift, slope : ndarray
+        Of the cavity's mean; gain over `sd`.
+    low, high, width : ndarray
+        Limits at c_k = 0 and their distance: narrow ones have no digits in high - low.
+    square, linear, log_scale : ndarray
+    """
+
+    scale: FloatArray
+    sd: FloatArray
+    shift: FloatArray
+    slope: FloatArray
+    low: FloatArray
+    high: FloatArray
+    width: FloatArray
+    square: FloatArray
+    linear: FloatArray
+    log_scale: FloatArray
+
+
+@dataclass(frozen=True)
+class TwistedProposal:
+    """A sequential proposal for a truncated Gaussian; build it with `twist`.
+
+    Attributes
+    ----------
+    order : ndarray of int, shape (n,)
+        Rows of u in the order in which they are drawn.
+    chol : ndarray, shape (n + q, n + q)
+        Cholesky factor of the twisting Gaussian's covariance in that order, after the q = 0 or 1
+        leading directions.
+    mean, tau, nu, lower, upper : ndarray, shape (n + q,)
+        Mean of the twisting Gaussian, sites and limits, in that order.
+    log_constant : float
+        log Z.
+    first : TabulatedDensity or None
+        What the standardised leading direction is drawn from; None without one.
+    direction : LeadingDirection or None
+        What is known of that direction, also where it is not drawn; None where nobody asked.
+    """
+
+    order: IntArray
+    chol: FloatArray
+    mean: FloatArray
+    tau: FloatArray
+    nu: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    log_constant: float
+    first: TabulatedDensity | None = None
+    direction: LeadingDirection | None = None
+
+    @property
+    def n_dims(self) -> int:
+        """Uniforms needed for one draw."""
+        return self.mean.size
+
+    def draw(
+        self, points: FloatArray, *, overwrite_points: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Map uniform points to draws.
+
+        Parameters
+        ----------
+        points : ndarray, shape (n_dims, n_draws)
+            Uniforms in (0, 1), a draw a column.
+        overwrite_points : bool, default False
+            Whether `points` may be lost: for thousands of draws fresh memory takes as long to get
+            as the draws.
+
+        Returns
+        -------
+        u : ndarray, shape (n, n_draws)
+            Draws within the limits, rows in the caller's order.
+        log_weights : ndarray, shape (n_draws,)
+            Log of target density over proposal density; the mean weight estimates P.
+        """
+        n_dims, n_draws = points.shape
+        n_latent = n_dims - self.order.size
+        # Row k of the noise comes to be when row k of the points has been read.
+        noise = points if overwrite_points else np.empty((n_dims, n_draws))
+        u = np.empty((self.order.size, n_draws))
+        log_weights = np.full(n_draws, self.log_constant)
+        if self.first is not None:
+            drawn = self.first.quantile(points[0])
+            log_weights -= 0.5 * drawn**2 + _LOG_SQRT_2PI + self.first.log_pdf(drawn)
+            noise[0] = drawn
+        steps = self.steps
+        scale, sd, shift, slope = steps.scale, steps.sd, steps.shift, steps.slope
+        low, high, width = steps.low, steps.high, steps.width
+        square, linear = steps.square, steps.linear
+        log_weights += steps.log_scale[n_latent:].sum()
+        for start in range(n_latent, n_dims, _ROWS_A_PRODUCT):
+            stop = min(start + _ROWS_A_PRODUCT, n_dims)
+            base = self.chol[start:stop, :start] @ noise[:start]
+            for k in range(start, stop):
+                centre = base[k - start]
+                if k > start:
+                    centre += self.chol[k, start:k] @ noise[start:k]
+                shifted = slope[k] * centre
+                above = high[k] if high[k] == np.inf else high[k] - shifted
+                z, log_mass = draw_truncated(points[k], low[k] - shifted, above, width[k])
+                value = sd[k] * (z + shifted) - shift[k]
+                # The sum may round to the far side of a limit.
+                row = u[self.order[k - n_latent]]
+                np.add(value, self.mean[k], out=row)
+                np.maximum(row, self.lower[k], out=row)
+                if self.upper[k] != np.inf:
+                    np.minimum(row, self.upper[k], out=row)
+                noise[k] = (value - centre) / scale[k]
+                log_weights += log_mass
+                log_weights += (square[k] * centre - linear[k]) * centre
+        return u, log_weights
+
+    @cached_property
+    def steps(self) -> "Steps":
+        """What is the same for all draws."""
+        scale = self.chol.diagonal()
+        precision = 1.0 / scale**2 - self.tau
+        sd = 1.0 / np.sqrt(precision)
+        gain, shift = 1.0 / (scale**2 * precision), self.nu / precision
+        return Steps(
+            scale,
+            sd,
+            shift,
+            gain / sd,
+            (self.lower - self.mean + shift) / sd,
+            (self.upper - self.mean + shift) / sd,
+            (self.upper - self.lower) / sd,
+            0.5 * gain * self.tau,
+            gain * self.nu,
+            0.5 * (np.log(gain) + gain * self.nu**2 * scale**2),
+        )
+
+    def unseen_share(self, n_draws: int) -> float:
+        """Relative error of the probability from tails that `n_draws` draws hardly meet."""
+        return unseen_share(self, n_draws)
+
+    def log_weights_of(self, u: FloatArray) -> FloatArray:
+        """Log weights of given points: target density over proposal density, as `draw` returns.
+
+        All conditional centres of a point are known at once: with noise e = C^-1 (u - m), that of
+        coordinate k lies C_kk e_k below u_k, so one triangular solve replaces the recursion.
+
+        Parameters
+        ----------
+        u : ndarray, shape (n, k)
+            Points as columns, rows in the caller's order.
+
+        Returns
+        -------
+        ndarray, shape (k,)
+            Minus infinity for points outside the limits.
+
+        Raises
+        ------
+        ValueError
+            For a proposal with a leading direction, whose value no point determines.
+        """
+        if self.n_dims != self.order.size:
+            raise ValueError(
+                "the weight of a point needs a proposal without a leading direction: build it "
+                "with twist(..., power=None)."
+            )
+        columns = (self.mean, self.lower, self.upper, self.chol.diagonal(), self.tau, self.nu)
+        mean, lower, upper, scale, tau, nu = (x[:, None] for x in columns)
+        points = u[self.order]
+        outside = ((points < lower) | (points > upper)).any(axis=0)
+        value, low, high = points - mean, lower - mean, upper - mean
+        noise = solve_triangular(self.chol, value, lower=True, check_finite=False)
+        centre = value - scale * noise
+        steps = log_site_ratio(centre, scale**2, tau, nu, low, high)
+        return np.where(outside, -np.inf, self.log_constant + steps.sum(axis=0))
+
+
+def twist(
+    cov: Covariance,
+    ep: EPResult,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    relax: float = 1.0,
+    power: float | None = None,
+    least_divergence: float = 0.0,
+    order: IntArray | None = None,
+) -> TwistedProposal:
+    """Build the twisted proposal from EP's sites.
+
+    Parameters
+    ----------
+    cov : Covariance
+        Covariance of the untruncated Gaussian.
+    ep : EPResult
+        Sites to twist with.
+    lower, upper : ndarray, shape (n,)
+        Limits.
+    relax : float in (0, 1], default 1
+        Power to which the sites are raised. Below 1 the proposal is wider than EP's Gaussian:
+        fewer effective draws where EP is accurate, a bounded tail of weights where it is not.
+    power : float in (0, 1], optional
+        Draw the direction that moves most sites at once before all coordinates, from its density
+        under the target (`LeadingDirection`) to this power. Below 1 both tails are heavier than
+        the target's, and the weights that this costs are a smooth function of the first point
+        coordinate, which quasi-Monte Carlo integrates nearly exactly. None: no such direction.
+    least_divergence : float, default 0
+        No leading direction where its density is nearer than this to EP's Gaussian
+        (`LeadingDirection.divergence`): there it only keeps the first coordinates from their exact
+        conditionals.
+    order : ndarray of int, shape (n,), optional
+        Rows in the order in which to draw them. Default: the most informative first, which changes
+        with the covariance and the limits.
+
+    Returns
+    -------
+    TwistedProposal
+    """
+    tau, nu = relax * ep.tau, relax * ep.nu
+    product = cov.site_product(tau, nu)
+    posterior = cov.site_covariance(tau)
+    if order is None:
+        # The share of a row's variance that its own site takes: how much the restriction says.
+        order = np.argsort(-ep.tau * ep.variance, kind="stable")
+    # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
+    # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S). Sites
+    # in u would bring terms in tau m^2, whose cancellation costs nats where m is many deviations.
+    mean, nu = cov.multiply(product.weights), product.weights
+    log_constant = -0.5 * float(nu @ mean) - 0.5 * product.log_det
+    mean, tau, nu = mean[order], tau[order], nu[order]
+    low, high = lower[order], upper[order]
+    posterior = posterior[np.ix_(order, order)]
+    direction = first = None
+    if power is not None:
+        gaussian = SiteGaussian(order, mean, posterior, tau, nu, low, high)
+        direction = leading_direction(cov, gaussian)
+    if power is not None and direction is not None and direction.divergence >= least_divergence:
+        first = direction.density.flattened(power)
+        row = direction.row
+        posterior = np.block(
+            [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]
+        )
+        mean = np.append(direction.mean, mean)
+        tau, nu = np.append(0.0, tau), np.append(0.0, nu)
+        low, high = np.append(-np.inf, low), np.append(np.inf, high)
+    chol, _ = linalg.cholesky("the posterior covariance", posterior)
+    return TwistedProposal(
+        order,
+        np.ascontiguousarray(chol),
+        mean,
+        tau,
+        nu,
+        low,
+        high,
+        log_constant,
+        first,
+        direction,
+    )
+
+
+def twist_by_covariance(
+    found: EPWithCovariance, lower: FloatArray, upper: FloatArray, order: IntArray | None = None
+) -> TwistedProposal:
+    """As `twist`, no leading direction, with nothing but a factor computed again."""
+    ep, covariance, log_det = found
+    if order is None:
+        order = np.argsort(-ep.tau * ep.variance, kind="stable")
+    chol, _ = linalg.cholesky("the posterior covariance", covariance[np.ix_(order, order)])
+    log_constant = -0.5 * float(ep.weights @ ep.mean) - 0.5 * log_det
+    mean, tau, nu, low, high = (x[order] for x in (ep.mean, ep.tau, ep.weights, lower, upper))
+    return TwistedProposal(
+        order, np.ascontiguousarray(chol), mean, tau, nu, low, high, log_constant
+    )
+
+
+# Draws of the twisted sampler, and what they say of its steps: the reverse of their recursion.
+#
+# Step k of the sampler is a function of the conditional mean :math:`c_k = C_{k,<k} e_{<k}` and of
+# :math:`C_{kk}`: its noise :math:`e_k` and its term of the log weight. Backwards from the last
+# step, the adjoint of :math:`e_k` collects :math:`C_{jk} \bar c_j` from the later steps j and gives
+# :math:`\bar c_k`.
+
+_DRAWN_ROWS_A_PRODUCT = 64  # rows between two matrix products
+
+
+class StepSums(NamedTuple):
+    """Sums over weighted draws, for each step; `_bar` is the derivative in what stands before it.
+
+    Attributes
+    ----------
+    centre, square : ndarray, shape (n,)
+        Means of c and of its square.
+    cavity_bar, cavity_product : ndarray, shape (n,)
+        In the cavity's mean, and that times this mean.
+    sd_bar : ndarray, shape (n,)
+        In the cavity's deviation.
+    lower_bar, upper_bar : ndarray, shape (n,)
+        In the limits.
+    chol_bar : ndarray, shape (n, n)
+        In C as far as the conditional means have it, and on the diagonal the adjoint of e times e.
+    """
+
+    centre: FloatArray
+    square: FloatArray
+    cavity_bar: FloatArray
+    cavity_product: FloatArray
+    sd_bar: FloatArray
+    lower_bar: FloatArray
+    upper_bar: FloatArray
+    chol_bar: FloatArray
+
+
+class TwistedDraws(Protocol):
+    """Draws by a proposal without a leading direction."""
+
+    @property
+    def log_weights(self) -> FloatArray:
+        """Log of target density over proposal density, shape (n_draws,)."""
+        ...
+
+    def sums(self, weights: FloatArray) -> StepSums:
+        """Of draws with these weights, which sum to one."""
+        ...
+
+
+def twisted_draws(proposal: TwistedProposal, points: FloatArray, compiled: bool) -> TwistedDraws:
+    """Draws at `points`, by compiled loops where those are asked for and know the limits."""
+    if compiled:
+        one_sided = np.isfinite(proposal.lower) ^ np.isfinite(proposal.upper)
+        if one_sided.all():
+            found = CompiledDraws(proposal, points)
+            if found.complete:
+                return found
+    return NumpyDraws(proposal, points)
+
+
+class NumpyDraws:
+    """By `TwistedProposal.draw`, for limits of any kind."""
+
+    def __init__(self, proposal: TwistedProposal, points: FloatArray) -> None:
+        self._proposal, self._points = proposal, points
+        self._u, self.log_weights = proposal.draw(points)
+
+    def sums(self, weights: FloatArray) -> StepSums:
+        """See `TwistedDraws`."""
+        proposal = self._proposal
+        chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
+        scale = chol.diagonal()
+        var = scale**2
+        left = 1.0 - tau * var
+        sd = scale / np.sqrt(left)
+        value = self._u[proposal.order] - mean[:, None]
+        noise = solve_triangular(chol, value, lower=True, check_finite=False)
+        centre = value - scale[:, None] * noise
+        cavity = (centre - (nu * var)[:, None]) / left[:, None]
+        z = (value - cavity) / sd[:, None]
+        lower, upper = proposal.lower - mean, proposal.upper - mean
+        sides = _sides(lower, upper, cavity, sd, z, self._points)
+
+        followed, pushed = np.zeros_like(value), np.zeros_like(value)
+        for side in sides:
+            followed[side.rows] += side.follows
+            pushed[side.rows] += side.density
+        pushed *= weights / sd[:, None]
+        slope = ((1.0 - followed) / left[:, None] - 1.0) / scale[:, None]
+        own = ((tau[:, None] * centre - nu[:, None]) * weights - pushed) / left[:, None]
+        noise_bar, centre_bar = _reverse(chol, slope, own)
+
+        cavity_bar = noise_bar * ((1.0 - followed) / scale[:, None]) - pushed
+        sd_bar = _dots(noise_bar, z) / scale
+        limits_bar = np.zeros((2, mean.size))
+        for side in sides:
+            rows = side.rows
+            follows = noise_bar[rows] * side.follows
+            ratio = 1.0 / scale[rows]
+            limits_bar[side.which, rows] = (
+                follows.sum(axis=1) * ratio + side.density @ weights / sd[rows]
+            )
+            sd_bar[rows] -= _dots(follows, side.limit) * ratio
+            sd_bar[rows] -= _dots(side.density, side.limit * weights) / sd[rows]
+        return StepSums(
+            centre @ weights,
+            _dots(centre, centre * weights),
+            cavity_bar.sum(axis=1),
+            _dots(cavity_bar, cavity),
+            sd_bar,
+            limits_bar[0],
+            limits_bar[1],
+            _chol_bar(centre_bar, noise, _dots(noise_bar, noise)),
+        )
+
+
+class CompiledDraws:
+    """By `compiled.one_sided`, for rows with one limit each.
+
+    Attributes
+    ----------
+    complete : bool
+        Whether all limits are where its formulas hold; else there are no draws.
+    """
+
+    def __init__(self, proposal: TwistedProposal, points: FloatArray) -> None:
+        self._proposal = proposal
+        steps = proposal.steps
+        self._below = below = np.isfinite(proposal.lower)
+        self._of_steps = np.empty((c.N_STEPS, points.shape[0]))
+        for row, values in (
+            (c.SCALE, steps.scale),
+            (c.SD, steps.sd),
+            (c.SHIFT, steps.shift),
+            (c.SLOPE, steps.slope),
+            (c.LIMIT, np.where(below, steps.low, steps.high)),
+            (c.SQUARE, steps.square),
+            (c.LINEAR, steps.linear),
+            (c.SIGN, np.where(below, 1.0, -1.0)),
+        ):
+            self._of_steps[row] = values
+        self._kept = np.empty((c.N_KEPT, *points.shape))
+        self.log_weights = np.full(points.shape[1], proposal.log_constant + steps.log_scale.sum())
+        self.complete = c.draw_one_sided(
+            points, proposal.chol, self._of_steps, self._kept, self.log_weights
+        )
+
+    def sums(self, weights: FloatArray) -> StepSums:
+        """See `TwistedDraws`."""
+        proposal, kept = self._proposal, self._kept
+        columns = np.ascontiguousarray(proposal.chol.T)
+        centre_bar, sums = np.empty(kept.shape[1:]), np.empty((c.N_SUMS, kept.shape[1]))
+        given = columns, self._of_steps, proposal.tau, proposal.nu, weights, kept
+        c.sum_one_sided(*given, centre_bar, sums)
+        return StepSums(
+            sums[c.FIRST],
+            sums[c.SECOND],
+            sums[c.CAVITY_BAR],
+            sums[c.CAVITY_PRODUCT],
+            sums[c.SD_BAR],
+            np.where(self._below, sums[c.LIMIT_BAR], 0.0),
+            np.where(self._below, 0.0, sums[c.LIMIT_BAR]),
+            _chol_bar(centre_bar, kept[c.NOISE], sums[c.NOISE_PRODUCT]),
+        )
+
+
+def _chol_bar(centre_bar: FloatArray, noise: FloatArray, own: FloatArray) -> FloatArray:
+    found = np.tril(centre_bar @ noise.T, -1)
+    found[np.diag_indices_from(found)] = own
+    return found
+
+
+class _Side(NamedTuple):
+    """Finite limits on one side, standardised by the step's cavity, and what they do to the step.
+
+    `density`: derivative of its log normaliser in the limit. `follows`: that of the draw at a fixed
+    point, 0 to 1.
+    """
+
+    which: int  # 0 for lower, 1 for upper
+    rows: slice | BoolArray
+    limit: FloatArray
+    density: FloatArray
+    follows: FloatArray
+
+
+def _sides(
+    lower: FloatArray,
+    upper: FloatArray,
+    cavity: FloatArray,
+    sd: FloatArray,
+    z: FloatArray,
+    points: FloatArray,
+) -> list[_Side]:
+    a, b = (lower[:, None] - cavity) / sd[:, None], (upper[:, None] - cavity) / sd[:, None]
+    at_a, at_b = edge_densities(a, b)
+    sides = []
+    for which, limits, x, density in ((0, lower, a, -at_a), (1, upper, b, at_b)):
+        finite = np.isfinite(limits)
+        if finite.any():
+            rows = slice(None) if finite.all() else finite
+            x, draw = x[rows], z[rows]
+            share = points[rows] if which else 1.0 - points[rows]
+            follows = share * np.exp(0.5 * (draw - x) * (draw + x))
+            sides.append(_Side(which, rows, x, density[rows], follows))
+    return sides
+
+
+def _dots(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.einsum("ij,ij->i", x, y)
+
+
+def _reverse(chol: FloatArray, slope: FloatArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Adjoints of e and c: c_bar = slope e_bar + own, e_bar_k = sum over j > k of C_jk c_bar_j."""
+    noise_bar = np.zeros_like(own)
+    centre_bar = np.empty_like(own)
+    n = own.shape[0]
+    for start in range(
+        (n - 1) // _DRAWN_ROWS_A_PRODUCT * _DRAWN_ROWS_A_PRODUCT, -1, -_DRAWN_ROWS_A_PRODUCT
+    ):
+        stop = min(start + _DRAWN_ROWS_A_PRODUCT, n)
+        for k in range(stop - 1, start - 1, -1):
+            if k + 1 < stop:
+                noise_bar[k] += chol[k + 1 : stop, k] @ centre_bar[k + 1 : stop]
+            centre_bar[k] = slope[k] * noise_bar[k] + own[k]
+        if start:
+            noise_bar[:start] += chol[start:stop, :start].T @ centre_bar[start:stop]
+    return noise_bar, centre_bar
+
+
+# The twisted sampler's log probability, differentiated along its own draws.
+#
+# At fixed points the log of the mean weight is a smooth function of the limits and of the
+# covariance G: directly, and through EP's sites. The derivative of that function is the reverse of
+# the recursion by which the draws were made, and of EP's fixed point. Its noise is that of the
+# *value*, which is small because the weights are nearly equal; averages of scores over the draws
+# (Fisher's identity) have the noise of the draws.
+
+# Nats. EP's residual leaves a thousandth of this; more, or what is not a number, is the round-off
+# of a covariance that has next to no digits, and the sites count as constants.
+_LARGEST_CORRECTION = 0.01
+
+
+class WeightGradient(NamedTuple):
+    """The log of the mean weight and its derivatives, at fixed points."""
+
+    value: float  # where EP's sites count, as they are at the fixed point
+    lower: FloatArray  # (n,)
+    upper: FloatArray  # (n,)
+    cov: FloatArray  # (n, n), symmetric
+
+
+def weight_gradient(
+    cov: DenseCovariance,
+    proposal: TwistedProposal,
+    drawn: TwistedDraws,
+    *,
+    ep: EPResult | None = None,
+    relax: float = 1.0,
+) -> WeightGradient:
+    r"""Derivative of the log of the mean weight in the limits and the covariance.
+
+    With the adjoints of the steps, `StepSums`: :math:`\bar C = \bar c e'`, through
+    :math:`C C' = S`, and :math:`\mathrm dS = S (G^{-1}\, \mathrm dG\, G^{-1} - \mathrm dT)\, S`,
+    T being the sites' precisions.
+
+    Parameters
+    ----------
+    cov : DenseCovariance
+    proposal : TwistedProposal
+        Without a leading direction.
+    drawn : TwistedDraws
+        At fixed points.
+    ep : EPResult, optional
+        The fixed point behind the proposal: its sites are functions of the limits and the
+        covariance, and count as such. None: the sites are constants.
+    relax : float, default 1
+        Power of EP's sites that the proposal was made with.
+
+    Returns
+    -------
+    WeightGradient
+
+    References
+    ----------
+    .. [1] S. P. Smith (1995), Differentiation of the Cholesky algorithm,
+       doi:10.1080/10618600.1995.10474671.
+    """
+    order, chol = proposal.order, proposal.chol
+    log_weights = drawn.log_weights
+    steps = _steps(proposal, drawn.sums(normalized_weights(log_weights)))
+    # S S_bar S = C phi C', phi the lower triangle of C' C_bar with half its diagonal.
+    phi = np.tril(chol.T @ steps.chol)
+    phi[np.diag_indices_from(phi)] *= 0.5
+    half = cho_solve((cov.chol, True), _unordered(chol, order), check_finite=False)  # G^-1 C
+    inverse = np.empty_like(chol)
+    inverse[:, order] = half @ chol.T  # G^-1 S
+    tau, alpha = _unordered(proposal.tau, order), _unordered(proposal.nu, order)
+    by_mean = np.outer(half @ (chol.T @ steps.mean), alpha)
+    gradient = half @ phi @ half.T + by_mean - 0.5 * inverse * tau
+    value = log_mean_exp(log_weights)
+    lower, upper = _unordered(steps.lower, order), _unordered(steps.upper, order)
+    if ep is not None:
+        by_nu, by_tau = (_unordered(x, order) for x in _by_sites(proposal, steps, phi))
+        if relax == 1.0:
+            posterior = np.empty_like(chol)
+            posterior[np.ix_(order, order)] = chol @ chol.T
+        else:
+            # By EP's sites, not their power, and about EP's mean, not the proposal's.
+            by_tau = relax * (by_tau + (ep.mean - _unordered(proposal.mean, order)) * by_nu)
+            by_nu = relax * by_nu
+            posterior = cov.site_covariance(ep.tau)
+            inverse = cho_solve((cov.chol, True), posterior, check_finite=False)
+        limits = _unordered(proposal.lower, order), _unordered(proposal.upper, order)
+        motion = site_motion(ep, posterior, *limits, by_nu, by_tau)
+        if abs(motion.value) < _LARGEST_CORRECTION:
+            gradient += np.outer(inverse @ motion.mean, ep.weights)
+            gradient += (inverse * motion.variance) @ inverse.T
+            lower, upper, value = lower + motion.lower, upper + motion.upper, value + motion.value
+    return WeightGradient(value, lower, upper, symmetric(gradient))
+
+
+class _Steps(NamedTuple):
+    """Derivatives in what the steps are made of, in the order of the steps."""
+
+    lower: FloatArray
+    upper: FloatArray
+    mean: FloatArray  # at fixed nu, that is with alpha = nu - tau mean
+    alpha: FloatArray  # G^-1 mean: what the proposal calls nu
+    tau: FloatArray  # at fixed alpha, mean and chol
+    chol: FloatArray
+
+
+def _steps(proposal: TwistedProposal, sums: StepSums) -> _Steps:
+    chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
+    scale = chol.diagonal()
+    var = scale**2
+    left = 1.0 - tau * var
+    sd = scale / np.sqrt(left)
+    first, second = sums.centre, sums.square
+    total, product, sd_bar = sums.cavity_bar, sums.cavity_product, sums.sd_bar
+    quadratic = (tau * second - 2.0 * nu * first + nu**2 * var) / left
+    var_bar = nu**2 + quadratic * tau + tau + sd_bar / (sd * left)
+    var_bar += 2.0 * (tau * product - nu * total)
+    var_bar /= 2.0 * left
+    tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
+    nu_bar = (nu * var - first - var * total) / left
+
+    chol_bar = sums.chol_bar
+    own = np.diag_indices_from(chol_bar)
+    chol_bar[own] = 2.0 * scale * var_bar - chol_bar[own] / scale
+    # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
+    alpha_bar = nu_bar - 0.5 * mean
+    mean_bar = -tau * alpha_bar - 0.5 * nu - sums.lower_bar - sums.upper_bar
+    return _Steps(sums.lower_bar, sums.upper_bar, mean_bar, alpha_bar, tau_bar, chol_bar)
+
+
+def _by_sites(
+    proposal: TwistedProposal, steps: _Steps, phi: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean fixed."""
+    chol = proposal.chol
+    by_nu = steps.alpha + chol @ (chol.T @ steps.mean)
+    # dS = -S dT S, and d log det(I + G T) = tr(S dT).
+    by_tau = steps.tau - np.einsum("ij,ij->i", chol @ phi + 0.5 * chol, chol)
+    return by_nu, by_tau
+
+
+def _unordered(x: FloatArray, order: IntArray) -> FloatArray:
+    """Rows put back where the caller has them."""
+    result = np.empty_like(x)
+    result[order] = x
+    return result

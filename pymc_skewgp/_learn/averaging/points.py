@@ -1,0 +1,463 @@
+"""The exact evidence at points of hyperparameters, and draws of the latent functions there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, starmap
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from xarray import DataTree
+
+from pymc_skewgp._errors import ImproperPriorError, no_warnings
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    IntArray,
+    log_mean_exp,
+    normalized_weights,
+    pareto_k,
+    relative_ess,
+    replicate_estimate,
+    short_path,
+    systematic_resample,
+)
+from pymc_skewgp._learn.coordinates import Pattern, Point
+from pymc_skewgp._learn.factor_evidence import (
+    FactorStart,
+    factor_sampler,
+    factor_start,
+    log_likelihood_at,
+)
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
+from pymc_skewgp._observations.sites import SitesGiven
+from pymc_skewgp._posterior.draws_with_evidence import (
+    Case,
+    DrawsWithEvidence,
+    draws_of_many,
+    draws_with_evidence,
+)
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_estimate
+from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._validation import FloatArray
+
+# What is computed at one point of the hyperparameters, here or in another process.
+
+# Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
+_LARGEST_SHARE = 0.1
+
+
+class Task(Protocol):
+    """The evidence of some of the data, and draws of the functions that they are about."""
+
+    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
+        """With `count` draws."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class VectorTask:
+    """Of a conditioned vector: see `draws_with_evidence`.
+
+    Attributes
+    ----------
+    case : Case
+    """
+
+    case: Case
+
+    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
+        """See `Task`."""
+        return draws_with_evidence(self.case, count, n_candidates, rng)
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceTask:
+    """Of data whose functions nobody asks for.
+
+    Attributes
+    ----------
+    terms : EvidenceTerms
+    sites : SitesGiven or None
+        On its last rows.
+    """
+
+    terms: EvidenceTerms
+    sites: SitesGiven | None
+
+    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
+        """See `Task`."""
+        seed = int(rng.integers(2**31))
+        found = evidence_estimate(self.terms, n_candidates, seed, sites=self.sites)
+        nothing = np.zeros((count, 0))
+        return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, nothing)
+
+
+@dataclass(frozen=True, eq=False)
+class FactorTask:
+    """Of a block of white coordinates c.
+
+    Attributes
+    ----------
+    terms : FactorTerms
+    sites : SitesGiven or None
+    joint : JointGaussian
+        Its vector, of arrays.
+    labels : sequence of str
+        Of the entries of the vector.
+    start : FactorStart or None
+        Of EP.
+    """
+
+    terms: FactorTerms
+    sites: SitesGiven | None
+    joint: JointGaussian
+    labels: Sequence[str]
+    start: FactorStart | None
+
+    def begun(self) -> FactorStart | None:
+        """For tasks at other hyperparameters."""
+        return factor_start(self.terms, self.sites)
+
+    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
+        """See `Task`."""
+        sampler = factor_sampler(self.terms, self.sites, self.start)[1]
+        found = sampler.singles(max(count, n_candidates), rng)
+        assert found.log_prob is not None
+        chosen = systematic_resample(found.log_weights, count, rng)
+        value = found.log_prob.value + float(self.terms.log_constant)
+        z = found.draws[chosen] @ self.joint.factor.T + self.joint.mean
+        self._refuse_unbounded(z)
+        return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
+
+    def log_likelihood(self, z: FloatArray) -> float:
+        """Of a vector; the coordinates left open by it move no predictor."""
+        c = np.linalg.lstsq(self.joint.factor, z - self.joint.mean)[0]
+        constant = float(self.terms.log_constant - self.joint.log_constant)
+        return constant + log_likelihood_at(self.terms, self.sites, c)
+
+    def _refuse_unbounded(self, z: FloatArray) -> None:
+        """Draws as wide as the Gaussian that stands for density 1."""
+        flat = self.joint.flat
+        far = (np.abs(z @ flat.T) > _LARGEST_SHARE).any(axis=0)
+        if not far.any():
+            return
+        own = np.flatnonzero(flat.any(axis=0))
+        # Which of the coefficients move by the most, in what the data can say of them alone.
+        moved = np.abs(z[:, own]).max(axis=0) * np.abs(flat[:, own]).max(axis=0)
+        names = " and ".join(self.labels[own[k]] for k in np.flatnonzero(moved > 0.1 * moved.max()))
+        raise ImproperPriorError(
+            f"the data do not bound {names}, which have flat priors, so that the posterior is "
+            "improper: labels are separated, as where all at one level are alike, or counts are "
+            "all zero there, or columns of the design are collinear. Give them a proper prior, "
+            "such as pm.Normal."
+        )
+
+
+def run_tasks(
+    tasks: Iterator[list[Task]],
+    counts: Sequence[int],
+    n_candidates: int,
+    rng: np.random.Generator,
+    n_jobs: int | None,
+) -> Iterator[DrawsWithEvidence]:
+    """Results in the order of the points, each with a generator of its own."""
+    rngs = rng.spawn(len(counts))
+    mapped = partial(_mapped, n_jobs=n_jobs)
+    first = next(tasks)
+    every = chain([first], tasks)
+    if len(first) == 1 and isinstance(first[0], VectorTask):
+        cases = (task.case for (task,) in every if isinstance(task, VectorTask))
+        yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
+        return
+    yield from mapped(
+        _run, ((*given, n_candidates) for given in zip(every, counts, rngs, strict=True))
+    )
+
+
+def _mapped(
+    function: Callable[..., Any], arguments: Iterator[tuple[Any, ...]], n_jobs: int | None
+) -> Iterator[Any]:
+    if n_jobs in (None, 1):
+        yield from starmap(function, arguments)
+        return
+    from joblib import Parallel, delayed  # comes with scikit-learn, which is optional
+
+    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    yield from parallel(delayed(function)(*given) for given in arguments)
+
+
+def _run(
+    parts: list[Task], count: int, rng: np.random.Generator, n_candidates: int
+) -> DrawsWithEvidence:
+    with no_warnings():  # of single points: the whole is judged by its weights
+        found = [part.run(count, n_candidates, rng) for part in parts]
+    return DrawsWithEvidence(
+        sum(x.log_evidence for x in found),
+        float(np.sqrt(sum(x.std_error**2 for x in found))),
+        min(x.relative_ess for x in found),
+        np.concatenate([x.f for x in found], axis=1),
+    )
+
+
+# Points of hyperparameters with importance weights.
+
+# Of plain Monte Carlo's error: a dozen points a replicate save no more, and the spread of sixteen
+# replicates is far too small by chance now and then.
+_LEAST_SHARE = 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedPoints:
+    """Points, what the target is there, and their weights.
+
+    Attributes
+    ----------
+    x : ndarray, shape (N, D)
+    pattern : ndarray of int, shape (N,)
+        Which of `patterns` each has.
+    patterns : list of tuples
+    log_target : ndarray, shape (N,)
+        Log prior plus EP's log evidence, on the unconstrained scale.
+    log_evidence : ndarray, shape (N,)
+        By EP.
+    log_weights : ndarray, shape (N,)
+        Their mean estimates the integral of the target, where that is known.
+    replicate : ndarray of int, shape (N,)
+        Which of the independent randomisations each comes from.
+    log_ratio : ndarray, shape (N,), optional
+        Log of the target over what each point was drawn from alone, where that was known before:
+        NaN for the points that do not count. Their mean has no bias, while weights by mixtures that
+        are fitted to the same points are a little too small. Default the weights.
+    """
+
+    x: FloatArray
+    pattern: IntArray
+    patterns: Sequence[Pattern]
+    log_target: FloatArray
+    log_evidence: FloatArray
+    log_weights: FloatArray
+    replicate: IntArray
+    log_ratio: FloatArray | None = None
+
+    def point(self, i: int) -> Point:
+        """One of them."""
+        return Point(self.x[i], self.patterns[self.pattern[i]])
+
+    @property
+    def weights(self) -> FloatArray:
+        """Normalised."""
+        return normalized_weights(self.log_weights)
+
+    def estimate(self) -> Estimate:
+        """Log integral of the target, from the replicates, with relative ESS and Pareto k.
+
+        Where no point has any weight nothing is known: an infinite error.
+        """
+        if not self.log_weights.max() > -np.inf:
+            return Estimate(-np.inf, np.inf, 0.0, np.inf)
+        ratio = self.log_weights if self.log_ratio is None else self.log_ratio
+        counted = np.flatnonzero(~np.isnan(ratio))
+        order = counted[np.argsort(self.replicate[counted], kind="stable")]
+        found = replicate_estimate(ratio[order], int(self.replicate.max()) + 1)
+        # Points where nothing can be computed have no weight, and are no part of a tail.
+        tail = pareto_k(self.log_weights[self.log_weights > -np.inf])
+        ess = relative_ess(self.log_weights)
+        plain = float(np.sqrt(max(1.0 / ess - 1.0, 0.0) / counted.size))
+        error = max(found.std_error, _LEAST_SHARE * plain)
+        return found._replace(std_error=error, pareto_k=tail, relative_ess=ess)
+
+    def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Indices of `count` of them with equal weights."""
+        return systematic_resample(self.log_weights, count, rng)
+
+
+class HasTasks(Protocol):
+    """Evidences, and draws of the functions, as a function of hyperparameters."""
+
+    def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
+        """What is to be computed at each point: the evidence is the product of its parts."""
+        ...
+
+
+class LatentFunctions(HasTasks, Protocol):
+    """The latent functions of a model, as a function of its hyperparameters."""
+
+    def tree(self, points: Sequence[Point], draws: "EqualDraws", rng: Any) -> DataTree:
+        """Draws with equal weights, in groups."""
+        ...
+
+
+# Draws of f at points, so many at each.
+MoreDraws = Callable[[Sequence[Point], Sequence[int]], list[FloatArray]]
+
+
+class EqualDraws(NamedTuple):
+    """Draws with equal weights.
+
+    Attributes
+    ----------
+    point : ndarray of int, shape (chain, draw)
+        Which of the points each has.
+    f : ndarray, shape (chain, draw, q)
+        Draws of the latent functions.
+    log_evidence, relative_ess : ndarray, shape (chain, draw)
+        At the point: by its own weighted draws, and how unequal these are.
+    """
+
+    point: IntArray
+    f: FloatArray
+    log_evidence: FloatArray
+    relative_ess: FloatArray
+
+
+class ExactPoints(NamedTuple):
+    """Points with the exact evidence over EP's.
+
+    Attributes
+    ----------
+    entries : ndarray of int, shape (P,)
+        Which of the different points each of the P equal-weight ones under EP's evidence is.
+    points : list of Point
+        The different ones.
+    log_ratio : ndarray, shape (U,)
+        Log of the exact evidence over EP's, at these.
+    found : list of DrawsWithEvidence
+    """
+
+    entries: IntArray
+    points: list[Point]
+    log_ratio: FloatArray
+    found: list[DrawsWithEvidence]
+
+    @property
+    def log_weights(self) -> FloatArray:
+        """Of the different points, under the exact evidence."""
+        found: FloatArray = np.log(np.bincount(self.entries)) + self.log_ratio
+        return found
+
+    def correction(self) -> Estimate:
+        """Log of the exact evidence of the model over EP's, with the weights' quality."""
+        log_weights = self.log_ratio[self.entries]
+        value = log_mean_exp(log_weights)
+        if len(self.points) == 1:  # the draws there are all that is weighted
+            own = self.found[0]
+            return Estimate(value, own.std_error, own.relative_ess, -np.inf)
+        shares = np.bincount(self.entries) / self.entries.size
+        ratio = np.exp(self.log_ratio - value)
+        own = shares * ratio * np.array([x.std_error for x in self.found])
+        # Few points may agree by chance: no less than the points' own errors, part of the spread.
+        error = float(np.sqrt(own @ own))
+        if self.points[0].x.size:  # otherwise they are all the points there are, and no sample
+            error = max(error, _error_of_mean(ratio, shares))
+        return Estimate(value, error, relative_ess(log_weights), pareto_k(self.log_ratio))
+
+    def equal_draws(
+        self, chains: int, draws: int, more: "MoreDraws", rng: np.random.Generator
+    ) -> EqualDraws:
+        """Draws with equal weights; those that share their point stand side by side.
+
+        Each has f of its own: where a point's correction is so large that those at hand do not
+        suffice, `more` are made.
+        """
+        blocks = _dealt(self.entries, chains, rng)
+        index = np.stack(
+            [
+                block[np.sort(systematic_resample(self.log_ratio[block], draws, rng))]
+                for block in blocks
+            ]
+        )
+        at_hand = [x.f for x in self.found]
+        wanted = np.bincount(index.ravel(), minlength=len(self.points))
+        lacking = wanted - [len(own) for own in at_hand]
+        few = np.flatnonzero(lacking > 0)
+        new = more([self.points[u] for u in few], lacking[few].tolist())
+        for u, own in zip(few, new, strict=True):
+            at_hand[u] = np.concatenate([at_hand[u], own])
+        f = np.empty((index.size, at_hand[0].shape[1]))
+        order = np.argsort(index.ravel(), kind="stable")
+        f[order] = np.concatenate([own[:n] for own, n in zip(at_hand, wanted, strict=True)])
+        f = f.reshape(*index.shape, -1)
+        log_evidence = np.array([x.log_evidence for x in self.found])
+        ess = np.array([x.relative_ess for x in self.found])
+        return EqualDraws(index, f, log_evidence[index], ess[index])
+
+
+def _dealt(entries: IntArray, chains: int, rng: np.random.Generator) -> list[IntArray]:
+    """Those of each chain, in an order by chance: neighbours go to different halves of chains.
+
+    Few points dealt by chance make chains that differ, as of a sampler that has not converged.
+    """
+    halves = 2 * chains
+    along = np.sort(entries if entries.size >= halves else np.tile(entries, halves))
+    rounds = np.tile(np.arange(halves), (-(-along.size // halves), 1))
+    half = rng.permuted(rounds, axis=1).ravel()[: along.size]
+    own = [rng.permutation(along[half == i]) for i in range(halves)]
+    return [np.concatenate(own[i : i + 2]) for i in range(0, halves, 2)]
+
+
+def _error_of_mean(ratio: FloatArray, shares: FloatArray) -> float:
+    """Standard error of a mean of one by independent values with weights.
+
+    Copies of a point share one estimate. Points are spread more evenly than independent ones: an
+    upper bound.
+    """
+    squared = float(shares @ shares)
+    variance = float(shares @ (ratio - 1.0) ** 2) / (1.0 - squared)
+    return float(np.sqrt(variance * squared))
+
+
+def exact_points(
+    latent: HasTasks,
+    weighted: WeightedPoints,
+    n_evidences: int,
+    n_draws: float,
+    n_candidates: int,
+    rng: np.random.Generator,
+    tick: Callable[[], None],
+    n_jobs: int | None = None,
+) -> ExactPoints:
+    """Exact evidences at points drawn with equal weights under EP's evidence.
+
+    Parameters
+    ----------
+    latent : HasTasks
+    weighted : WeightedPoints
+    n_evidences : int
+        Points with equal weights; those that are the same are visited once.
+    n_draws : float
+        Draws of f, at all points together.
+    n_candidates : int
+    rng : numpy.random.Generator
+    tick : callable
+        Called after each point.
+    n_jobs : int, optional
+        Of joblib.
+    """
+    chosen = weighted.resampled(n_evidences, rng)
+    different = np.unique(chosen)
+    # The sampler begins from the last point's.
+    different = different[short_path(weighted.x[different])]
+    place = np.empty(len(weighted.x), dtype=np.intp)
+    place[different] = np.arange(different.size)
+    entries = place[chosen]
+    share = np.bincount(entries) / chosen.size
+    counts = np.ceil(n_draws * share).astype(np.intp) + 1
+    points = [weighted.point(i) for i in different]
+    found = []
+    for x in run_tasks(latent.tasks(points), counts.tolist(), n_candidates, rng, n_jobs):
+        found.append(x)
+        tick()
+    exact = np.array([x.log_evidence for x in found])
+    return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)
+
+
+def more_draws(latent: LatentFunctions, n_candidates: int, rng: np.random.Generator) -> MoreDraws:
+    """At points that were visited before: independent of what was found there."""
+
+    def draw(points: Sequence[Point], counts: Sequence[int]) -> list[FloatArray]:
+        if not points:
+            return []
+        found = run_tasks(latent.tasks(points), counts, n_candidates, rng, None)
+        return [x.f for x in found]
+
+    return draw

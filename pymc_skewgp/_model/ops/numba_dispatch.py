@@ -1,0 +1,149 @@
+"""`MvnLogProb` for PyTensor's numba backend."""
+
+from typing import Any
+
+import numba
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.link.numba.dispatch.basic import (
+    get_numba_type,
+    numba_njit,
+    register_funcify_and_cache_key,
+    register_funcify_default_op_cache_key,
+)
+
+from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
+from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
+from pymc_skewgp._model.ops.densities import (
+    LogDensityAndOrthant,
+    MvnLogProb,
+    evaluate,
+    evaluate_density,
+)
+from pymc_skewgp._model.ops.log_evidence import LogEvidence, LogSiteEvidence, log_evidence
+from pymc_skewgp._validation import FloatArray
+
+# Raise it with every change of the function that numba compiles: compiled ones lie on disk.
+_CACHE_VERSION = 8
+
+
+@register_funcify_default_op_cache_key(MvnLogProb)
+def _numba_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
+    method, n_draws, random_seed = op.method, op.n_draws, op.random_seed
+    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+
+    # The work is NumPy's and LAPACK's, in object mode: numba's own fallback would warn of that,
+    # and keep whole models that hold this Op out of the cache on disk.
+    @numba_njit
+    def mvn_log_prob(lower, upper, cov):  # type: ignore[no-untyped-def]
+        with numba.objmode(result=result_type):
+            result = evaluate(method, n_draws, random_seed, lower, upper, cov)
+        return result
+
+    return mvn_log_prob, _CACHE_VERSION
+
+
+# `LogDensityAndOrthant` for PyTensor's numba backend.
+
+
+@register_funcify_default_op_cache_key(LogDensityAndOrthant)
+def _numba_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs: Any) -> Any:
+    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+
+    @numba_njit
+    def log_density(offset, scale, cross_cov, limits, latent_cov):  # type: ignore[no-untyped-def]
+        with numba.objmode(result=result_type):
+            result = evaluate_density(offset, scale, cross_cov, limits, latent_cov)
+        return result
+
+    return log_density, _CACHE_VERSION
+
+
+# `LogEvidence` for PyTensor's numba backend.
+
+
+@register_funcify_default_op_cache_key(LogEvidence)
+def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
+    method, n_draws = op.method, op.n_draws
+    if method == "ep" and not op.shared_noise and not op.repeats:
+        return _by_ep(n_draws), _CACHE_VERSION
+    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+
+    @numba_njit
+    def evidence(*inputs):  # type: ignore[no-untyped-def]
+        with numba.objmode(result=result_type):
+            result = _log_evidence(method, n_draws, *inputs)
+        return result
+
+    return evidence, _CACHE_VERSION
+
+
+def _log_evidence(
+    method: LogProbMethod, n_draws: int, *inputs: FloatArray
+) -> tuple[FloatArray, ...]:
+    """For chains, which ask for it thousands of times."""
+    return log_evidence(method, n_draws, *inputs, compiled=True)
+
+
+def _by_ep(n_draws: int) -> Any:
+    """Without Python's lock where all rows are intervals of a Gaussian: for chains in threads."""
+    log_prob = rectangle_by_ep()
+
+    @numba_njit
+    def evidence(*inputs):  # type: ignore[no-untyped-def]
+        lower, upper, value, noise, mu, scale = inputs[:6]
+        n, s = mu.size, inputs[7].size
+        by_limits, limits = np.zeros((2, n)), np.empty((2, n))
+        by_value, by_noise, by_mu = np.zeros(n), np.empty(n), np.empty(n)
+        by_cov, by_cross = np.empty((n, n)), np.zeros((n, s))
+        by_truncation, by_latent = np.zeros(s), np.zeros((s, s))
+        simple = s == 0
+        for i in range(n):
+            simple &= np.isnan(value[i])
+            limits[0, i], limits[1, i] = lower[i] - mu[i], upper[i] - mu[i]
+        log_p = np.nan
+        if simple:
+            cov, own = np.ascontiguousarray(scale), np.ascontiguousarray(noise)
+            arrays = limits.ctypes, by_cov.ctypes, by_limits.ctypes
+            log_p = log_prob(n, cov.ctypes, own.ctypes, *arrays)
+        by_lower, by_upper = by_limits[0], by_limits[1]
+        if np.isnan(log_p):
+            rows = (by_lower, by_upper, by_value, by_noise, by_mu)
+            outputs = (*rows, by_cov, by_cross, by_truncation, by_latent)
+            with numba.objmode(log_p="float64"):
+                log_p = _in_python(n_draws, inputs, outputs)
+        else:
+            for i in range(n):
+                by_noise[i] = by_cov[i, i]
+                by_mu[i] = -by_lower[i] - by_upper[i]
+        found = (np.asarray(log_p), by_lower, by_upper, by_value, by_noise, by_mu)
+        return (*found, by_cov, by_cross, by_truncation, by_latent)
+
+    return evidence
+
+
+def _in_python(
+    n_draws: int, inputs: tuple[FloatArray, ...], outputs: tuple[FloatArray, ...]
+) -> float:
+    """`log_evidence` by EP, the derivatives written into `outputs`."""
+    log_p, *derivatives = log_evidence("ep", n_draws, *inputs)
+    for output, derivative in zip(outputs, derivatives, strict=True):
+        output[...] = derivative
+    return float(log_p)
+
+
+# `LogSiteEvidence` for PyTensor's numba backend.
+
+
+@register_funcify_and_cache_key(LogSiteEvidence)
+def _numba_log_site_evidence(op: LogSiteEvidence, node: Apply, **kwargs: Any) -> tuple[Any, None]:
+    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+    evaluate = op.evaluate
+
+    @numba_njit
+    def evidence(*inputs: Any) -> Any:
+        with numba.objmode(result=result_type):
+            result = evaluate(*inputs)
+        return result
+
+    return evidence, None  # holds the data and Python functions: not for the cache on disk

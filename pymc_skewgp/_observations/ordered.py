@@ -1,0 +1,327 @@
+"""Ordered categories under a probit link."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from pymc_skewgp._observations.binary import (
+    log_logistic,
+    logistic,
+    logistic_probability,
+    logistic_with_slope,
+)
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Likelihood,
+    Mixture,
+    as_codes,
+    as_integers,
+    frozen_copy,
+)
+from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._observations.probability import interval_probability
+from pymc_skewgp._observations.real_values import log_masses
+from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
+from pymc_skewgp._validation import FloatArray, as_positive, as_vector
+
+# Ordered categories between cut-points: limits, names, checked data.
+
+
+def limits_of(cutpoints: Any) -> FloatArray:
+    """Cut-points between minus and plus infinity, shape (K+1,)."""
+    cuts = as_vector("cutpoints", np.atleast_1d(cutpoints))
+    if not cuts.size:
+        raise ValueError("cutpoints is empty: two categories have one cut-point.")
+    falling = np.flatnonzero(~(np.diff(cuts) > 0))
+    if falling.size:
+        i = int(falling[0])
+        raise ValueError(
+            f"cutpoints must increase: cut-point {i} is {cuts[i]:.6g} and cut-point {i + 1} is "
+            f"{cuts[i + 1]:.6g}."
+        )
+    return np.concatenate([[-np.inf], cuts, [np.inf]])
+
+
+def as_categories(
+    y: ArrayLike, n: int, n_categories: int, names: Sequence[Any] | None
+) -> NDArray[np.int64]:
+    """Categories as numbers 0 to K-1; `names` of them, given or declared by y, may be in y."""
+    names = declared_order(y) if names is None else names
+    if names is not None:
+        _check_names(names, n_categories)
+        return as_codes(y, n, names)
+    codes = as_integers(y, n, "category")
+    wrong = (codes < 0) | (codes >= n_categories)
+    if wrong.any():
+        raise ValueError(
+            f"y must hold categories 0 to {n_categories - 1}, as many as {n_categories - 1} "
+            f"cut-points make; found {np.unique(codes[wrong])[:5].tolist()} in "
+            f"{int(wrong.sum())} row(s)."
+        )
+    return codes
+
+
+def declared_order(y: Any) -> Any:
+    """Categories of an ordered pandas.Categorical, a Series, an Index or one column of such."""
+    dtypes = list(getattr(y, "dtypes", ())) if getattr(y, "ndim", 1) == 2 else [y]
+    dtype: Any = getattr(dtypes[0], "dtype", dtypes[0]) if len(dtypes) == 1 else None
+    return dtype.categories if getattr(dtype, "ordered", False) else None
+
+
+def category_names(names: Sequence[Any] | None, n_categories: int) -> list[Any]:
+    """As given, or 0 to K-1."""
+    return list(range(n_categories) if names is None else names)
+
+
+def category_of(noisy: FloatArray, limits: FloatArray) -> NDArray[np.int64]:
+    """Between which limits values are."""
+    return np.searchsorted(limits[1:-1], noisy).astype(np.int64)
+
+
+def _check_names(names: Sequence[Any], n_categories: int) -> None:
+    if len(names) != n_categories:
+        raise ValueError(
+            f"categories must be {n_categories} names, one more than there are cut-points; got "
+            f"{len(names)}."
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f"categories must differ from each other, got {list(names)}.")
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedProbit(Likelihood):
+    r"""Categories 0 to K-1 in an order: :math:`y_i = c` where :math:`b_{c-1} < f(x_i) + e_i < b_c`.
+
+    The cut-points :math:`b_0 < \dots < b_{K-2}` part the line, :math:`b_{-1} = -\infty` and
+    :math:`b_{K-1} = \infty`, and :math:`e_i \sim N(0, \sigma^2)`:
+
+    .. math:: P(y_i = c) = \Phi\{(b_c - f(x_i)) / \sigma\} - \Phi\{(b_{c-1} - f(x_i)) / \sigma\}
+
+    Every row is an interval. It is the model of ``pm.OrderedProbit``. Shifting all cut-points and
+    the mean of f together changes nothing, nor does a common factor of cut-points, noise and f: fix
+    sigma at 1 and the mean of f at 0 where cut-points are free.
+
+    Parameters
+    ----------
+    cutpoints : array_like, shape (K-1,)
+        Cut-points, increasing, in the units of f. In a PyMC model they may be a random variable,
+        whose value ``point`` then gives.
+    sigma : float, default 1
+        Standard deviation of the noise. It may be a random variable too.
+    categories : sequence, optional
+        Names of the K categories in their order: coordinates of what is predicted, and what y may
+        hold instead of 0 to K-1. Default 0 to K-1.
+
+    Raises
+    ------
+    ValueError
+        When used: cut-points that do not increase or are not finite, noise that is not positive,
+        names that repeat or are not K, levels of y out of range.
+
+    Notes
+    -----
+    A category that never occurs in y is no error: with cut-points known its probability is too.
+    Only where cut-points are learnt without a prior does it leave its width without an estimate.
+
+    `SkewGPPosterior.predict` gives ``p_mean`` with its Monte Carlo error ``p_mean_se``, dimensions
+    (pred_id, category), and draws ``p`` and ``y``, a category as a number from 0 to K-1.
+
+    References
+    ----------
+    .. [1] J. H. Albert & S. Chib (1993), Bayesian analysis of binary and polychotomous response
+       data, doi:10.1080/01621459.1993.10476321.
+    .. [2] W. Chu & Z. Ghahramani (2005), Gaussian processes for ordinal regression, JMLR 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> ratings = sg.likelihoods.OrderedProbit([-1.0, 1.0], categories=["bad", "fair", "good"])
+    >>> x = np.arange(6.0)[:, None]
+    >>> posterior = gp.posterior(x, [0, 0, 1, 1, 2, 2], likelihood=ratings)
+    >>> new = posterior.predict([[0.5], [4.5]])["predictions_summary"]["p_mean"]
+    >>> new.sel(category="good").values.round(2)
+    array([0.01, 0.83])
+    """
+
+    cutpoints: Any
+    sigma: Any = 1.0
+    categories: Any = None
+
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "p": ("category",),
+        "p_mean": ("category",),
+        "p_mean_se": ("category",),
+    }
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cutpoints", frozen_copy(self.cutpoints))
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Categories as numbers 0 to K-1, with the parameters checked."""
+        limits = limits_of(self.cutpoints)
+        as_positive("sigma", float(self.sigma))
+        return as_categories(y, n, limits.size - 1, self.categories)
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """One interval a category."""
+        limits = limits_of(self.cutpoints)
+        return intervals(limits[y], limits[y + 1], np.full(y.size, float(self.sigma) ** 2))
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log p(y_i | f_i)."""
+        limits = limits_of(self.cutpoints)
+        return log_masses(f, limits[y], limits[y + 1], np.full(y.size, float(self.sigma)))
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New categories at the rows of the data."""
+        return self._categories_of(f, rng)
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the categories."""
+        return {"category": category_names(self.categories, limits_of(self.cutpoints).size - 1)}
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of each category, and ``y``, categories."""
+        below = ndtr((limits_of(self.cutpoints) - f[..., None]) / float(self.sigma))
+        return {"p": np.diff(below, axis=-1), "y": self._categories_of(f, rng)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
+        limits, noise = limits_of(self.cutpoints), float(self.sigma) ** 2
+        found = [interval_probability(mixture, low, high, noise) for low, high in pairwise(limits)]
+        value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
+        return {"p_mean": value, "p_mean_se": error}
+
+    def _categories_of(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        noisy = rng.standard_normal(f.shape)
+        noisy *= float(self.sigma)
+        noisy += f
+        return category_of(noisy, limits_of(self.cutpoints))
+
+
+# Ordered categories under a logit link.
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedLogit(ClosedFormSites):
+    r"""Categories 0 to K-1 in an order: :math:`y_i = c` where :math:`b_{c-1} < f(x_i) + e_i < b_c`.
+
+    The cut-points :math:`b_0 < \dots < b_{K-2}` part the line, :math:`b_{-1} = -\infty` and
+    :math:`b_{K-1} = \infty`, and :math:`e_i` is logistic. With the logistic function L
+
+    .. math:: P(y_i = c) = L(b_c - f(x_i)) - L(b_{c-1} - f(x_i))
+
+    It is the model of ``pm.OrderedLogistic(eta=f, cutpoints=cutpoints)``, and with two categories
+    and the cut-point 0 `BernoulliLogit`. Shifting all cut-points and the mean of f together changes
+    nothing: fix the mean of f at 0 where cut-points are free.
+
+    Parameters
+    ----------
+    cutpoints : array_like, shape (K-1,)
+        Cut-points, increasing, in the units of f. In a PyMC model they may be a random variable,
+        whose value ``point`` then gives.
+    categories : sequence, optional
+        Names of the K categories in their order: coordinates of what is predicted, and what y may
+        hold instead of 0 to K-1. Default 0 to K-1.
+
+    Raises
+    ------
+    ValueError
+        When used: cut-points that do not increase or are not finite, names that repeat or are not
+        K, levels of y out of range.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives ``p_mean`` with its Monte Carlo error ``p_mean_se``, dimensions
+    (pred_id, category), and draws ``p`` and ``y``, a category as a number from 0 to K-1.
+
+    References
+    ----------
+    .. [1] P. McCullagh (1980), Regression models for ordinal data,
+       doi:10.1111/j.2517-6161.1980.tb01109.x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> ratings = sg.likelihoods.OrderedLogit([-1.0, 1.0], categories=["bad", "fair", "good"])
+    >>> x = np.arange(6.0)[:, None]
+    >>> posterior = gp.posterior(x, [0, 0, 1, 1, 2, 2], likelihood=ratings)
+    >>> new = posterior.predict([[0.5], [4.5]])["predictions_summary"]["p_mean"]
+    >>> new.sel(category="good").values.round(1)
+    array([0.1, 0.7])
+    """
+
+    cutpoints: Any
+    categories: Any = None
+
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "p": ("category",),
+        "p_mean": ("category",),
+        "p_mean_se": ("category",),
+    }
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cutpoints", frozen_copy(self.cutpoints))
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Categories as numbers 0 to K-1, with the parameters checked."""
+        return as_categories(y, n, limits_of(self.cutpoints).size - 1, self.categories)
+
+    def functions(self, y: Data) -> FactorFunctions:
+        r"""By :math:`L(h) - L(l) = L(h) L(-l) (1 - e^{l - h})`, which no subtraction spoils."""
+        limits = limits_of(self.cutpoints)
+        lower, upper = limits[y], limits[y + 1]
+        constant = np.log(-np.expm1(lower - upper))
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return log_logistic(upper - eta) + log_logistic(eta - lower) + constant
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            above, slope_above = logistic_with_slope(eta - upper)
+            below, slope_below = logistic_with_slope(lower - eta)
+            return below - above, -slope_above - slope_below
+
+        return FactorFunctions(log_prob, slopes)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New categories at the rows of the data."""
+        return category_of(f + rng.logistic(size=f.shape), limits_of(self.cutpoints))
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the categories."""
+        return {"category": category_names(self.categories, limits_of(self.cutpoints).size - 1)}
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of each category, and ``y``, categories."""
+        limits = limits_of(self.cutpoints)
+        below = logistic(limits - f[..., None])
+        return {
+            "p": np.diff(below, axis=-1),
+            "y": category_of(f + rng.logistic(size=f.shape), limits),
+        }
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
+        limits = pairwise(limits_of(self.cutpoints))
+        found = [logistic_probability(mixture, low, high) for low, high in limits]
+        value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
+        return {"p_mean": value, "p_mean_se": error}

@@ -1,0 +1,694 @@
+"""Values observed with Gaussian noise: exact Gaussian-process regression."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gammaln, log_ndtr, ndtr, stdtr, stdtrit
+
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
+from pymc_skewgp._gaussian.weights import (
+    IntArray,
+    mixture_moment_errors,
+    mixture_quantile_errors,
+    mixture_quantiles,
+    weighted_error,
+)
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Likelihood,
+    Mixture,
+    as_positive_parameter,
+    as_values,
+    chosen_of,
+    frozen_copy,
+)
+from pymc_skewgp._observations.observations import Observations, points
+from pymc_skewgp._observations.predictive_quantiles import NewValues
+from pymc_skewgp._observations.probability import interval_probability
+from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
+from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+
+# Values with noise that is not Gaussian: its scale, and moments of new values.
+
+
+def as_scale(name: str, value: Any, n: int) -> FloatArray:
+    """Positive scales of n rows; a number stands for all."""
+    scale = as_vector(name, value, n)
+    if not (scale > 0).all():
+        i = int(np.argmax(~(scale > 0)))
+        raise ValueError(f"{name} must be positive; row {i} has {scale[i]:.6g}.")
+    return scale
+
+
+def noisy_summary(mixture: Mixture, variance: float) -> dict[str, FloatArray]:
+    """``y_mean`` and ``y_sd`` of f with noise of mean 0, with Monte Carlo errors ``_se``.
+
+    Where the variance is infinite the standard deviation is, without an error.
+    """
+    mean, sd, _ = mixture.moments
+    errors = mixture_moment_errors(
+        mixture.means, mixture.variance, mixture.weights, mixture.replicate
+    )
+    mean_se, sd_se = (np.zeros(mean.size) if mixture.exact else x for x in errors[:2])
+    total = np.hypot(sd, np.sqrt(variance))
+    return {
+        "y_mean": mean,
+        "y_sd": total,
+        "y_mean_se": mean_se,
+        "y_sd_se": sd_se * (sd / np.maximum(total, np.finfo(float).tiny)),
+    }
+
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Likelihood):
+    r"""Values :math:`y_i = f(x_i) + \sigma_i e_i` with standard normal :math:`e_i`.
+
+    Every row is a point, and the posterior under a GP prior is a GP: exact regression, without a
+    draw. Under a Skew GP prior it is a unified skew-normal process.
+
+    Parameters
+    ----------
+    sigma : float or array_like, shape (n,)
+        Standard deviation of the noise, in the units of y; one for all, or one a row of the data.
+        In a PyMC model it may be a random variable, whose value ``point`` then gives. New values
+        ``y`` are predicted only where it is one number: noise at new points is not known else.
+
+    Raises
+    ------
+    ValueError
+        When used: noise that is not positive or of another length than y, values that are NaN or
+        infinite.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives ``y_mean``, ``y_sd`` and ``y_quantile`` of a new value, noise
+    included, and draws ``y``.
+
+    References
+    ----------
+    .. [1] C. E. Rasmussen & C. K. I. Williams (2006), Gaussian Processes for Machine Learning,
+       chapter 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> x = np.linspace(0, 6, 20)[:, None]
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.5))
+    >>> posterior = gp.posterior(x, np.sin(x[:, 0]), likelihood=sg.likelihoods.Gaussian(0.1))
+    >>> new = posterior.predict([[3.0]])["predictions_summary"]
+    >>> print(f"{new['f_mean'].item():.2f} +- {new['f_sd'].item():.2f}")
+    0.14 +- 0.05
+    """
+
+    sigma: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", frozen_copy(self.sigma))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values as floats, with `sigma` checked against them."""
+        values = as_values(y, n)
+        if not (as_vector("sigma", self.sigma, n) > 0).all():
+            raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
+        return values
+
+    def of_observations(self, index: IntArray, y: Data) -> "Gaussian":
+        """With parameters that are one number a row chosen as the rows are."""
+        return replace(self, sigma=chosen_of(self.sigma, index))
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """One point a value."""
+        return points(y, as_vector("sigma", self.sigma, y.size) ** 2)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log N(y_i; f_i, sigma_i^2)."""
+        return log_density(y, f, as_vector("sigma", self.sigma, y.size))
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data."""
+        return f + as_vector("sigma", self.sigma, y.size) * rng.standard_normal(f.shape)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, new values with noise."""
+        if np.ndim(self.sigma):
+            return {}
+        return {"y": f + float(self.sigma) * rng.standard_normal(f.shape)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd``, with their errors."""
+        return {} if np.ndim(self.sigma) else noisy_summary(mixture, float(self.sigma) ** 2)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value, with its error."""
+        if np.ndim(self.sigma):
+            return {}
+        value, error = noisy_quantiles(mixture, float(self.sigma), probs)
+        return {"y_quantile": value, "y_quantile_se": error}
+
+
+def noisy_quantiles(
+    mixture: Mixture, sd: float, probs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Quantiles of f with Gaussian noise, which is a mixture of Gaussians too; their errors."""
+    known = mixture.means, mixture.variance + sd**2, mixture.weights
+    found = mixture_quantiles(*known, probs)
+    if mixture.exact:
+        return found, np.zeros(found.shape)
+    return found, mixture_quantile_errors(*known, found, mixture.replicate)
+
+
+def log_density(y: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
+    """Log N(y; mean, sd^2)."""
+    return -0.5 * ((y - mean) / sd) ** 2 - np.log(sd) - 0.5 * _LOG_2PI
+
+
+# Rows with noise of their own that are intervals: their log likelihood given f.
+
+
+def log_masses(f: FloatArray, lower: FloatArray, upper: FloatArray, sd: FloatArray) -> FloatArray:
+    """Log P(lower < f + e < upper), e of deviation `sd`, of f with shape (..., n).
+
+    One row a column: `lower`, `upper` and `sd` have shape (n,).
+    """
+    below = np.isneginf(lower)
+    two = ~below & ~np.isposinf(upper)
+    # One limit, as a rule: log Phi, a third of the time that two take.
+    side = np.where(below, 1.0, -1.0) / sd
+    limit = np.where(below, upper, lower)
+    z = side * (np.where(two, 0.0, limit) - f)
+    log_mass: FloatArray = log_ndtr(z, out=z)
+    if two.any():
+        low, high, scale = (x[two] for x in (lower, upper, sd))
+        off = f[..., two] / scale
+        between = log_ndtr_interval(low / scale - off, high / scale - off, (high - low) / scale)
+        log_mass[..., two] = between
+    return log_mass
+
+
+# Values with Gaussian noise of which some are known only to be beyond, or between, limits.
+
+_INV_SQRT_2PI = float(1.0 / np.sqrt(2.0 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class CensoredGaussian(Likelihood):
+    r"""Values :math:`v_i = f(x_i) + \sigma_i e_i` that are seen only within limits (tobit).
+
+    With limits L and U what is seen is :math:`y_i = \min\{\max(v_i, L), U\}`. A y at a limit is
+    censored there: the row is the interval :math:`(-\infty, L)` or :math:`(U, \infty)`; every other
+    row is a point. Without limits it is `Gaussian`.
+
+    A y of minus or plus infinity is censored at L or U as well: so where the limit is not known,
+    but a random variable, and its value could not be in the data.
+
+    Interval censoring: y of shape (n, 2) holds a lower and an upper bound of each value, infinities
+    allowed, equal where the value was seen. `lower` and `upper` then are left out.
+
+    Parameters
+    ----------
+    sigma : float or array_like, shape (n,)
+        Standard deviation of the noise, in the units of y. It may be a random variable of a PyMC
+        model, and so may the limits; ``point`` then gives the value.
+    lower, upper : float or array_like, shape (n,), optional
+        L and U. Default none.
+
+    Raises
+    ------
+    ValueError
+        When used: noise that is not positive, L not below U, values beyond their limits, lower
+        bounds above upper ones, NaN, other lengths.
+
+    Notes
+    -----
+    ``scipy.stats.CensoredData`` may be given as y. It does not keep the order of its values: rows
+    of X must be in its own order, which is uncensored, left-censored, right-censored,
+    interval-censored ones. Where X and y are in an order of your own, pass y of shape (n, 2).
+
+    `SkewGPPosterior.predict` gives ``y_mean`` and ``y_sd`` of a new y, censored at the limits, with
+    ``y_mean_se``, and ``y_quantile``; ``p_lower`` and ``p_upper``, the probabilities that it is at
+    a limit, where there is one, with ``_se``; and draws ``y``. All of these need noise and limits
+    that are single numbers: those of new points are not known else. For y of shape (n, 2) new
+    values are not censored. In the DataTree of `SkewGPPosterior.sample` the observed data then are
+    ``y``, NaN where censored, ``y_lower`` and ``y_upper``.
+
+    References
+    ----------
+    .. [1] J. Tobin (1958), Estimation of relationships for limited dependent variables,
+       doi:10.2307/1907382.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> x = np.linspace(0, 6, 20)[:, None]
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.5))
+    >>> hours = np.maximum(np.sin(x[:, 0]), 0.0)
+    >>> tobit = sg.likelihoods.CensoredGaussian(0.1, lower=0.0)
+    >>> posterior = gp.posterior(x, hours, likelihood=tobit)
+    >>> new = posterior.predict([[1.5], [4.7]])["predictions_summary"]
+    >>> new["p_lower"].values.round(2)
+    array([0., 1.])
+    """
+
+    sigma: Any
+    lower: Any = None
+    upper: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("sigma", "lower", "upper"):
+            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values, shape (n,), or bounds, shape (n, 2), with the parameters checked."""
+        if not (as_vector("sigma", self.sigma, n) > 0).all():
+            raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
+        low, high = self._limits(n)
+        if not (low < high).all():
+            i = int(np.argmax(~(low < high)))
+            raise ValueError(
+                f"lower must be below upper; row {i} has lower {low[i]:.6g} and upper "
+                f"{high[i]:.6g}."
+            )
+        # Known by what it has: to import scipy.stats takes half a second.
+        bounds = _censored_data(y) if hasattr(y, "_uncensored") else y
+        if np.ndim(bounds) == 2:
+            if self.lower is not None or self.upper is not None:
+                raise ValueError(
+                    "with bounds of each value in y, lower and upper are not used: leave them out."
+                )
+            return _as_bounds(bounds, n)
+        values = as_real_array("y", bounds).copy()
+        at_limit = np.zeros(values.shape, dtype=bool)
+        if values.shape == (n,):
+            at_limit = np.isneginf(values) & (low > -np.inf)
+            at_limit |= np.isposinf(values) & (high < np.inf)
+        as_values(np.where(at_limit, 0.0, values), n)
+        beyond = ~at_limit & ((values < low) | (values > high))
+        if beyond.any():
+            i = int(np.argmax(beyond))
+            raise ValueError(
+                f"y must be within the limits, and at them where it is censored; row {i} has "
+                f"{values[i]:.6g}, limits {low[i]:.6g} and {high[i]:.6g} ({int(beyond.sum())} such "
+                "row(s)). For limits that differ pass them as arrays, or y of shape (n, 2)."
+            )
+        return values
+
+    def of_observations(self, index: IntArray, y: Data) -> "CensoredGaussian":
+        """With parameters that are one number a row chosen as the rows are."""
+        chosen = {x: chosen_of(getattr(self, x), index) for x in ("sigma", "lower", "upper")}
+        return replace(self, **chosen)
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """A point or an interval each."""
+        value, lower, upper = self._rows(y)
+        return Observations(None, np.zeros(n), self._sd(n) ** 2, lower, upper, value)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log density of values that were seen, log probability of the others."""
+        value, lower, upper = self._rows(y)
+        sd, seen = self._sd(value.size), ~np.isnan(value)
+        result = np.empty(f.shape)
+        result[..., seen] = log_density(value[seen], f[..., seen], sd[seen])
+        others = ~seen
+        result[..., others] = log_masses(f[..., others], lower[others], upper[others], sd[others])
+        return result
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data, censored at the limits."""
+        n = f.shape[-1]
+        drawn = f + self._sd(n) * rng.standard_normal(f.shape)
+        return np.clip(drawn, *self._limits(n), out=drawn)
+
+    def observed(self, y: Data) -> dict[str, Data]:
+        """``y``; bounds as ``y``, NaN where censored, ``y_lower`` and ``y_upper``."""
+        if y.ndim == 1:
+            return {"y": y}
+        return {"y": self._rows(y)[0], "y_lower": y[:, 0], "y_upper": y[:, 1]}
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, new values, censored at the limits."""
+        if not self._same_everywhere:
+            return {}
+        drawn = f + float(self.sigma) * rng.standard_normal(f.shape)
+        (low,), (high,) = self._limits(1)
+        return {"y": np.clip(drawn, low, high, out=drawn)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd``, and probabilities ``p_lower`` and ``p_upper`` of the limits."""
+        if not self._same_everywhere:
+            return {}
+        (low,), (high,) = self._limits(1)
+        noise = float(self.sigma) ** 2
+        first, second = _censored_moments(mixture, noise, low, high)
+        centre = mixture.moments[0]
+        off = first @ mixture.weights
+        variance = second @ mixture.weights - off**2
+        summary = {"y_mean": centre + off, "y_sd": np.sqrt(np.maximum(variance, 0.0))}
+        first -= off[:, None]
+        about = second - (second @ mixture.weights)[:, None] - 2.0 * off[:, None] * first
+        about /= 2.0 * np.maximum(summary["y_sd"], np.finfo(float).tiny)[:, None]
+        for name, influence in (("y_mean_se", first), ("y_sd_se", about)):
+            error = weighted_error(influence, mixture.weights, mixture.replicate)
+            summary[name] = np.zeros(off.size) if mixture.exact else error
+        for name, limits in (("p_lower", (-np.inf, low)), ("p_upper", (high, np.inf))):
+            if np.isfinite(limits).any():
+                found = interval_probability(mixture, limits[0], limits[1], noise)
+                summary |= {name: found.value, f"{name}_se": found.std_error}
+        return summary
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value, censored at the limits."""
+        if not self._same_everywhere:
+            return {}
+        (low,), (high,) = self._limits(1)
+        found, error = noisy_quantiles(mixture, float(self.sigma), probs)
+        value, below, above = (np.clip(found + x, low, high) for x in (0.0, -error, error))
+        return {"y_quantile": value, "y_quantile_se": np.maximum(value - below, above - value)}
+
+    @property
+    def _same_everywhere(self) -> bool:
+        return not any(np.ndim(x) for x in (self.sigma, self.lower, self.upper))
+
+    def _sd(self, n: int) -> FloatArray:
+        return as_vector("sigma", self.sigma, n)
+
+    def _limits(self, n: int) -> tuple[FloatArray, FloatArray]:
+        """L and U of each row."""
+        lower = -np.inf if self.lower is None else self.lower
+        upper = np.inf if self.upper is None else self.upper
+        return (
+            as_vector("lower", lower, n, allow_inf=True),
+            as_vector("upper", upper, n, allow_inf=True),
+        )
+
+    def _rows(self, y: Data) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Value, NaN where it is censored, and limits of it there."""
+        if y.ndim == 2:
+            seen = y[:, 0] == y[:, 1]
+            return np.where(seen, y[:, 0], np.nan), y[:, 0], y[:, 1]
+        low, high = self._limits(y.size)
+        below, above = (y == low) | np.isneginf(y), (y == high) | np.isposinf(y)
+        lower = np.where(above, high, np.where(below, -np.inf, low))
+        upper = np.where(below, low, np.where(above, np.inf, high))
+        return np.where(below | above, np.nan, y), lower, upper
+
+
+def _as_bounds(y: ArrayLike, n: int) -> FloatArray:
+    bounds = as_real_array("y", y)
+    if bounds.shape != (n, 2):
+        raise ValueError(
+            f"y must have shape ({n},) or ({n}, 2), a value or its two bounds for each row of X; "
+            f"got {bounds.shape}."
+        )
+    if np.isnan(bounds).any():
+        raise ValueError(
+            f"y holds {int(np.isnan(bounds).sum())} NaN bound(s): use infinities where a side is "
+            "open."
+        )
+    low, high = bounds.T
+    for wrong, advice in (
+        (low > high, "swap them"),
+        ((low == high) & np.isinf(low), "a value that was seen must be finite"),
+    ):
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise ValueError(
+                f"row {i} of y has the lower bound {low[i]:.6g} and the upper bound {high[i]:.6g} "
+                f"({int(wrong.sum())} such row(s)): {advice}."
+            )
+    return bounds.copy()
+
+
+def _censored_data(data: Any) -> FloatArray:
+    """Bounds of a ``scipy.stats.CensoredData``, in the order in which it keeps them."""
+    seen, left, right = data._uncensored, data._left, data._right
+    columns = [
+        (seen, seen),
+        (np.full(left.size, -np.inf), left),
+        (right, np.full(right.size, np.inf)),
+    ]
+    parts = [np.column_stack(pair) for pair in columns]
+    return np.concatenate([*parts, np.reshape(data._interval, (-1, 2))])
+
+
+def _censored_moments(
+    mixture: Mixture, noise: float, low: float, high: float
+) -> tuple[FloatArray, FloatArray]:
+    r"""First and second moment of min(max(v, L), U) less the mean of f, for each component.
+
+    With :math:`v \sim N(m, s^2)`, :math:`a = (L - m) / s` and :math:`b = (U - m) / s`
+
+    .. math:: \mathrm E\, y = m + (L - m) \Phi(a) + s \phi(a) + (U - m) \Phi(-b) - s \phi(b)
+    """
+    centre = mixture.moments[0][:, None]
+    means = mixture.means - centre
+    s = np.sqrt(mixture.variance + noise)[:, None]
+    first, second = means.copy(), means**2 + s**2
+    # From the moments without limits: what each limit takes, and what it gives.
+    for limit, side in ((low - centre, 1.0), (high - centre, -1.0)):
+        if np.isinf(limit).any():
+            continue
+        away = limit - means
+        z = side * away / s
+        mass, density = ndtr(z), side * s * _INV_SQRT_2PI * np.exp(-0.5 * z**2)
+        first += mass * away + density
+        second += mass * (limit**2 - means**2 - s**2) + density * (means + limit)
+    return first, second
+
+
+# Values with noise of heavy tails.
+
+
+@dataclass(frozen=True, eq=False)
+class StudentT(ClosedFormSites):
+    r"""Values :math:`y_i = f(x_i) + \sigma_i e_i`, :math:`e_i` of Student's t with nu degrees.
+
+    .. math:: p(y \mid f) = \frac{\Gamma\{(\nu + 1) / 2\}}{\Gamma(\nu / 2) (\pi \nu)^{1/2} \sigma}
+        \Big\{1 + \frac{(y - f)^2}{\nu \sigma^2}\Big\}^{-(\nu + 1) / 2}
+
+    It is the model of ``pm.StudentT(nu, mu=f, sigma=sigma)``, regression that outliers hardly move.
+    As nu grows it becomes `Gaussian`. The density is not log-concave: a value far off may belong
+    to f or be an outlier, so that the posterior can have several modes.
+
+    Parameters
+    ----------
+    nu : float
+        Degrees of freedom, positive; the smaller, the heavier the tails. In a PyMC model it may be
+        a random variable, whose value ``point`` then gives.
+    sigma : float or array_like, shape (n,)
+        Scale of the noise, in the units of y; its standard deviation is
+        :math:`\sigma \{\nu / (\nu - 2)\}^{1/2}`. One for all, or one a row of the data. It may be
+        a random variable too. New values ``y`` are predicted only where it is one number.
+
+    Raises
+    ------
+    ValueError
+        When used: nu or sigma that is not positive, sigma of another length than y, values that
+        are NaN or infinite.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives draws ``y`` and, of a new value, ``y_quantile``, and where nu is
+    above 1 ``y_mean`` and ``y_sd``, infinite where nu is at most 2, with Monte Carlo errors
+    ``_se``.
+
+    References
+    ----------
+    .. [1] P. Jylänki, J. Vanhatalo & A. Vehtari (2011), Robust Gaussian process regression with a
+       Student-t likelihood, JMLR 12.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, y = [0.0, 0.5, 1.0, 1.5, 2.0], [0.1, 0.0, 8.0, 0.2, 0.1]
+    >>> robust = sg.likelihoods.StudentT(nu=4.0, sigma=0.2)
+    >>> new = gp.posterior(x, y, likelihood=robust).predict([1.0])["predictions_summary"]
+    >>> print(f"{new['f_mean'].item():.1f} +- {new['f_sd'].item():.1f}")
+    0.1 +- 0.1
+    """
+
+    nu: Any
+    sigma: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", frozen_copy(self.sigma))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values as floats, with the parameters checked."""
+        as_positive_parameter("nu", self.nu)
+        as_scale("sigma", self.sigma, n)
+        return as_values(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "StudentT":
+        """With `sigma` chosen as the rows are, where it is one number a row."""
+        return replace(self, sigma=chosen_of(self.sigma, index))
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """Of scaled residuals."""
+        return student_t(y, float(self.nu), as_scale("sigma", self.sigma, y.size))
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data."""
+        noise = rng.standard_t(float(self.nu), f.shape)
+        return f + as_scale("sigma", self.sigma, y.size) * noise
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, new values with noise."""
+        if np.ndim(self.sigma):
+            return {}
+        return {"y": f + float(self.sigma) * rng.standard_t(float(self.nu), f.shape)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
+        nu = float(self.nu)
+        if np.ndim(self.sigma) or nu <= 1.0:
+            return {}
+        factor = nu / (nu - 2.0) if nu > 2.0 else np.inf
+        return noisy_summary(mixture, factor * float(self.sigma) ** 2)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        if np.ndim(self.sigma):
+            return {}
+        nu, sigma = float(self.nu), float(self.sigma)
+        new = NewValues(mixture, lambda y, f: stdtr(nu, (y - f) / sigma))
+        return new.noisy_quantiles(probs, lambda p: float(sigma * stdtrit(nu, p))).named()
+
+
+def student_t(y: Data, nu: FloatArray | float, sigma: FloatArray) -> FactorFunctions:
+    """Log density of values, and its derivatives in their centres."""
+    scale = 1.0 / (sigma * np.sqrt(nu))
+    power = -0.5 * (nu + 1.0)
+    constant = gammaln(-power) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi) + np.log(scale)
+
+    def log_prob(eta: FloatArray) -> FloatArray:
+        return power * np.log1p(((y - eta) * scale) ** 2) + constant
+
+    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        off = (y - eta) * scale
+        near = 1.0 / (1.0 + off**2)
+        first = -2.0 * power * scale * off * near
+        return first, 2.0 * power * (scale * near) ** 2 * (1.0 - off**2)
+
+    return FactorFunctions(log_prob, slopes)
+
+
+# Values with double exponential noise.
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace(ClosedFormSites):
+    r"""Values with double exponential noise: :math:`p(y_i \mid f) = e^{-|y_i - f(x_i)|/b}/(2 b)`.
+
+    It is the model of ``pm.Laplace(mu=f, b=b)``: regression to the median.
+
+    Parameters
+    ----------
+    b : float or array_like, shape (n,)
+        Scale of the noise, in the units of y; its standard deviation is :math:`\sqrt 2\, b`. One
+        for all, or one a row of the data. In a PyMC model it may be a random variable, whose value
+        ``point`` then gives. New values ``y`` are predicted only where it is one number.
+
+    Raises
+    ------
+    ValueError
+        When used: b that is not positive or of another length than y, values that are NaN or
+        infinite.
+
+    Notes
+    -----
+    `SkewGPPosterior.predict` gives draws ``y`` and, of a new value, ``y_quantile``, and ``y_mean``
+    and ``y_sd`` with Monte Carlo errors ``_se``.
+
+    References
+    ----------
+    .. [1] S. Kotz, T. J. Kozubowski & K. Podgórski (2001), The Laplace Distribution and
+       Generalizations.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0))
+    >>> x, y = [0.0, 0.5, 1.0, 1.5, 2.0], [0.1, 0.0, 8.0, 0.2, 0.1]
+    >>> posterior = gp.posterior(x, y, likelihood=sg.likelihoods.Laplace(b=0.2))
+    >>> new = posterior.predict([1.0])["predictions_summary"]
+    >>> print(f"{new['f_mean'].item():.1f} +- {new['f_sd'].item():.1f}")
+    0.2 +- 0.2
+    """
+
+    b: Any
+    has_kinks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "b", frozen_copy(self.b))
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values as floats, with b checked."""
+        as_scale("b", self.b, n)
+        return as_values(y, n)
+
+    def of_observations(self, index: IntArray, y: Data) -> "Laplace":
+        """With `b` chosen as the rows are, where it is one number a row."""
+        return replace(self, b=chosen_of(self.b, index))
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """The first derivative is 0 at the kink, the second one everywhere."""
+        rate = 1.0 / as_scale("b", self.b, y.size)
+        constant = np.log(0.5 * rate)
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return constant - rate * np.abs(y - eta)
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            return rate * np.sign(y - eta), np.zeros(np.shape(eta))
+
+        return FactorFunctions(log_prob, slopes)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New values at the rows of the data."""
+        return f + as_scale("b", self.b, y.size) * rng.laplace(size=f.shape)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, new values with noise."""
+        if np.ndim(self.b):
+            return {}
+        return {"y": f + float(self.b) * rng.laplace(size=f.shape)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
+        return {} if np.ndim(self.b) else noisy_summary(mixture, 2.0 * float(self.b) ** 2)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value."""
+        if np.ndim(self.b):
+            return {}
+        b = float(self.b)
+
+        def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
+            off = (y - f) / b
+            tail = 0.5 * np.exp(-np.abs(off))
+            return np.where(off > 0, 1.0 - tail, tail)
+
+        def inverse(p: float) -> float:
+            return float(b * (np.log(2.0 * p) if p < 0.5 else -np.log(2.0 - 2.0 * p)))
+
+        return NewValues(mixture, cdf).noisy_quantiles(probs, inverse).named()

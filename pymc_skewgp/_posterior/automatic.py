@@ -1,0 +1,558 @@
+"""When a prior is approximated by itself, and with how many inducing points."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._limits import announce_kernel, cost_of_kernel, is_easily_kept
+from pymc_skewgp._observations.observations import as_matrix, one_of_each
+from pymc_skewgp._posterior.features import (
+    EveryInput,
+    FunctionFeatures,
+    Inducing,
+    column_scales,
+    finite_rank_prior,
+    residual_variances,
+)
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
+from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, n_functions
+from pymc_skewgp._posterior.row_predictors import PredictorRows, distinct_data, refuse_other_data
+from pymc_skewgp._validation import FloatArray
+
+# What a prior of finite rank loses: log evidence of Gaussian values, exact less approximate.
+#
+# With :math:`P = \Phi \Phi^\top + \Lambda` for values under features and :math:`P + E` under the
+# kernel itself, :math:`M = P^{-1/2} E P^{-1/2}` and :math:`a = P^{-1/2} y`,
+#
+# .. math:: L = \tfrac12 a^\top M (I + M)^{-1} a - \tfrac12 \mathrm{tr} \log(I + M).
+#
+# Where it matters whether L is small, M is small, and a few products with the kernel are enough:
+# Lanczos' quadrature, of the trace with random signs (Gardner et al. 2018, arXiv:1809.11165; Wenger
+# et al. 2022, arXiv:2107.00243). No n x n matrix is kept.
+
+_PROBES, _RUNS = 32, 8  # random signs behind the trace, and sets of these, at most
+_STEPS = 12  # products with the kernel, at most
+# Nats that a product changes, from which on there are no more: or this share of a large loss.
+_CHANGE, _SHARE, _LARGE = 0.005, 0.05, 5.0
+_ROWS_AT_ONCE = 512
+_SEED = 0
+_ROUND_OFF = 1e-12
+
+
+class NoisyValues(NamedTuple):
+    """Values of f with Gaussian noise, or what stands for them: EP's sites.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n, d)
+    value : ndarray, shape (n,)
+        Less their mean.
+    variance : ndarray, shape (n,)
+        Of the noise with what features leave of f, as the approximated prior has it, of one.
+    counts : ndarray, shape (n,)
+        How many equal ones there are of each, over which `value` is the mean.
+    """
+
+    X: FloatArray
+    value: FloatArray
+    variance: FloatArray
+    counts: FloatArray
+
+    def rows(self, index: IntArray) -> "NoisyValues":
+        """Some of them."""
+        return NoisyValues(*(x[index] for x in self))
+
+
+class ApproximationLoss(NamedTuple):
+    """Nats that an approximated prior loses.
+
+    Attributes
+    ----------
+    value : float
+        Log evidence under the kernel itself, less that under the approximated prior.
+    std_error : float
+        Of that estimate; of more than five nats half of it, as only their size matters.
+    divergence : float
+        Kullback-Leibler divergence of the values, exact from approximate: what `value` is on
+        average over values drawn from the prior.
+    """
+
+    value: float
+    std_error: float
+    divergence: float
+
+    def __str__(self) -> str:
+        if abs(self.value) > _LARGE:
+            return f"some {self.value:.2g} nats"
+        return f"{self.value:.3g} +- {self.std_error:.2g} nats"
+
+    @property
+    def largest(self) -> float:
+        """What it may be, in size, within two standard errors."""
+        return abs(self.value) + 2.0 * self.std_error
+
+
+def loss_of_values(
+    prior: Prior, features: Features, values: NoisyValues, limit: float
+) -> ApproximationLoss:
+    """By Lanczos' quadrature: n^2 evaluations of the kernel for each of its few steps.
+
+    There are more random signs where it is not clear yet whether the loss is below the limit.
+    """
+    whitened, rng = _Whitened(prior, features, values), np.random.default_rng(_SEED)
+    runs: list[ApproximationLoss] = []
+    while True:
+        runs.append(_by_signs(whitened, values, rng))
+        value, std_error, divergence = np.mean(runs, axis=0).tolist()
+        found = ApproximationLoss(value, std_error / len(runs) ** 0.5, divergence)
+        clear = abs(abs(found.value) - limit) > 2.0 * found.std_error
+        if clear or len(runs) == _RUNS:
+            break
+    if abs(found.value) <= _LARGE:
+        return found
+    # Where much is lost the rule converges slowly: changes do not tell what is missing.
+    return found._replace(std_error=float(np.hypot(found.std_error, 0.5 * found.value)))
+
+
+def _by_signs(
+    whitened: "_Whitened", values: NoisyValues, rng: np.random.Generator
+) -> ApproximationLoss:
+    n = values.value.size
+    signs = rng.choice([-1.0, 1.0], size=(n, _PROBES))
+    own = whitened.half(values.value[:, None])
+    start = np.hstack([own, signs])
+    size = np.maximum(np.einsum("ij,ij->j", start, start), np.finfo(float).tiny)
+    vectors, before = start / np.sqrt(size), np.zeros(start.shape)
+    diagonal, off = np.zeros((0, size.size)), np.zeros((0, size.size))
+    last = np.inf
+    while True:
+        # One step of the recurrence for each column by itself.
+        after = whitened.product(vectors)
+        diagonal = np.vstack([diagonal, np.einsum("ij,ij->j", after, vectors)])
+        after -= vectors * diagonal[-1]
+        if len(off):
+            after -= before * off[-1]
+        norm = np.sqrt(np.einsum("ij,ij->j", after, after))
+        found = _quadrature(diagonal, off, size)
+        ahead = 0.5 * max(float(size[0] * norm[0] ** 2), float(np.mean((size * norm**2)[1:])))
+        change = ahead if len(diagonal) == 1 else abs(found.value - last)
+        enough = max(_CHANGE, _SHARE * abs(found.value) if abs(found.value) > _LARGE else 0.0)
+        if change < enough or len(diagonal) == _STEPS:
+            return found._replace(std_error=float(np.hypot(found.std_error, min(change, enough))))
+        last, before = found.value, vectors
+        vectors = after / np.maximum(norm, np.finfo(float).tiny)
+        off = np.vstack([off, norm])
+
+
+def _quadrature(diagonal: FloatArray, off: FloatArray, size: FloatArray) -> ApproximationLoss:
+    """Gauss' rule of each column: eigenvalues of its tridiagonal matrix, and their weights."""
+
+    def mean(j: int, function: Callable[[FloatArray], FloatArray]) -> float:
+        matrix = np.diag(diagonal[:, j]) + np.diag(off[:, j], 1) + np.diag(off[:, j], -1)
+        nodes, rows = eigh(matrix)
+        nodes = np.maximum(nodes, _ROUND_OFF - 1.0)
+        return float(size[j] * (rows[0] ** 2 @ function(nodes)))
+
+    probes = range(1, size.size)
+    fit = 0.5 * mean(0, lambda x: x / (1.0 + x))
+    volume = np.array([0.5 * mean(j, np.log1p) for j in probes])
+    trace = np.array([0.5 * mean(j, lambda x: x) for j in probes])
+    error = float(volume.std(ddof=1) / np.sqrt(volume.size))
+    return ApproximationLoss(fit - float(volume.mean()), error, float((trace - volume).mean()))
+
+
+class _Whitened:
+    """Products with M = P^-1/2 E P^-1/2, the kernel evaluated anew for each."""
+
+    def __init__(self, prior: Prior, features: Features, values: NoisyValues) -> None:
+        self._prior, self._X = prior, values.X
+        self._phi, _ = features.at(values.X)
+        # What equal rows share of f under the kernel is noise of their own under the features.
+        self._own = residual_variances(prior, features, values.X) / values.counts
+        self._root = np.sqrt(values.variance / values.counts)
+        scaled = self._phi / self._root[:, None]
+        roots, vectors = eigh(scaled.T @ scaled)
+        kept = roots > _ROUND_OFF * max(float(roots[-1]), 1.0)
+        self._basis = scaled @ (vectors[:, kept] / np.sqrt(roots[kept]))
+        self._shrinkage = 1.0 - 1.0 / np.sqrt(1.0 + roots[kept])
+
+    def half(self, x: FloatArray) -> FloatArray:
+        """P^-1/2 x, but for a rotation: (I + B B')^-1/2 of x over the noise's deviations."""
+        return self._shrunk(x / self._root[:, None])
+
+    def product(self, x: FloatArray) -> FloatArray:
+        """M x."""
+        x = self._shrunk(x) / self._root[:, None]
+        found = -self._phi @ (self._phi.T @ x) - self._own[:, None] * x
+        n = self._X.shape[0]
+        for start in range(0, n, _ROWS_AT_ONCE):
+            # Of a symmetric matrix the part right of the diagonal's blocks.
+            rows, size = slice(start, start + _ROWS_AT_ONCE), min(_ROWS_AT_ONCE, n - start)
+            block = self._prior.covariance("X", self._X[rows], self._X[start:])
+            found[rows] += block @ x[start:]
+            found[start + size :] += block[:, size:].T @ x[rows]
+        return self.half(found)
+
+    def _shrunk(self, x: FloatArray) -> FloatArray:
+        return x - self._basis @ (self._shrinkage[:, None] * (self._basis.T @ x))
+
+
+# What an approximated prior loses on data: their rows as noisy values of f, by EP's sites.
+#
+# EP's evidence is stationary in its sites. So what another prior changes of it is, to first order,
+# the change of the evidence of Gaussian values, which the sites are.
+
+# Rows of which every pair is met; of more some neighbourhoods, as rows share what features leave
+# of f with those near them.
+MOST_ROWS, FEW_ROWS, _NEIGHBOURHOOD = 20_000, 5000, 2500
+LIMIT = 0.1  # nats that are as good as none
+_SILENT = 1e-12  # of the largest precision: rows that say nothing
+
+
+def loss_of_fit(
+    fit: "FiniteRankFit",
+    prior: Prior,
+    limit: float = LIMIT,
+    most_rows: int = MOST_ROWS,
+    of_more: int = MOST_ROWS,
+) -> ApproximationLoss | None:
+    """Nats that the fit's evidence lacks to that of a prior with the kernel itself.
+
+    Of rows about several values each, and of more than `most_rows`, of which only `of_more` are
+    met, the evidence itself is not compared. Then the value is what labels lose on average at
+    most, the Kullback-Leibler divergence D of noisy values, and the error what it scatters by,
+    sqrt(2 D).
+
+    `limit` is what the loss is compared with. None where the rows are on the workers of a cluster.
+    """
+    if fit.predictors is None:
+        return None
+    _ = fit.ep  # whose sites the blocks have
+    features, known, parts = fit.features, True, []
+    for data, rows in fit.predictors:
+        if any(part.X is None for part in rows):
+            parts.append(_information(data, features))
+        else:
+            parts += [_sites(part, features) for part in rows]
+        known = known and all(part.X is not None and part.design is None for part in rows)
+    scale = float(features.between.diagonal().max())
+    X, value, variance, counts = (np.concatenate(x) for x in zip(*parts, strict=True))
+    values = NoisyValues(X, value / np.sqrt(scale), variance / scale, counts)
+    n, copies = value.size, float(fit.n_functions)
+    if not n:
+        return ApproximationLoss(0.0, 0.0, 0.0)
+    if n > most_rows:
+        values = values.rows(_neighbourhoods(prior, X, min(of_more, most_rows)))
+        copies, known = copies * n / values.value.size, False
+    found = loss_of_values(prior, features.single, values, limit if known else np.inf)
+    if known:
+        return found
+    divergence = copies * max(found.divergence, 0.0)
+    return ApproximationLoss(divergence, float(np.sqrt(2.0 * divergence)), divergence)
+
+
+def _sites(part: PredictorRows, features: FunctionFeatures) -> NoisyValues:
+    """EP's, of the values of f themselves; those that say nothing are left out."""
+    assert part.X is not None
+    block = part.block
+    if part.design is not None:  # of each value as if the others of a predictor were known
+        precision: FloatArray = part.design.power(2).T @ np.maximum(block.tau, 0.0)
+        return _seen(part.X, precision, features)
+    scale = np.broadcast_to(part.scale, block.tau.shape)
+    counts = np.broadcast_to(block.sites.counts, block.tau.shape)  # type: ignore[union-attr]
+    kept = block.tau > _SILENT * block.tau.max(initial=0.0)
+    tau, nu, scale = block.tau[kept], block.nu[kept], scale[kept]
+    return NoisyValues(part.X[kept], nu / tau / scale, 1.0 / (tau * scale**2), counts[kept])
+
+
+def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
+    """What rows would say of each value if they were seen to the last digit."""
+    rows = data.rows()
+    design = abs(as_matrix(rows.A, rows.n_rows)).power(2)
+    precision = np.zeros(data.values.size)
+    precision[: design.shape[1]] = design.T @ (1.0 / rows.variances)
+    return _seen(data.X, precision.reshape(data.X.shape[0], -1).max(axis=1), features)
+
+
+def _seen(X: FloatArray, precision: FloatArray, features: FunctionFeatures) -> NoisyValues:
+    """Values of which nothing is known but their precision."""
+    kept = precision > 0.0
+    X = X[kept]
+    rest = features.single.at(X)[1] * float(features.between.diagonal().max())
+    ones = np.ones(X.shape[0])
+    return NoisyValues(X, 0.0 * ones, 1.0 / precision[kept] + rest, ones)
+
+
+def _neighbourhoods(prior: Prior, X: FloatArray, size: int) -> IntArray:
+    """About so many rows: those around a few, in units of the kernel."""
+    rng = np.random.default_rng(_SEED)
+    some = X[rng.choice(X.shape[0], 5000)]
+    scaled = X * column_scales(prior, some, rng)
+    chosen, each = [], min(size, _NEIGHBOURHOOD)
+    for centre in rng.choice(X.shape[0], size // each, replace=False):
+        square = np.square(scaled - scaled[centre]).sum(axis=1)
+        chosen.append(np.argpartition(square, each)[:each])
+    return np.unique(np.concatenate(chosen))
+
+
+_log = logging.getLogger("pymc.pymc_skewgp")
+
+# What `approximation` may be; "auto" is the kernel as it is up to `MANY_ROWS`.
+Asked = Approximation | Literal["auto"] | None
+# Above it exact algebra takes minutes for smooth kernels, and hours for rough ones.
+MANY_ROWS = 5000
+_MOST_POINTS, _LEAST_POINTS = 300, 100
+_MOST_COORDINATES = 1200  # of all functions together
+_ROUGH = 0.5  # share of the loss that twice the points leave, from which on more are not tried
+_BYTES = 2**30  # of the features, up to which there are as many points
+
+
+@dataclass(frozen=True)
+class Switch:
+    """When "auto" leaves the kernel.
+
+    Attributes
+    ----------
+    times : tuple of int
+        How many times the 300 points that are tried first are tried next.
+    most_loss : float
+        Nats of the log evidence that an approximation may change, two standard errors included.
+    rows_of_values : int
+        Values with Gaussian noise up to which the kernel itself is taken where no approximation is
+        near enough: up to a minute, and 2.4 GiB.
+    rows_checked : int
+        See `loss_of_fit`.
+    operations : float
+        Of a sweep of EP, up to which all different inputs are inducing points.
+    """
+
+    times: tuple[int, ...] = (1, 2, 4)
+    most_loss: float = LIMIT
+    rows_of_values: int = 8000
+    rows_checked: int = MOST_ROWS
+    operations: float = 5e11
+
+
+SWITCH = Switch()
+# What is done where a prior is not near enough to the kernel. After a search for hyperparameters
+# the posterior has the points that it was made with: its work would be lost.
+_at_a_loss: ContextVar[Literal["stop", "warn", "go on"]] = ContextVar("_at_a_loss", default="stop")
+
+
+class Choice(NamedTuple):
+    """What a posterior is made with.
+
+    Attributes
+    ----------
+    approximation : Approximation or None
+    computed : dict
+        Attributes of the posterior that are known already: its fit, and what it loses.
+    """
+
+    approximation: Approximation | None
+    computed: dict[str, Any] = {}  # noqa: RUF012
+
+
+class _Tried(NamedTuple):
+    approximation: Approximation
+    fit: FiniteRankFit
+    loss: ApproximationLoss | None
+
+    def __str__(self) -> str:
+        if self.loss is None:
+            return repr(self.approximation)
+        return f"{self.approximation!r}, which changes the log evidence by {self.loss}"
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.approximation, {"_fit": self.fit, "approximation_loss": self.loss})
+
+
+@contextmanager
+def never_stopping(*, quiet: bool) -> Iterator[None]:
+    """Take as many points as hyperparameters are learnt with; unless quiet say what is lost."""
+    token = _at_a_loss.set("go on" if quiet else "warn")
+    try:
+        yield
+    finally:
+        _at_a_loss.reset(token)
+
+
+def as_approximation(value: Any) -> Asked:
+    """`value` as what `SkewGP` and its posterior take.
+
+    Raises
+    ------
+    ApproximationError
+    """
+    if value is None or (isinstance(value, str) and value == "auto") or hasattr(value, "features"):
+        found: Asked = value
+        return found
+    raise ApproximationError(
+        'approximation must be "auto", None or one of pymc_skewgp.approximations, such as '
+        f"Inducing(300); got {value!r}."
+    )
+
+
+def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
+    """What was asked for, or what "auto" is for these data, which is logged.
+
+    Raises
+    ------
+    ApproximationError
+        Where "auto" finds nothing that is near enough to the kernel: with the figures, and what
+        there is to choose from.
+    """
+    n = sum(data.X.shape[0] for data in sets)
+    if asked != "auto":
+        return Choice(asked)
+    if n <= MANY_ROWS:
+        return Choice(None)
+    try:
+        refuse_other_data(sets, prior)
+    except ApproximationError:
+        return Choice(None)
+    few = _every_input(sets, prior)
+    if few is not None:
+        return few.choice
+    if _at_a_loss.get() != "stop":
+        return _without_stopping(sets, prior, n)
+    tried = _tried(sets, prior, n)
+    best, values = min(tried, key=_worst), are_values(sets, prior)
+    if _worst(best) <= SWITCH.most_loss:
+        _log.info(
+            f"{n} rows: the prior is approximated by {best}. prior_report() says what that "
+            "changes; SkewGP(approximation=None) takes the kernel as it is."
+        )
+        return best.choice
+    figures = ", ".join(f"{one.approximation!r} is off by {one.loss}" for one in tried)
+    if values and n <= SWITCH.rows_of_values and is_easily_kept(n):
+        announce_kernel(n, f"nearest to it is {best}")
+        return Choice(None)
+    twice = best.approximation.doubled()
+    raise ApproximationError(
+        f"{n} rows are too many for the kernel as it is to be taken by itself, and no approximated "
+        f"prior that was tried is within {SWITCH.most_loss:g} nats of its log evidence "
+        f"({figures}): choose by SkewGP(approximation=...) either one with more points, such as "
+        f"{twice!r}, of which posterior.approximation_loss says the loss, or None, the kernel as "
+        f"it is, which takes {cost_of_kernel(n, values)}."
+    )
+
+
+def automatic(n: int, n_functions: int = 1) -> Inducing:
+    """Inducing points that so many rows are begun with: 300, and fewer from half a million on.
+
+    And fewer for more than four functions, each of which has coordinates of its own.
+    """
+    return Inducing(_most_points(n, n_functions, 1))
+
+
+def warn_of_loss(
+    approximation: Approximation, loss: ApproximationLoss | None, stacklevel: int
+) -> None:
+    """Where a posterior would have stopped.
+
+    Warns
+    -----
+    PriorApproximationWarning
+    """
+    if loss is None or loss.largest <= SWITCH.most_loss:
+        return
+    warn(
+        f"{approximation!r}, which replaced the kernel by itself, changes the log evidence by "
+        f"{loss}: hyperparameters, evidence and forecasts are those of another prior. Give SkewGP "
+        f"an approximation with more points, such as {approximation.doubled()!r}, or None for the "
+        "kernel as it is; or take fewer rows.",
+        PriorApproximationWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice:
+    """What hyperparameters are learnt with."""
+    asked = automatic(n, n_functions(sets))
+    _log.info(f"{n} rows: the prior is approximated by {asked!r}.")
+    if _at_a_loss.get() == "go on":
+        return Choice(asked)
+    X = np.vstack([data.X for data in sets])
+    fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+    loss = loss_of_fit(fit, prior, SWITCH.most_loss, of_more=FEW_ROWS)
+    warn_of_loss(asked, loss, stacklevel=6)
+    return _Tried(asked, fit, loss).choice
+
+
+def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:
+    """The kernel itself, where rows have few different inputs."""
+    X = np.vstack([data.X for data in sets])
+    n, n_different = X.shape[0], one_of_each(X).size
+    if n_different > MANY_ROWS:
+        return None
+    asked = EveryInput()
+    approximated, features = finite_rank_prior(replace(prior, approximation=asked), X)
+    equal = [distinct_data(data) for data in sets]
+    n -= sum(x.kind.size - x.first.size for x in equal if x is not None)
+    rank = features.rank * n_functions(sets)
+    if 2.0 * n * rank**2 > SWITCH.operations:
+        return None
+    found = _Tried(asked, _fit(sets, approximated, features), ApproximationLoss(0.0, 0.0, 0.0))
+    _log.info(
+        f"{X.shape[0]} rows with {n_different} different inputs: the kernel as it is, in "
+        f"{rank} coordinates."
+    )
+    return found
+
+
+def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
+    """Approximations of more and more points, up to one that is near enough."""
+    found: list[_Tried] = []
+    failed: ApproximationError | None = None
+    X = np.vstack([data.X for data in sets])
+    sizes = [_most_points(n, n_functions(sets), times) for times in SWITCH.times]
+    for size in sorted(set(sizes)):
+        asked = Inducing(size)
+        try:
+            fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+            found.append(
+                _Tried(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, SWITCH.rows_checked))
+            )
+        except ApproximationError as error:  # of a site that is too narrow for what is left of f
+            failed = error
+            continue
+        if _worst(found[-1]) <= SWITCH.most_loss or _is_rough(found):
+            break
+    if not found:
+        assert failed is not None
+        raise failed
+    return found
+
+
+def _fit(sets: tuple[DataSet, ...], prior: Prior, features: Features) -> FiniteRankFit:
+    kind = FiniteRankValues if are_values(sets, prior) else FiniteRankFit
+    return kind(prior, features, sets)
+
+
+def _worst(one: _Tried) -> float:
+    return 0.0 if one.loss is None else one.loss.largest
+
+
+def _is_rough(tried: list[_Tried]) -> bool:
+    """Whether twice the points left more than half of the loss, so that as many more do not do."""
+    losses = [one.loss for one in tried[-2:] if one.loss is not None]
+    if len(losses) < 2 or losses[0].divergence <= 0.0:
+        return False
+    left = losses[1].divergence / losses[0].divergence
+    return left > _ROUGH and losses[1].largest * left > SWITCH.most_loss
+
+
+def _most_points(n: int, n_functions: int, times: int) -> int:
+    """As many as are tried first, or several times that, where coordinates and memory allow."""
+    most = min(times * _MOST_POINTS, _MOST_COORDINATES // n_functions)
+    return int(max(_LEAST_POINTS, min(most, _BYTES // (8 * n))))

@@ -1,1 +1,0 @@
-"""Row blocks on the workers of a dask cluster."""
