@@ -229,7 +229,7 @@ def stratified_folds(
 def information_score(y: np.ndarray, p: np.ndarray, base_rate: float) -> float:
     """Bits a label that the forecasts p = P(y = 1) give beyond the base rate of the classes.
 
-    `pymc_skewgp._diagnostics.measures.information_score`, which says how, with its arguments checked.
+    The public `information_score` says how, and checks its arguments.
     """
     if np.shape(y) != np.shape(p):
         raise ValueError(f"y and p differ in shape: {np.shape(y)} and {np.shape(p)}.")

@@ -1,5 +1,6 @@
 """How Sphinx builds these pages: `python3 dev.py docs`."""
 
+import ast
 import hashlib
 import os
 import shutil
@@ -22,6 +23,20 @@ def state_of_the_code() -> str:
     for name in ("pymc", "pytensor", "arviz", "numpy"):
         digest.update(f"{name} {version_of(name)}".encode())
     return digest.hexdigest()[:16]
+
+
+def list_of_modules() -> str:
+    """A page with a sentence for every module: the first paragraph of its docstring."""
+    page, room = ["# All modules", ""], None
+    for path in sorted((ROOT / "pymc_skewgp").rglob("*.py"), key=lambda path: (path.parent, path)):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if path.name == "__init__.py" or not said:
+            continue
+        if path.parent != room:
+            room = path.parent
+            page += ["", f"## `{room.relative_to(ROOT)}`", ""]
+        page.append(f"* `{path.stem}`: {' '.join(said.split(chr(10) * 2)[0].split())}")
+    return "\n".join(page) + "\n"
 
 
 project = "pymc_skewgp"
@@ -69,6 +84,8 @@ myst_heading_anchors = 3
 # --- reference ---------------------------------------------------------------------------------
 # Pages of names that are no longer public would stay behind.
 shutil.rmtree(ROOT / "docs" / "generated", ignore_errors=True)
+(ROOT / "docs" / "generated").mkdir()
+(ROOT / "docs" / "generated" / "modules.md").write_text(list_of_modules(), encoding="utf-8")
 autosummary_generate = True
 autosummary_ignore_module_all = False
 toc_object_entries_show_parents = "hide"

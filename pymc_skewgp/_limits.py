@@ -1,4 +1,4 @@
-"""Whether draws fit into memory, known before any of it is asked for."""
+"""Limits of the machine, known before they are met: memory, time of many rows, threads."""
 
 import logging
 import multiprocessing

@@ -6,7 +6,6 @@ names. Imports inside functions count like any other. Blocks under ``if TYPE_CHE
 """
 
 import ast
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,10 +33,7 @@ class Layer:
 LAYERS = (
     Layer(
         "foundations",
-        tuple(
-            f"{PACKAGE}.{name}"
-            for name in ("_errors", "_deprecation", "_validation", "_memory", "_cost", "_threads")
-        ),
+        tuple(f"{PACKAGE}.{name}" for name in ("_errors", "_validation", "_limits")),
         frozenset({"numpy", "scipy", "threadpoolctl"}),
     ),
     Layer(
@@ -298,7 +294,7 @@ def test_relative_imports_in_a_package_start_in_it():
 
 # --- length -------------------------------------------------------------------------------------
 
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 800
 # Lines of code: without the docstring, comments and blank lines.
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 8
@@ -310,11 +306,11 @@ PUBLIC = {
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
     "_learn.integrate:integrate": "a whole integral in one call",
     "_learn.classifier:SkewGPClassifier.__init__": "an option of the estimator each",
-    "_model.distributions.marginal_probit:MarginalProbit.dist": "five parameters, two forms of one",
-    "_model.gp.integrated_out:IntegratedOut.marginal_likelihood": "data, and how to integrate",
-    "_model.gp.integrated_out:IntegratedOut.sample_latent": "a trace, data, and how to draw",
-    "_plots.slice_density:plot_slice_density": "what is drawn, each part with its switch",
-    "_plots.latent_band:plot_latent_band": "what is drawn, each part with its switch",
+    "_model.distributions.marginal:MarginalProbit.dist": "five parameters, two forms of one",
+    "_model.gp.skewgp:IntegratedOut.marginal_likelihood": "data, and how to integrate",
+    "_model.gp.skewgp:IntegratedOut.sample_latent": "a trace, data, and how to draw",
+    "_plots.densities:plot_slice_density": "what is drawn, each part with its switch",
+    "_plots.latent:plot_latent_band": "what is drawn, each part with its switch",
     "_plots.skewness:plot_skewness": "what is drawn, each part with its switch",
     "_posterior.posterior:SkewGPPosterior.__init__": "a prior, its data, and how to draw",
 }
@@ -405,16 +401,10 @@ def test_what_counts_as_long():
     assert "_a" in too_long("_a", "\n" * (MAX_FILE_LINES + 1))
 
 
-def test_every_module_is_on_the_page():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w/]+)`", page))
-    missing = []
-    for module, path in MODULES.items():
-        parts = module.split(".")[1:]
-        if path.name == "__init__.py" or parts == ["_version"]:
-            continue
-        # Below the heading of its package, a module goes by the rest of its path.
-        short = "/".join(parts[1:]) if len(parts) > 1 else parts[0]
-        if short not in named:
-            missing.append(module)
-    assert not missing, f"not in docs/architecture.md: {', '.join(missing)}"
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_is(module):
+    """The page of all modules is made of these sentences."""
+    path = MODULES[module]
+    if path.name != "__init__.py" and module != f"{PACKAGE}._version":
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert said.split("\n\n")[0].rstrip().endswith(".")

@@ -1,4 +1,4 @@
-"""What `compare_approximations` measures of each method, and how it is shown."""
+"""What `compare_approximations` measures: coverage, distances, scores, skewness."""
 
 from __future__ import annotations
 

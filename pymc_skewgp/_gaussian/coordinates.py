@@ -1,4 +1,4 @@
-r"""Rows that repeat beside rows without noise: draws of few coordinates, weighed by all rows.
+r"""Draws of few coordinates under all rows: of rows that repeat, and of one predictor's factors.
 
 Rows u = F c + e, e ~ N(0, S), are independent given the r coordinates c ~ N(0, I), so the log
 probability of their limits is a sum over rows. Under EP's sites c is N(m, P); with rows that have

@@ -1,4 +1,4 @@
-"""What a covariance G can do, whatever its structure, and N(0, G) times Gaussian sites.
+"""What a covariance G can do, whatever its structure: dense, low rank, repeated, noise.
 
 A site is exp(-tau u^2 / 2 + nu u). The product with N(0, G) has covariance
 S = (G^-1 + T)^-1 and mean m = S nu, with T = diag(tau). Expectation propagation asks for the

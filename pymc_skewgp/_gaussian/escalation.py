@@ -1,4 +1,4 @@
-"""From a rectangle to weighted draws and a log probability, by the escalation policy.
+"""The escalation policy: from a rectangle to weighted draws and a log probability.
 
 Each rung is tried only when the one before is not good enough:
 

@@ -1,4 +1,4 @@
-"""Factorisations and the one jitter policy."""
+"""Factorisations and the one jitter policy; limits of rows; Anderson's acceleration."""
 
 import numpy as np
 from numpy.typing import ArrayLike

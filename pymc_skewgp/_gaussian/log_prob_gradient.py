@@ -1,4 +1,4 @@
-"""The log probability of a rectangle with its gradient, for samplers and optimisers to climb.
+"""The log probability of a rectangle, and of repeated rows, with its gradient, to be climbed.
 
 One deterministic function of the limits and the covariance: its random points are fixed, and it
 answers minus infinity, never an exception or a warning, where it cannot be computed.

@@ -1,4 +1,4 @@
-r"""Mirrored pairs from EP's Gaussian, for likelihoods that are functions of one predictor each.
+r"""Mirrored pairs from EP's Gaussian with tails drawn, under factors of one predictor each.
 
 Coordinates c ~ N(0, I) with sites :math:`p(y_i \mid \eta_i)`, :math:`\eta = a + F c`, and maybe
 with a rectangle for rows u that are jointly Gaussian with c. EP's sites make of N(0, I) the

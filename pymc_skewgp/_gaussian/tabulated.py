@@ -1,4 +1,4 @@
-"""A density on the line given by a table: its logarithm is linear between nodes.
+"""Densities by a table, limits against an EP site, the least Gaussian direction, unseen tails.
 
 Draws, distribution function and normalising constant are closed, and it may be as far from a
 Gaussian as it likes: cut on one side, heavy on the other.

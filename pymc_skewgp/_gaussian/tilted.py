@@ -1,4 +1,4 @@
-"""A Gaussian times one factor of a likelihood: what expectation propagation asks of its factors."""
+"""A Gaussian times one factor: intervals and log p(y_i | eta_i), closed forms and quadrature."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""Probabilities and draws of a multivariate normal restricted to a rectangle: the public face."""
+"""Probabilities, draws and moments of a multivariate normal restricted to a rectangle."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-r"""Sequential sampling of a truncated Gaussian, twisted by expectation propagation.
+r"""The sequential sampler of a truncated Gaussian, twisted by EP's sites, with its gradient.
 
 The coordinates of u ~ N(0, G), restricted to lower < u < upper, are drawn one after another, each
 from its exact truncated conditional under the target in which all *later* restrictions are replaced

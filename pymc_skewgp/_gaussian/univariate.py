@@ -1,4 +1,4 @@
-"""The standard normal restricted to an interval: log mass and draws, stable everywhere.
+"""The normal restricted to an interval, in one dimension and two: masses, draws, moments.
 
 Everything works on whole arrays of any (broadcastable) shape. Bounds are not checked, because these
 functions sit in inner loops: callers pass ``a < b`` (`as_bounds` checks it at the public edge).

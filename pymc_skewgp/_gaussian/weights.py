@@ -1,4 +1,4 @@
-"""Importance weights: effective sample size, tail, standard errors, and resampling."""
+"""Weighted draws: effective sample size, Pareto k, errors, resampling; quasi-random points."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""`SkewGPRegressor`: regression, also of censored values, behind the interface of scikit-learn."""
+"""Regression, ordinal classes and preferences behind the interface of scikit-learn."""
 
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""`find_hyperparameters`: the maximum of the collapsed marginal likelihood."""
+"""`find_hyperparameters`, and the Frechet bound's procedure of the paper."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`integrate`: the posterior of a model with its hyperparameters, without a Markov chain."""
+"""`integrate` and `correct`: the posterior of a model and its hyperparameters, without a chain."""
 
 import time
 from collections.abc import Mapping, Sequence

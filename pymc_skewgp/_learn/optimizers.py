@@ -1,4 +1,4 @@
-"""The optimum of a function with a gradient, in a box: by L-BFGS, then by Newton steps."""
+"""The optimum of a function with a gradient, in a box: starts, L-BFGS, Newton, a log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a search is given: the objective on all data and on a part of it, and where to start."""
+"""What a search is given, and the run from data to report."""
 
 import time
 from collections.abc import Mapping, Sequence

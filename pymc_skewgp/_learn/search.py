@@ -1,4 +1,4 @@
-"""The search behind `find_hyperparameters`: coarse to fine, expectation propagation to twisted."""
+"""The search behind `find_hyperparameters`: coarse to fine, EP to twisted, and errors."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-r"""A SUN vector f with observations, and the Gaussian u that both are written on.
+r"""A SUN vector f with observations, the Gaussian u that both are written on, and its noise.
 
 The rows of u are the latent variables x0 of the SUN, then one row for each interval,
 :math:`v = A f + a + e`, both less their mean given the points among the observations;

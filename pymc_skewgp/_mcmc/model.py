@@ -1,4 +1,4 @@
-"""A latent vector with its observations, rows of it, at given hyperparameters.
+"""A latent vector with its observations at given hyperparameters: rows, or mixtures of rows.
 
 Some observations are no rows but mixtures of them: given an *indicator* z for each they are. What
 the rows of a sampler need is drawn as in any data augmentation: z given f, then rows given z.

@@ -1,4 +1,4 @@
-"""Markov chain on (f, u, theta) under sites, beside rows or without.
+"""Markov chains on (f, u, theta), under rows, factors, or both.
 
 A step, whatever happened to f and theta since the last: the rows u drawn given f, exactly; where
 there are any, f and u moved together (`site_rows`); f along an ellipse; theta given u, f integrated

@@ -1,4 +1,4 @@
-r"""f under sites at given hyperparameters, given the rows u beside them: a Gaussian times sites.
+r"""f under factors at given hyperparameters: the target, pairs that integrate it out, jumps.
 
 With the rows known, as points are, :math:`f = m + F c` with standard normal c. What is left of the
 data are sites :math:`p(y_i \mid \eta_i)`, :math:`\eta = A f + a`.
@@ -157,8 +157,8 @@ def _given_rows(model: ConjugateModel, rows: FloatArray) -> tuple[FloatArray, Fl
 # .. math:: \tilde\pi(\theta, x_1, \dots, x_N, k, s) \propto p(\theta) \prod_j N(x_j; 0, I)\;
 #     W_\theta(s x_k), \qquad f = f_\theta(s x_k).
 #
-# *It has the right marginal.* Integrate out the other vectors: given any k and s, (theta, s x_k) has
-# the density :math:`p(\theta) N(x; 0, I) W_\theta(x)`, N(0, I) being symmetric. Under the map
+# *It has the right marginal.* Integrate out the other vectors: given any k and s, (theta, s x_k)
+# has the density :math:`p(\theta) N(x; 0, I) W_\theta(x)`, N(0, I) being symmetric. Under the map
 # :math:`f_\theta` that is the density of theta, f and the data, whatever EP's Gaussian is.
 #
 # *The step leaves it as it is.* In three moves, each on some of the variables given the others:
@@ -166,9 +166,10 @@ def _given_rows(model: ConjugateModel, rows: FloatArray) -> tuple[FloatArray, Fl
 # 1. All but theta and f are drawn anew: (k, s) is uniform on its 2 N values and independent of
 #    (theta, s x_k), so it may be put to (1, +), with :math:`x_1 = f_\theta^{-1}(f)`; the other
 #    vectors are independent of it, N(0, I).
-# 2. theta given all vectors, k and s integrated out: their sum makes of the density :math:`p(\theta)
-#    \hat Z_\theta(x)`, with the mean weight :math:`\hat Z` of the members :math:`\pm x_j`. Slices
-#    at fixed vectors are on a function without noise (Murray & Graham 2016, arXiv:1510.02958).
+# 2. theta given all vectors, k and s integrated out: their sum makes of the density
+#    :math:`p(\theta) \hat Z_\theta(x)`, with the mean weight :math:`\hat Z` of the members
+#    :math:`\pm x_j`. Slices at fixed vectors are on a function without noise (Murray & Graham 2016,
+#    arXiv:1510.02958).
 # 3. (k, s) given theta and the vectors: a member drawn by its weight, and with it f.
 #
 # Without 2 it is iterated sampling importance resampling in pairs (Andrieu, Lee & Vihola 2018,

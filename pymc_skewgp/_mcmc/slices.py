@@ -1,4 +1,4 @@
-"""Slice sampling of a few numbers, one coordinate after another (Neal 2003)."""
+"""Slice sampling of a few numbers, one coordinate after another (Neal 2003), f integrated out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Binary labels under a probit link."""
+"""Labels and trials under probit and logit links."""
 
 from dataclasses import dataclass, replace
 from typing import Any

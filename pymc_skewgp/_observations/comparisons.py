@@ -1,4 +1,4 @@
-r"""Noisy values of items, and which of them were larger: what comparisons are made of.
+r"""Duels, choices and rankings of noisy values of items.
 
 The noisy value ("utility") of an item is :math:`v = f(x) + e`. A comparison says that one is above
 another; comparisons of one observation share the noise of the values that they compare:

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of new observations, by quadrature over f."""
+"""Mean and standard deviation of new observations, by quadrature over f and by draws."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

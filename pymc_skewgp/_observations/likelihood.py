@@ -1,4 +1,4 @@
-"""What a likelihood is: how data become rows of latent functions, and what is predicted."""
+"""What a likelihood is, what its data and inputs may be, and what it predicts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

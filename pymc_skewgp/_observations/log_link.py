@@ -1,4 +1,4 @@
-r"""Data with mean :math:`E_i e^{f(x_i)}`: exposures, counts, and moments of new values.
+r"""Counts, positive values with mean :math:`E_i e^{f(x_i)}`: Poisson, negative binomial, gamma.
 
 Given u the mean is lognormal, so that moments of a new value are closed forms.
 """

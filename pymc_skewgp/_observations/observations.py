@@ -1,4 +1,4 @@
-"""What was observed of a Gaussian vector: rows that are points or intervals."""
+"""What was observed of a Gaussian vector, points or intervals: noise, repeats, shared noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

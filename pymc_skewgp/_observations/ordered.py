@@ -1,4 +1,4 @@
-"""Ordered categories under a probit link."""
+"""Ordered categories under probit and logit links."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Probabilities of what is predicted, averaged over a mixture, with their Monte Carlo errors."""
+"""Probabilities averaged over a mixture: of an interval, of an order, of the largest."""
 
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Values observed with Gaussian noise: exact Gaussian-process regression."""
+"""Values with Gaussian noise, censored or not, and with heavy tails."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

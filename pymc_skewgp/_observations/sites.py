@@ -1,4 +1,4 @@
-"""Observations that are no rows: sites p(y_i | eta_i), functions of one predictor each."""
+"""Observations that are no rows: factors log p(y_i | eta_i), with derivatives and jumps."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Axes to draw on, colours of the style in use, legends that hide nothing."""
+"""What the pictures share: axes, colours, legends, arguments, marks of labels."""
 
 from __future__ import annotations
 

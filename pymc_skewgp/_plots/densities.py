@@ -1,4 +1,4 @@
-"""The density of a unified skew-normal distribution in one dimension or two."""
+"""Densities: of a unified skew-normal distribution, and slices of a posterior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A latent function along one input: exact posterior over an approximation."""
+"""Pictures of functions: a band along one input, prior draws, prior reports, second order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the posterior of a latent function is skewed, and which way."""
+"""Where a posterior is skewed, and how well bands cover."""
 
 from __future__ import annotations
 

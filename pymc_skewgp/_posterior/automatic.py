@@ -1,4 +1,4 @@
-"""When a prior is approximated by itself, and with how many inducing points."""
+"""When a prior is approximated by itself, and what that loses."""
 
 import logging
 from collections.abc import Callable, Iterator

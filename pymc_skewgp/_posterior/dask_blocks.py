@@ -1,4 +1,4 @@
-r"""Row blocks on the workers of a dask cluster.
+r"""Blocks and groups of rows on the workers of a dask cluster.
 
 The rows and the state of EP stay on the workers. A sweep sends each of them the mean of the
 coordinates and the factor of their covariance, and gets back as much: with W groups of blocks some

@@ -1,4 +1,4 @@
-r"""The log evidence with its gradient: a density of points, and probabilities of two rectangles.
+r"""The log evidence with its gradient: a density of points, and probabilities of rectangles.
 
 .. math:: \log p(y) = \log N(r; 0, G_{PP}) + \log P(l < u < h \mid r)
     - \log P(l_0 < u_{1:s} < h_0), \qquad u \sim N(0, G)

@@ -1,4 +1,4 @@
-r"""Features of several functions: :math:`f_k(x) = m(x) + \sum_l R_{kl} \phi(x)^\top c_l + e_k(x)`.
+r"""Priors of finite rank: inducing points and where they go, HSGP, several functions.
 
 With R R' = B, the covariance of the functions, and :math:`\mathrm{cov}\{e(x)\} = d(x) B`. The
 coordinates are those of the first latent function, of the second, and so on.

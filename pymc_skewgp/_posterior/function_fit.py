@@ -1,4 +1,4 @@
-"""Functions at the data and at new points, given the data: what forecasts ask of a fit."""
+"""Functions at the data and at new points, given draws: what forecasts ask of a fit."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

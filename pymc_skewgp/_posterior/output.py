@@ -1,4 +1,4 @@
-"""A posterior's draws and forecasts as DataTrees: names, dimensions, coordinates."""
+"""A posterior's marginals, draws and forecasts as DataTrees."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

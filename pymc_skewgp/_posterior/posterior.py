@@ -1,4 +1,4 @@
-"""The exact posterior of a latent function under a GP or Skew GP prior.
+"""`SkewGPPosterior`: the exact posterior of a latent function under a GP or Skew GP prior.
 
 Everything comes from one truncated Gaussian, u ~ N(0, G) within limits, whose rows are the signs of
 the process at the pseudo-points and what was observed of it. Given u, the process is Gaussian at

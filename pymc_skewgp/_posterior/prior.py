@@ -1,4 +1,4 @@
-"""The prior of a latent function: a Gaussian process, or a Skew GP."""
+"""The prior of a latent function, a Gaussian process or a Skew GP, and the data it is given."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A process conditioned on data, its sampler fitted once: what every answer is computed from."""
+"""A process conditioned on rows or factors, its sampler fitted once."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rows that share noise, in groups: each one's rows, what values they are about, and its noise.
+"""Rows that share noise, in groups: predictors, log probabilities, what features leave of f.
 
 What features leave of f is noise as well, which the rows of a group share. That is so as long as no
 two groups are about one input; else groups would share it, and f is taken without it.

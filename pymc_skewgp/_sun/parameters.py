@@ -1,4 +1,4 @@
-"""Parameters of a unified skew-normal distribution, in cross-covariance form."""
+"""Parameters of a unified skew-normal distribution, in cross-covariance form; algebra."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

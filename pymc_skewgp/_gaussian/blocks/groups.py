@@ -1,4 +1,4 @@
-r"""One block of groups of rows that share noise, and its part of what all rows are asked for.
+r"""Blocks of groups of rows that share noise: their sites and their part of all sums.
 
 A group has predictors :math:`\eta = F c` and rows :math:`u = \eta + e`, :math:`e \sim N(0, S)`.
 With a site :math:`\exp(\nu u - \tau u^2 / 2)` for each row of u, that of eta is Gaussian too, of

@@ -1,4 +1,4 @@
-"""Mirrored pairs of coordinates under the sites of many rows; see `proposals.pairs`."""
+"""Mirrored pairs of coordinates under the sites of many rows, about one mode or several."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-r"""One block of rows with predictors F c, and its part of what all rows are asked for.
+r"""Blocks of rows with predictors F c, dense or sparse: sites, steps, sums over the rows.
 
 The coordinates c ~ N(0, I_r) are few. With sites :math:`\exp(\nu \eta - \tau \eta^2 / 2)` EP's
 Gaussian of c has the precision :math:`I + F^\top T F`; a block keeps its own rows of F, its sites

@@ -1,4 +1,4 @@
-"""`fit_dense_ep` without Python: for chains that run side by side in threads.
+"""EP for intervals and the twisted sampler's evidence without Python: for chains in threads.
 
 Up to some hundred rows. Nothing here calls BLAS, whose threads would get in each other's way.
 """

@@ -1,4 +1,4 @@
-"""Rows of expectation propagation for intervals: sites, marginals, cavities, all in one array."""
+"""What EP's loops share: an interval's moments, cavities, a model of how sites move, log Phi."""
 
 import math
 from collections.abc import Callable

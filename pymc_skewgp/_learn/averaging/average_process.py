@@ -1,4 +1,4 @@
-"""The posterior of a process with its hyperparameters averaged over, for estimators."""
+"""Posteriors of a process averaged over its hyperparameters, for estimators, and their reports."""
 
 from collections.abc import Mapping
 from dataclasses import replace

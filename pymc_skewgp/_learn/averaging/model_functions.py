@@ -1,4 +1,4 @@
-"""The latent functions of a model's blocks, hyperparameter by hyperparameter."""
+"""The latent functions of a model at points of hyperparameters, by name, with log likelihoods."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is to be integrated: the objective, where to start, and the latent functions."""
+"""What is to be integrated: the objective, its prior draws and modes, the latent functions."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Every choice and threshold of an integral over hyperparameters."""
+"""Every choice and threshold of an integral over hyperparameters; mixtures and annealing."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A Gaussian process through the log evidence and its gradient at some points: a surrogate for it.
+"""Importance sampling of hyperparameters in rounds, and by a surrogate of the log evidence.
 
 With g the surrogate and P the points in coordinates of their own (see `Warp`),
 

@@ -1,4 +1,4 @@
-r"""Limits of f, or of a derivative of it, at virtual points: few rows with next to no noise.
+r"""Signs at pseudo-points and limits of f as blocks: few rows with next to no noise.
 
 What is limited is :math:`\phi^\top c` of f or of the derivative, its e included. The noise of a row
 is a stated share of its variance.

@@ -1,4 +1,4 @@
-"""`ObjectModeDraws` for PyTensor's numba backend."""
+"""Draws of this package's variables for PyTensor's numba backend."""
 
 from typing import Any
 

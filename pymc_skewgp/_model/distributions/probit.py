@@ -1,4 +1,4 @@
-"""Bernoulli observations with a probit link."""
+"""Variables that PyMC lacks: labels, duels, choices, classes by probit; values in intervals."""
 
 from typing import Any
 

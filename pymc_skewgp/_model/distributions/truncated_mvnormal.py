@@ -1,4 +1,4 @@
-"""The multivariate normal restricted to a rectangle, as a PyMC variable."""
+"""The multivariate normal restricted to a rectangle; `pm.logcdf` of `pm.MvNormal`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The unified skew-normal distribution as a PyMC variable."""
+"""The unified skew-normal variable, its parameters and its draws."""
 
 import sys
 import warnings

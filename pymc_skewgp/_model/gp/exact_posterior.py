@@ -1,4 +1,4 @@
-"""The exact posterior of a SkewGP at values of its random hyperparameters."""
+"""The exact posterior of a SkewGP at values of its hyperparameters, and of the mean."""
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import fields, is_dataclass, replace

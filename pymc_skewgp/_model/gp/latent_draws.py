@@ -1,4 +1,4 @@
-"""The latent functions for each hyperparameter draw of a trace, given data."""
+"""The latent functions for each draw of a trace, given data, as a tree."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""A SkewGP at given inputs: its joint covariance as a graph, and what it may be built from."""
+"""A SkewGP at given inputs, of values and derivatives: its joint covariance as a graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

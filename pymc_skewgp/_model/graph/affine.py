@@ -1,4 +1,4 @@
-"""Graphs that are jointly affine in some of their variables, and their coefficients."""
+"""Graphs that are affine, or analytic, in some variables; coefficients, entries picked before."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

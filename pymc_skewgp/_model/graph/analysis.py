@@ -1,4 +1,4 @@
-"""What a PyMC model's graph says of a SkewGP variable, for steps and for learning alike.
+"""What a model's graph says of a SkewGP variable: its block, and what observes it.
 
 Its block, which is the variables that are jointly Gaussian with it; their prior and their
 observations as graphs of value variables, the hyperparameters that they depend on, and which other

@@ -1,4 +1,4 @@
-"""Data under a likelihood of sites, for graphs: what is random in it enters as parameters."""
+"""Data under factors, for graphs: compiled log probabilities, closed forms recognised."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""Predictors of a block, and the terms of one without a SkewGP."""
+"""Blocks without a SkewGP as terms of an evidence, by few operations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

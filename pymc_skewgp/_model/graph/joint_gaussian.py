@@ -1,4 +1,4 @@
-"""The members of a block without a SkewGP as one Gaussian vector m + F c of white coordinates."""
+"""The members of a block as one Gaussian vector m + F c, and coordinates of covariance factors."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

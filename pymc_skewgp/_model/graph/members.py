@@ -1,4 +1,4 @@
-"""Variables that a block may hold: SkewGP and Gaussian ones, as graphs of value variables."""
+"""Variables that a block may hold, by type or by their quadratic log density."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Observed variables of a model as sites: log p(y_i | eta_i), eta affine in latent functions.
+"""What observes a block: rows where recognised, else factors log p(y_i | eta_i).
 
 What is found is proven by the graph of the log probability: the last expression that is affine in
 the latent variables, that all their ways to the log probability lead through, and whose entries

@@ -1,4 +1,4 @@
-"""The log probability of a rectangle as a PyTensor Op, with its gradient among the outputs."""
+"""Log probabilities and densities as PyTensor Ops, with their gradients among the outputs."""
 
 import importlib
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The log marginal likelihood of points and intervals as one PyTensor Op, gradient included."""
+"""The log marginal likelihood, of rows and of factors, as PyTensor Ops, gradient included."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

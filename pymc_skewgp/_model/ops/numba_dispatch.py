@@ -1,4 +1,4 @@
-"""`MvnLogProb` for PyTensor's numba backend."""
+"""This package's Ops for PyTensor's numba backend."""
 
 from typing import Any
 

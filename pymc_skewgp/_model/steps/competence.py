@@ -1,4 +1,4 @@
-"""Whether a variable has an exact step; where a SkewGP variable has none, its user reads why."""
+"""Whether a variable has an exact step, alone or with the blocks it shares; if not, why."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""What the step methods of SkewGP variables have in common."""
+"""The step methods of SkewGP variables: conjugate and lin-ess."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field

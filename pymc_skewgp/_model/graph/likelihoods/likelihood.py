@@ -1,4 +1,4 @@
-"""What the analysis of a model's graph has to know of a likelihood."""
+"""What the analysis has to know of a likelihood: rows as graphs, probit links, lapses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Values with normal noise."""
+"""Rows of values and comparisons: normal, censored, Student-t, Laplace; duels, choices."""
 
 from typing import Any
 

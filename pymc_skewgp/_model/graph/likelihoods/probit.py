@@ -1,4 +1,4 @@
-"""Probit observations: y = 1 with probability Phi(eta), or a + b Phi(eta)."""
+"""Rows of labels, trials and ordered categories under a probit link."""
 
 from typing import Any, NamedTuple
 
