@@ -1,4 +1,4 @@
-"""This package's Ops for PyTensor's numba backend."""
+"""Ops of this package for PyTensor's numba backend."""
 
 from typing import Any
 
