@@ -304,7 +304,9 @@ def pooled(rng):
         root = np.linalg.cholesky(kernel(x[:, None]))
         # Thousands of trials of both kinds make a factor as narrow as .02.
         step = 0.02 / max(sd, 1.0)
-        z = np.arange(-9.0, 9.0, step)
+        # Opposite data of thousands of trials pull a value given the other far out of its prior.
+        end = 9.0 + 10.0 / sd
+        z = np.arange(-end, end, step)
         log_p = np.full(z.size, -INF)
         for i, first in enumerate(z):
             f = root @ np.stack([np.full(z.size, first), z])[:d] if d == 2 else root * first
