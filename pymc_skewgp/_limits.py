@@ -157,7 +157,7 @@ def few_blas_threads(n: int) -> Iterator[None]:
 
     Examples
     --------
-    >>> from pymc_skewgp._threads import few_blas_threads
+    >>> from pymc_skewgp._limits import few_blas_threads
     >>> with few_blas_threads(100):
     ...     pass
     """

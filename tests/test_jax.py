@@ -55,7 +55,7 @@ SCRIPT = """
 import json, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, pytensor, pytensor.tensor as pt
-from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 lower, upper, cov = pt.dvector("lower"), pt.dvector("upper"), pt.dmatrix("cov")
 value = pt_mvn_logcdf(upper, cov, lower=lower)
 inputs = [lower, upper, cov]

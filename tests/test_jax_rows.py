@@ -25,10 +25,10 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr
-from pymc_skewgp._gaussian.blocks.block_sites import RowSites
-from pymc_skewgp._gaussian.blocks.blocks import LocalBlocks
+from pymc_skewgp._gaussian.blocks.rows import RowSites
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
 from pymc_skewgp._gaussian.blocks.ep import fit_blocks, gaussian_of
-from pymc_skewgp._gaussian.blocks.row_block import RowBlock
+from pymc_skewgp._gaussian.blocks.rows import RowBlock
 from pymc_skewgp.jax_rows import pair_log_probs, site_sums
 
 rng = np.random.default_rng(3)

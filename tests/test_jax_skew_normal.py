@@ -22,7 +22,7 @@ warnings.simplefilter("error")
 import numpy as np, pytensor, pytensor.tensor as pt
 import pymc_skewgp.jax
 from pymc_skewgp._model.ops.log_evidence import pt_log_evidence
-from pymc_skewgp._model.ops.skew_normal_density import pt_log_density_and_orthant
+from pymc_skewgp._model.ops.densities import pt_log_density_and_orthant
 def compiled(ndims, graph):
     inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in ndims]
     value = graph(*inputs)

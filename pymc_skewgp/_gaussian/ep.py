@@ -236,8 +236,8 @@ def fit_ep(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-    >>> from pymc_skewgp._gaussian.proposals.ep import fit_ep
+    >>> from pymc_skewgp._gaussian.covariance import DenseCovariance
+    >>> from pymc_skewgp._gaussian.ep import fit_ep
     >>> cov = DenseCovariance(np.full((3, 3), 0.5) + 0.5 * np.eye(3))
     >>> result = fit_ep(cov, np.zeros(3), np.full(3, np.inf), tol=1e-8)
     >>> print(f"{result.log_prob:.3f} (exact {-np.log(4):.3f})")

@@ -57,7 +57,7 @@ class Rung:
     Attributes
     ----------
     relax, power, least_divergence
-        Widths of the proposal: see `pymc_skewgp._gaussian.proposals.twisted.twist`.
+        Widths of the proposal: see `pymc_skewgp._gaussian.twisted.twist`.
     accept : float
         Score (a relative ESS, where nothing else is said) from which the rungs that follow are not
         tried. Infinite by default: all rungs are tried, and the best one is taken.
@@ -262,7 +262,7 @@ def first_accepted[T](rungs: Iterable[Rung], run: Callable[[Rung], tuple[T, floa
 
     Examples
     --------
-    >>> from pymc_skewgp._gaussian.proposals.policy import Rung, first_accepted
+    >>> from pymc_skewgp._gaussian.escalation import Rung, first_accepted
     >>> rungs = [Rung(1.0, accept=0.7), Rung(0.6, accept=0.7), Rung(0.35, accept=0.7)]
     >>> scores = {1.0: 0.2, 0.6: 0.8, 0.35: 0.9}
     >>> first_accepted(rungs, lambda rung: (rung.relax, scores[rung.relax]))

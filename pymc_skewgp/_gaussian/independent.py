@@ -74,7 +74,7 @@ def draw_by_rejection(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.samplers.rejection import draw_by_rejection
+    >>> from pymc_skewgp._gaussian.independent import draw_by_rejection
     >>> cov = 0.5 * np.eye(10) + 0.5
     >>> limits = np.full(10, 2.0), np.full(10, np.inf)
     >>> x = draw_by_rejection(np.zeros(10), cov, *limits, np.random.default_rng(1))
@@ -223,8 +223,8 @@ def independent_draws(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.operators.dense import DenseCovariance
-    >>> from pymc_skewgp._gaussian.samplers.independent import independent_draws
+    >>> from pymc_skewgp._gaussian.covariance import DenseCovariance
+    >>> from pymc_skewgp._gaussian.independent import independent_draws
     >>> cov = DenseCovariance(np.array([[1.0, 0.5], [0.5, 1.0]]))
     >>> rng = np.random.default_rng(0)
     >>> independent_draws(cov, np.zeros(2), np.full(2, np.inf), 5, rng).shape

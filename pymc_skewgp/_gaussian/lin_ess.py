@@ -270,7 +270,7 @@ def lin_ess(
     The mean of a half-normal variable is sqrt(2 / pi) = 0.798:
 
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.samplers.lin_ess import lin_ess
+    >>> from pymc_skewgp._gaussian.lin_ess import lin_ess
     >>> result = lin_ess(np.eye(1), [[1.0]] * 4, lower=0.0, n_draws=20_000, random_seed=1)
     >>> result.draws.shape
     (4, 20000, 1)

@@ -128,7 +128,7 @@ class AndersonMixing:
     The cosine's fixed point, to which its plain iteration takes some fifty steps:
 
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.anderson import AndersonMixing
+    >>> from pymc_skewgp._gaussian.linalg import AndersonMixing
     >>> mixing, x = AndersonMixing(), np.array([1.0])
     >>> for _ in range(6):
     ...     x = mixing(x, np.cos(x), np.ones(1))

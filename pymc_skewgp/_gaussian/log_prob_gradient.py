@@ -468,7 +468,7 @@ def density_and_orthant(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.density_and_orthant import density_and_orthant
+    >>> from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
     >>> one = np.eye(1)
     >>> result = density_and_orthant(np.zeros(1), one, 0.5 * one, np.zeros(1), one)
     >>> print(f"{result.value:.4f}")  # log phi(0) + log 1/2

@@ -356,7 +356,7 @@ def truncated_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArra
 
     Examples
     --------
-    >>> from pymc_skewgp._gaussian.univariate_moments import truncated_moments
+    >>> from pymc_skewgp._gaussian.univariate import truncated_moments
     >>> log_mass, mean, variance = truncated_moments(0.0, float("inf"))
     >>> print(f"{mean:.6f} {variance:.6f}")
     0.797885 0.363380
@@ -387,7 +387,7 @@ def truncated_third_moment(a: ArrayLike, b: ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from pymc_skewgp._gaussian.univariate_moments import truncated_third_moment
+    >>> from pymc_skewgp._gaussian.univariate import truncated_third_moment
     >>> print(f"{truncated_third_moment(0.0, float('inf')):.6f}")
     0.218014
     """
@@ -421,7 +421,7 @@ def truncated_shape(
 
     Examples
     --------
-    >>> from pymc_skewgp._gaussian.univariate_moments import truncated_shape
+    >>> from pymc_skewgp._gaussian.univariate import truncated_shape
     >>> *_, skewness, excess_kurtosis = truncated_shape(0.0, float("inf"))
     >>> print(f"{skewness:.6f} {excess_kurtosis:.6f}")
     0.995272 0.869177
@@ -626,7 +626,7 @@ def bivariate_log_prob(lower: ArrayLike | None, upper: ArrayLike | None, cov: Ar
 
     Examples
     --------
-    >>> from pymc_skewgp._gaussian.bivariate import bivariate_log_prob
+    >>> from pymc_skewgp._gaussian.univariate import bivariate_log_prob
     >>> round(bivariate_log_prob([0.0, 0.0], None, [[1.0, 0.5], [0.5, 1.0]]), 10)  # log(1/3)
     -1.0986122887
     >>> round(bivariate_log_prob([60.0, 80.0], None, [[1.0, 0.5], [0.5, 1.0]]), 6)
@@ -672,7 +672,7 @@ def bivariate_truncated_moments(
 
     Examples
     --------
-    >>> from pymc_skewgp._gaussian.bivariate import bivariate_truncated_moments
+    >>> from pymc_skewgp._gaussian.univariate import bivariate_truncated_moments
     >>> moments = bivariate_truncated_moments([0.0, 0.0], None, [[1.0, 0.5], [0.5, 1.0]])
     >>> moments.mean.round(4).tolist()
     [0.8976, 0.8976]

@@ -302,7 +302,7 @@ def uniform_points(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.points import uniform_points
+    >>> from pymc_skewgp._gaussian.weights import uniform_points
     >>> uniform_points(3, 4, 2, np.random.default_rng(0)).shape
     (3, 8)
     """
@@ -373,7 +373,7 @@ def short_path(x: FloatArray) -> IntArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._gaussian.short_path import short_path
+    >>> from pymc_skewgp._gaussian.weights import short_path
     >>> short_path(np.array([[0.0], [3.0], [1.0], [2.1]])).tolist()
     [0, 2, 3, 1]
     """

@@ -295,7 +295,7 @@ def frechet_lower_bound(log_evidences: ArrayLike) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._learn.frechet import frechet_lower_bound
+    >>> from pymc_skewgp._learn.hyperparameters import frechet_lower_bound
     >>> print(f"{frechet_lower_bound(np.log([0.9, 0.95])):.2f}")
     0.85
     >>> print(f"{frechet_lower_bound(np.log([0.1, 0.1, 0.1])):.2f}")

@@ -132,7 +132,7 @@ def _draw_blocks(
 def _rejection(
     cov: FloatArray, lower: FloatArray, upper: FloatArray, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Which blocks had a draw accepted among `count`, and these: see `samplers.rejection`."""
+    """Which blocks had a draw accepted among `count`, and these: see `draw_by_rejection`."""
     b, d = lower.shape
     sd = np.sqrt(np.einsum("bii->bi", cov))
     log_mass = log_ndtr_interval((lower / sd).ravel(), (upper / sd).ravel()).reshape(b, d)

@@ -263,7 +263,7 @@ def round_off_effect(
     Three signs that alternate, a tenth or a thousandth of a lengthscale apart:
 
     >>> import numpy as np
-    >>> from pymc_skewgp._sun.contradiction import round_off_effect
+    >>> from pymc_skewgp._sun.parameters import round_off_effect
     >>> x, phase = np.arange(3), np.array([1.0, -1.0, 1.0])
     >>> for spacing in (1e-1, 1e-3):
     ...     cov = np.exp(-0.5 * (spacing * (x - x[:, None])) ** 2) * phase * phase[:, None]
@@ -418,7 +418,7 @@ def independent_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Gener
     --------
     >>> import numpy as np
     >>> from pymc_skewgp import SUN
-    >>> from pymc_skewgp._sun.draws import independent_sun_draws
+    >>> from pymc_skewgp._sun.parameters import independent_sun_draws
     >>> sun = SUN([0.0, 0.0], np.eye(2), [[0.9], [0.0]], [0.0], [[1.0]])
     >>> independent_sun_draws(sun.parameters, 3, np.random.default_rng(0)).shape
     (3, 2)

@@ -245,7 +245,7 @@ def test_variables_of_a_model_have_the_kernel_as_it_is():
 
 
 def test_what_is_learnt_with_too_few_points_is_warned_of(monkeypatch):
-    for module in ("_learn.rows.rows_graphs", "_posterior.approximations.automatic"):
+    for module in ("_learn.rows.rows_objective", "_posterior.automatic"):
         monkeypatch.setattr(f"pymc_skewgp.{module}.MANY_ROWS", 250)
     for name in ("_MOST_POINTS", "_LEAST_POINTS"):
         monkeypatch.setattr(f"pymc_skewgp._posterior.automatic.{name}", 20)

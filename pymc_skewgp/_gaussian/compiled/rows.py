@@ -306,7 +306,7 @@ def _model_marginals(s, rows, model, work):  # type: ignore[no-untyped-def]
 def _step(model, rows, history, count, damping):  # type: ignore[no-untyped-def]
     """Take the sites in `model` a step on, mixed with `count` differences; return their number.
 
-    Anderson's acceleration, as in `pymc_skewgp._gaussian.anderson`. `history` has the last sites
+    Anderson's acceleration, as in `pymc_skewgp._gaussian.linalg`. `history` has the last sites
     that were asked for, the last step, and differences of both, of which the oldest go first.
     """
     n, m = Index(rows.shape[1]), 2 * Index(rows.shape[1])

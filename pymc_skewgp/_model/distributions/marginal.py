@@ -386,7 +386,7 @@ class MarginalProbit(pm.Discrete):
     --------
     >>> import numpy as np
     >>> import pymc as pm
-    >>> from pymc_skewgp._model.distributions.marginal_probit import MarginalProbit
+    >>> from pymc_skewgp._model.distributions.marginal import MarginalProbit
     >>> none = np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
     >>> y = MarginalProbit.dist(np.zeros(2), np.eye(2), *none)
     >>> print(f"{pm.logp(y, [0, 1]).eval():.4f}")  # log 1/4

@@ -57,7 +57,7 @@ class BernoulliProbit(pm.Discrete):
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_skewgp._model.distributions.bernoulli_probit import BernoulliProbit
+    >>> from pymc_skewgp._model.distributions.probit import BernoulliProbit
     >>> y = BernoulliProbit.dist(eta=[-40.0, 0.0, 2.0])
     >>> print(*(f"{log_p:.4f}" for log_p in pm.logp(y, [1, 1, 1]).eval()))
     -804.6084 -0.6931 -0.0230

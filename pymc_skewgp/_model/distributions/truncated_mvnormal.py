@@ -256,7 +256,7 @@ def mvnormal_logcdf(
     --------
     >>> import numpy as np
     >>> import pymc as pm
-    >>> import pymc_skewgp._model.distributions.mvnormal
+    >>> import pymc_skewgp._model.distributions.truncated_mvnormal
     >>> cov = 0.5 * np.eye(4) + 0.5
     >>> log_cdf = pm.logcdf(pm.MvNormal.dist(np.ones(4), cov), np.ones(4)).eval()
     >>> print(f"{log_cdf:.2f}, exact {-np.log(5):.2f}")

@@ -304,7 +304,7 @@ def is_analytic(graphs: Sequence[Variable], xs: Sequence[Variable]) -> bool:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.graph.analytic import is_analytic
+    >>> from pymc_skewgp._model.graph.affine import is_analytic
     >>> x = pt.vector("x")
     >>> is_analytic([pt.exp(x) / 2], [x]), is_analytic([pt.switch(x > 0, x, 1)], [x])
     (True, False)

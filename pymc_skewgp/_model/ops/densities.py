@@ -175,7 +175,7 @@ class MvnLogProb(ValueWithDerivatives):
     --------
     >>> import numpy as np
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.mvn_logcdf import MvnLogProb
+    >>> from pymc_skewgp._model.ops.densities import MvnLogProb
     >>> value, *gradient = MvnLogProb()(np.zeros(3), np.full(3, np.inf), 0.5 + 0.5 * np.eye(3))
     >>> print(f"{value.eval():.2f}")  # log(1/4)
     -1.39
@@ -280,7 +280,7 @@ def pt_mvn_logcdf(
     >>> import numpy as np
     >>> import pytensor
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
+    >>> from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
     >>> rho = pt.dscalar("rho")
     >>> cov = (1 - rho) * pt.eye(2) + rho
     >>> log_prob = pt_mvn_logcdf([0.0, 0.0], cov)  # log{1/4 + asin(rho)/(2 pi)}
@@ -320,7 +320,7 @@ class LogDensityAndOrthant(ValueWithDerivatives):
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._model.ops.skew_normal_density import LogDensityAndOrthant
+    >>> from pymc_skewgp._model.ops.densities import LogDensityAndOrthant
     >>> one = np.eye(1)
     >>> value, *gradient = LogDensityAndOrthant()(np.zeros(1), one, 0.5 * one, np.zeros(1), one)
     >>> print(f"{value.eval():.4f}")  # log phi(0) + log 1/2
@@ -373,7 +373,7 @@ def pt_log_density_and_orthant(
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.skew_normal_density import pt_log_density_and_orthant
+    >>> from pymc_skewgp._model.ops.densities import pt_log_density_and_orthant
     >>> one, zero = pt.eye(1), pt.zeros(1)
     >>> print(f"{pt_log_density_and_orthant(zero, one, 0.5 * one, zero, one).eval():.4f}")
     -1.6121
@@ -403,7 +403,7 @@ def pt_normal_log_density(offset: Any, cov: Any) -> TensorVariable:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.skew_normal_density import pt_normal_log_density
+    >>> from pymc_skewgp._model.ops.densities import pt_normal_log_density
     >>> print(f"{pt_normal_log_density(pt.zeros(2), pt.eye(2)).eval():.4f}")  # -log(2 pi)
     -1.8379
     """
@@ -592,7 +592,7 @@ def pt_log_ndtr(z: TensorVariable) -> TensorVariable:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.log_ndtr import pt_log_ndtr
+    >>> from pymc_skewgp._model.ops.densities import pt_log_ndtr
     >>> log_p = pt_log_ndtr(pt.constant([-40.0, 0.0, 2.0])).eval()
     >>> print(*(f"{value:.4f}" for value in log_p))
     -804.6084 -0.6931 -0.0230
@@ -630,7 +630,7 @@ def pt_log_normal_mass(lower: Any, upper: Any) -> TensorVariable:
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_skewgp._model.ops.log_normal_mass import pt_log_normal_mass
+    >>> from pymc_skewgp._model.ops.densities import pt_log_normal_mass
     >>> log_p = pt_log_normal_mass([-np.inf, 0.0, 40.0], [0.0, np.inf, 41.0]).eval()
     >>> print(*(f"{value:.4f}" for value in log_p))
     -0.6931 -0.6931 -804.6084
@@ -678,7 +678,7 @@ def pt_log_greatest(mean: Any, index: Any) -> TensorVariable:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.log_greatest import pt_log_greatest
+    >>> from pymc_skewgp._model.ops.densities import pt_log_greatest
     >>> log_p = pt_log_greatest(pt.constant([1.0, 0.0]), pt.constant(0))
     >>> print(f"{log_p.exp().eval():.4f}")  # Phi(1 / sqrt(2))
     0.7602

@@ -415,7 +415,7 @@ def in_double(graphs: Sequence[Any]) -> list[Any]:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_skewgp._model.ops.double_precision import in_double
+    >>> from pymc_skewgp._model.ops.plain_mode import in_double
     >>> square = pt.sqr(pt.as_tensor_variable(100))
     >>> print(square.eval(), *(x.eval() for x in in_double([square])))
     16 10000

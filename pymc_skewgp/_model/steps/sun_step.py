@@ -375,7 +375,7 @@ class LinESS(SUNStep):
     >>> import numpy as np
     >>> import pymc as pm
     >>> from pymc_skewgp import BernoulliProbit, SkewGP
-    >>> from pymc_skewgp._model.steps.lin_ess import LinESS
+    >>> from pymc_skewgp._model.steps.sun_step import LinESS
     >>> X = np.linspace(-2, 2, 5)[:, None]
     >>> with pm.Model():
     ...     f = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)).prior("f", X)

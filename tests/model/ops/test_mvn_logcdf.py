@@ -219,7 +219,7 @@ SCRIPT = """
 import warnings
 warnings.simplefilter("error")
 import numpy as np, pytensor, pytensor.tensor as pt
-from pymc_skewgp._model.ops.mvn_logcdf import pt_mvn_logcdf
+from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 x, cov = pt.dmatrix("x"), pt.dmatrix("cov")
 value = pt_mvn_logcdf(x, cov, n_draws={n_draws}).sum()
 f = pytensor.function([x, cov], [value, *pytensor.grad(value, [x, cov])])
