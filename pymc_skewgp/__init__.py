@@ -166,9 +166,9 @@ __all__ = [
 # Modules that need scikit-learn.
 _ESTIMATORS = {
     "SkewGPClassifier": "classifier",
-    "SkewGPOrdinalClassifier": "ordinal",
-    "SkewGPPreference": "preference",
-    "SkewGPRegressor": "regressor",
+    "SkewGPOrdinalClassifier": "estimators",
+    "SkewGPPreference": "estimators",
+    "SkewGPRegressor": "estimators",
 }
 # Old names of warnings and errors.
 _RENAMED = {"UnsettledOptimumWarning": "OptimumConvergenceWarning"}
