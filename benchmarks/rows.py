@@ -408,36 +408,12 @@ class TreeClock:
         return sum(sum(x.cpu_times()[:2]) for x in tree), time.perf_counter()
 
 
-def on_device(n=100_000, r=225, n_pairs=1024):
-    """The two sums over rows in JAX, on a GPU."""
-    import jax
-
-    from pymc_skewgp.jax_rows import pair_log_probs, site_sums
-
-    what = f"n = {n:.0e}, r = {r}: seconds by the clock, site sums and {n_pairs} pairs"
-    if jax.default_backend() == "cpu":
-        yield what, "", "not run: no device"
-        return
-    rng = np.random.default_rng(SEED)
-    factor = jax.numpy.asarray(rng.standard_normal((n, r)) / np.sqrt(r), dtype="float32")
-    ones, zeros = np.ones(n), np.zeros(n)
-    off = 0.1 * rng.standard_normal((r, n_pairs))
-    for timed in (False, True):  # compiled first
-        clock = time.perf_counter()
-        site_sums(factor, ones, zeros)
-        middle = time.perf_counter()
-        pair_log_probs(factor, ones, zeros, np.zeros(r), off)
-        if timed:
-            yield what, "", f"{middle - clock:.4f}, {time.perf_counter() - middle:.4f}"
-
-
 SECTIONS = {name: functools.partial(one_size, name) for name in SIZES} | {
     "exponent": exponent,
     "agreement": agreement,
     "honest": honest,
     "on_workers": on_workers,
     "learning_on_workers": learning_on_workers,
-    "on_device": on_device,
 }
 
 

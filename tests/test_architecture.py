@@ -17,10 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "pymc_skewgp"
 
 
-# Modules of JAX, which no other imports: users do, by name.
-JAX_MODULES = (f"{PACKAGE}.jax", f"{PACKAGE}.jax_rows")
-
-
 @dataclass(frozen=True)
 class Layer:
     """Modules, each with all that is below it, and what this layer adds to the allowed imports."""
@@ -55,7 +51,7 @@ LAYERS = (
     Layer("mcmc", (f"{PACKAGE}._mcmc",), frozenset()),
     Layer(
         "ops",
-        (f"{PACKAGE}._model.ops", *JAX_MODULES),
+        (f"{PACKAGE}._model.ops",),
         frozenset({"pytensor"}),
     ),
     Layer(
@@ -155,8 +151,6 @@ def internal_problem(found: Import, index: int | None) -> str | None:
     """What is wrong with importing this part of the package."""
     if index is None or found.target.startswith(f"{PACKAGE}._version"):
         return None
-    if found.target.startswith(JAX_MODULES):
-        return f"imports {found.target}, which is for users to import"
     there = layer_index(found.target)
     if there is None:
         return f"imports {found.target}, which is in no layer: name the module that defines it"
@@ -177,8 +171,6 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
         index = None
     problems = []
     for found in imports(ast.parse(source), module, is_package):
-        if module in JAX_MODULES and found.target.split(".")[0] == "jax":
-            continue
         internal = found.target.split(".")[0] == PACKAGE
         check = internal_problem if internal else third_party_problem
         problem = check(found, index)
@@ -236,8 +228,6 @@ def test_no_two_test_files_have_one_name():
         ("_posterior.a", "class A:\n    import matplotlib.pyplot", "at module level"),
         ("_model.ops.a", "import pymc.distributions", "imports pymc"),
         ("_model.ops.a", "import jax", "at module level"),
-        ("_model.ops.a", "from pymc_skewgp import jax", "which is for users to import"),
-        ("jax", "import torch", "at module level"),
         ("_model.ops.a", "from pymc_skewgp._model.gp.latent import GP", "layer model"),
         ("_model.steps.a", "from ..._learn.fit import fit", "layer learn"),
         ("_learn.a", "from pymc_skewgp._plots.axes import axes_for", "layer plots"),
@@ -264,7 +254,6 @@ def test_the_checker_sees_violations(module, source, expected):
         ("_posterior.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pymc"),
         ("_posterior.a", "import typing as t\nif t.TYPE_CHECKING:\n    import pymc"),
         ("_model.ops.a", "import pytensor.tensor as pt\nfrom pymc_skewgp._gaussian import linalg"),
-        ("jax", "import jax.numpy\nfrom pymc_skewgp._model.ops.a import A"),
         ("_model.gp.a", "import pymc as pm\nfrom ..steps.a import Step"),
         ("_diagnostics.a", "import arviz\nfrom pymc_skewgp._model.gp import a"),
         ("_plots.a", "from .._learn.a import b\ndef f():\n    import matplotlib.pyplot"),

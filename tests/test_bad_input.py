@@ -275,10 +275,9 @@ def test_no_other_function_makes_a_generator_of_a_seed():
         for line in path.read_text(encoding="utf-8").splitlines()
         if "default_rng(random_seed)" in line
     ]
-    # The last two take the integers of an Op's properties, checked when it is made.
+    # The last takes the integers of an Op's properties, checked when it is made.
     assert sorted({line.split(":")[0] for line in found}) == [
         "_validation.py",
-        "jax.py",
         "log_prob_gradient.py",
     ]
 

@@ -5,7 +5,7 @@ import multiprocessing
 import re
 from collections.abc import Sequence
 from math import ceil, sqrt
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -28,7 +28,7 @@ from pymc_skewgp._model.ops.plain_mode import as_real
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
 
-# Implementations for a backend that are imported when PyTensor first compiles for it.
+# Implementations for numba that are imported when PyTensor first compiles for it.
 
 
 class _Import(GraphRewriter):
@@ -43,21 +43,20 @@ class _Import(GraphRewriter):
         importlib.import_module(self.module)
 
 
-def import_for(backend: Literal["numba", "jax"], module: str) -> None:
-    """Have `module`, which registers implementations, imported before `backend` needs them.
+def import_for_numba(module: str) -> None:
+    """Have `module`, which registers implementations, imported before the backend needs them.
 
-    PyTensor's numba backend takes a second to import, and JAX does not bear the forks of parallel
-    chains: whoever only imports this package must get neither. Rewrites with the tag of a backend
-    run for every function that is compiled for it, and for no other.
+    PyTensor's numba backend takes a second to import: whoever only imports this package must not
+    pay for it. Rewrites with the tag of a backend run for every function that is compiled for it,
+    and for no other.
     """
-    optdb.register(f"import_{module}", _Import(module), backend, position=-1)
+    optdb.register(f"import_{module}", _Import(module), "numba", position=-1)
 
 
 # An Op whose first output is a value and whose others are its derivatives, one for each input.
 
 _NUMBA = "pymc_skewgp._model.ops.numba_dispatch"
-import_for("numba", _NUMBA)
-import_for("jax", "pymc_skewgp.jax")  # users may import it themselves, and need not
+import_for_numba(_NUMBA)
 
 
 class ValueWithDerivatives(Op):
