@@ -74,7 +74,6 @@ from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.output import LatentMarginals, Moments
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
 from pymc_skewgp._sun.sun import SUN
-from pymc_skewgp._validation import warn_renamed
 from pymc_skewgp._version import __version__
 
 __all__ = [
@@ -170,14 +169,9 @@ _ESTIMATORS = {
     "SkewGPPreference": "estimators",
     "SkewGPRegressor": "estimators",
 }
-# Old names of warnings and errors.
-_RENAMED = {"UnsettledOptimumWarning": "OptimumConvergenceWarning"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        warn_renamed(f"pymc_skewgp.{name}", f"pymc_skewgp.{_RENAMED[name]}")
-        return globals()[_RENAMED[name]]
     # scikit-learn is not needed for anything else, and takes as long to import as all the rest.
     if name not in _ESTIMATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

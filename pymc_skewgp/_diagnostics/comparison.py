@@ -1,14 +1,12 @@
 """`compare_approximations`: what each way to the posterior of f gets wrong, and what it costs."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pymc as pm
 from numpy.typing import ArrayLike
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from xarray import DataTree
@@ -31,7 +29,7 @@ from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import as_likelihood
-from pymc_skewgp._validation import FloatArray, Seed, as_count, warn_renamed
+from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -78,26 +76,6 @@ class Comparison(NamedTuple):
         ]
 
 
-def _gp_first(function: Callable[..., Comparison]) -> Callable[..., Comparison]:
-    """Decorator: ``(X, y, cov_func, mean_func=...)`` still works, with a FutureWarning."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Comparison:
-        third = args[2] if len(args) == 3 else None
-        if "cov_func" not in kwargs and not isinstance(third, pm.gp.cov.BaseCovariance):
-            return function(*args, **kwargs)
-        warn_renamed(
-            "compare_approximations(X, y, cov_func)",
-            "compare_approximations(gp, X, y) with gp = SkewGP(cov_func=..., mean_func=...)",
-        )
-        named = dict(zip(("X", "y", "cov_func"), args, strict=False)) | kwargs
-        mean, cov = named.pop("mean_func", None), named.pop("cov_func")
-        return function(SkewGP(mean_func=mean, cov_func=cov), **named)
-
-    return call
-
-
-@_gp_first
 def compare_approximations(
     gp: SkewGP,
     X: ArrayLike,

@@ -22,7 +22,7 @@ from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.output import LatentMarginals
-from pymc_skewgp._validation import FloatArray, as_real_array, formerly_positional
+from pymc_skewgp._validation import FloatArray, as_real_array
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -549,7 +549,6 @@ def _digits(error: float) -> int:
 # How skewed the posterior of a latent function is, point by point.
 
 
-@formerly_positional("var")
 def posterior_skewness(source: Any, *, var: str = "f", group: str = "posterior") -> Dataset:
     r"""Skewness of a latent function at each point, with its Monte Carlo standard error.
 
@@ -574,7 +573,7 @@ def posterior_skewness(source: Any, *, var: str = "f", group: str = "posterior")
     -------
     Dataset
         ``skewness`` and its Monte Carlo standard error ``skewness_se`` over the dimensions of the
-        variable, with its coordinates; for one more release also ``mcse``, the old name of that.
+        variable, with its coordinates.
 
     Raises
     ------
@@ -609,4 +608,4 @@ def posterior_skewness(source: Any, *, var: str = "f", group: str = "posterior")
         )
     marginals = points.marginals
     error = marginals.moment_errors.skewness
-    return points.dataset(skewness=marginals.moments.skewness, skewness_se=error, mcse=error)
+    return points.dataset(skewness=marginals.moments.skewness, skewness_se=error)

@@ -14,7 +14,7 @@ from pymc_skewgp._gaussian.weights import (
     systematic_resample,
 )
 from pymc_skewgp._limits import refuse_too_many_draws
-from pymc_skewgp._validation import FloatArray, RenamedAttribute, Seed, as_count, as_generator
+from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,6 @@ class TruncatedDraws:
         if self.log_prob is not None:
             return self.log_prob.relative_ess
         return chain_relative_ess(self.draws.reshape(self.n_chains, -1, self.draws.shape[1]))
-
-    ess_fraction = RenamedAttribute("relative_ess")
 
     @property
     def pareto_k(self) -> float:

@@ -9,7 +9,7 @@ from scipy.linalg.lapack import dpstrf
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._validation import FloatArray, warn_renamed
+from pymc_skewgp._validation import FloatArray
 
 IntArray = NDArray[np.intp]
 
@@ -59,12 +59,6 @@ class Estimate(NamedTuple):
         if self.std_error == 0.0:
             return f"{self.value:.4f} (exact)"
         return f"{self.value:.4f} +- {self.std_error:.2g} ({describe_weights(self)})"
-
-    @property
-    def ess_fraction(self) -> float:
-        """Old name of `relative_ess`."""
-        warn_renamed("Estimate.ess_fraction", "relative_ess")
-        return self.relative_ess
 
 
 def describe_weights(estimate: Estimate) -> str:

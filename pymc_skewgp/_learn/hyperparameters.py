@@ -32,7 +32,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, pymc_model
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.posterior import DataOfOneKind
-from pymc_skewgp._validation import Seed, as_count, as_generator, warn_renamed
+from pymc_skewgp._validation import Seed, as_count, as_generator
 
 _DRAWS = 256  # by which coefficients are seen to be bounded
 
@@ -53,7 +53,6 @@ def find_hyperparameters(
     random_seed: Seed = None,
     quiet: bool = False,
     progressbar: bool = True,
-    warnings: bool | None = None,
 ) -> HyperparameterFit:
     r"""Hyperparameters that maximise the marginal likelihood times their prior.
 
@@ -137,8 +136,6 @@ def find_hyperparameters(
         ``converged`` all the same.
     progressbar : bool, default True
         Show the evidence reached so far.
-    warnings : bool, optional
-        Old name of `quiet`, with the opposite meaning.
 
     Returns
     -------
@@ -199,10 +196,6 @@ def find_hyperparameters(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-    if warnings is not None:
-        old = f"find_hyperparameters(warnings={warnings})"
-        warn_renamed(old, f"find_hyperparameters(quiet={not warnings})")
-        quiet = not warnings
     settings = SearchSettings(
         method=method,
         batch_size=batch_size,

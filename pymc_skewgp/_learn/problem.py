@@ -38,7 +38,7 @@ from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._posterior.distributed_posterior import is_dask
 from pymc_skewgp._posterior.prior import kinds_of
-from pymc_skewgp._validation import FloatArray, RenamedAttribute, as_count
+from pymc_skewgp._validation import FloatArray, as_count
 
 Start = Mapping[str, Any] | None
 
@@ -326,8 +326,6 @@ class HyperparameterFit:
     path: xr.Dataset
     seconds: float
     improper_priors: list[str] = field(default_factory=list)
-
-    settled = RenamedAttribute("converged")
 
     def __repr__(self) -> str:
         evidence = self.log_marginal_likelihood

@@ -140,8 +140,7 @@ def _with_error(skewness: Any) -> tuple[FloatArray, FloatArray | None]:
             f"{sorted(map(str, skewness.data_vars))}."
         )
     value = as_vector("skewness", skewness["skewness"].values)
-    known = [name for name in ("skewness_se", "mcse") if name in skewness]  # the second is old
-    return value, skewness[known[0]].values if known else None
+    return value, skewness["skewness_se"].values if "skewness_se" in skewness else None
 
 
 def _limit(value: FloatArray, vmax: float | None) -> float:

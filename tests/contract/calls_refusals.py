@@ -234,11 +234,6 @@ def approximation_that_is_rough():
     gp.posterior(x, (np.sin(20 * x[:, 0]) > 0).astype(int)).prior_report(60)
 
 
-@warned(FutureWarning, "relative_ess")
-def old_name_of_the_relative_ess():
-    _ = sg.mvn_logcdf(np.zeros(3), COV).ess_fraction
-
-
 refuses(
     labels_of_three_kinds=(ValueError, "y must", "0 and 1", lambda:
         GP.posterior(X, [0, 1, 2, 0, 1, 2, 0, 1])),
@@ -384,6 +379,4 @@ warns(
         sg.mvn_logcdf(np.zeros(30), 0.5 * np.eye(30) + 0.5, n_draws=16, rtol=1e-6)),
     covariance_that_is_singular=(sg.JitterWarning, "jitter", lambda:
         sg.mvn_logcdf(np.zeros(4), np.ones((4, 4)) + 1e-16 * np.eye(4))),
-    point_by_position=(FutureWarning, "point", lambda:
-        learnable().posterior(X, LABELS, {"ls": 0.5})),
 )  # fmt: skip

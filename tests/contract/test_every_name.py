@@ -26,14 +26,12 @@ NOT_NAMED = {
     "likelihoods": "a module",
     "approximations": "a module",
 }
-# Methods of public classes that no user calls, and old names.
+# Methods of public classes that no user calls.
 PYMC = ("competence", "stop_tuning", "sampling_state", "setup_chain", "step")
 NOT_CALLED = {
     "SkewGP": ("approximated_by", "refuse_approximation"),
     "SkewGPPosterior": ("prior",),
     "LatentPosterior": ("prior",),
-    "TruncatedDraws": ("ess_fraction",),
-    "HyperparameterFit": ("settled",),
     "ConjugateStep": PYMC,
     "LinESS": PYMC,
 }

@@ -37,7 +37,7 @@ from pymc_skewgp._model.gp.variables import (
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.automatic import as_approximation
 from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
-from pymc_skewgp._validation import Seed, as_generator, formerly_positional
+from pymc_skewgp._validation import Seed, as_generator
 
 # What a SkewGP is: mean, kernel and pseudo-points.
 
@@ -508,7 +508,6 @@ class SkewGP(IntegratedOut):
         Xnew = as_input_graph("Xnew", Xnew, self.n_columns)
         return skew_normal(name, process_given(self, known, known.f, Xnew, jitter), **kwargs)
 
-    @formerly_positional("point")
     def posterior(
         self,
         X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind],
