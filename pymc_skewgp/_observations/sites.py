@@ -303,8 +303,16 @@ class JoinedSites:
         ends = np.cumsum([part.size for part in parts])
         self._own = [slice(end - p.size, end) for p, end in zip(parts, ends, strict=True)]
         self.size = int(ends[-1])
-        self.has_parameters = any(part.has_parameters for part in parts)
-        self.log_concave = all(part.log_concave for part in parts)
+
+    @property
+    def has_parameters(self) -> bool:
+        """See `SitesGiven`."""
+        return any(part.has_parameters for part in self._parts)
+
+    @property
+    def log_concave(self) -> bool:
+        """See `SitesGiven`."""
+        return all(part.log_concave for part in self._parts)
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
         """See `SitesGiven`."""
