@@ -57,7 +57,8 @@ def test_every_page_is_in_a_table_of_contents():
             lines = [line.strip() for line in "".join(blocks).splitlines()]
             names = [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
             listed |= {str(folder / name) for name in names if name and name[0] != ":"}
-    assert listed == {name_of(page) for page in PAGES}
+    # One is made of the docstrings when the pages are built.
+    assert listed == {name_of(page) for page in PAGES} | {"generated/modules"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
