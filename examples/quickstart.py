@@ -11,6 +11,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 from matplotlib.figure import Figure
+from numpy.polynomial import Polynomial
 from rich.progress import Progress, TimeRemainingColumn
 from scipy.special import ndtri
 from scipy.stats import norm
@@ -61,10 +62,14 @@ def report(name, posterior, X_test, y_test):
 
 
 def density(posterior, point, probs):
-    """Density of the latent function at a point, from its exact quantiles."""
+    """Density of the latent function at a point, from its exact quantiles.
+
+    As a function of normal quantiles they are smooth: a polynomial through them has a derivative.
+    """
     summary = posterior.predict(point[None], quantiles=probs, draws=0)
-    quantiles = summary["predictions_summary"]["f_quantile"].values[:, 0]
-    return 0.5 * (quantiles[1:] + quantiles[:-1]), np.diff(probs) / np.diff(quantiles)
+    z = norm.ppf(probs)
+    quantile = Polynomial.fit(z, summary["predictions_summary"]["f_quantile"].values[:, 0], 5)
+    return quantile(z), norm.pdf(z) / quantile.deriv()(z)
 
 
 def draw_figure(path, posterior, scaler, X, y, pseudo_points, phase):
@@ -115,7 +120,7 @@ def draw_figure(path, posterior, scaler, X, y, pseudo_points, phase):
 
     at_data = posterior.predict(X, draws=0)["predictions_summary"]
     skewness = at_data["f_skewness"].values
-    probs = np.linspace(0.0005, 0.9995, 800)
+    probs = norm.cdf(np.linspace(-3.2, 3.2, 101))
     for panel, index in zip(panels, (np.argmin(skewness), np.argmax(skewness)), strict=True):
         f, height = density(posterior, X[index], probs)
         mean, sd = at_data["f_mean"].values[index], at_data["f_sd"].values[index]
