@@ -152,7 +152,7 @@ def wrong(row):
     return max(float(row[x]) for x in ("evidence", "mean", "sd")) > BEYOND
 
 
-def told(row):
+def warned_or_tempered(row):
     """Whether the draws were tempered, or something was said."""
     return bool(int(row["tempered"])) or bool(row["warned"])
 
@@ -162,9 +162,9 @@ def summary(rows):
     for setting in dict.fromkeys(r["setting"] for r in rows):
         own = [r for r in rows if r["setting"] == setting]
         off = [r for r in own if wrong(r)]
-        silent = [r["index"] for r in off if not told(r)]
+        silent = [r["index"] for r in off if not warned_or_tempered(r)]
         right = [r for r in own if not wrong(r)]
-        tempered = [r["index"] for r in right if told(r)]
+        tempered = [r["index"] for r in right if warned_or_tempered(r)]
         yield (
             f"{setting}: {len(own)} problems, {len(off)} wrong, silent {silent}; "
             f"{len(right)} right, of which tempered or warned {tempered}; "

@@ -35,7 +35,8 @@ def list_of_modules() -> str:
         if path.parent != room:
             room = path.parent
             page += ["", f"## `{room.relative_to(ROOT)}`", ""]
-        page.append(f"* `{path.stem}`: {' '.join(said.split(chr(10) * 2)[0].split())}")
+        sentence = " ".join(said.split("\n\n")[0].split())
+        page.append(f"* `{path.stem}`: {sentence}")
     return "\n".join(page) + "\n"
 
 

@@ -110,7 +110,6 @@ class _Search:
         self._bound = np.where(np.isfinite(second), -second, 0.0).max(axis=0, initial=0.0)
         self._largest, self._peaks = logs.max(axis=0), _peaks(at, logs)
         self._metric = self._gaussian(self._bound, np.zeros(sd.size))
-        self._spread = self._metric.spread
 
     def modes(self, mean: FloatArray) -> list[Mode]:
         starts = [mean[:, None], np.zeros((mean.size, 1)), self._prior_draws()]
@@ -198,12 +197,12 @@ class _Search:
         c, value = c[:, np.isfinite(value)], value[np.isfinite(value)]
         scale, left = np.ones(value.size), np.arange(value.size)
         for _ in range(_STEPS):
-            half = self._spread.T @ self._derivatives(c[:, left])[0]
+            half = self._metric.spread.T @ self._derivatives(c[:, left])[0]
             moving = np.einsum("ij,ij->j", half, half) >= _GAIN
             left, half = left[moving], half[:, moving]
             if not left.size:
                 break
-            there = c[:, left] + scale[left] * (self._spread @ half)
+            there = c[:, left] + scale[left] * (self._metric.spread @ half)
             new = self._value(there)
             better = new > value[left]
             c[:, left[better]], value[left[better]] = there[:, better], new[better]
@@ -224,7 +223,7 @@ class _Search:
         if not known.shape[1]:
             return False
         apart = c[:, None] - known
-        if (np.square(self._metric.chol.T @ apart).sum(axis=0) < _NEAR).any():
+        if (np.square(self._metric.white(apart)).sum(axis=0) < _NEAR).any():
             return True
         steps = apart[:, :, None] * _BETWEEN
         between = self._value((known[:, :, None] + steps).reshape(c.size, -1))
