@@ -265,6 +265,43 @@ def test_parameters_of_distributions(name):
         )
 
 
+ESTIMATORS = {
+    "classifier": (sg.SkewGPClassifier, LABELS),
+    "ordinal classifier": (sg.SkewGPOrdinalClassifier, np.array([2, 1, 2, 3, 1, 3, 3, 2])),
+    "regressor": (sg.SkewGPRegressor, Y),
+    "preference": (sg.SkewGPPreference, np.array([[0, 1], [1, 2], [5, 3], [6, 0]])),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_data_of_estimators(name):
+    estimator, y = ESTIMATORS[name]
+
+    def predictions(spelling):
+        found = estimator(random_state=0).fit(spelling(WIDE), y if y.ndim == 2 else spelling(y))
+        ask = getattr(found, "predict_proba", found.predict)
+        return ask(spelling(WIDE))
+
+    expected = predictions(_real)
+    for spelling in SPELLINGS.values():
+        # A search for hyperparameters ends where its path does: round-off is all that differs.
+        np.testing.assert_allclose(predictions(spelling), expected, rtol=1e-5)
+
+
+def test_labels_as_booleans():
+    gp = sg.SkewGP(cov_func=_kernel())
+    evidences = [gp.posterior(X, y).log_marginal_likelihood.value for y in (LABELS, LABELS > 0)]
+    assert evidences[1] == evidences[0]
+    fits = [sg.SkewGPClassifier(random_state=0).fit(X, y) for y in (LABELS, LABELS > 0)]
+    np.testing.assert_array_equal(*(fit.predict_proba(X) for fit in fits))
+    assert fits[1].predict(X).dtype == bool
+
+    def of_model(y):
+        return _log_evidence(lambda c: pm.Bernoulli("y", logit_p=_f(), observed=y), _real)
+
+    assert of_model(LABELS > 0) == of_model(LABELS)
+
+
 def test_distribution_function_of_an_integer_mvnormal():
     def log_cdf(spelling):
         normal = pm.MvNormal.dist(spelling([10, 20]), spelling([[100, 10], [10, 100]]))

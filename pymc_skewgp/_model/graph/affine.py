@@ -271,7 +271,7 @@ _SCALAR = tuple(
     for name in (
         "Add", "Sub", "Mul", "TrueDiv", "Neg", "Reciprocal", "Identity", "Second", "Sqr",
         "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "Sinh",
-        "Cosh", "Tanh", "ArcSin", "ArcCos", "ArcTan", "ArcSinh", "ArcCosh", "ArcTanh", "Sigmoid",
+        "Cosh", "Tanh", "ArcTan", "ArcSinh", "ArcTanh", "Sigmoid",
         "Softplus", "Log1mexp", "Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "GammaLn", "Gamma",
         "Psi", "TriGamma",
     )
@@ -280,8 +280,10 @@ _TENSOR = (
     *LINEAR, AllocDiag, Cholesky, CholeskySolve, CumOp, Dot, Einsum, ExtractDiag, LogSoftmax,
     LogSumExp, Prod, Softmax, SolveTriangular,
 )  # fmt: skip
-# Where their argument is positive: the root of a square is no analytic function.
+# Where their argument is positive: the root of a square is no analytic function, nor what follows
+# from its logarithm; ArcCosh and ArcCos, which give |x| too, are not in the list.
 _ROOTS = (scalar.Sqrt, scalar.Pow)
+_LOGS = (scalar.Log, scalar.Log2, scalar.Log10)
 _POSITIVE = (scalar.Exp, scalar.Exp2, scalar.Sigmoid, scalar.Softplus)
 _POSITIVE_OF_POSITIVE = (
     scalar.Mul, scalar.TrueDiv, scalar.Reciprocal, scalar.Identity, scalar.Cast, scalar.Sqrt,
@@ -340,6 +342,8 @@ def _keeps_analytic(node: Apply, places: list[int], known: list[bool | None]) ->
         return bool(node.outputs[0].type.dtype == "float64")
     if _is_of(node, _ROOTS):
         return _is_whole(_power(node)) or (places == [0] and is_positive(node.inputs[0]))
+    if _is_of(node, _LOGS) and _is_square(node.inputs[0]):
+        return is_positive(node.inputs[0])
     if isinstance(op, Elemwise):
         return isinstance(op.scalar_op, _SCALAR)
     if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
