@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_skewgp._gaussian.compiled.rows import moments_at_nodes
 from pymc_skewgp._gaussian.univariate import truncated_moments
 from pymc_skewgp._validation import FloatArray
 
@@ -242,6 +243,11 @@ class LineRule:
         """Points and their shares of each density, both of shape (k, n)."""
         return self._centre + self._offset, self._mass / self._mass.sum(axis=0)
 
+    def log_terms(self) -> tuple[FloatArray, FloatArray]:
+        """Points, and logs of what adds up to the integral of each density."""
+        step = self._length / (self.size - 1) * _STRETCH * self._scale
+        return self._centre + self._offset, self._logs + np.log(self._jacobian * step)
+
     def _weigh(self) -> None:
         self._largest = self._logs.max(axis=0)
         self._mass = np.exp(self._logs - self._largest)
@@ -278,6 +284,7 @@ _FARTHEST = 1e6  # deviations of the Gaussian between its mean and the mode
 _ROUND_OFF = 1e-6  # of slopes
 _LEAST_TAKEN = 1e-12  # of the Gaussian's variance by a factor
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
+_MOST_KEPT = 1 << 17  # nodes of a rule for all factors, a megabyte
 
 
 class SiteFunction(Protocol):
@@ -342,6 +349,7 @@ class SiteFactors:
         self._concave = self.active
         self.looked = False  # at how they curve, or it is known
         self.known = KnownProducts()
+        self._last_rule: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def log_concave(self) -> bool:
@@ -351,12 +359,28 @@ class SiteFactors:
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `Factors`."""
         mean = self._offset + mean
+        again = self._by_last_rule(mean, sd)
+        if again is not None:
+            return again
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            centre, found, _ = self._product(mean, sd)
+            centre, found, rule = self._product(mean, sd)
+        if rule.size * mean.size <= _MOST_KEPT:
+            at, logs = rule.log_terms()
+            logs += 0.5 * ((at - mean) / sd) ** 2
+            self._last_rule = np.ascontiguousarray(at.T), np.ascontiguousarray(logs.T)
         log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
         shift = (centre - mean + found.shift) / sd
         # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
         return Tilted(log_mass, shift, np.minimum(found.variance / sd**2, 1.0 - _LEAST_TAKEN))
+
+    def _by_last_rule(self, mean: FloatArray, sd: FloatArray) -> Tilted | None:
+        """By the nodes of the last rule, where the factors are known, if these still do."""
+        if self._last_rule is None:
+            return None
+        found = np.empty((3, mean.size))
+        if not moments_at_nodes(*self._last_rule, mean, sd, _WIDE, found) < _CHANGE:
+            return None
+        return Tilted(found[0], found[1], np.minimum(found[2], 1.0 - _LEAST_TAKEN))
 
     def nodes(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Predictors, shape (k, n), and their weights under N(mean_i, sd_i^2) times factor i."""
@@ -376,7 +400,9 @@ class SiteFactors:
         centre, curvature = self._mode_of_product(mean, sd)
         scale = 1.0 / np.sqrt(curvature)
         if not self._concave.all():
-            near = np.abs(self._peak - mean) < _TAIL * sd
+            # A narrow peak may tower so far above the rest that it is seen from beyond all tails.
+            gain = np.maximum(self._log_prob(self._peak) - self._log_prob(mean), 0.0)
+            near = np.abs(self._peak - mean) < np.sqrt(2.0 * (_NEGLIGIBLE + gain)) * sd
             peak = np.where(near, self._peak, mean)
             sharp = np.maximum(-self.slopes(peak)[1], 0.0) + sd**-2
             centre = np.where(self._concave, centre, peak)

@@ -1,5 +1,7 @@
 """Moments of a Gaussian times p(y | eta): a trapezoid rule against composite rules."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import expit, gammaln
@@ -88,6 +90,33 @@ def test_moments_agree_with_a_composite_rule(name):
     np.testing.assert_allclose(found.log_mass, wanted[0], atol=1e-8)
     np.testing.assert_allclose(found.shift, wanted[1], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(found.spread, np.minimum(wanted[2], 1.0), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_moments_by_the_nodes_of_the_last_question(name):
+    log_prob, slopes = SITES[name]
+    asked = []
+
+    def counted(x):
+        asked.append(x.shape)
+        return log_prob(x)
+
+    factors = SiteFactors(counted, slopes, np.zeros(1))
+    ends = [(8.0, 3.0), (9.0, 0.3)] if name == "many counts" else GAUSSIANS[:4]
+    silent = 0
+    for (m, s), (to_m, to_s) in pairwise(ends):
+        for t in np.linspace(0.0, 1.0, 13):
+            mean, sd = m + t * (to_m - m), s * (to_s / s) ** t
+            before = len(asked)
+            found = factors.tilted(np.array([mean]), np.array([sd]))
+            silent += len(asked) == before
+            log_mass, shift, spread = exact(log_prob, mean, sd, PEAKS.get(name, 1.0))
+            # Ten times the square of the change that ends the rule, a hundred for the variance of
+            # heavy tails; nodes of another Gaussian are as good as new ones.
+            np.testing.assert_allclose(found.log_mass, log_mass, atol=1e-7)
+            np.testing.assert_allclose(found.shift, shift, rtol=1e-7, atol=1e-7)
+            np.testing.assert_allclose(found.spread, np.minimum(spread, 1.0), rtol=1e-6)
+    assert silent >= 7
 
 
 def test_sites_far_narrower_or_wider_than_the_gaussian_take_few_evaluations():
