@@ -307,20 +307,20 @@ def _exact_slopes(
         curved = slopes.T @ (part[:, None] * slopes)
         bends = _bends(references, part, e, shared)
         bends[np.diag_indices_from(bends)] += part @ curvatures
-        covariance = matrix - matrix @ own.precision @ matrix
+        kept = -(own.precision @ matrix)
+        kept[np.diag_indices_from(kept)] += 1.0
+        variance = np.einsum("ij,ji->i", matrix, kept)
         if kinked.any():
             alone = part @ ((e - own.mean) * slopes)[:, kinked]
             rest = (curved + bends)[kinked]
             rest[np.arange(rest.shape[0]), kinked.nonzero()[0]] -= bends.diagonal()[kinked]
-            alone -= np.einsum("ik,ik->i", covariance[kinked], rest)
-            bends[kinked, kinked] = alone / covariance.diagonal()[kinked]
+            alone -= np.einsum("ik,ik->i", matrix[kinked] @ kept, rest)
+            bends[kinked, kinked] = alone / variance[kinked]
         curved += bends
-        kept = -(own.precision @ matrix)
-        kept[np.diag_indices_from(kept)] += 1.0
         pulled, carried = kept @ moved, kept @ curved @ kept.T
         first, off = matrix @ pulled, own.mean - pairs.ep.mean
         second = np.einsum("ij,ji->i", matrix @ carried, matrix)
-        second += mass * (covariance.diagonal() + off**2) + 2.0 * off * first
+        second += mass * (variance + off**2) + 2.0 * off * first
         in_cov = carried - mass * own.precision
         in_cov += np.outer(mass * own.weights + 2.0 * pulled, own.weights)
         found = mass * own.weights + pulled, in_cov, first + mass * off, second
