@@ -28,7 +28,7 @@ identities hold for the moments of the predictors.
 """
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -298,47 +298,50 @@ def _exact_slopes(
     slopes, curvatures = sites.slopes(eta)
     shared = np.sum([own.share[:, None] * own.slopes(e) for own in references], axis=0)
     slopes -= shared
-    kinked = sites.kinked(eta)
-    zero = np.zeros(e.shape[1])
-    total = [zero, np.zeros(matrix.shape), zero, zero]
+    kinked = np.flatnonzero(sites.kinked(eta))
+    found = []
     for own in references:
         part = weights * own.share
         mass, moved = part.sum(), part @ slopes
         curved = slopes.T @ (part[:, None] * slopes)
-        bends = _bends(references, part, e, shared)
-        bends[np.diag_indices_from(bends)] += part @ curvatures
+        smooth = curved.diagonal()[kinked]
+        _add_bends(curved, part @ curvatures, references, part, e, shared)
         kept = -(own.precision @ matrix)
         kept[np.diag_indices_from(kept)] += 1.0
         variance = np.einsum("ij,ji->i", matrix, kept)
-        if kinked.any():
+        if kinked.size:
             alone = part @ ((e - own.mean) * slopes)[:, kinked]
-            rest = (curved + bends)[kinked]
-            rest[np.arange(rest.shape[0]), kinked.nonzero()[0]] -= bends.diagonal()[kinked]
+            rest = curved[kinked]
+            rest[np.arange(kinked.size), kinked] = smooth
             alone -= np.einsum("ik,ik->i", matrix[kinked] @ kept, rest)
-            bends[kinked, kinked] = alone / variance[kinked]
-        curved += bends
+            curved[kinked, kinked] = smooth + alone / variance[kinked]
         pulled, carried = kept @ moved, kept @ curved @ kept.T
         first, off = matrix @ pulled, own.mean - pairs.ep.mean
         second = np.einsum("ij,ji->i", matrix @ carried, matrix)
         second += mass * (variance + off**2) + 2.0 * off * first
-        in_cov = carried - mass * own.precision
-        in_cov += np.outer(mass * own.weights + 2.0 * pulled, own.weights)
-        found = mass * own.weights + pulled, in_cov, first + mass * off, second
-        total = [x + y for x, y in zip(total, found, strict=True)]
-    return _Exact(total[0], 0.5 * linalg.symmetric(total[1]), *total[2:])
+        carried -= mass * own.precision
+        carried += np.outer(mass * own.weights + 2.0 * pulled, own.weights)
+        found.append((mass * own.weights + pulled, carried, first + mass * off, second))
+    mean, in_cov, *moments = (reduce(np.add, x) for x in zip(*found, strict=True))
+    return _Exact(mean, 0.5 * linalg.symmetric(in_cov), *moments)
 
 
-def _bends(
-    references: list[_Reference], part: FloatArray, e: FloatArray, shared: FloatArray
-) -> FloatArray:
-    """Minus the mean second derivatives of the log of the sum of the references."""
-    found = np.diag(sum((part @ own.share) * own.tau for own in references))
+def _add_bends(
+    curved: FloatArray,
+    curvatures: FloatArray,
+    references: list[_Reference],
+    part: FloatArray,
+    e: FloatArray,
+    shared: FloatArray,
+) -> None:
+    """Add the mean second derivatives of the log of the sites over the sum of the references."""
+    diagonal = np.diag_indices_from(curved)
+    curved[diagonal] += curvatures + sum((part @ own.share) * own.tau for own in references)
     if len(references) > 1:
-        found += shared.T @ (part[:, None] * shared)
+        curved += shared.T @ (part[:, None] * shared)
         for own in references:
             slopes = own.slopes(e)
-            found -= slopes.T @ ((part * own.share)[:, None] * slopes)
-    return found
+            curved -= slopes.T @ ((part * own.share)[:, None] * slopes)
 
 
 def _calibrated(e: FloatArray, weights: FloatArray, ep: EPResult, exact: _Exact) -> FloatArray:
