@@ -7,7 +7,7 @@ diagonal of S, m and the normalising constant at every sweep, the twisted sample
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -30,55 +30,6 @@ class SiteProduct(NamedTuple):
     log_det: float  # of I + G T
 
 
-class WithSites(Protocol):
-    """What expectation propagation needs to know of a covariance matrix."""
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        ...
-
-    def diagonal(self) -> FloatArray:
-        """Marginal variances."""
-        ...
-
-    def workspace(self) -> FloatArray | None:
-        """Memory that `site_product` may use again and again; None where it needs none."""
-        ...
-
-    def site_product(
-        self, tau: FloatArray, nu: FloatArray, work: FloatArray | None = None
-    ) -> SiteProduct:
-        """Marginals and normalising constant under Gaussian sites; `work` is overwritten."""
-        ...
-
-    def site_precision(self, tau: FloatArray) -> FloatArray:
-        """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
-        ...
-
-
-class Covariance(WithSites, Protocol):
-    """What the samplers need to know of a covariance matrix."""
-
-    jitter: float  # share by which each variance was raised to make it definite
-
-    def conditional_variances(self) -> FloatArray:
-        """Variance of each coordinate given all others, 1 / (G^-1)_ii (or a lower bound of it)."""
-        ...
-
-    def dense(self) -> FloatArray:
-        """G as an array."""
-        ...
-
-    def multiply(self, x: FloatArray) -> FloatArray:
-        """G x."""
-        ...
-
-    def site_covariance(self, tau: FloatArray) -> FloatArray:
-        """S = (G^-1 + diag(tau))^-1."""
-        ...
-
-
 # Noise of rows, independent or shared in small blocks, and what Gaussian sites leave of it.
 #
 # Sites of precisions T shrink a noise covariance S to (S^-1 + T)^-1 = Q S with Q = (I + S T)^-1,
@@ -86,65 +37,6 @@ class Covariance(WithSites, Protocol):
 
 # Of a row's variance: blocks with a smaller squared pivot lose digits when they are inverted.
 _LEAST_PIVOT = 1e-6
-
-
-class ShrunkNoise(Protocol):
-    """Noise under Gaussian sites."""
-
-    @property
-    def log_det(self) -> float:
-        """Of Q."""
-        ...
-
-    def of(self, x: FloatArray) -> FloatArray:
-        """Q x."""
-        ...
-
-    def back(self, x: FloatArray) -> FloatArray:
-        """Q' x, with one column."""
-        ...
-
-    def covariance_of(self, x: FloatArray) -> FloatArray:
-        """Q S x, with one column."""
-        ...
-
-    def variances(self) -> FloatArray:
-        """Diagonal of Q S."""
-        ...
-
-    def add_covariance(self, matrix: FloatArray) -> None:
-        """Add Q S to `matrix`, in place."""
-        ...
-
-    def add_precision(self, matrix: FloatArray, tau: FloatArray) -> None:
-        """Add T Q = (S + T^-1)^-1 to `matrix`, in place."""
-        ...
-
-
-class RowNoise(Protocol):
-    """A noise covariance S of n rows."""
-
-    variances: FloatArray
-
-    def conditional_variances(self) -> FloatArray:
-        """Variance of the noise of each row given that of all others."""
-        ...
-
-    def multiply(self, x: FloatArray) -> FloatArray:
-        """S x."""
-        ...
-
-    def solve(self, x: FloatArray) -> FloatArray:
-        """S^-1 x; 0 in rows without noise."""
-        ...
-
-    def add_to(self, matrix: FloatArray) -> None:
-        """Add S to `matrix`, in place."""
-        ...
-
-    def shrunk(self, tau: FloatArray) -> ShrunkNoise:
-        """Under sites of precisions `tau`."""
-        ...
 
 
 class IndependentNoise:
@@ -160,7 +52,7 @@ class IndependentNoise:
         self.variances = variances
 
     def conditional_variances(self) -> FloatArray:
-        """See `RowNoise`."""
+        """Variance of the noise of each row given that of all others."""
         return self.variances
 
     def multiply(self, x: FloatArray) -> FloatArray:
@@ -182,15 +74,14 @@ class IndependentNoise:
 
 
 class ShrunkIndependentNoise(NamedTuple):
-    """See `ShrunkNoise`: Q is the diagonal matrix of `share`."""
+    """Independent noise under Gaussian sites: Q is the diagonal matrix of `share`."""
 
     noise: FloatArray
     share: FloatArray
 
-    @property
-    def log_det(self) -> float:
-        """Of Q."""
-        return float(np.log(self.share).sum())
+    def log_det(self, count: FloatArray | float = 1.0) -> float:
+        """Of Q, each row standing for so many."""
+        return float((count * np.log(self.share)).sum())
 
     def of(self, x: FloatArray) -> FloatArray:
         """Q x."""
@@ -249,7 +140,7 @@ class BlockNoise:
         )
 
     def conditional_variances(self) -> FloatArray:
-        """See `RowNoise`."""
+        """Variance of the noise of each row given that of all others."""
         diagonal = self._inverse().diagonal()
         noisy = diagonal > 0
         return np.where(noisy, 1.0 / np.where(noisy, diagonal, 1.0), 0.0)
@@ -280,7 +171,7 @@ class BlockNoise:
 
 
 class ShrunkBlockNoise:
-    """See `ShrunkNoise`: blocks of S and of Q, and S as a sparse matrix."""
+    """Blocks of noise under Gaussian sites: of S and of Q, and S as a sparse matrix."""
 
     def __init__(
         self,
@@ -292,9 +183,8 @@ class ShrunkBlockNoise:
         self._layout, self._noise, self._kept = layout, noise, kept
         self._noise_matrix, self._matrix = matrix, layout.matrix(kept)
 
-    @property
-    def log_det(self) -> float:
-        """Of Q."""
+    def log_det(self, count: FloatArray | float = 1.0) -> float:
+        """Of Q; each row stands for itself."""
         return sum(float(np.linalg.slogdet(Q)[1].sum()) for Q in self._kept)
 
     def of(self, x: FloatArray) -> FloatArray:
@@ -328,6 +218,10 @@ class ShrunkBlockNoise:
             tau[rows][:, :, None] * Q for rows, Q in zip(self._layout.rows, self._kept, strict=True)
         ]
         self._layout.add([0.5 * (x + x.swapaxes(1, 2)) for x in own], matrix)
+
+
+type RowNoise = IndependentNoise | BlockNoise
+type ShrunkNoise = ShrunkIndependentNoise | ShrunkBlockNoise
 
 
 class BlockLayout(NamedTuple):
@@ -503,7 +397,7 @@ class DenseCovariance(SemidefiniteMatrix):
         return self._chol
 
     def conditional_variances(self) -> FloatArray:
-        """See `Covariance`."""
+        """Variance of each coordinate given all others, 1 / (G^-1)_ii (or a lower bound of it)."""
         inverse, _ = dpotri(self._chol, lower=1)
         return 1.0 / inverse.diagonal()
 
@@ -551,6 +445,8 @@ class LowRankCovariance:
         For instance from `linalg.low_rank_factor` of a smooth kernel's matrix.
     """
 
+    count: FloatArray | float = 1.0  # rows that each row stands for, all under the same site
+
     def __init__(self, noise: FloatArray | RowNoise, factor: FloatArray) -> None:
         self.noise: RowNoise = IndependentNoise(noise) if isinstance(noise, np.ndarray) else noise
         self.factor = factor
@@ -566,7 +462,7 @@ class LowRankCovariance:
         return self.noise.variances + np.einsum("ij,ij->i", self.factor, self.factor)
 
     def conditional_variances(self) -> FloatArray:
-        """See `Covariance`."""
+        """Variance of each coordinate given all others, 1 / (G^-1)_ii (or a lower bound of it)."""
         return self.noise.conditional_variances()
 
     def dense(self) -> FloatArray:
@@ -587,14 +483,14 @@ class LowRankCovariance:
     ) -> SiteProduct:
         """Marginals and normalising constant under Gaussian sites; `work` is not used."""
         shrunk = self.noise.shrunk(tau)
-        chol, half = self._core(tau, shrunk)
+        chol, half = self._core(self.count * tau, shrunk)
         variance = shrunk.variances() + np.einsum("ij,ij->j", half, half)
-        coordinates = cho_solve((chol, True), self.factor.T @ shrunk.back(nu))
-        fitted = self.factor @ coordinates
+        pull = self.factor.T @ (self.count * shrunk.back(nu))
+        fitted = self.factor @ cho_solve((chol, True), pull)
         mean = shrunk.of(fitted) + shrunk.covariance_of(nu)
         weights = shrunk.back(nu - tau * fitted)
-        log_det = 2.0 * float(np.log(chol.diagonal()).sum()) - shrunk.log_det
-        log_constant = 0.5 * float(nu @ mean) - 0.5 * log_det
+        log_det = 2.0 * float(np.log(chol.diagonal()).sum()) - shrunk.log_det(self.count)
+        log_constant = 0.5 * float((self.count * nu) @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:
@@ -626,6 +522,10 @@ class LowRankCovariance:
         chol = cholesky(precision, lower=True, overwrite_a=True)
         return chol, solve_triangular(chol, left.T, lower=True)
 
+
+# What the samplers need, and what expectation propagation does.
+type Covariance = DenseCovariance | LowRankCovariance
+type WithSites = SemidefiniteMatrix | LowRankCovariance
 
 # The covariance of predictors, functions of few coordinates, for expectation propagation.
 
@@ -669,30 +569,12 @@ class RepeatedCovariance(LowRankCovariance):
 
     def __init__(self, noise: FloatArray, factor: FloatArray, count: FloatArray) -> None:
         super().__init__(noise, factor)
-        self.noise: IndependentNoise = IndependentNoise(noise)
-        self.count = count
-
-    def site_product(
-        self, tau: FloatArray, nu: FloatArray, work: FloatArray | None = None
-    ) -> SiteProduct:
-        """Marginals and normalising constant, every row of a kind under the same site."""
-        shrunk = self.noise.shrunk(tau)
-        # Of the coordinates: so many rows with what is left of a precision of tau each.
-        chol, half = self._core(self.count * tau, shrunk)
-        variance = shrunk.variances() + np.einsum("ij,ij->j", half, half)
-        coordinates = cho_solve((chol, True), self.factor.T @ (self.count * shrunk.back(nu)))
-        fitted = self.factor @ coordinates
-        mean = shrunk.of(fitted) + shrunk.covariance_of(nu)
-        weights = shrunk.back(nu - tau * fitted)
-        log_det = 2.0 * float(np.log(chol.diagonal()).sum())
-        log_det -= float(self.count @ np.log(shrunk.share))
-        log_constant = 0.5 * float((self.count * nu) @ mean) - 0.5 * log_det
-        return SiteProduct(mean, variance, log_constant, weights, log_det)
+        self.count: FloatArray = count
 
     def kind_precision(self, tau: FloatArray) -> FloatArray:
         """(F F' + T^-1)^-1, T being what the sites of all rows of a kind say of its entry of F."""
         shrunk = self.noise.shrunk(tau)
-        precision = self.count * tau * shrunk.share
+        precision = shrunk.back(self.count * tau)
         chol, _ = self._core(self.count * tau, shrunk)
         half = solve_triangular(chol, self.factor.T * precision, lower=True)
         return np.diag(precision) - half.T @ half

@@ -8,7 +8,7 @@ the twist of the sequential sampler; its evidence is an approximation with a gra
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,10 @@ from pymc_skewgp._gaussian.covariance import (
     Covariance,
     DenseCovariance,
     LowRankCovariance,
-    SiteProduct,
     WithSites,
 )
 from pymc_skewgp._gaussian.linalg import AndersonMixing
-from pymc_skewgp._gaussian.tilted import Factors, Intervals
+from pymc_skewgp._gaussian.tilted import Factors, Intervals, cavity, next_sites
 from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._validation import FloatArray
 
@@ -148,28 +147,12 @@ def _follow(
     mean += columns @ solved[:, -1]
 
 
-# Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
-SHRINKAGE = (1e-12, 1.0 - 1e-12)
 _LEAST_DAMPING = 0.1
 # Share of its precision, old or new, below which mixing never takes a site: it must stay proper.
 _LEAST_KEPT = 0.1
 # Sweeps after which all sites at once have to be near the fixed point, and the residual there. Else
 # they move one by one for a while, for which all of G has to be in memory.
 _PATIENCE, _NEAR, _MOST_ONE_BY_ONE = 25, 0.3, 2000
-
-
-class HasSites(Protocol):
-    """What EP can begin with."""
-
-    @property
-    def tau(self) -> FloatArray:
-        """Precisions."""
-        ...
-
-    @property
-    def nu(self) -> FloatArray:
-        """Precisions times means."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -203,21 +186,6 @@ class EPResult:
     residual: float
 
 
-class _Cavities(NamedTuple):
-    """The Gaussian without each site in turn, and its moments with the factor in its place.
-
-    `shift` and `spread` are mean and variance in units of the cavity.
-    """
-
-    variance: FloatArray  # of the Gaussian with all sites
-    cavity_mean: FloatArray
-    cavity_var: FloatArray
-    cavity_sd: FloatArray
-    log_mass: FloatArray
-    shift: FloatArray
-    spread: FloatArray
-
-
 def fit_ep(
     cov: WithSites,
     lower: FloatArray,
@@ -225,7 +193,7 @@ def fit_ep(
     *,
     tol: float = 1e-3,
     max_sweeps: int = 200,
-    start: HasSites | None = None,
+    start: "EPResult | None" = None,
     count: FloatArray | None = None,
 ) -> EPResult:
     r"""`fit_factors` for a rectangle, lower < u < upper, infinities allowed.
@@ -268,7 +236,7 @@ def fit_factors(
     *,
     tol: float = 1e-3,
     max_sweeps: int = 200,
-    start: HasSites | None = None,
+    start: "EPResult | None" = None,
     count: FloatArray | None = None,
 ) -> EPResult:
     r"""Parallel EP, damped and accelerated.
@@ -338,76 +306,38 @@ def _iterated(
     factors: Factors,
     tol: float,
     max_sweeps: int,
-    start: HasSites | None,
+    start: "EPResult | Sites | None",
     count: FloatArray | None,
 ) -> EPResult:
     """See `fit_factors`."""
     prior, active = cov.diagonal(), factors.active
     tau, nu = (np.zeros(cov.size), np.zeros(cov.size)) if start is None else (start.tau, start.nu)
     damping, previous, mixing = 1.0, np.inf, AndersonMixing()
-    work = cov.workspace()
+    work, least = cov.workspace(), r.LEAST_CAVITY / prior
     product = cov.site_product(tau, nu, work)
-    residual = np.inf
     for sweep in range(1, max_sweeps + 1):
-        cavities = _cavities(product, tau, nu, prior, factors)
-        variance, cavity_mean, cavity_var, cavity_sd, _, shift, spread = cavities
-        tilted_mean = cavity_mean + cavity_sd * shift
-        residual = factors.residual(
-            np.abs(tilted_mean - product.mean) / np.sqrt(variance),
-            np.abs(np.log(cavity_var * spread / variance)),
-        )
+        variance = np.clip(product.variance, r.LEAST_VARIANCE * prior, prior)
+        new = next_sites(factors, product.mean, variance, tau, nu, least)
+        residual = factors.residual(new.mean_gap, new.variance_gap)
         if residual < tol or sweep == max_sweeps:
             break
         if residual > previous:
             damping = max(_LEAST_DAMPING, 0.7 * damping)
             mixing.forget()
         previous = residual
-        taken = np.clip(1.0 - spread, *SHRINKAGE)
-        kept = cavity_var * np.where(spread < 0.5, spread, 1.0 - taken)
-        new_tau = np.where(active, taken / kept, 0.0)
-        new_nu = np.where(active, (cavity_mean * taken + cavity_sd * shift) / kept, 0.0)
-        sites, new = np.concatenate([tau, nu]), np.concatenate([new_tau, new_nu])
-        mixed = mixing(sites, new, np.concatenate([variance, np.sqrt(variance)]))
-        proper = mixed[: tau.size] >= _LEAST_KEPT * np.minimum(tau, new_tau)
-        if mixed is new or not proper.all():
-            mixed = (1.0 - damping) * sites + damping * new
+        sites = np.concatenate([tau, nu])
+        asked = np.concatenate([np.where(active, new.tau, 0.0), np.where(active, new.nu, 0.0)])
+        mixed = mixing(sites, asked, np.concatenate([variance, np.sqrt(variance)]))
+        proper = mixed[: tau.size] >= _LEAST_KEPT * np.minimum(tau, asked[: tau.size])
+        if mixed is asked or not proper.all():
+            mixed = (1.0 - damping) * sites + damping * asked
         tau, nu = np.split(mixed, 2)
         product = cov.site_product(tau, nu, work)
-    log_scales = _log_scales(cavities, tau, nu)
-    if count is not None:
-        log_scales = count * log_scales
+    log_scales = new.log_scales if count is None else count * new.log_scales
     log_prob = float(log_scales[active].sum()) + product.log_constant
     return EPResult(
         tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual
     )
-
-
-def _cavities(
-    product: SiteProduct,
-    tau: FloatArray,
-    nu: FloatArray,
-    prior: FloatArray,
-    factors: Factors,
-) -> _Cavities:
-    # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
-    variance = np.clip(product.variance, 1e-14 * prior, prior)
-    cavity_precision = np.maximum(1.0 / variance - tau, 1e-10 / prior)
-    cavity_var = 1.0 / cavity_precision
-    cavity_mean = cavity_var * (product.mean / variance - nu)
-    cavity_sd = np.sqrt(cavity_var)
-    log_mass, shift, spread, _ = factors.tilted(cavity_mean, cavity_sd)
-    # A site never says more than this: stronger ones would leave no digits of the cavity.
-    spread = np.maximum(spread, SHRINKAGE[0])
-    return _Cavities(variance, cavity_mean, cavity_var, cavity_sd, log_mass, shift, spread)
-
-
-def _log_scales(cavities: _Cavities, tau: FloatArray, nu: FloatArray) -> FloatArray:
-    """Log of each site's scale: mass of the tilted over that of cavity times unscaled site."""
-    mean, var = cavities.cavity_mean, cavities.cavity_var
-    ratio = 1.0 + tau * var
-    quadratic = (mean**2 * tau - 2.0 * mean * nu - var * nu**2) / ratio
-    log_scales: FloatArray = cavities.log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
-    return log_scales
 
 
 # The gradient of expectation propagation's evidence at its fixed point.
@@ -473,6 +403,5 @@ def cavities(cov: WithSites, ep: EPResult) -> tuple[FloatArray, FloatArray]:
     Where a factor has a parameter, the derivative in it is the mean of that of the log factor under
     cavity times factor (`SiteFactors.nodes`).
     """
-    # As in `fit_ep`: round-off may leave a marginal at its site's variance.
-    variance = 1.0 / np.maximum(1.0 / ep.variance - ep.tau, 1e-10 / cov.diagonal())
-    return variance * (ep.mean / ep.variance - ep.nu), np.sqrt(variance)
+    mean, variance = cavity(ep.mean, ep.variance, ep.tau, ep.nu, r.LEAST_CAVITY / cov.diagonal())
+    return mean, np.sqrt(variance)

@@ -17,7 +17,8 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.compiled import rows as r
 from pymc_skewgp._gaussian.compiled.rows import solve_model
 from pymc_skewgp._gaussian.covariance import WEAK_SITE, Covariance, DenseCovariance
-from pymc_skewgp._gaussian.ep import SHRINKAGE, EPGradient, EPResult, ep_gradient, fit_ep
+from pymc_skewgp._gaussian.ep import EPGradient, EPResult, ep_gradient, fit_ep
+from pymc_skewgp._gaussian.tilted import cavity
 from pymc_skewgp._gaussian.univariate import Edges, edge_densities, truncated_shape
 from pymc_skewgp._validation import FloatArray
 
@@ -325,9 +326,9 @@ def site_motion(
     """
     # All in standard deviations of the Gaussian's marginals.
     sd = np.sqrt(posterior.diagonal())
-    cavity_precision = np.maximum(1.0 / ep.variance - ep.tau, _LEAST_CAVITY / ep.variance)
-    cavity_mean = (ep.mean / ep.variance - ep.nu) / cavity_precision
-    cavity_sd = 1.0 / np.sqrt(cavity_precision)
+    sites = ep.mean, ep.variance, ep.tau, ep.nu
+    cavity_mean, cavity_variance = cavity(*sites, _LEAST_CAVITY / ep.variance)
+    cavity_sd = np.sqrt(cavity_variance)
     a, b = (lower - cavity_mean) / cavity_sd, (upper - cavity_mean) / cavity_sd
     shift, spread, *shape = truncated_shape(a, b)
     tilted = _Tilted(*shape)
@@ -343,7 +344,7 @@ def site_motion(
         off = np.where(np.isfinite(limit), (limit - ep.mean) / sd, 0.0)
         by_limits.append(weigh(off, off**2 - 1.0) * density / cavity_sd)
     off = (cavity_mean + cavity_sd * shift - ep.mean) / sd
-    spread = np.maximum(spread, SHRINKAGE[0]) / (cavity_precision * ep.variance)
+    spread = np.maximum(spread, r.LEAST_SHRINKAGE) * cavity_variance / ep.variance
     value = float(weigh(off, spread + off**2 - 1.0).sum())
     return SiteMotion(moved[0] / sd, -0.5 * moved[1] / sd**2, -by_limits[0], by_limits[1], value)
 

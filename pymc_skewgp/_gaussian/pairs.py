@@ -33,6 +33,7 @@ from pymc_skewgp._gaussian.coordinate_gaussian import (
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, TabulatedDensity, missing_of_functions
 from pymc_skewgp._gaussian.tempering import Proposal
+from pymc_skewgp._gaussian.tilted import cavity
 from pymc_skewgp._gaussian.weights import log_sum_exp
 from pymc_skewgp._validation import FloatArray
 
@@ -209,14 +210,14 @@ def _tilted(
 ) -> FloatArray:
     """Log of cavity times factor of the chosen sites, z in deviations of q, shape (k, nodes)."""
     mean, variance = marginals.mean[chosen], marginals.variance[chosen]
-    precision = np.maximum(1.0 / variance - marginals.tau[chosen], 1e-12 / variance)
-    cavity = (mean / variance - marginals.nu[chosen]) / precision
+    sites_of = marginals.tau[chosen], marginals.nu[chosen]
+    centre, left = cavity(mean, variance, *sites_of, 1e-12 / variance)
     off = mean + np.sqrt(variance) * z.T
     eta = np.tile(sites.offset, (z.shape[1], 1))
     eta[:, chosen] += off
     with np.errstate(over="ignore"):
         logs = sites.log_prob(eta)[:, chosen]
-    logs -= 0.5 * precision * (off - cavity) ** 2
+    logs -= 0.5 * (off - centre) ** 2 / left
     return np.asarray(logs.T)
 
 

@@ -26,16 +26,20 @@ class Tilted(NamedTuple):
     taken: FloatArray | None = None
 
 
-class Factors(Protocol):
+class TiltedMoments(Protocol):
+    """What makes tilted moments of cavities."""
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """Moments of N(mean_i, sd_i^2) times factor i."""
+        ...
+
+
+class Factors(TiltedMoments, Protocol):
     """Factors of a likelihood, one for each row of a Gaussian vector."""
 
     @property
     def active(self) -> BoolArray:
         """Which of them are not 1, shape (n,)."""
-        ...
-
-    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
-        """Moments of N(mean_i, sd_i^2) times factor i."""
         ...
 
     def residual(self, mean_gap: FloatArray, variance_gap: FloatArray) -> float:
@@ -45,6 +49,61 @@ class Factors(Protocol):
         the Gaussian's marginal.
         """
         ...
+
+
+# Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
+_SHRINKAGE = (1e-12, 1.0 - 1e-12)
+
+
+def cavity(
+    mean: FloatArray, variance: FloatArray, tau: FloatArray, nu: FloatArray, least: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Means and variances of a Gaussian without each site in turn, of at least that precision."""
+    # Round-off may leave a marginal at its site's variance: the cavity must stay proper.
+    left = 1.0 / np.maximum(1.0 / variance - tau, least)
+    return left * (mean / variance - nu), left
+
+
+class NextSites(NamedTuple):
+    """Sites that match the tilted moments, distances of these from the marginals, log scales."""
+
+    tau: FloatArray
+    nu: FloatArray
+    mean_gap: FloatArray  # in deviations
+    variance_gap: FloatArray  # of log variances
+    log_scales: FloatArray  # mass of the tilted over that of cavity times unscaled site
+
+
+def next_sites(
+    factors: "TiltedMoments",
+    mean: FloatArray,
+    variance: FloatArray,
+    tau: FloatArray,
+    nu: FloatArray,
+    least: FloatArray,
+) -> NextSites:
+    """Those of a Gaussian with these marginals, in which the sites tau and nu are."""
+    centre, left = cavity(mean, variance, tau, nu, least)
+    sd = np.sqrt(left)
+    log_mass, shift, spread, known = factors.tilted(centre, sd)
+    # A site never says more than this: stronger ones would leave no digits of the cavity.
+    spread = np.maximum(spread, _SHRINKAGE[0])
+    # Where features say almost nothing of a row its site takes a share of the variance that
+    # 1 - spread has no digit of: over this variance that would be any number.
+    if known is None:
+        taken = np.clip(1.0 - spread, *_SHRINKAGE)
+    else:
+        taken = np.clip(known, 0.0, _SHRINKAGE[1])
+    kept = left * np.where(spread < 0.5, spread, 1.0 - taken)
+    ratio = 1.0 + tau * left
+    quadratic = (centre**2 * tau - 2.0 * centre * nu - left * nu**2) / ratio
+    return NextSites(
+        taken / kept,
+        (centre * taken + sd * shift) / kept,
+        np.abs(centre + sd * shift - mean) / np.sqrt(variance),
+        np.abs(np.log(left * spread / variance)),
+        log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic,
+    )
 
 
 class Intervals:
@@ -271,6 +330,10 @@ def _interleaved(nodes: FloatArray, between: FloatArray) -> FloatArray:
 
 # Factors p(y_i | eta_i) of any likelihood, for expectation propagation.
 
+# Log p(y_i | eta_i) of n sites, of predictors of shape (..., n); its first and second derivative.
+SiteFunction = Callable[[FloatArray], FloatArray]
+SlopeFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
 _TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
 _CHANGE = 1e-4  # see `line_moments`
 _PEAK_NODES = 65
@@ -285,22 +348,6 @@ _ROUND_OFF = 1e-6  # of slopes
 _LEAST_TAKEN = 1e-12  # of the Gaussian's variance by a factor
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _MOST_KEPT = 1 << 17  # nodes of a rule for all factors, a megabyte
-
-
-class SiteFunction(Protocol):
-    """Log p(y_i | eta_i) of n sites."""
-
-    def __call__(self, eta: FloatArray) -> FloatArray:
-        """Of predictors, shape (..., n)."""
-        ...
-
-
-class SlopeFunction(Protocol):
-    """Its first and second derivative."""
-
-    def __call__(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of predictors, shape (..., n)."""
-        ...
 
 
 class KnownProducts(NamedTuple):

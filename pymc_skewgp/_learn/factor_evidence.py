@@ -9,7 +9,7 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -22,7 +22,6 @@ from pymc_skewgp._gaussian.blocks.rows import (
     FactorGradient,
     Pattern,
     RowSites,
-    SitesOfFunctions,
     row_block,
 )
 from pymc_skewgp._gaussian.coordinates import SiteSampler
@@ -50,12 +49,8 @@ from pymc_skewgp._validation import FloatArray
 # .. math:: \partial \log \int p(y \mid f)\, N(f; m, v + d)\, df
 
 
-class LearntSites(BlockSites, Protocol):
-    """Sites, and derivatives of EP's log evidence in the numbers that they are made of."""
-
-    def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
-        """In each of the numbers, at EP's fixed point."""
-        ...
+# Sites that know the derivatives of EP's log evidence in the numbers that they are made of.
+type LearntSites = LearntRows | LearntFunctions | LearntRepeats
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class LearntRows(RowSites):
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
-class FunctionsOfF(SitesOfFunctions):
+class FunctionsOfF(BlockSites):
     """Sites that are functions of f = predictor + e, with e ~ N(0, rest) of each row's own.
 
     Moments are those of f under the cavity that e widens; log p, which the weights of draws need
@@ -155,11 +150,6 @@ class FunctionsOfF(SitesOfFunctions):
     def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `BlockSites`; of all rows."""
         return self._averaged[1](self._predictors.mean + eta)
-
-    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
-        """See `BlockSites`."""
-        with np.errstate(over="ignore"):
-            total += self._averaged[0](eta.T + self._predictors.mean).sum(axis=1)
 
     @cached_property
     def _averaged(self) -> tuple[SiteFunction, SlopeFunction]:

@@ -5,16 +5,17 @@ With a site :math:`\exp(\nu u - \tau u^2 / 2)` for each row of u, that of eta is
 precision :math:`T = (I + \mathrm{diag}(\tau) S)^{-1} \mathrm{diag}(\tau)`.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from pymc_skewgp._gaussian.blocks.rows import RowSites, SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.compiled.row_sites import one_factor_log_probs
-from pymc_skewgp._gaussian.compiled.rows import ndtr_tables
+from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, ndtr_tables
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
-from pymc_skewgp._gaussian.tilted import Tilted
+from pymc_skewgp._gaussian.tilted import Tilted, cavity
 from pymc_skewgp._validation import FloatArray
 
 # Sites of groups of rows: noisy predictors between limits, whose noise the rows of a group share.
@@ -27,12 +28,8 @@ _ROUND_OFF = 1e-9  # of correlations
 _LEAST_OWN = 1e-10  # share of its variance that a row's own noise is, at least
 
 
-class GroupLogProbs(Protocol):
-    """Log probability of groups given their predictors."""
-
-    def __call__(self, groups: slice, eta: FloatArray) -> FloatArray:
-        """Of some groups, shape (groups, N), for predictors of shape (groups, m, N)."""
-        ...
+# Log probability of some groups given their predictors: (groups, N) of (groups, m, N).
+GroupLogProbs = Callable[[slice, FloatArray], FloatArray]
 
 
 class GroupSites:
@@ -84,7 +81,7 @@ class OneFactor:
         self._rows = np.stack([-side * limit, side, side * loading])
 
     def __call__(self, groups: slice, eta: FloatArray) -> FloatArray:
-        """See `GroupLogProbs`."""
+        """Of some groups, shape (groups, N), for predictors of shape (groups, m, N)."""
         found = np.empty((eta.shape[0], eta.shape[2]))
         one_factor_log_probs(self._rows[:, groups], eta, ndtr_tables(), found)
         return found
@@ -134,35 +131,6 @@ class MixingGradient(NamedTuple):
     mixing: FloatArray
 
 
-class GroupPredictors(Protocol):
-    """F of n groups of m rows each."""
-
-    @property
-    def rank(self) -> int:
-        """Number R of coordinates."""
-        ...
-
-    def rows(self) -> FloatArray:
-        """F, shape (n m, R)."""
-        ...
-
-    def at(self, groups: slice, coordinates: FloatArray) -> FloatArray:
-        """Of some groups, shape (groups, m, N), for columns of coordinates."""
-        ...
-
-    def covariances(self, spread: FloatArray) -> FloatArray:
-        """Of each group, shape (n, m, m), for coordinates of covariance spread spread'."""
-        ...
-
-    def gram(self, weight: FloatArray) -> FloatArray:
-        """Sum over the groups of F_i' W_i F_i, for precisions W of shape (n, m, m)."""
-        ...
-
-    def pull(self, weight: FloatArray) -> FloatArray:
-        """Sum over the groups of F_i' w_i, for w of shape (n, m)."""
-        ...
-
-
 class DenseRows:
     """Rows as they are.
 
@@ -180,21 +148,21 @@ class DenseRows:
 
     @property
     def rank(self) -> int:
-        """See `GroupPredictors`."""
+        """Number R of coordinates."""
         return self._factor.shape[1]
 
     def rows(self) -> FloatArray:
-        """See `GroupPredictors`."""
+        """All rows of F."""
         return self._factor
 
     def at(self, groups: slice, coordinates: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Of some groups, shape (groups, m, N), for columns of coordinates."""
         rows = self._groups[groups]
         found = rows.reshape(-1, self.rank) @ coordinates
         return np.asarray(found.reshape(*rows.shape[:2], -1))
 
     def covariances(self, spread: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Of each group, shape (n, m, m), for coordinates of covariance spread spread'."""
         n, m, r = self._groups.shape
         found = np.empty((n, m, m))
         for some in _slices(n, _AT_ONCE // m):
@@ -203,7 +171,7 @@ class DenseRows:
         return found
 
     def gram(self, weight: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Sum over the groups of F_i' W_i F_i, for precisions W of shape (n, m, m)."""
         n, m, r = self._groups.shape
         found = np.zeros((r, r))
         for some in _slices(n, _AT_ONCE // m):
@@ -212,7 +180,7 @@ class DenseRows:
         return 0.5 * (found + found.T)
 
     def pull(self, weight: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Sum over the groups of F_i' w_i, for w of shape (n, m)."""
         return np.asarray(self._factor.T @ weight.ravel())
 
     def gradient(
@@ -247,22 +215,22 @@ class FunctionRows:
 
     @property
     def rank(self) -> int:
-        """See `GroupPredictors`."""
+        """Number R of coordinates."""
         return self._phi.shape[1] * self._mixing.shape[2]
 
     def rows(self) -> FloatArray:
-        """See `GroupPredictors`."""
+        """All rows of F."""
         wide = self._mixing[:, :, :, None] * self._phi[:, None, None, :]
         return np.asarray(wide.reshape(-1, self.rank))
 
     def at(self, groups: slice, coordinates: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Of some groups, shape (groups, m, N), for columns of coordinates."""
         values = self._phi[groups] @ self._by_function(coordinates)  # (L, groups, N)
         found: FloatArray = self._mixing[groups] @ values.swapaxes(0, 1)
         return found
 
     def covariances(self, spread: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Of each group, shape (n, m, m), for coordinates of covariance spread spread'."""
         found = self._of_functions(spread)
         return np.asarray(self._mixing @ found @ self._mixing.swapaxes(1, 2))
 
@@ -284,7 +252,7 @@ class FunctionRows:
         return found
 
     def gram(self, weight: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Sum over the groups of F_i' W_i F_i, for precisions W of shape (n, m, m)."""
         r, n_functions = self._phi.shape[1], self._mixing.shape[2]
         between = self._mixing.swapaxes(1, 2) @ weight @ self._mixing
         found = np.zeros((n_functions, r, n_functions, r))
@@ -302,7 +270,7 @@ class FunctionRows:
         return found.reshape(self.rank, self.rank)
 
     def pull(self, weight: FloatArray) -> FloatArray:
-        """See `GroupPredictors`."""
+        """Sum over the groups of F_i' w_i, for w of shape (n, m)."""
         of_functions = np.einsum("ij,ijk->ik", weight, self._mixing)
         return np.asarray((of_functions.T @ self._phi).ravel())
 
@@ -328,6 +296,9 @@ class FunctionRows:
 
     def _by_function(self, coordinates: FloatArray) -> FloatArray:
         return coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)
+
+
+type GroupPredictors = DenseRows | FunctionRows
 
 
 def _slices(n: int, size: int) -> list[slice]:
@@ -412,14 +383,12 @@ class GroupBlock(SiteSteps):
         self._mean = centre = self.predictors.at(slice(None), mean[:, None])[:, :, 0]
         self._cov = self.predictors.covariances(spread)
         of_u = self._marginals(sites)
-        step = self.step_towards(of_u.mean.ravel(), of_u.variance.ravel(), self._sites)
+        gap, log_scales = self.step_towards(of_u.mean.ravel(), of_u.variance.ravel(), self._sites)
         new = self._of_predictors(*self._new)
         pull = new.shift - sites.shift - _times(new.precision - sites.precision, centre)
         log_det = np.linalg.slogdet(sites.left)[1].sum()
         constant = 0.5 * float(log_det) + 0.5 * float((nu * of_u.moved).sum())
-        return Tilts(
-            step.gap, self.predictors.pull(pull), step.log_scales + constant, self.remember()
-        )
+        return Tilts(gap, self.predictors.pull(pull), log_scales + constant, self.remember())
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the groups of log p, for columns of coordinates (r, N)."""
@@ -465,9 +434,8 @@ class GroupBlock(SiteSteps):
         noise = offset[:, :, None] * offset[:, None, :] + precision @ self._cov @ precision
         noise = 0.5 * (noise - precision)
         tau, nu = self.tau.reshape(shape), self.nu.reshape(shape)
-        cavity = np.maximum(1.0 / of_u.variance - tau, 1e-10 / of_u.variance)
-        cavity_mean = (of_u.mean / of_u.variance - nu) / cavity
-        return GroupGradient(offset, noise, precision, cavity_mean, 1.0 / np.sqrt(cavity))
+        centre, left = cavity(of_u.mean, of_u.variance, tau, nu, LEAST_CAVITY / of_u.variance)
+        return GroupGradient(offset, noise, precision, centre, np.sqrt(left))
 
     def _marginals(self, sites: _OfPredictors) -> _Marginals:
         """Of u, from those of the predictors."""

@@ -6,7 +6,8 @@ and the last steps that these have taken, and returns sums of size r x r at most
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,68 +21,82 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
     row_moments,
     row_slopes,
 )
-from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
+from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, log_ndtr_table
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
-from pymc_skewgp._gaussian.ep import SHRINKAGE
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
-from pymc_skewgp._gaussian.tilted import SiteFactors, SiteFunction, SlopeFunction, Tilted
+from pymc_skewgp._gaussian.tilted import (
+    SiteFactors,
+    SiteFunction,
+    SlopeFunction,
+    Tilted,
+    TiltedMoments,
+    cavity,
+    next_sites,
+)
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 # Sites of one block of rows: what expectation propagation and weights ask of them.
 
 
-class BlockSites(Protocol):
-    """Functions p(y_i | eta_i) of the predictors of n rows; these are less their offset."""
+class BlockSites(ABC):
+    """Functions p(y_i | eta_i) of the predictors of n rows; these are less their offset.
+
+    Attributes
+    ----------
+    counts : ndarray, shape (n,), or 1.0
+        How many equal rows each row stands for, each with noise of its own.
+    divisible : bool
+        Whether some of the rows may be asked for without the others.
+    factors : SiteFactors
+        What `tilted` asks.
+    """
+
+    counts: FloatArray | float = 1.0
+    divisible = True
+    factors: SiteFactors
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Number n of rows."""
-        ...
-
-    @property
-    def counts(self) -> FloatArray | float:
-        """How many equal rows each row stands for, each with noise of its own."""
-        ...
-
-    @property
-    def divisible(self) -> bool:
-        """Whether some of the rows may be asked for without the others."""
-        ...
-
-    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
-        """Moments of N(mean_i, sd_i^2) times site i; see `Factors`."""
-        ...
-
-    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
-        """Log p of each of some rows, once, for predictors of shape (k, rows)."""
-        ...
-
-    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivative of `log_prob`."""
-        ...
 
     @property
     def log_concave(self) -> bool:
         """Whether all sites are, after `tilted`."""
-        ...
+        return self.factors.log_concave
+
+    @abstractmethod
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """Moments of N(mean_i, sd_i^2) times site i; see `Factors`."""
+
+    @abstractmethod
+    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
+        """Log p of each of some rows, once, for predictors of shape (k, rows)."""
+
+    @abstractmethod
+    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of `log_prob`."""
 
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """Add the sum over some rows of log p, as often as they count, to `total` (N,).
 
         Predictors have the shape (rows, N).
         """
-        ...
+        with np.errstate(over="ignore"):
+            total += self.log_prob(rows, eta.T).sum(axis=1)
 
     def add_pair_log_probs(
         self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
     ) -> None:
         """The same for predictors centre_i + off_ij and centre_i - off_ij, to `totals` (2, N)."""
-        ...
+        centre = centre[:, None]
+        self.add_log_probs(rows, centre + off, totals[0])
+        self.add_log_probs(rows, centre - off, totals[1])
 
 
-class RowSites:
+class RowSites(BlockSites):
     """Points and intervals of eta + e, with noise e ~ N(0, variance) of each row's own.
 
     Parameters
@@ -93,8 +108,6 @@ class RowSites:
         See `BlockSites`; by default 1.
     """
 
-    divisible = log_concave = True
-
     def __init__(
         self,
         lower: FloatArray,
@@ -105,12 +118,17 @@ class RowSites:
     ) -> None:
         repeats = np.ones(lower.size) if counts is None else counts
         self._rows = np.stack([lower, upper, value, variance, repeats])
-        self.counts: FloatArray | float = 1.0 if counts is None else counts
+        self.counts = 1.0 if counts is None else counts
 
     @property
     def size(self) -> int:
         """See `BlockSites`."""
         return self._rows.shape[1]
+
+    @property
+    def log_concave(self) -> bool:
+        """All are."""
+        return True
 
     def some(self, rows: IntArray) -> "RowSites":
         """Of some of the rows."""
@@ -145,39 +163,11 @@ class RowSites:
         add_pair_log_probs(self._rows[:, rows], centre, off, table, totals[0], totals[1])
 
 
-class FunctionsOfSome(Protocol):
-    """Log p and its two derivatives, of some of the rows."""
-
-    def __call__(self, rows: slice) -> tuple[SiteFunction, SlopeFunction]:
-        """Functions of predictors of shape (..., number of rows)."""
-        ...
+# Log p and its two derivatives, of some of the rows.
+FunctionsOfSome = Callable[[slice], tuple[SiteFunction, SlopeFunction]]
 
 
-class SitesOfFunctions(ABC):
-    """Sites whose log probabilities of mirrored predictors have nothing in common."""
-
-    counts: FloatArray | float = 1.0
-    factors: SiteFactors
-
-    @property
-    def log_concave(self) -> bool:
-        """See `BlockSites`."""
-        return self.factors.log_concave
-
-    @abstractmethod
-    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
-        """See `BlockSites`."""
-
-    def add_pair_log_probs(
-        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
-    ) -> None:
-        """See `BlockSites`."""
-        centre = centre[:, None]
-        self.add_log_probs(rows, centre + off, totals[0])
-        self.add_log_probs(rows, centre - off, totals[1])
-
-
-class FunctionSites(SitesOfFunctions):
+class FunctionSites(BlockSites):
     """Sites that are any functions of their predictors: moments by quadrature.
 
     Parameters
@@ -213,12 +203,6 @@ class FunctionSites(SitesOfFunctions):
         """See `BlockSites`."""
         return self._functions(rows)[1](self._offset[rows] + eta)
 
-    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
-        """See `BlockSites`."""
-        log_prob = self._functions(rows)[0]
-        with np.errstate(over="ignore"):
-            total += log_prob(eta.T + self._offset[rows]).sum(axis=1)
-
 
 # Sites of a block of rows and the steps that expectation propagation takes with them.
 
@@ -253,21 +237,6 @@ class SiteSums(NamedTuple):
 
     gram: FloatArray
     pull: FloatArray
-
-
-class TiltedMoments(Protocol):
-    """What makes tilted moments of cavities."""
-
-    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
-        """See `BlockSites`."""
-        ...
-
-
-class NextSites(NamedTuple):
-    """Distance of the tilted moments from the marginals, and the log of the sites' scales."""
-
-    gap: float
-    log_scales: float
 
 
 class SiteSteps(ABC):
@@ -346,29 +315,17 @@ class SiteSteps(ABC):
 
     def step_towards(
         self, mean: FloatArray, variance: FloatArray, factors: TiltedMoments
-    ) -> NextSites:
-        """Find the next sites, which match the tilted moments, of values with these marginals."""
+    ) -> tuple[float, float]:
+        """Find the next sites, which match the tilted moments, of values with these marginals.
+
+        Distance of the tilted moments from the marginals, and the log of the sites' scales.
+        """
         self._variance = variance
-        precision = np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
-        cavity_var = 1.0 / precision
-        cavity_mean = cavity_var * (mean / variance - self.nu)
-        sd = np.sqrt(cavity_var)
-        log_mass, shift, tilted_spread, known = factors.tilted(cavity_mean, sd)
-        tilted_spread = np.maximum(tilted_spread, SHRINKAGE[0])
-        # Where features say almost nothing of a row its site takes a share of the variance that
-        # 1 - spread has no digit of: over this variance that would be any number.
-        taken = np.clip(1.0 - tilted_spread, *SHRINKAGE)
-        if known is not None:
-            taken = np.clip(known, 0.0, SHRINKAGE[1])
-        kept = cavity_var * np.where(tilted_spread < 0.5, tilted_spread, 1.0 - taken)
-        self._new = np.stack([taken / kept, (cavity_mean * taken + sd * shift) / kept])
-        gaps = np.abs(np.log(cavity_var * tilted_spread / variance))
-        ratio = 1.0 + self.tau * cavity_var
-        quadratic = cavity_mean**2 * self.tau - 2.0 * cavity_mean * self.nu
-        quadratic -= cavity_var * self.nu**2
-        log_scales = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic / ratio
-        sums = (self._counts * gaps).sum(), (self._counts * log_scales).sum()
-        return NextSites(*(float(x) for x in sums))
+        new = next_sites(factors, mean, variance, self.tau, self.nu, LEAST_CAVITY / variance)
+        self._new = np.stack([new.tau, new.nu])
+        sums = (self._counts * x for x in (new.variance_gap, new.log_scales))
+        gap, log_scales = (float(x.sum()) for x in sums)
+        return gap, log_scales
 
     def move(self, shares: FloatArray | None, damping: float) -> SiteSums:
         """Take a step, where `shares` of the last changes say or else damped; see `AndersonMixing`.
@@ -508,9 +465,9 @@ class RowBlock(SiteSteps):
         """
         self._mean = m = self.factor @ mean
         variance = self._variances(spread)
-        step = self.step_towards(m, variance, self.sites)
+        gap, log_scales = self.step_towards(m, variance, self.sites)
         pull = self._counts * (self._new[1] - self.nu - (self._new[0] - self.tau) * m)
-        return Tilts(step.gap, self.factor.T @ pull, step.log_scales, self.remember())
+        return Tilts(gap, self.factor.T @ pull, log_scales, self.remember())
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the rows of log p, for columns of coordinates (r, N): n r N operations."""
@@ -572,10 +529,9 @@ class RowBlock(SiteSteps):
         factor += (self._counts * offset)[:, None] * mean
         # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
         noise = 0.5 * (offset**2 - self.tau * (1.0 - self.tau * variance))
-        cavity_var = 1.0 / np.maximum(1.0 / variance - self.tau, 1e-10 / variance)
-        cavity_mean = cavity_var * (m / variance - self.nu)
+        centre, left = cavity(m, variance, self.tau, self.nu, LEAST_CAVITY / variance)
         offset, noise = self._counts * offset, self._counts * noise
-        return FactorGradient(factor, offset, noise, cavity_mean, np.sqrt(cavity_var))
+        return FactorGradient(factor, offset, noise, centre, np.sqrt(left))
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         r = self.rank

@@ -176,8 +176,8 @@ LEAST_VARIANCE, LEAST_CAVITY = 1e-14, 1e-10
 # model of the marginals will do.
 CONVERGED, STUCK, STEPPED, NEAR = range(4)
 
-# As in `fit_factors`.
-_LEAST_SHRINKAGE = 1e-12
+# As in `next_sites`.
+LEAST_SHRINKAGE = 1e-12
 _LEAST_DAMPING = 0.1
 # Residual below which the marginals are near enough for a model of them.
 _NEAR = 1.0
@@ -238,8 +238,8 @@ def tilt(rows, limits, least):  # type: ignore[no-untyped-def]
             continue
         sd = math.sqrt(cavity_var)
         moments = interval_moments((lower - cavity_mean) / sd, (upper - cavity_mean) / sd)
-        shift, spread = moments[1], max(moments[2], _LEAST_SHRINKAGE)
-        taken = min(max(1.0 - spread, _LEAST_SHRINKAGE), 1.0 - _LEAST_SHRINKAGE)
+        shift, spread = moments[1], max(moments[2], LEAST_SHRINKAGE)
+        taken = min(max(1.0 - spread, LEAST_SHRINKAGE), 1.0 - LEAST_SHRINKAGE)
         kept = cavity_var * (spread if spread < 0.5 else 1.0 - taken)
         rows[NEW_TAU, i] = taken / kept
         rows[NEW_NU, i] = (cavity_mean * taken + sd * shift) / kept
