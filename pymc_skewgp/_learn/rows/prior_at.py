@@ -10,9 +10,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
-from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dtrsm
-from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._gaussian.blocks.groups import GroupBlock
 from pymc_skewgp._gaussian.blocks.rows import RowBlock
@@ -24,7 +21,7 @@ from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, deri
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations.likelihood import Derivative
-from pymc_skewgp._posterior.features import NUGGET, SpectralFeatures, whitened, with_nugget
+from pymc_skewgp._posterior.features import NUGGET, SpectralFeatures
 from pymc_skewgp._posterior.finite_rank_fit import HardRows
 from pymc_skewgp._posterior.prior import factor_between
 from pymc_skewgp._validation import FloatArray
@@ -61,294 +58,14 @@ class RowsGradient(NamedTuple):
     slopes : tuple of ndarray
         In the continuous variables.
     common : ndarray
-        In what all rows have in common, r x r numbers at most; see `PriorAt.pull_back_common`.
+        In what all rows have in common, r x r numbers at most.
     """
 
     slopes: tuple[FloatArray, ...]
     common: FloatArray
 
 
-class PriorAt(Protocol):
-    """The process at a point, and the derivatives carried back to it."""
-
-    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
-        """At a block of inputs.
-
-        Of f; or of a derivative of phi' c, of which nothing is left; or of f less its mean at the
-        pseudo-points, whatever inputs are given.
-        """
-        ...
-
-    def pull_back(
-        self,
-        X: FloatArray,
-        known: PriorRows,
-        wrt: PriorRows,
-        of: ValuesOf = None,
-    ) -> RowsGradient:
-        """Part of the gradient from these rows; `wrt` is overwritten."""
-        ...
-
-    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
-        """The rest of the gradient, from the sum of `RowsGradient.common` over all rows."""
-        ...
-
-
-class PriorFamily(Protocol):
-    """A process of finite rank whose kernel and mean are functions of a point."""
-
-    def at(self, point: Point, basis: Any) -> PriorAt | None:
-        """With a basis that stays as it is while points move; None where double precision ends."""
-        ...
-
-
-# A process by inducing points Z that stay where they are, as a function of a point.
-#
-# With k(Z, Z) = L L' its features are :math:`\Phi = k(X, Z) L^{-\top}`.
-
-
-class InducingPrior:
-    """Kernel and mean of a SkewGP, compiled.
-
-    Parameters
-    ----------
-    coordinates : Coordinates
-    model : pymc.Model
-    gp : SkewGP
-    n_columns : int
-        Of the inputs.
-    of : iterable of ValuesOf
-        What blocks of data are of, beside f itself.
-    """
-
-    def __init__(
-        self,
-        coordinates: Coordinates,
-        model: pm.Model,
-        gp: Any,
-        n_columns: int,
-        of: Iterable[ValuesOf] = (),
-    ) -> None:
-        self._coordinates = coordinates
-        X, Z = (pt.matrix(name, shape=(None, n_columns), dtype="float64") for name in "XZ")
-        at_points, inputs = [*coordinates.inputs, Z], [*coordinates.inputs, X, Z]
-
-        def compiled(graphs: list[Any], inputs: list[Any]) -> _Moments:
-            moments = [pt.cast(x, "float64") for x in model.replace_rvs_by_values(graphs)]
-            pull = pull_back_function(inputs, moments, coordinates)
-            return _Moments(plain_function(inputs, moments), pull)
-
-        # Two arguments: noise of rows does not belong to the function at the points.
-        self._between = compiled([gp.cov_func(Z, Z)], at_points)
-        # All of them now: blocks that run in threads must not compile.
-        self._of = {own: compiled(_moments(gp, X, Z, own), inputs) for own in {None, *of}}
-
-    def at(self, point: Point, basis: FloatArray) -> "InducingPriorAt | None":
-        """See `PriorFamily`: the basis are the points Z."""
-        (matrix,) = self._between.moments(*self._coordinates.arguments(point), basis)
-        matrix = np.asarray(matrix, np.float64)
-        if not np.isfinite(matrix).all():
-            return None
-        factor, info = dpotrf(with_nugget(matrix), lower=1, clean=1)
-        return None if info else InducingPriorAt(self, point, basis, np.asarray(factor))
-
-    def moments(self, point: Point, X: FloatArray, Z: FloatArray, of: ValuesOf) -> list[FloatArray]:
-        """Covariance of these values with f at Z, shape (n, r), their mean and variance."""
-        found = self._of[of].moments(*self._coordinates.arguments(point), X, Z)
-        return [np.asarray(x, np.float64) for x in found]
-
-    def pull_back(
-        self,
-        point: Point,
-        X: FloatArray,
-        Z: FloatArray,
-        wrt: PriorRows,
-        of: ValuesOf,
-    ) -> list[FloatArray]:
-        """Gradient from that in these moments."""
-        pull = self._of[of].pull
-        found: list[FloatArray] = pull(*self._coordinates.arguments(point), X, Z, *wrt)
-        return found
-
-    def pull_back_between(self, point: Point, Z: FloatArray, wrt: FloatArray) -> list[FloatArray]:
-        """Gradient from that in the covariance of f at Z."""
-        arguments = self._coordinates.arguments(point)
-        found: list[FloatArray] = self._between.pull(*arguments, Z, wrt)
-        return found
-
-
-class _Moments(NamedTuple):
-    """Moments of f, or of a derivative, and the gradient through them, compiled."""
-
-    moments: Any
-    pull: Any
-
-
-def _moments(gp: Any, X: Any, Z: Any, of: ValuesOf) -> list[Any]:
-    """Covariance of these values with f at Z, their mean and their variance."""
-    if of is None:
-        return [gp.cov_func(X, Z), gp.mean_func(X), gp.cov_func(X, diag=True)]
-    if of == "pseudo-points":
-        places = pt.as_tensor_variable(gp.pseudo_points)
-        nothing = pt.zeros(places.shape[0])
-        return [gp.cov_func(places, Z), nothing, gp.cov_func(places, diag=True)]
-    # Of what values at Z say of f: all of its variance.
-    cross = derivative_covariance(gp.cov_func, X, Z, of, None)
-    return [cross, derivative_mean(gp.mean_func, X, of), pt.zeros(X.shape[0])]
-
-
-class InducingPriorAt:
-    """`PriorAt` of an `InducingPrior`; `factor` is L."""
-
-    def __init__(
-        self, family: InducingPrior, point: Point, points: FloatArray, factor: FloatArray
-    ) -> None:
-        self._family, self._point, self._points, self._factor = family, point, points, factor
-
-    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
-        """See `PriorAt`."""
-        cross, mean, variance = self._family.moments(self._point, X, self._points, of)
-        phi = whitened(np.ascontiguousarray(cross), self._factor)
-        rest = variance - np.einsum("ij,ij->i", phi, phi)
-        return PriorRows(phi, mean, np.maximum(rest, 0.0))
-
-    def pull_back(
-        self,
-        X: FloatArray,
-        known: PriorRows,
-        wrt: PriorRows,
-        of: ValuesOf = None,
-    ) -> RowsGradient:
-        """See `PriorAt`; where nothing is left of a variance, round-off has cut it at 0."""
-        in_phi, in_rest = wrt.phi, np.where(known.rest > 0.0, wrt.rest, 0.0)
-        in_phi -= (2.0 * in_rest)[:, None] * known.phi
-        common = in_phi.T @ known.phi
-        cross = dtrsm(1.0, self._factor, in_phi.T, lower=1, trans_a=1, overwrite_b=1).T
-        moments = PriorRows(cross, wrt.mean, in_rest)
-        slopes = self._family.pull_back(self._point, X, self._points, moments, of)
-        return RowsGradient(tuple(slopes), common)
-
-    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
-        """See `PriorAt`."""
-        factor, r = self._factor, self._factor.shape[0]
-        in_factor = np.tril(solve_triangular(factor, -common, lower=True, trans=1))
-        wrt = cholesky_adjoint(factor, in_factor)
-        wrt[np.diag_indices(r)] += NUGGET / r * np.trace(wrt)
-        return self._family.pull_back_between(self._point, self._points, wrt)
-
-
-def cholesky_adjoint(factor: FloatArray, wrt: FloatArray) -> FloatArray:
-    """Gradient in a symmetric matrix from that in its lower Cholesky factor."""
-    inner = np.tril(factor.T @ wrt)
-    inner[np.diag_indices_from(inner)] *= 0.5
-    half = solve_triangular(factor, inner, lower=True, trans=1)
-    found = solve_triangular(factor, half.T, lower=True, trans=1)
-    return np.asarray(0.5 * (found + found.T))
-
-
-# A process by PyMC's basis of a Hilbert space approximation, as a function of a point.
-
-
-class SpectralPrior:
-    """Eigenfunctions, spectral density of the kernel, and mean of a SkewGP, compiled.
-
-    Parameters
-    ----------
-    coordinates : Coordinates
-    model : pymc.Model
-    gp : SkewGP
-    n_columns : int
-        Of the inputs.
-    m : tuple of int
-        Eigenfunctions along each column that the kernel depends on.
-    """
-
-    def __init__(
-        self,
-        coordinates: Coordinates,
-        model: pm.Model,
-        gp: Any,
-        n_columns: int,
-        m: tuple[int, ...],
-    ) -> None:
-        self._coordinates = coordinates
-        self._columns = active_columns(gp.cov_func)
-        X = pt.matrix("X", shape=(None, n_columns), dtype="float64")
-        centred = pt.matrix("centred", shape=(None, len(self._columns)), dtype="float64")
-        width = pt.vector("half_width", shape=(len(self._columns),), dtype="float64")
-        graphs = [spectral_density(gp.cov_func, width, m), gp.mean_func(X)]
-        density, mean = (pt.cast(x, "float64") for x in model.replace_rvs_by_values(graphs))
-        inputs = coordinates.inputs
-        self._basis = plain_function([centred, width], spectral_basis(centred, width, m))
-        of_density, of_mean = [*inputs, width], [*inputs, X]
-        self._density = plain_function(of_density, density)
-        self._mean = plain_function(of_mean, mean)
-        self._pull_density = pull_back_function(of_density, [density], coordinates)
-        self._pull_mean = pull_back_function(of_mean, [mean], coordinates)
-
-    def at(self, point: Point, basis: SpectralFeatures) -> "SpectralPriorAt | None":
-        """See `PriorFamily`: of the basis the box alone counts."""
-        arguments = self._coordinates.arguments(point)
-        density = np.asarray(self._density(*arguments, basis.half_width), np.float64)
-        usable = np.isfinite(density).all() and (density >= 0.0).all()
-        return SpectralPriorAt(self, point, basis, np.sqrt(density)) if usable else None
-
-    def basis(self, X: FloatArray, box: SpectralFeatures) -> FloatArray:
-        """Eigenfunctions at X, shape (n, r)."""
-        centred = (X - box.centre)[:, self._columns]
-        return np.asarray(self._basis(centred, box.half_width), np.float64)
-
-    def mean(self, point: Point, X: FloatArray) -> FloatArray:
-        """Of f at X."""
-        return np.asarray(self._mean(*self._coordinates.arguments(point), X), np.float64)
-
-    def pull_back_mean(self, point: Point, X: FloatArray, wrt: FloatArray) -> list[FloatArray]:
-        """Gradient from that in the mean."""
-        found: list[FloatArray] = self._pull_mean(*self._coordinates.arguments(point), X, wrt)
-        return found
-
-    def pull_back_density(
-        self, point: Point, box: SpectralFeatures, wrt: FloatArray
-    ) -> list[FloatArray]:
-        """Gradient from that in the spectral density at the eigenvalues."""
-        arguments = self._coordinates.arguments(point)
-        found: list[FloatArray] = self._pull_density(*arguments, box.half_width, wrt)
-        return found
-
-
-class SpectralPriorAt:
-    """`PriorAt` of a `SpectralPrior`; `root` is that of the density. Nothing is left of f."""
-
-    def __init__(
-        self, family: SpectralPrior, point: Point, box: SpectralFeatures, root: FloatArray
-    ) -> None:
-        self._family, self._point, self._box, self._root = family, point, box, root
-
-    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
-        """See `PriorAt`; others than f are refused before."""
-        phi = self._family.basis(X, self._box) * self._root
-        return PriorRows(phi, self._family.mean(self._point, X), np.zeros(X.shape[0]))
-
-    def pull_back(
-        self,
-        X: FloatArray,
-        known: PriorRows,
-        wrt: PriorRows,
-        of: ValuesOf = None,
-    ) -> RowsGradient:
-        """See `PriorAt`."""
-        basis = self._family.basis(X, self._box)
-        slopes = self._family.pull_back_mean(self._point, X, wrt.mean)
-        return RowsGradient(tuple(slopes), np.einsum("ij,ij->j", basis, wrt.phi))
-
-    def pull_back_common(self, common: FloatArray) -> list[FloatArray]:
-        """See `PriorAt`; a density that is 0 in double precision stays so."""
-        used = self._root > 0.0
-        wrt = np.where(used, 0.5 * common / np.where(used, self._root, 1.0), 0.0)
-        return self._family.pull_back_density(self._point, self._box, wrt)
-
-
-# Numbers that sites are made of, such as limits, as functions of a point and of the data.
+# Numbers as functions of a point, of data and of other numbers, which PyTensor pulls back.
 
 
 class CompiledNumbers:
@@ -362,11 +79,13 @@ class CompiledNumbers:
         The data.
     outputs : sequence of variables
         Graphs of the data and of the model's variables.
+    also : sequence of variables
+        Inputs in which derivatives are wanted beside those in the continuous variables.
 
     Attributes
     ----------
     varies : tuple of bool
-        Which of the outputs depend on what is learnt.
+        Which of the outputs depend on what is learnt, or on these inputs.
     """
 
     def __init__(
@@ -375,15 +94,16 @@ class CompiledNumbers:
         model: pm.Model,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
+        also: Sequence[Any] = (),
     ) -> None:
         self._coordinates = coordinates
         graphs = model.replace_rvs_by_values(list(outputs))
-        learnt = set(coordinates.inputs)
+        learnt = {*coordinates.inputs, *also}
         self.varies = tuple(bool(learnt.intersection(graph_inputs([x]))) for x in graphs)
         known = [*coordinates.inputs, *inputs]
         self._forward = plain_function(known, graphs)
         moved = [x for x, varies in zip(graphs, self.varies, strict=True) if varies]
-        self._pull = pull_back_function(known, moved, coordinates) if moved else None
+        self._pull = pull_back_function(known, moved, coordinates, also) if moved else None
 
     def __call__(self, point: Point, batch: Batch) -> list[FloatArray]:
         """Their values."""
@@ -402,6 +122,148 @@ class CompiledNumbers:
         own = [x for x, varies in zip(wrt, self.varies, strict=True) if varies]
         found: list[FloatArray] = self._pull(*self._coordinates.arguments(point), *batch, *own)
         return found
+
+
+class PriorProgram:
+    r"""A process of finite rank as a function of a point and of a basis, compiled in two stages.
+
+    The first are numbers that all rows have in common: L with k(Z, Z) = L L' of inducing points Z,
+    which stay where they are, or roots of the spectral density. The second are the rows, such as
+    :math:`\Phi = k(X, Z) L^{-\top}`.
+
+    Parameters
+    ----------
+    coordinates : Coordinates
+    model : pymc.Model
+    gp : SkewGP
+    n_columns : int
+        Of the inputs.
+    of : iterable of ValuesOf
+        What blocks of data are of, beside f itself.
+    m : tuple of int, optional
+        Eigenfunctions along each column that the kernel depends on; None for inducing points.
+    """
+
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        model: pm.Model,
+        gp: Any,
+        n_columns: int,
+        of: Iterable[ValuesOf] = (),
+        m: tuple[int, ...] | None = None,
+    ) -> None:
+        self._continuous = coordinates.continuous
+        X = pt.matrix("X", shape=(None, n_columns), dtype="float64")
+        if m is None:
+            basis = [pt.matrix("Z", shape=(None, n_columns), dtype="float64")]
+            # Two arguments: noise of rows does not belong to the function at the points.
+            graph = _factor(gp.cov_func(basis[0], basis[0]))
+        else:
+            basis = [pt.vector(name, dtype="float64") for name in ("centre", "half_width")]
+            width = pt.specify_shape(basis[1], (len(m),))
+            graph = _root(spectral_density(gp.cov_func, width, m))
+        common = pt.tensor("common", dtype="float64", shape=(None,) * graph.type.ndim)
+        self._common = CompiledNumbers(coordinates, model, basis, [graph])
+        inputs = [X, *basis, common]
+
+        def compiled(own: ValuesOf) -> CompiledNumbers:
+            if m is None:
+                rows = _by_points(gp, X, basis[0], common, own)
+            else:
+                rows = _by_spectrum(gp, X, basis, common, m)
+            graphs = [pt.cast(x, "float64") for x in rows]
+            return CompiledNumbers(coordinates, model, inputs, graphs, [common])
+
+        # All of them now: blocks that run in threads must not compile.
+        self._of = {own: compiled(own) for own in {None, *of}}
+
+    def at(self, point: Point, basis: Any) -> "PriorAt | None":
+        """With a basis that stays as it is while points move; None where double precision ends."""
+        box = isinstance(basis, SpectralFeatures)
+        numbers = (basis.centre, basis.half_width) if box else (basis,)
+        (common,) = self._common(point, numbers)
+        return PriorAt(self, point, numbers, common) if np.isfinite(common).all() else None
+
+    def rows(self, at: "PriorAt", X: FloatArray, of: ValuesOf) -> PriorRows:
+        """See `PriorAt`."""
+        return PriorRows(*self._of[of](at.point, (X, *at.basis, at.common)))
+
+    def pull_back(self, at: "PriorAt", X: FloatArray, wrt: PriorRows, of: ValuesOf) -> RowsGradient:
+        """See `PriorAt`."""
+        found = self._of[of].pull_back(at.point, (X, *at.basis, at.common), wrt)
+        assert found is not None  # features depend on what is common
+        return RowsGradient(tuple(found[:-1]), found[-1])
+
+    def pull_back_common(self, at: "PriorAt", common: FloatArray) -> Sequence[FloatArray]:
+        """See `PriorAt`."""
+        found = self._common.pull_back(at.point, at.basis, [common])
+        return [np.zeros(())] * len(self._continuous) if found is None else found
+
+
+class PriorAt(NamedTuple):
+    """The process at a point, and the derivatives carried back to it."""
+
+    program: PriorProgram
+    point: Point
+    basis: tuple[FloatArray, ...]
+    common: FloatArray
+
+    def rows(self, X: FloatArray, of: ValuesOf = None) -> PriorRows:
+        """At a block of inputs.
+
+        Of f; or of a derivative of phi' c, of which nothing is left; or of f less its mean at the
+        pseudo-points, whatever inputs are given.
+        """
+        return self.program.rows(self, X, of)
+
+    def pull_back(self, X: FloatArray, wrt: PriorRows, of: ValuesOf = None) -> RowsGradient:
+        """Part of the gradient from these rows."""
+        return self.program.pull_back(self, X, wrt, of)
+
+    def pull_back_common(self, common: FloatArray) -> Sequence[FloatArray]:
+        """The rest of the gradient, from the sum of `RowsGradient.common` over all rows."""
+        return self.program.pull_back_common(self, common)
+
+
+def _factor(covariance: Any) -> Any:
+    """Lower Cholesky factor, with the nugget of `with_nugget`; NaN where there is none."""
+    matrix = pt.cast(0.5 * (covariance + covariance.T), "float64")
+    nugget = NUGGET * pt.diagonal(matrix).mean()
+    return pt.linalg.cholesky(matrix + nugget * pt.eye(matrix.shape[0]), on_error="nan")
+
+
+def _root(density: Any) -> Any:
+    """Of a spectral density: one that is 0 in double precision stays so; NaN below."""
+    used = density > 0.0
+    root = pt.sqrt(pt.switch(used, density, 1.0))
+    return pt.cast(pt.switch(used, root, pt.switch(pt.eq(density, 0.0), 0.0, np.nan)), "float64")
+
+
+def _by_points(gp: Any, X: Any, Z: Any, factor: Any, of: ValuesOf) -> list[Any]:
+    """Features, mean and what is left of the variance, by inducing points."""
+    if of is None:
+        cross, mean, variance = gp.cov_func(X, Z), gp.mean_func(X), gp.cov_func(X, diag=True)
+    elif of == "pseudo-points":
+        places = pt.as_tensor_variable(gp.pseudo_points)
+        cross, variance = gp.cov_func(places, Z), gp.cov_func(places, diag=True)
+        mean = pt.zeros(places.shape[0])
+    else:  # Of what values at Z say of f: all of its variance.
+        cross = derivative_covariance(gp.cov_func, X, Z, of, None)
+        mean, variance = derivative_mean(gp.mean_func, X, of), None
+    phi = pt.linalg.solve_triangular(factor, cross.T, lower=True, check_finite=False).T
+    if variance is None:
+        return [phi, mean, pt.zeros(X.shape[0])]
+    return [phi, mean, pt.maximum(variance - pt.sqr(phi).sum(axis=1), 0.0)]
+
+
+def _by_spectrum(gp: Any, X: Any, box: Sequence[Any], root: Any, m: tuple[int, ...]) -> list[Any]:
+    """The same by eigenfunctions on a box, of f itself: nothing is left."""
+    centre, half_width = box
+    centred = (X - centre)[:, active_columns(gp.cov_func)]
+    width = pt.specify_shape(half_width, (len(m),))
+    centred = pt.specify_shape(centred, (None, len(m)))
+    return [spectral_basis(centred, width, m) * root, gp.mean_func(X), pt.zeros(X.shape[0])]
 
 
 def compiled_rows(known: KnownData, model: pm.Model, coordinates: Coordinates) -> CompiledNumbers:
@@ -495,11 +357,6 @@ class FunctionsAt(NamedTuple):
         np.add.at(found.half, function, in_half)
         return found
 
-    def wrt_between(self, found: FunctionsGradient) -> FloatArray:
-        """Derivatives in B, of which R is the Cholesky factor."""
-        whole = found.between
-        return cholesky_adjoint(self.half, found.half) + 0.5 * (whole + whole.T)
-
 
 class Functions:
     """Several functions as a function of a point.
@@ -526,7 +383,8 @@ class Functions:
         if isinstance(coregion, Variable):
             graph = pt.cast(coregion, "float64")
             self.known = np.diag(np.linspace(0.5, 1.0, n_functions)) + 0.5
-            self._compiled = CompiledNumbers(coordinates, model, (), [graph])
+            graphs = [graph, pt.linalg.cholesky(graph, on_error="nan")]
+            self._compiled = CompiledNumbers(coordinates, model, (), graphs)
         elif coregion is not None:
             self.known = np.asarray(coregion, dtype=np.float64)
 
@@ -534,19 +392,12 @@ class Functions:
         """At a point; None where B is no covariance."""
         if self._compiled is None:
             return FunctionsAt(self.known, factor_between(self.known))
-        (between,) = self._compiled(point, ())
-        if not np.isfinite(between).all():
-            return None
-        half, info = dpotrf(between, lower=1, clean=1)
-        return None if info else FunctionsAt(between, np.asarray(half))
+        found = FunctionsAt(*self._compiled(point, ()))
+        return found if np.isfinite(found.half).all() else None
 
-    def pull_back(
-        self, point: Point, functions: FunctionsAt, found: FunctionsGradient
-    ) -> Sequence[FloatArray] | None:
+    def pull_back(self, point: Point, found: FunctionsGradient) -> Sequence[FloatArray] | None:
         """Part of the gradient from the sum of what blocks have found; None for 0."""
-        if self._compiled is None:
-            return None
-        return self._compiled.pull_back(point, (), [functions.wrt_between(found)])
+        return None if self._compiled is None else self._compiled.pull_back(point, (), found)
 
 
 # What data are of: functions of finite rank, at a point of their hyperparameters.
@@ -573,13 +424,13 @@ class Latent:
 
     Attributes
     ----------
-    process : PriorFamily
+    process : PriorProgram
     functions : Functions
     basis : object
         Inducing points, or the box of a spectral basis: the same at every point of the search.
     """
 
-    process: PriorFamily
+    process: PriorProgram
     functions: Functions
     basis: Any
 
@@ -602,8 +453,7 @@ class LatentAt(NamedTuple):
     def pull_back(self, found: LatentGradient) -> tuple[FloatArray, ...]:
         """The whole gradient in the continuous variables from the sum over all blocks."""
         slopes = plus(found.rows.slopes, self.prior.pull_back_common(found.rows.common))
-        functions = self.latent.functions
-        own = functions.pull_back(self.point, self.functions, found.functions)
+        own = self.latent.functions.pull_back(self.point, found.functions)
         return slopes if own is None else plus(slopes, own)
 
 

@@ -36,13 +36,11 @@ from pymc_skewgp._learn.rows.prior_at import (
     BlockAt,
     BlockOfData,
     Functions,
-    InducingPrior,
     Latent,
     LatentAt,
     LatentGradient,
-    PriorFamily,
+    PriorProgram,
     PriorRows,
-    SpectralPrior,
     ValuesOf,
     added_gradients,
     added_rows,
@@ -201,8 +199,8 @@ class RowsHereAt(LocalBlocks):
         wrt, own, functions = part.data.gradient(mean, spread)
         pieces = []
         for rows in _slices(data.X.shape[0]):
-            at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-            pieces.append(self._latent.prior.pull_back(data.X[rows], at, by, data.of))
+            own_rows = PriorRows(*(x[rows] for x in wrt))
+            pieces.append(self._latent.prior.pull_back(data.X[rows], own_rows, data.of))
         found = added_rows(pieces)
         if own is not None:
             found = found._replace(slopes=plus(found.slopes, own))
@@ -488,15 +486,13 @@ def rows_objective(
     Its basis, and blocks of the data that are `known`, are still to come.
     """
     coordinates, n_columns = objective.coordinates, known[0].X.shape[1]
-    process: PriorFamily
+    of: set[ValuesOf] = {data.likelihood.derivative for data in known}
+    if gp.n_pseudo_points:
+        of.add("pseudo-points")
+    m = None
     if isinstance(approximation, HSGP):
         m = approximation.sizes(active_columns(gp.cov_func))
-        process = SpectralPrior(coordinates, model, gp, n_columns, m)
-    else:
-        of: set[ValuesOf] = {data.likelihood.derivative for data in known}
-        if gp.n_pseudo_points:
-            of.add("pseudo-points")
-        process = InducingPrior(coordinates, model, gp, n_columns, of)
+    process = PriorProgram(coordinates, model, gp, n_columns, of, m)
     signs = SignsBlock.of_process(gp, model, coordinates, n_columns)
     latent = Latent(process, functions, None)
     nothing = RowsHere(latent, [])
