@@ -222,16 +222,22 @@ class CompiledValues:
 
 
 def pull_back_function(
-    inputs: Sequence[Any], outputs: Sequence[Any], coordinates: Coordinates
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    coordinates: Coordinates,
+    also: Sequence[Any] = (),
 ) -> PlainFunction:
-    """Gradient in the continuous variables, given values of the inputs and that in each output."""
+    """Gradient in the continuous variables, given values of the inputs and that in each output.
+
+    And that in some of the inputs `also`.
+    """
     weights = [output.type() for output in outputs]
     weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-    return plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
+    return plain_function([*inputs, *weights], gradient_in(weighted, coordinates, also))
 
 
-def gradient_in(output: Any, coordinates: Coordinates) -> list[Any]:
-    wrt = list(coordinates.continuous)
+def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:
+    wrt = [*coordinates.continuous, *also]
     if not wrt:
         return []
     return list(pt.grad(output, wrt, disconnected_inputs="ignore", return_disconnected="zero"))

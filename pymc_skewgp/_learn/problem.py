@@ -16,8 +16,7 @@ from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.optimizers import EvaluationLog, NoValueError, SearchSettings, spread_starts
 from pymc_skewgp._learn.rows.data_kinds import kind_of
 from pymc_skewgp._learn.rows.many_rows import INSTEAD, ChunkedRows, ManyRows, refuse_chunks
-from pymc_skewgp._learn.rows.prior_at import Functions
-from pymc_skewgp._learn.rows.rows_objective import approximation_of, rows_objective
+from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_graph, rows_objective
 from pymc_skewgp._learn.search import (
     Part,
     Places,
@@ -213,10 +212,8 @@ def process_objective(
     if approximation is None:
         return ProcessObjective(objective, origin, arrays, only, None, collapsed.coefficients)
     X = np.concatenate([kind.X for kind in kinds])
-    coordinates = objective.coordinates
-    functions = Functions(coregion, k, coordinates, model)
-    by_rows = rows_objective(model, gp, approximation, objective, functions, kinds)
-    of_rows = [kind_of(kind, model, coordinates, functions.known) for kind in kinds]
+    graph = latent_graph(model, gp, approximation, objective.coordinates, coregion, kinds)
+    by_rows, of_rows = rows_objective(graph, objective), [kind_of(kind, graph) for kind in kinds]
     return ProcessObjective(
         objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
     )

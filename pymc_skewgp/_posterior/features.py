@@ -24,35 +24,18 @@ from pymc_skewgp._validation import FloatArray, as_count, as_positive
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionRest:
-    """What features leave of K functions.
+class FunctionFeatures:
+    """Features of K functions; as `Features` they are those of the first one.
 
     Attributes
     ----------
     between : ndarray, shape (K, K)
         B.
-    """
-
-    between: FloatArray
-
-    def of_rest(self, values: IntArray, rest: FloatArray, n_functions: int) -> FloatArray:
-        """Covariances of e at p values each, (n, p, p), counted as the first functions' values are.
-
-        `rest` are the variances d at the input of each value, shape (n, p).
-        """
-        return rest_between(self.between, values, n_functions) * rest[:, :, None]
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionFeatures(FunctionRest):
-    """Features of K functions; as `Features` they are those of the first one.
-
-    Attributes
-    ----------
     single : Features
         Of a process with the kernel as it is.
     """
 
+    between: FloatArray
     single: Features
 
     @cached_property
@@ -91,7 +74,10 @@ class FunctionFeatures(FunctionRest):
 
 
 def rest_between(between: FloatArray, values: IntArray, n_functions: int) -> FloatArray:
-    """Covariances of e at p values each, (n, p, p), where its variance d is 1; see `of_rest`."""
+    """Covariances of e at p values each, (n, p, p), where its variance d is 1.
+
+    Values are counted as those of the first `n_functions` functions at each input are.
+    """
     inputs, function = values // n_functions, values % n_functions
     same = inputs[:, :, None] == inputs[:, None, :]
     return np.asarray(

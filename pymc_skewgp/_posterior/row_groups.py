@@ -28,7 +28,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations, as_matrix, rows_of_blocks
 from pymc_skewgp._observations.probability import log_order_probability
 from pymc_skewgp._observations.sites import SiteLikelihood
-from pymc_skewgp._posterior.features import FunctionFeatures, FunctionRest
+from pymc_skewgp._posterior.features import FunctionFeatures, rest_between
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._validation import FloatArray
 
@@ -226,7 +226,7 @@ def log_probs_of(lower: FloatArray, upper: FloatArray, noise: FloatArray) -> Gro
     return InOrder(lower, np.sqrt(variance))
 
 
-def rest_is_noise(groups: Sequence[RowGroups], features: FunctionRest, n_functions: int) -> bool:
+def rest_is_noise(groups: Sequence[RowGroups], between: FloatArray, n_functions: int) -> bool:
     """Whether what features leave of f may be noise of the rows: of all of them, or of none.
 
     No two groups must be about one input, and the noise must have a known form then as well.
@@ -237,7 +237,8 @@ def rest_is_noise(groups: Sequence[RowGroups], features: FunctionRest, n_functio
         few = some.part(slice(0, _FEW))
         n_inputs = int(few.values.max()) // n_functions + 1
         any_rest = np.linspace(0.5, 1.5, n_inputs)[few.values // n_functions]
-        if not _is_known(few.with_rest(features.of_rest(few.values, any_rest, n_functions))):
+        shared = rest_between(between, few.values, n_functions) * any_rest[:, :, None]
+        if not _is_known(few.with_rest(shared)):
             return False
     return True
 
@@ -270,7 +271,7 @@ def grouped_blocks(
 ) -> Iterator[RowBlock | GroupBlock]:
     """Of all groups of the rows of these data."""
     groups = list(row_groups(rows))
-    takes_rest = rest_is_noise(groups, features, data.values.n_functions)
+    takes_rest = rest_is_noise(groups, features.between, data.values.n_functions)
     for some in groups:
         n, m = some.shape
         size = max(1, _NUMBERS_AT_ONCE // (m * features.rank))
@@ -288,7 +289,9 @@ def _block(
     X = data.X[inputs]
     phi, rest = features.single.at(X)
     if takes_rest:
-        groups = groups.with_rest(features.of_rest(groups.values, rest[place], k))
+        groups = groups.with_rest(
+            rest_between(features.between, groups.values, k) * rest[place][:, :, None]
+        )
     groups = groups.points_first()
     mean = prior.mean("X", X)[place]
     offset = groups.offset + (groups.design @ mean[:, :, None])[:, :, 0]
@@ -484,7 +487,7 @@ def group_residuals(
     """
     n_draws, n, k = signal.shape
     groups = [some.of_all_functions(k) for some in row_groups(rows)]
-    if not rest_is_noise(groups, features, k):
+    if not rest_is_noise(groups, features.between, k):
         return np.zeros(signal.shape)
     # At inputs that no row is about it is drawn from the prior.
     half = features.half[:k]
@@ -493,7 +496,7 @@ def group_residuals(
     e = e.reshape(n_draws, -1)
     flat = signal.reshape(n_draws, -1)
     for some in groups:
-        own = features.of_rest(some.values, rest[some.values // k], k)
+        own = rest_between(features.between, some.values, k) * rest[some.values // k][:, :, None]
         noisy = some.with_rest(own).points_first()
         of_values = flat[:, noisy.values]
         centre = np.einsum("Nnp,nmp->Nnm", of_values, noisy.design) + noisy.offset

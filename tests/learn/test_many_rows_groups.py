@@ -12,7 +12,7 @@ import pytest
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
-from pymc_skewgp._learn.rows import group_kind
+from pymc_skewgp._learn.rows import data_kinds
 from pymc_skewgp._learn.rows.data_kinds import blocks_of, some_blocks
 from pymc_skewgp.approximations import Inducing
 
@@ -98,7 +98,7 @@ def objectives(case, basis):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Of 12 rows."""
-    monkeypatch.setattr(group_kind, "ROWS_IN_BLOCK", 12)
+    monkeypatch.setattr(data_kinds, "ROWS_IN_BLOCK", 12)
 
 
 # Groups about one input, with points, and about several inputs; the others take longer.

@@ -15,7 +15,6 @@ from pymc_skewgp._learn.averaging.settings import IntegrationSettings, Stages
 from pymc_skewgp._learn.coordinates import Point, Searched, Value
 from pymc_skewgp._learn.optimizers import EvaluationLog, SearchSettings, maximize, spread_starts
 from pymc_skewgp._learn.problem import TrainingData, coarse_part
-from pymc_skewgp._learn.rows.data_kinds import n_computed
 from pymc_skewgp._learn.rows.many_rows import ManyRows
 from pymc_skewgp._learn.rows.rows_objective import RowsObjective, warn_of_loss_at
 from pymc_skewgp._limits import announce_average
@@ -186,12 +185,12 @@ def begun(
     else:
         objective = rows.on_all(problem.origins[0])
     approximation, rank = _basis(rows.approximation, objective)
-    n = n_computed(rows.kinds)
+    n = sum(kind.n_computed for kind in rows.kinds)
     if wanted.kept:
         most = max(_FEWEST_KEPT, _BYTES // (8 * n * rank))
         settings = replace(settings, n_evidences=min(settings.n_evidences, most))
     n_points = settings.evaluations(problem.origins[0].x.size)
-    n_functions = objective.latent.functions.known.shape[0]
+    n_functions = objective.latent.n_functions
     announce_average(n * n_functions, rank, n_points, settings.n_evidences)
     data = data._replace(model=data.model.approximated_by(approximation))
     wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)

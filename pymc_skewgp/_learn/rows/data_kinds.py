@@ -1,238 +1,113 @@
 """Data of one kind, all or some of which are cut into blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-import pymc as pm
+import pytensor.sparse as ps
 import pytensor.tensor as pt
 from scipy import sparse
 
-from pymc_skewgp._gaussian.blocks.rows import FactorGradient, RowBlock
+from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.coordinates import Coordinates, Point
-from pymc_skewgp._learn.factor_evidence import (
-    LearntFunctions,
-    LearntRepeats,
-    LearntRows,
-    LearntSites,
-    Predictors,
-)
 from pymc_skewgp._learn.objective import Batch
-from pymc_skewgp._learn.rows.blocks import LimitsOfKind
-from pymc_skewgp._learn.rows.group_kind import GroupsOfKind, is_grouped
-from pymc_skewgp._learn.rows.prior_at import (
-    BlockGradient,
-    BlockOfData,
-    CompiledNumbers,
-    FunctionsAt,
-    PriorRows,
-    compiled_rows,
+from pymc_skewgp._learn.rows.blocks import (
+    Chunk,
+    OfFunctions,
+    OfGroups,
+    OfRows,
+    OfSigns,
+    limits_at,
 )
+from pymc_skewgp._learn.rows.program import CompiledNumbers, LatentGraph
 from pymc_skewgp._model.graph.data_rows import KnownData, RowTable
 from pymc_skewgp._model.graph.data_sites import KnownSites
-from pymc_skewgp._observations.likelihood import Data
-from pymc_skewgp._observations.observations import MOST_DISTINCT, DistinctRows, distinct_rows
-from pymc_skewgp._observations.sites import SiteFamily
-from pymc_skewgp._posterior.row_groups import rows_are_apart
+from pymc_skewgp._observations.observations import (
+    MOST_DISTINCT,
+    DistinctRows,
+    Observations,
+    distinct_rows,
+)
+from pymc_skewgp._posterior.features import rest_between
+from pymc_skewgp._posterior.row_groups import (
+    RowGroups,
+    blocks_of_noise,
+    refuse_shared_noise,
+    rest_is_noise,
+    row_groups,
+    rows_are_apart,
+)
 from pymc_skewgp._validation import FloatArray
 
-# Blocks of data at a point: where f is needed, and the sites of predictors of it.
-
-
-class NumbersOfSites(Protocol):
-    """What the sites of a block are made of, as a function of a point."""
-
-    def at(self, point: Point, predictors: Predictors) -> tuple[LearntSites, float] | None:
-        """Sites, and a constant of the log evidence; None where they are impossible."""
-        ...
-
-    def pull_back(self, point: Point, wrt: Sequence[FloatArray]) -> list[FloatArray] | None:
-        """Gradient from the `slopes_of_numbers`; None for 0."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class DataBlock:
-    """Some data of one kind, about the first function; see `BlockOfData`.
-
-    Attributes
-    ----------
-    X : ndarray, shape (k, d)
-        Inputs at which f is needed.
-    numbers : NumbersOfSites
-    design : sparse array, shape (n, k), or None
-        Predictors are this times f; None where they are f itself.
-    takes_rest : bool
-        Whether what features leave of f is noise of the predictors of its own.
-    """
-
-    X: FloatArray
-    numbers: NumbersOfSites
-    design: sparse.csr_array | None = None
-    takes_rest: bool = True
-
-    of = None
-
-    def at(self, point: Point, prior: PriorRows, functions: FunctionsAt) -> "DataAt | None":
-        """See `BlockOfData`."""
-        phi, mean, rest = self.predictors(functions.first(prior))
-        predictors = Predictors(mean, rest, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
-        found = self.numbers.at(point, predictors)
-        if found is None:
-            return None
-        sites, log_constant = found
-        return DataAt(self, point, prior, functions, RowBlock(phi, sites), sites, log_constant)
-
-    def predictors(self, prior: PriorRows) -> PriorRows:
-        """The same numbers of the predictors as `prior` has of f."""
-        rest = prior.rest if self.takes_rest else np.zeros_like(prior.rest)
-        if self.design is None:
-            return prior._replace(rest=rest)
-        phi = np.asarray(self.design @ prior.phi)
-        return PriorRows(phi, self.design @ prior.mean, self.design.power(2) @ rest)
-
-    def wrt_prior(self, found: FactorGradient) -> PriorRows:
-        """Derivatives in the numbers of f from those of the predictors."""
-        if self.design is None:
-            rest = found.noise if self.takes_rest else np.zeros_like(found.noise)
-            return PriorRows(found.factor, found.offset, rest)
-        back = self.design.T
-        rest = np.zeros(self.X.shape[0])
-        if self.takes_rest:
-            rest = self.design.power(2).T @ found.noise
-        return PriorRows(np.ascontiguousarray(back @ found.factor), back @ found.offset, rest)
-
-
-@dataclass(frozen=True, eq=False)
-class DataAt:
-    """Some data at a point; see `BlockAt`.
-
-    Attributes
-    ----------
-    data : DataBlock
-    point : Point
-    prior : PriorRows
-    functions : FunctionsAt
-    block : RowBlock
-    sites : LearntSites
-    log_constant : float
-    """
-
-    data: DataBlock
-    point: Point
-    prior: PriorRows
-    functions: FunctionsAt
-    block: RowBlock
-    sites: LearntSites
-    log_constant: float
-
-    def hard(self) -> None:
-        """Rows with noise are none."""
-
-    def gradient(self, mean: FloatArray, spread: FloatArray) -> BlockGradient:
-        """See `BlockAt`."""
-        found = self.block.gradient(mean, spread)
-        own = self.data.numbers.pull_back(self.point, self.sites.slopes_of_numbers(found))
-        wrt, functions = self.functions.wrt_first(self.prior, self.data.wrt_prior(found))
-        return BlockGradient(wrt, own, functions)
-
-
-@dataclass(frozen=True, eq=False)
-class NumbersOfRows:
-    """Limits, values and noise of points and intervals.
-
-    Attributes
-    ----------
-    compiled : CompiledNumbers
-        Lower, upper, value, noise and the log of a constant.
-    batch : tuple of ndarray
-        Their data.
-    counts : ndarray, shape (m,), or None
-        How often each row was seen; None for once.
-    unit : ndarray of int, shape (m,), or None
-        The predictor of each row, whose value of f all that it counts share; None where each is of
-        a predictor of its own, and what features leave of f is not shared.
-    """
-
-    compiled: CompiledNumbers
-    batch: Batch
-    counts: FloatArray | None = None
-    unit: Any = None
-
-    def at(self, point: Point, predictors: Predictors) -> tuple[LearntSites, float] | None:
-        """See `NumbersOfSites`."""
-        *columns, log_constant = self.compiled(point, self.batch)
-        lower, upper, value, noise = columns
-        if not (np.isfinite(log_constant) and np.isfinite(noise).all()):
-            return None
-        if self.counts is not None and self.unit is not None:
-            repeats = LearntRepeats(tuple(columns), self.counts, self.unit, predictors)
-            return repeats, float(log_constant)
-        rows = LearntRows(lower, upper, value, noise, predictors, self.counts)
-        return rows, float(log_constant)
-
-    def pull_back(self, point: Point, wrt: Sequence[FloatArray]) -> list[FloatArray] | None:
-        """See `NumbersOfSites`; the constant has no derivative."""
-        return self.compiled.pull_back(point, self.batch, [*wrt, np.zeros(())])
-
-
-@dataclass(frozen=True, eq=False)
-class NumbersOfFunctions:
-    """Parameters of sites that are functions.
-
-    Attributes
-    ----------
-    compiled : CompiledNumbers
-        The parameters; they depend on no data.
-    family : SiteFamily
-    y : ndarray
-    """
-
-    compiled: CompiledNumbers
-    family: SiteFamily
-    y: Data
-
-    def at(self, point: Point, predictors: Predictors) -> tuple[LearntSites, float] | None:
-        """See `NumbersOfSites`."""
-        try:
-            sites = self.family.at(self.y, self.compiled(point, ()))
-        except ValueError:  # parameters that are impossible
-            return None
-        return LearntFunctions(sites, predictors), 0.0
-
-    def pull_back(self, point: Point, wrt: Sequence[FloatArray]) -> list[FloatArray] | None:
-        """See `NumbersOfSites`."""
-        return self.compiled.pull_back(point, (), wrt)
-
-
-# Rows whose kernel is evaluated at once: what they take stays in the cache.
+# Rows in a block: what their features take stays in the cache.
 ROWS_IN_BLOCK = 2048
 
 
-class DataOfKind(Protocol):
-    """Data of one kind."""
+def signs_of(latent: LatentGraph, n_columns: int) -> Chunk | None:
+    """Signs of all functions at the pseudo-points; None without any."""
+    gp, s = latent.gp, latent.gp.n_pseudo_points
+    if not s:
+        return None
+    phi, _, rest = latent.f("pseudo-points")
+    variance = pt.sqr(phi).sum(axis=1) + rest
+    columns = [pt.broadcast_to(pt.cast(x, "float64"), (s,)) for x in (gp.phase, gp.truncation)]
+    compiled = latent.compiled([], [*columns, phi / pt.sqrt(variance)[:, None], rest / variance])
+    return Chunk(compiled, np.zeros((s, n_columns)), OfSigns(len(latent.known)))
+
+
+class DataOfKind:
+    """Data of one kind.
+
+    Attributes
+    ----------
+    known : KnownData or KnownSites
+    is_data : bool
+        Whether they are data, and no constraint, which goes with any of the data.
+    in_parts : bool
+        Whether some of them are data too.
+    """
+
+    known: Any
+    is_data: bool = True
+    in_parts: bool = True
 
     @property
     def n_observations(self) -> int:
         """Rows of X; or comparisons, where these are rows about several of them."""
-        ...
+        return int(self.known.X.shape[0])
 
     @property
-    def is_data(self) -> bool:
-        """Whether they are data, and no constraint, which goes with any of the data."""
-        ...
+    def n_computed(self) -> int:
+        """Observations whose features are computed."""
+        return self.n_observations
 
-    @property
-    def in_parts(self) -> bool:
-        """Whether some of them are data too."""
-        ...
-
-    def blocks(self, chosen: IntArray) -> Sequence[BlockOfData]:
+    def blocks(self, chosen: IntArray) -> list[Chunk]:
         """Of some observations, in increasing order."""
-        ...
+        raise NotImplementedError
+
+
+class LimitsOfKind(DataOfKind):
+    """A constraint, which holds whole."""
+
+    is_data = False
+    in_parts = False
+
+    def __init__(self, known: KnownData, latent: LatentGraph) -> None:
+        self.known = known
+        symbols, rows = _row_graphs(known, latent)
+        phi, mean, rest = latent.first(known.likelihood.derivative)
+        variance = pt.sqr(phi).sum(axis=1) + rest
+        nugget = rows.S * variance
+        numbers = [phi, mean, nugget + rest, rows.lower, rows.upper, variance, nugget]
+        self.compiled = latent.compiled(symbols, [rows.log_constant, *numbers])
+
+    def blocks(self, chosen: IntArray) -> list[Chunk]:
+        """See `DataOfKind`."""
+        known, table = self.known, self.known.whole
+        batch = *table.columns, table.log_constant, *table.slopes
+        return [Chunk(self.compiled, known.X, limits_at, batch)]
 
 
 class _Picked(NamedTuple):
@@ -243,114 +118,99 @@ class _Picked(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RowsOfKind:
-    """Points and intervals.
+class RowsOfKind(DataOfKind):
+    """Points and intervals with noise of their own.
 
     Attributes
     ----------
     known : KnownData
-    table : RowTable
     compiled : CompiledNumbers
-        Lower, upper, value, noise and constant.
     """
 
     known: KnownData
-    table: RowTable
     compiled: CompiledNumbers
 
-    is_data = True
-    in_parts = True
-
     @classmethod
-    def of(cls, known: KnownData, model: pm.Model, coordinates: Coordinates) -> "RowsOfKind":
+    def of(cls, known: KnownData, latent: LatentGraph) -> "RowsOfKind":
         """Compiled for a model."""
-        return cls(known, known.whole, compiled_rows(known, model, coordinates))
+        own = cls(known, latent.common)  # which is not asked for numbers
+        symbols, rows = _row_graphs(known, latent)
+        phi, mean, rest = latent.first()
+        if own._picked is None:
+            design, squares = (ps.csr_matrix(dtype="float64") for _ in range(2))
+            symbols += [design, squares]
+            phi, mean = ps.structured_dot(design, phi), _times(design, mean)
+            # What is left of items that comparisons share is not noise of the rows.
+            rest = _times(squares, rest) if own._apart else 0.0 * mean
+        numbers = [phi, mean, rest, rows.lower, rows.upper, rows.value, rows.S]
+        return cls(known, latent.compiled(symbols, [rows.log_constant, *numbers]))
 
     @property
     def n_observations(self) -> int:
         """See `DataOfKind`."""
-        return self.n_rows if self._picked is None else self.known.X.shape[0]
+        return self._n_rows if self._picked is None else self.known.X.shape[0]
 
     @property
-    def n_different(self) -> int:
-        """Rows of X that are computed, of equal ones one."""
+    def n_computed(self) -> int:
+        """See `DataOfKind`: of equal rows one."""
         return self.n_observations if self._distinct is None else self._distinct.first.size
 
     @property
-    def n_rows(self) -> int:
-        """Of the table."""
-        return int(self.table.columns[0].size)
+    def _n_rows(self) -> int:
+        return int(self.known.whole.columns[0].size)
 
-    def blocks(self, chosen: IntArray) -> list[DataBlock]:
+    def blocks(self, chosen: IntArray) -> list[Chunk]:
         """See `DataOfKind`."""
-        merged = self._merged(chosen)
-        if merged is not None:
-            kept, counts = merged
-            parts = [slice(i, i + ROWS_IN_BLOCK) for i in range(0, kept.size, ROWS_IN_BLOCK)]
-            return [
-                DataBlock(self.known.X[kept[x]], self._numbers(kept[x], i == 0, counts[x]))
-                for i, x in enumerate(parts)
-            ]
-        starts = range(0, chosen.size, ROWS_IN_BLOCK)
-        of_part = self._of_items if self._picked is None else self._of_values
-        return [
-            of_part(chosen[start : start + ROWS_IN_BLOCK], with_constant=start == 0)
-            for start in starts
-        ]
-
-    def _merged(self, chosen: IntArray) -> tuple[IntArray, FloatArray] | None:
-        """Different rows among these and how often each is there, where these are few."""
+        kept, counts = chosen, None
         known = self._distinct
-        if known is None:
-            return None
-        kinds, counts = np.unique(known.kind[chosen], return_counts=True)
-        if kinds.size > MOST_DISTINCT * chosen.size:
-            return None
-        return known.first[kinds], counts.astype(np.float64)
+        if known is not None:
+            kinds, often = np.unique(known.kind[chosen], return_counts=True)
+            if kinds.size <= MOST_DISTINCT * chosen.size:
+                kept, counts = known.first[kinds], often.astype(np.float64)
+        found = []
+        for start in range(0, kept.size, ROWS_IN_BLOCK):
+            part = slice(start, start + ROWS_IN_BLOCK)
+            if counts is not None:
+                made, batch = OfRows(counts[part]), self._batch(kept[part], start == 0)
+                found.append(Chunk(self.compiled, self.known.X[kept[part]], made, batch))
+            elif self._picked is None:
+                found.append(self._of_items(kept[part], start == 0))
+            else:
+                found.append(self._of_values(self._picked, kept[part], start == 0))
+        return found
 
-    def _of_values(self, chosen: IntArray, with_constant: bool) -> DataBlock:
+    def _of_values(self, picked: _Picked, chosen: IntArray, with_constant: bool) -> Chunk:
         """Of some rows of X, each of which data are about by itself."""
-        assert self._picked is not None
-        order, unit = self._picked
+        order, unit = picked
         low, high = np.searchsorted(unit, chosen), np.searchsorted(unit, chosen, side="right")
         sizes = high - low
         own = np.repeat(np.arange(chosen.size), sizes)
         rows = order[np.arange(own.size) - np.repeat(np.cumsum(sizes) - sizes - low, sizes)]
-        if self._once:
-            numbers = self._numbers(rows, with_constant)
-        else:
-            numbers = self._numbers(rows, with_constant, self._counts[rows], own)
-        return DataBlock(self.known.X[chosen], numbers)
+        made = OfRows() if self._once else OfRows(self._counts[rows], own)
+        return Chunk(self.compiled, self.known.X[chosen], made, self._batch(rows, with_constant))
 
-    def _of_items(self, chosen: IntArray, with_constant: bool) -> DataBlock:
+    def _of_items(self, chosen: IntArray, with_constant: bool) -> Chunk:
         """Of some rows about several values each."""
         design = self._design[chosen]
         items, place = np.unique(design.indices, return_inverse=True)
-        own = sparse.csr_array((design.data, place, design.indptr), (chosen.size, items.size))
-        if self.table.counts is None or (self._counts == 1).all():
-            numbers = self._numbers(chosen, with_constant)
-        else:
-            counts = self._counts[chosen]
-            numbers = self._numbers(chosen, with_constant, counts, np.arange(chosen.size))
-        return DataBlock(self.known.X[items], numbers, own, self._apart)
+        shape = chosen.size, items.size
+        own = sparse.csr_matrix((design.data, place, design.indptr), shape)
+        made = OfRows()
+        if (self._counts != 1.0).any():
+            made = OfRows(self._counts[chosen], np.arange(chosen.size))
+        batch: Any = (*self._batch(chosen, with_constant), own, own.power(2))
+        return Chunk(self.compiled, self.known.X[items], made, batch)
 
-    def _numbers(
-        self,
-        rows: IntArray,
-        with_constant: bool,
-        counts: FloatArray | None = None,
-        unit: IntArray | None = None,
-    ) -> NumbersOfRows:
-        table = self.table
+    def _batch(self, rows: IntArray, with_constant: bool) -> Batch:
+        table = self.known.whole
         constant = table.log_constant if with_constant else np.zeros(())
-        batch = *(x[rows] for x in table.columns), constant, *(x[rows] for x in table.slopes)
-        return NumbersOfRows(self.compiled, batch, counts, unit)
+        return *(x[rows] for x in table.columns), constant, *(x[rows] for x in table.slopes)
 
     @cached_property
     def _design(self) -> sparse.csr_array:
-        design = self.table.design
+        design = self.known.whole.design
         if design is None:
-            return sparse.eye_array(self.n_rows, format="csr")
+            return sparse.eye_array(self._n_rows, format="csr")
         return sparse.csr_array(design)
 
     @cached_property
@@ -364,8 +224,8 @@ class RowsOfKind:
 
     @cached_property
     def _counts(self) -> FloatArray:
-        counts = self.table.counts
-        return np.ones(self.n_rows) if counts is None else counts
+        counts = self.known.whole.counts
+        return np.ones(self._n_rows) if counts is None else counts
 
     @cached_property
     def _once(self) -> bool:
@@ -377,79 +237,244 @@ class RowsOfKind:
     @cached_property
     def _distinct(self) -> DistinctRows | None:
         """Kinds of equal rows, where these are few and each is one value of f."""
-        if self._picked is None or not self._once:
+        picked = self._picked
+        if picked is None or not self._once or not np.array_equal(picked.order, picked.unit):
             return None
-        if not np.array_equal(self._picked.order, self._picked.unit):  # in another order than X
-            return None
-        table = self.table
+        table = self.known.whole
         return distinct_rows([self.known.X, *table.columns, *table.slopes])
 
-    @cached_property
+    @property
     def _apart(self) -> bool:
         """Whether no value of f is in two comparisons, which would share what is left of it."""
         return rows_are_apart(self._design) and bool((self._counts == 1.0).all())
 
 
+def _times(design: Any, x: Any) -> Any:
+    return ps.structured_dot(design, x[:, None])[:, 0]
+
+
 @dataclass(frozen=True, eq=False)
-class FunctionsOfKind:
+class FunctionsOfKind(DataOfKind):
     """Sites that are functions of one predictor each.
 
     Attributes
     ----------
     known : KnownSites
     compiled : CompiledNumbers
-        Their parameters.
     """
 
     known: KnownSites
     compiled: CompiledNumbers
 
-    is_data = True
-
     @classmethod
-    def of(cls, known: KnownSites, model: pm.Model, coordinates: Coordinates) -> "FunctionsOfKind":
+    def of(cls, known: KnownSites, latent: LatentGraph) -> "FunctionsOfKind":
         """Compiled for a model."""
-        parameters = [pt.cast(x, "float64") for x in known.random.values()]
-        return cls(known, CompiledNumbers(coordinates, model, (), parameters))
+        numbers = [pt.zeros(()), *latent.first(), *known.random.values()]
+        return cls(known, latent.compiled([], numbers))
+
+    @property
+    def in_parts(self) -> bool:  # type: ignore[override]
+        """See `DataOfKind`; a function of all values has no parts, nor have parameters of rows."""
+        return self.known.divisible
+
+    def blocks(self, chosen: IntArray) -> list[Chunk]:
+        """See `DataOfKind`."""
+        known = self.known
+        if not self.in_parts:
+            return [Chunk(self.compiled, known.X, OfFunctions(known.family, known.y))]
+        parts = [chosen[i : i + ROWS_IN_BLOCK] for i in range(0, chosen.size, ROWS_IN_BLOCK)]
+        return [
+            Chunk(self.compiled, known.X[x], OfFunctions(known.family_of(x), known.y[x]))
+            for x in parts
+        ]
+
+
+def why_not_in_groups(known: KnownData) -> str | None:
+    """What keeps data from being met in groups; None where nothing."""
+    try:
+        refuse_shared_noise(_observations(known.whole))
+    except ApproximationError as error:
+        return f"{type(known.likelihood).__name__} {error}"
+    return None
+
+
+def is_grouped(known: KnownData) -> bool:
+    """Whether observations are of several predictors each: functions, or rows that share noise."""
+    return known.n_functions > 1 or known.shares_noise
+
+
+class _Groups(NamedTuple):
+    """Groups of one size, and how the numbers of their blocks are made."""
+
+    rows: RowGroups
+    of_one_input: bool
+    apart: bool
+    compiled: CompiledNumbers
+
+
+class GroupsOfKind(DataOfKind):
+    """Rows that share noise, or are about several functions: observations are groups of them."""
+
+    def __init__(self, known: KnownData, latent: LatentGraph) -> None:
+        self.known, self._k = known, known.n_functions
+        table = known.whole
+        rows, noise = _observations(table), table.columns[3]
+        patterns = list(row_groups(rows))
+        groups = patterns
+        if noise.ndim == 2:  # of rows whose noise may be correlated at some point
+            shared = [sparse.csr_array(abs(x)) for x in table.slopes if self._is_noise(x)]
+            pattern = sum(shared, sparse.csr_array(abs(noise)))
+            patterns, whole = list(row_groups(replace(rows, S=pattern))), sparse.csr_array(noise)
+            groups = [replace(x, noise=blocks_of_noise(whole, x.rows)) for x in patterns]
+        between = latent.known
+        self._takes_rest = rest_is_noise(groups, between, self._k)
+        self._groups = []
+        for own, some in zip(groups, patterns, strict=True):
+            inputs = own.values // self._k
+            one = bool((inputs == inputs[:, :1]).all())
+            if self._takes_rest:
+                some = some.with_rest(rest_between(between, some.values, self._k))
+            apart = some.points_first().is_apart
+            compiled = self._compiled(latent, one, apart)
+            self._groups.append(_Groups(own, one, apart, compiled))
 
     @property
     def n_observations(self) -> int:
         """See `DataOfKind`."""
-        return int(self.known.X.shape[0])
+        return sum(groups.rows.shape[0] for groups in self._groups)
 
-    @property
-    def in_parts(self) -> bool:
-        """See `DataOfKind`; a function of all values has no parts, nor have parameters of rows."""
-        return self.known.divisible
+    def blocks(self, chosen: IntArray) -> list[Chunk]:
+        """See `DataOfKind`: groups are counted by size."""
+        found: list[Chunk] = []
+        first = 0
+        for groups in self._groups:
+            n, m = groups.rows.shape
+            own = chosen[(chosen >= first) & (chosen < first + n)] - first
+            first += n
+            # Groups about one input have the features of that alone.
+            size = ROWS_IN_BLOCK if groups.of_one_input else max(1, ROWS_IN_BLOCK // m)
+            for start in range(0, own.size, size):
+                part = groups._replace(rows=groups.rows.part(own[start : start + size]))
+                found.append(self._block(part, with_constant=not found))
+        return found
 
-    def blocks(self, chosen: IntArray) -> list[DataBlock]:
-        """See `DataOfKind`."""
-        known = self.known
-        if not self.in_parts:
-            return [DataBlock(known.X, NumbersOfFunctions(self.compiled, known.family, known.y))]
-        starts = range(0, chosen.size, ROWS_IN_BLOCK)
-        return [self._block(chosen[start : start + ROWS_IN_BLOCK]) for start in starts]
+    def _block(self, groups: _Groups, with_constant: bool) -> Chunk:
+        table, rows, X = self.known.whole, groups.rows, self.known.X
+        constant = table.log_constant if with_constant else np.zeros(())
+        slopes = [
+            blocks_of_noise(sparse.csr_array(x), rows.rows) if self._is_noise(x) else x[rows.rows]
+            for x in table.slopes
+        ]
+        inputs, function = rows.values // self._k, rows.values % self._k
+        same = (inputs[:, :, None] == inputs[:, None, :]).astype(np.float64)
+        place = []
+        if groups.of_one_input:
+            X = X[inputs[:, 0]]
+        else:
+            inputs, which = np.unique(inputs, return_inverse=True)
+            X, n = X[inputs], which.size
+            parts = np.ones(n), which.ravel(), np.arange(n + 1)
+            place = [sparse.csr_matrix(parts, shape=(n, inputs.size))]
+        columns = *(x[rows.rows] for x in table.columns[:3]), rows.noise
+        batch: Any = *columns, constant, *slopes, rows.design, function, same, *place
+        return Chunk(groups.compiled, X, OfGroups(groups.apart), batch)
 
-    def _block(self, chosen: IntArray) -> DataBlock:
-        known = self.known
-        numbers = NumbersOfFunctions(self.compiled, known.family_of(chosen), known.y[chosen])
-        return DataBlock(known.X[chosen], numbers)
+    def _compiled(self, latent: LatentGraph, of_one_input: bool, apart: bool) -> CompiledNumbers:
+        """Of groups of m rows of p values each, at one input or at several."""
+        table, known = self.known.whole, self.known
+        noise = [3 if self._is_noise(x) else x.ndim + 1 for x in table.slopes]
+        symbols = [_symbol(ndim) for ndim in (2, 2, 2, 3, 0, *noise)]
+        counts = [_symbol(1)] if known.repeats else []
+        rows = known.rows_of([latent.X, *symbols[:5], *counts, *symbols[5:]], known.random)
+        design, same, function = _symbol(3), _symbol(3), pt.matrix(dtype="int64")
+        inputs = [*symbols, design, function, same]
+        phi, mean, rest = latent.f()
+        half = latent.half[function]  # (n, p, L)
+        n, p = function.shape
+        if of_one_input:
+            means, rests = mean[:, None] + pt.zeros_like(half[:, :, 0]), rest[:, None, None]
+        else:
+            place = ps.csr_matrix(dtype="float64")
+            inputs.append(place)
+            means = _times(place, mean).reshape((n, p))
+            rests = _times(place, rest).reshape((n, p, 1))
+        S = rows.S
+        if self._takes_rest:
+            between = latent.between[function[:, :, None], function[:, None, :]]
+            S = S + _sandwich(design, same * between * rests)
+        offset = pt.zeros_like(rows.value)
+        if (~np.isnan(table.columns[2])).any():
+            design, offset, S = _points_first(design, S, rows.value)
+        offset = offset + pt.matmul(design, means[:, :, None])[:, :, 0]
+        factor = [pt.matmul(design, half)]
+        if of_one_input and not apart:
+            factor = [phi, *factor]
+        elif of_one_input:
+            wide = factor[0][:, :, :, None] * phi[:, None, None, :]
+            factor = [wide.reshape((n, design.shape[1], -1))]
+        else:
+            values = ps.structured_dot(place, phi).reshape((n, p, 1, -1))
+            wide = (half[:, :, :, None] * values).reshape((n, p, -1))
+            factor = [pt.matmul(design, wide)]
+        numbers = [*factor, offset, S, rows.lower, rows.upper, rows.value]
+        return latent.compiled(inputs, [rows.log_constant, *numbers])
+
+    def _is_noise(self, slope: Any) -> bool:
+        """Whether a slope is one of the covariance of the noise, not of limits."""
+        m = self.known.whole.columns[0].size
+        return slope.shape == (m, m)
 
 
-def kind_of(
-    known: Any, model: pm.Model, coordinates: Coordinates, between: FloatArray
-) -> DataOfKind:
-    """Data that are checked, compiled for a model; `between` as for `GroupsOfKind`."""
+def _points_first(design: Any, noise: Any, value: Any) -> tuple[Any, Any, Any]:
+    """Design, offset and noise of the intervals given the points: see `RowGroups.points_first`."""
+    point = ~pt.isnan(value)
+    on_points = pt.and_(point[:, None, :], ~point[:, :, None])
+    variance = pt.diagonal(noise, axis1=1, axis2=2)
+    gain = pt.switch(on_points, noise / variance[:, None, :], 0.0)
+    left = pt.eye(value.shape[1])[None] - gain
+    known = pt.switch(point, value, 0.0)
+    apart = pt.neq(point[:, :, None], point[:, None, :])
+    offset = pt.matmul(gain, known[:, :, None])[:, :, 0]
+    return pt.matmul(left, design), offset, pt.switch(apart, 0.0, _sandwich(left, noise))
+
+
+def _sandwich(a: Any, b: Any) -> Any:
+    """A B A' of each group."""
+    return pt.matmul(pt.matmul(a, b), a.transpose((0, 2, 1)))
+
+
+def _row_graphs(known: KnownData, latent: LatentGraph) -> tuple[list[Any], Any]:
+    """Symbols of the table of rows with noise of their own, and graphs of the rows."""
+    table = known.whole
+    data = [*table.columns, table.log_constant, *table.slopes]
+    symbols = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in data]
+    counts = [pt.vector("counts", dtype="float64")] if known.repeats else []
+    k = len(table.columns) + 1
+    return symbols, known.rows_of([latent.X, *symbols[:k], *counts, *symbols[k:]], known.random)
+
+
+def _observations(table: RowTable) -> Observations:
+    """Rows as they are at 0 of random limits."""
+    lower, upper, value, noise = table.columns
+    return Observations(table.design, np.zeros(value.size), noise, lower, upper, value)
+
+
+def _symbol(ndim: int) -> Any:
+    return pt.tensor(dtype="float64", shape=(None,) * ndim)
+
+
+def kind_of(known: Any, latent: LatentGraph) -> DataOfKind:
+    """Data that are checked, compiled for a model."""
     if isinstance(known, KnownSites):
-        return FunctionsOfKind.of(known, model, coordinates)
+        return FunctionsOfKind.of(known, latent)
     if not known.likelihood.has_data:
-        return LimitsOfKind.of(known, model, coordinates)
+        return LimitsOfKind(known, latent)
     if is_grouped(known):
-        return GroupsOfKind.of(known, model, coordinates, between)
-    return RowsOfKind.of(known, model, coordinates)
+        return GroupsOfKind(known, latent)
+    return RowsOfKind.of(known, latent)
 
 
-def blocks_of(kinds: Sequence[DataOfKind]) -> list[BlockOfData]:
+def blocks_of(kinds: Sequence[DataOfKind]) -> list[Chunk]:
     """Of all data."""
     return [block for kind in kinds for block in kind.blocks(np.arange(kind.n_observations))]
 
@@ -459,16 +484,9 @@ def n_data(kinds: Sequence[DataOfKind]) -> int:
     return sum(kind.n_observations for kind in kinds if kind.is_data)
 
 
-def n_computed(kinds: Sequence[DataOfKind]) -> int:
-    """Rows of all kinds whose features are computed."""
-    return sum(
-        kind.n_different if isinstance(kind, RowsOfKind) else kind.n_observations for kind in kinds
-    )
-
-
 def some_blocks(
     kinds: Sequence[DataOfKind], size: int, rng: np.random.Generator
-) -> list[BlockOfData] | None:
+) -> list[Chunk] | None:
     """Of so many observations, drawn at random with equal shares of each kind.
 
     None where there are no more than these, or where some data cannot be taken apart.
@@ -476,7 +494,7 @@ def some_blocks(
     n = n_data(kinds)
     if n <= size or not all(kind.in_parts for kind in kinds if kind.is_data):
         return None
-    blocks: list[BlockOfData] = []
+    blocks: list[Chunk] = []
     for kind in kinds:
         if not kind.is_data:
             blocks += blocks_of([kind])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import cloudpickle
@@ -23,22 +23,17 @@ from pymc_skewgp._learn.optimizers import (
     maximize,
     negative_hessian,
 )
+from pymc_skewgp._learn.rows.blocks import Chunk
 from pymc_skewgp._learn.rows.data_kinds import (
     DataOfKind,
     FunctionsOfKind,
     RowsOfKind,
     blocks_of,
+    is_grouped,
     n_data,
     some_blocks,
 )
-from pymc_skewgp._learn.rows.group_kind import is_grouped
-from pymc_skewgp._learn.rows.prior_at import (
-    BlockOfData,
-    CompiledNumbers,
-    Latent,
-    LatentGradient,
-    added_gradients,
-)
+from pymc_skewgp._learn.rows.program import Arrays, CompiledNumbers, Latent, plus
 from pymc_skewgp._learn.rows.rows_objective import (
     RowsAt,
     RowsHere,
@@ -211,11 +206,11 @@ class RowsOnWorkers:
             return None
         return _RowsOnWorkersAt(self, groups, point, found)
 
-    def pull_back(self, point: Point, found: LatentGradient) -> tuple[FloatArray, ...]:
-        """See `LatentAt`."""
+    def pull_back(self, point: Point, found: Arrays) -> Arrays:
+        """See `Latent`."""
         latent = self._latent.at(point)
         assert latent is not None  # the workers have it
-        return latent.pull_back(found)
+        return self._latent.pull_back(latent, found)
 
 
 class _RowsOnWorkersAt:
@@ -238,11 +233,11 @@ class _RowsOnWorkersAt:
         """See `RowsAt`."""
         self._groups.ask("call", "keep", ())
 
-    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
+    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
         """See `RowsAt`."""
         arguments = gaussian.mean, gaussian.spread
         parts = self._groups.ask("call", "part_of_gradient", arguments)
-        return self._rows.pull_back(self._point, added_gradients(parts))
+        return self._rows.pull_back(self._point, reduce(plus, parts))
 
     def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
         """See `RowsAt`; rows with next to no noise are refused before."""
@@ -258,14 +253,14 @@ class _SentRows:
     """Blocks that are sent: they are not lost with a worker."""
 
     latent: Latent
-    blocks: Sequence[BlockOfData]
+    blocks: Sequence[Chunk]
 
     def __call__(self, chunks: Sequence[Any]) -> RowsHere:
         """See `Build`."""
         return RowsHere(self.latent, self.blocks, n_threads=n_threads_of_worker())
 
 
-def sent_rows(client: "Client", latent: Latent, blocks: Sequence[BlockOfData]) -> RowsOnWorkers:
+def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> RowsOnWorkers:
     """Blocks of this process on the workers, in contiguous parts of about as many rows."""
     n_parts = min(max(1, len(client.nthreads())), len(blocks))
     ends = np.cumsum([block.X.shape[0] for block in blocks])
@@ -370,7 +365,7 @@ class _RowsOfChunks:
             if isinstance(known, KnownSites):
                 kind = FunctionsOfKind(known, self.compiled)
             else:
-                kind = RowsOfKind(known, known.whole, self.compiled)
+                kind = RowsOfKind(known, self.compiled)
             blocks += kind.blocks(np.arange(kind.n_observations))
         return RowsHere(self.latent, blocks, n_threads=n_threads_of_worker())
 

@@ -7,8 +7,8 @@ the model's variables.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import reduce
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pymc as pm
@@ -30,24 +30,9 @@ from pymc_skewgp._gaussian.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Value
 from pymc_skewgp._learn.objective import CompiledLogPrior, CompiledValues, Objective
-from pymc_skewgp._learn.rows.blocks import SignsAt, SignsBlock
-from pymc_skewgp._learn.rows.group_kind import is_grouped, why_not_in_groups
-from pymc_skewgp._learn.rows.prior_at import (
-    BlockAt,
-    BlockOfData,
-    Functions,
-    InducingPrior,
-    Latent,
-    LatentAt,
-    LatentGradient,
-    PriorFamily,
-    PriorRows,
-    SpectralPrior,
-    ValuesOf,
-    added_gradients,
-    added_rows,
-    plus,
-)
+from pymc_skewgp._learn.rows.blocks import BlockAt, Chunk, SignsAt
+from pymc_skewgp._learn.rows.data_kinds import is_grouped, signs_of, why_not_in_groups
+from pymc_skewgp._learn.rows.program import Arrays, Latent, LatentAt, LatentGraph, plus
 from pymc_skewgp._limits import announce_rows
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import active_columns
@@ -72,8 +57,6 @@ from pymc_skewgp._validation import FloatArray
 
 # Many rows at a point of their hyperparameters: blocks for EP, and its gradient through them.
 
-# Inputs at which the kernel is evaluated at once: what they take stays in the cache.
-_INPUTS_AT_ONCE = 4096
 _T = TypeVar("_T")
 
 
@@ -89,7 +72,7 @@ class RowsAt(Blocks, Protocol):
         """EP at the next point is to begin with the sites as they are."""
         ...
 
-    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
+    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
         """Of EP's log evidence at its fixed point, in the continuous variables."""
         ...
 
@@ -110,21 +93,14 @@ class Rows(Protocol):
         ...
 
 
-class _Part(NamedTuple):
-    """A block of data at a point: f at its inputs, and its predictors with their sites."""
-
-    prior: PriorRows
-    data: BlockAt
-
-
 class RowsHere:
     """Data in blocks in this process.
 
     Parameters
     ----------
     latent : Latent
-    blocks : sequence of BlockOfData
-    signs : SignsBlock, optional
+    blocks : sequence of Chunk
+    signs : Chunk, optional
         Of the functions at pseudo-points, beside the data.
     n_threads : int, optional
         See `LocalBlocks`.
@@ -133,19 +109,14 @@ class RowsHere:
     def __init__(
         self,
         latent: Latent,
-        blocks: Sequence[BlockOfData],
-        signs: SignsBlock | None = None,
+        blocks: Sequence[Chunk],
+        signs: Chunk | None = None,
         n_threads: int | None = None,
     ) -> None:
-        self.blocks, self.n_threads = blocks, n_threads
-        self._latent, self._signs = latent, signs
-        # Of each block, shape (2, n): EP begins where it has ended last.
-        self._sites: dict[int, FloatArray] = {}
-
-    @property
-    def all_blocks(self) -> Sequence[BlockOfData]:
-        """Of data and, last, of signs."""
-        return self.blocks if self._signs is None else [*self.blocks, self._signs]
+        self.latent, self.blocks, self.n_threads = latent, blocks, n_threads
+        self.all_blocks = [*blocks, *([] if signs is None else [signs])]
+        # Of each block, tau and nu: EP begins where it has ended last.
+        self.sites: list[Arrays] = []
 
     def evaluate(self, point: Point, function: Callable[[RowsAt], _T | None]) -> _T | None:
         """See `Rows`."""
@@ -154,63 +125,49 @@ class RowsHere:
 
     def at(self, point: Point) -> "RowsHereAt | None":
         """The rows at a point; None where double precision ends."""
-        latent = self._latent.at(point)
+        latent = self.latent.at(point)
         if latent is None:
             return None
-        parts: list[_Part] = []
-        for part in side_by_side(partial(_part_at, latent), self.all_blocks, self.n_threads):
+        parts: list[BlockAt] = []
+        for part in side_by_side(lambda x: x.at(latent), self.all_blocks, self.n_threads):
             if part is None:
                 return None
             parts.append(part)
-        for i, (tau, nu) in self._sites.items():
-            parts[i].data.block.tau, parts[i].data.block.nu = tau, nu
+        for part, (tau, nu) in zip(parts, self.sites, strict=False):
+            part.block.tau, part.block.nu = tau, nu
         return RowsHereAt(self, latent, parts)
-
-    def begin_from(self, parts: Sequence[_Part]) -> None:
-        """EP at the next point begins with the sites of these."""
-        for i, part in enumerate(parts):
-            self._sites[i] = np.stack([part.data.block.tau, part.data.block.nu])
 
 
 class RowsHereAt(LocalBlocks):
     """`RowsAt` of a `RowsHere`."""
 
-    def __init__(self, rows: RowsHere, latent: LatentAt, parts: Sequence[_Part]) -> None:
-        super().__init__([part.data.block for part in parts], rows.n_threads)
+    def __init__(self, rows: RowsHere, latent: LatentAt, parts: Sequence[BlockAt]) -> None:
+        super().__init__([part.block for part in parts], rows.n_threads)
         self._rows, self._latent, self._parts = rows, latent, parts
-        self.log_constant = sum(part.data.log_constant for part in parts)
+        self.log_constant = sum(part.log_constant for part in parts)
 
     def keep(self) -> None:
         """See `RowsAt`."""
-        self._rows.begin_from(self._parts)
+        self._rows.sites = [(x.block.tau.copy(), x.block.nu.copy()) for x in self._parts]
 
-    def gradient(self, gaussian: CoordinateGaussian) -> tuple[FloatArray, ...]:
+    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
         """See `RowsAt`."""
-        return self._latent.pull_back(self.part_of_gradient(gaussian.mean, gaussian.spread))
+        found = self.part_of_gradient(gaussian.mean, gaussian.spread)
+        return self._rows.latent.pull_back(self._latent, found)
 
-    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> LatentGradient:
+    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
         """What these rows say of it, EP's Gaussian being N(mean, spread spread')."""
-        call = partial(self._of_block, mean, spread)
-        pairs = list(zip(self._rows.all_blocks, self._parts, strict=True))
-        return added_gradients(side_by_side(call, pairs, self._rows.n_threads))
 
-    def _of_block(
-        self, mean: FloatArray, spread: FloatArray, pair: tuple[BlockOfData, _Part]
-    ) -> LatentGradient:
-        data, part = pair
-        wrt, own, functions = part.data.gradient(mean, spread)
-        pieces = []
-        for rows in _slices(data.X.shape[0]):
-            at, by = (PriorRows(*(x[rows] for x in y)) for y in (part.prior, wrt))
-            pieces.append(self._latent.prior.pull_back(data.X[rows], at, by, data.of))
-        found = added_rows(pieces)
-        if own is not None:
-            found = found._replace(slopes=plus(found.slopes, own))
-        return LatentGradient(found, functions)
+        def of_block(pair: tuple[Chunk, BlockAt]) -> Arrays:
+            chunk, part = pair
+            return chunk.pull_back(self._latent, part.slopes(mean, spread))
+
+        pairs = list(zip(self._rows.all_blocks, self._parts, strict=True))
+        return reduce(plus, side_by_side(of_block, pairs, self._rows.n_threads))
 
     def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
         """See `RowsAt`."""
-        found = [(part.data.block, part.data.hard()) for part in self._parts]
+        found = [(part.block, part.hard()) for part in self._parts]
         # Signs come first.
         rows = joined([hard for _, hard in reversed(found) if hard is not None])
         if rows is None:
@@ -224,24 +181,8 @@ class RowsHereAt(LocalBlocks):
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
         """See `RowsAt`."""
         found = evidence._replace(value=evidence.value + self.log_constant)
-        last = self._parts[-1].data
+        last = self._parts[-1]
         return last.with_error(found, n_draws) if isinstance(last, SignsAt) else found
-
-
-def _part_at(latent: LatentAt, data: BlockOfData) -> _Part | None:
-    """A block at a point; None where double precision ends."""
-    pieces = [latent.prior.rows(data.X[rows], data.of) for rows in _slices(data.X.shape[0])]
-    if not all(piece.finite for piece in pieces):
-        return None
-    of_f = pieces[0]
-    if len(pieces) > 1:
-        of_f = PriorRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-    found = data.at(latent.point, of_f, latent.functions)
-    return None if found is None else _Part(of_f, found)
-
-
-def _slices(n: int) -> list[slice]:
-    return [slice(i, i + _INPUTS_AT_ONCE) for i in range(0, n, _INPUTS_AT_ONCE)]
 
 
 # EP's residual over all rows; the evidence is off by its square.
@@ -259,7 +200,7 @@ class RowsObjective:
     coordinates : Coordinates
     latent : Latent
         The same basis at every point of the search.
-    signs : SignsBlock or None
+    signs : Chunk or None
     prior : CompiledLogPrior
     values : CompiledValues
     rows : Rows
@@ -270,7 +211,7 @@ class RowsObjective:
 
     coordinates: Coordinates
     latent: Latent
-    signs: SignsBlock | None
+    signs: Chunk | None
     prior: CompiledLogPrior
     values: CompiledValues
     rows: Rows
@@ -285,7 +226,7 @@ class RowsObjective:
         """See `Objective`."""
         return None
 
-    def on(self, blocks: Sequence[BlockOfData], basis: Any) -> "RowsObjective":
+    def on(self, blocks: Sequence[Chunk], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         latent = replace(self.latent, basis=basis)
         return self.of(RowsHere(latent, blocks, self.signs), latent)
@@ -375,7 +316,7 @@ class RowsObjective:
         ep = self._fit(rows)
         return None if ep is None else ep.log_prob + rows.log_constant
 
-    def _with_gradient(self, rows: RowsAt) -> tuple[float, tuple[FloatArray, ...]] | None:
+    def _with_gradient(self, rows: RowsAt) -> tuple[float, Arrays] | None:
         ep = self._fit(rows)
         if ep is None:
             return None
@@ -475,32 +416,33 @@ def _n_dense(known: Sequence[Any]) -> int:
     return max(of_groups, sum(data.X.shape[0] for data in known))
 
 
-def rows_objective(
+def latent_graph(
     model: pm.Model,
     gp: Any,
     approximation: Approximation,
-    objective: Objective,
-    functions: Functions,
+    coordinates: Coordinates,
+    coregion: Any,
     known: Sequence[Any],
-) -> RowsObjective:
-    """That of a SkewGP of finite rank, given that of matrices of all rows, which is not evaluated.
-
-    Its basis, and blocks of the data that are `known`, are still to come.
-    """
-    coordinates, n_columns = objective.coordinates, known[0].X.shape[1]
-    process: PriorFamily
+) -> LatentGraph:
+    """Functions of finite rank that data are known of."""
+    m = None
     if isinstance(approximation, HSGP):
         m = approximation.sizes(active_columns(gp.cov_func))
-        process = SpectralPrior(coordinates, model, gp, n_columns, m)
-    else:
-        of: set[ValuesOf] = {data.likelihood.derivative for data in known}
-        if gp.n_pseudo_points:
-            of.add("pseudo-points")
-        process = InducingPrior(coordinates, model, gp, n_columns, of)
-    signs = SignsBlock.of_process(gp, model, coordinates, n_columns)
-    latent = Latent(process, functions, None)
+    k = max(data.n_functions for data in known)
+    return LatentGraph(coordinates, model, gp, known[0].X.shape[1], coregion, k, m)
+
+
+def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
+    """That of a SkewGP of finite rank, given that of matrices of all rows, which is not evaluated.
+
+    Its basis, and blocks of the data, are still to come.
+    """
+    signs = signs_of(graph, graph.X.type.shape[1])
+    latent = Latent(graph.common, len(graph.known))
     nothing = RowsHere(latent, [])
-    return RowsObjective(coordinates, latent, signs, objective.prior, objective.values, nothing)
+    return RowsObjective(
+        objective.coordinates, latent, signs, objective.prior, objective.values, nothing
+    )
 
 
 # What the prior that "auto" learns hyperparameters with loses, where they were found.
