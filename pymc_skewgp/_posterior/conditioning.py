@@ -12,7 +12,7 @@ with m and K the moments given the points.
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,88 +61,45 @@ LOW_RANK_SHARE = 0.5
 _LEAST_NOISE = 1e-6
 
 
-class PointPrecision(Protocol):
-    """G^-1 of the points, in whatever form."""
-
-    def solve(self, x: FloatArray) -> FloatArray:
-        """G^-1 x."""
-        ...
-
-
-class PointRegression(NamedTuple):
-    """What regression on points needs elsewhere.
+class _Points:
+    """Regression on the rows of z ~ N(mean, cov) that are points.
 
     Attributes
     ----------
-    rows : Observations
-        The points.
-    precision : PointPrecision
+    rows, intervals : Observations
+        The points, and the other rows, their noise independent of that of the points.
+    precision : _Gram or _InCoordinates
         G^-1.
     weights : ndarray, shape (n_points,)
         G^-1 r.
-    """
-
-    rows: Observations
-    precision: PointPrecision
-    weights: FloatArray
-
-
-class GivenPoints(NamedTuple):
-    """A Gaussian vector z given its points, and what is left to condition on.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (q,)
-    cov : FactoredCovariance
+    mean, cov : ndarray and FactoredCovariance
         Of z given the points.
-    intervals : Observations
-        The other rows, their noise independent of that of the points.
     log_density : float
-        log p(y) of the points; 0 without any.
-    points : PointRegression or None
-        None without points.
     """
 
-    mean: FloatArray
-    cov: FactoredCovariance
-    intervals: Observations
-    log_density: float
-    points: PointRegression | None = None
-
-
-def given_points(
-    mean: FloatArray, cov: FactoredCovariance, observations: Observations
-) -> GivenPoints:
-    """Condition z ~ N(mean, cov) on the rows that are points."""
-    chosen = observations.is_point
-    if not chosen.any():
-        return GivenPoints(mean, cov, observations, 0.0)
-    points = observations if chosen.all() else observations.rows(chosen)
-    intervals = with_own_noise(observations, points)
-    residual = points.value - points.of(mean) - points.a
-    row_factor = points.of(cov.factor)
-    few = row_factor.shape[1] < LOW_RANK_SHARE * points.n_rows
-    least = _LEAST_NOISE * float(cov.diagonal().max())
-    if few and points.S.ndim == 1 and (least < points.S).all():
-        low_rank = _InCoordinates(row_factor, points.S)
-        coordinates = low_rank.mean(residual)
-        return GivenPoints(
-            mean + cov.factor @ coordinates,
-            FactoredCovariance(low_rank.spread(cov.factor), units=cov.units),
-            intervals,
-            low_rank.log_density(residual),
-            PointRegression(points, low_rank, low_rank.solve(residual)),
-        )
-    gram = _Gram(row_matrix(cov, points, row_factor), points.S)
-    half = gram.half(points.of(cov.dense()))
-    matrix = linalg.symmetric(cov.dense() - half.T @ half)
-    return GivenPoints(
-        mean + half.T @ gram.half(residual),
-        cov.conditioned(matrix),
-        intervals,
-        gram.log_density(residual),
-        PointRegression(points, gram, gram.solve(residual)),
-    )
+    def __init__(
+        self, mean: FloatArray, cov: FactoredCovariance, observations: Observations
+    ) -> None:
+        chosen = observations.is_point
+        self.rows = points = observations if chosen.all() else observations.rows(chosen)
+        self.intervals = with_own_noise(observations, points)
+        residual = points.value - points.of(mean) - points.a
+        row_factor = points.of(cov.factor)
+        few = row_factor.shape[1] < LOW_RANK_SHARE * points.n_rows
+        least = _LEAST_NOISE * float(cov.diagonal().max())
+        self.precision: _Gram | _InCoordinates
+        if few and points.S.ndim == 1 and (least < points.S).all():
+            self.precision = low_rank = _InCoordinates(row_factor, points.S)
+            self.mean = mean + cov.factor @ low_rank.mean(residual)
+            self.cov = FactoredCovariance(low_rank.spread(cov.factor), units=cov.units)
+        else:
+            self.precision = gram = _Gram(row_matrix(cov, points, row_factor), points.S)
+            half = gram.half(points.of(cov.dense()))
+            self.mean = mean + half.T @ gram.half(residual)
+            self.cov = cov.conditioned(linalg.symmetric(cov.dense() - half.T @ half))
+        self.weights = self.precision.solve(residual)
+        square = float(residual @ self.weights) + residual.size * _LOG_2PI
+        self.log_density = -0.5 * square - self.precision.log_root_det
 
 
 def row_matrix(cov: FactoredCovariance, rows: Observations, row_factor: FloatArray) -> FloatArray:
@@ -190,6 +147,7 @@ class _Gram:
     def __init__(self, matrix: FloatArray, noise: Noise) -> None:
         add_noise(matrix, noise)
         self._chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
+        self.log_root_det = float(np.log(self._chol.diagonal()).sum())
 
     def half(self, x: FloatArray) -> FloatArray:
         """L^-1 x, with G = L L'."""
@@ -198,12 +156,6 @@ class _Gram:
     def solve(self, x: FloatArray) -> FloatArray:
         """G^-1 x."""
         return cho_solve((self._chol, True), x, check_finite=False)
-
-    def log_density(self, residual: FloatArray) -> float:
-        """Log of N(residual; 0, G)."""
-        white = self.half(residual)
-        log_root_det = float(np.log(self._chol.diagonal()).sum())
-        return -0.5 * float(white @ white) - log_root_det - 0.5 * residual.size * _LOG_2PI
 
 
 class _InCoordinates:
@@ -218,6 +170,7 @@ class _InCoordinates:
         precision = self._scaled.T @ self._scaled
         precision[np.diag_indices_from(precision)] += 1.0
         self._chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        self.log_root_det = float(np.log(self._chol.diagonal()).sum() + 0.5 * np.log(noise).sum())
 
     def mean(self, residual: FloatArray) -> FloatArray:
         """Mean of the coordinates."""
@@ -241,12 +194,6 @@ class _InCoordinates:
         inner = cho_solve((self._chol, True), self._scaled.T @ white, check_finite=False)
         result: FloatArray = (white - self._scaled @ inner) / root
         return result
-
-    def log_density(self, residual: FloatArray) -> float:
-        """Log of N(residual; 0, G)."""
-        log_root_det = float(np.log(self._chol.diagonal()).sum() + 0.5 * np.log(self._noise).sum())
-        square = float(residual @ self.solve(residual))
-        return -0.5 * square - log_root_det - 0.5 * residual.size * _LOG_2PI
 
 
 # So do rows that share their noise in blocks of up to this share of all rows.
@@ -309,15 +256,18 @@ class Conditioning:
         self, mean: FloatArray, cov: FactoredCovariance, observations: Observations
     ) -> None:
         self._prior_cov = cov
-        given = given_points(mean, cov, observations)
-        self.mean, self.factor = given.mean, given.cov.factor
-        self.log_density = given.log_density + observations.log_constant
-        self._points = given.points
-        self._intervals = rows = given.intervals
-        self.centre = centre = rows.of(given.mean) + rows.a
+        self._points: _Points | None = None
+        rows = observations
+        self.log_density = observations.log_constant
+        if observations.is_point.any():
+            self._points = points = _Points(mean, cov, observations)
+            mean, cov, rows = points.mean, points.cov, points.intervals
+            self.log_density += points.log_density
+        self.mean, self.factor, self._intervals = mean, cov.factor, rows
+        self.centre = centre = rows.of(mean) + rows.a
         self.lower, self.upper = rows.lower - centre, rows.upper - centre
         self.row_factor = rows.of(self.factor)
-        self.cov = _row_covariance(given.cov, rows, self.row_factor)
+        self.cov = _row_covariance(cov, rows, self.row_factor)
 
     @property
     def n_rows(self) -> int:
@@ -378,7 +328,8 @@ class Conditioning:
         factor = self.factor[skip:]
         row_cov = self.row_factor @ factor.T
         prior = linalg.grouped_products(factor.T, factor.T, group)
-        return self._regression(self.mean[skip:], prior, row_cov, None, joint)
+        solved = self._solved(row_cov)
+        return _regression_from(self.mean[skip:], prior, row_cov, solved, None, joint)
 
     def regression_at(
         self,
@@ -387,6 +338,7 @@ class Conditioning:
         cross: FloatArray,
         *,
         joint: bool = False,
+        on_coordinates: bool = False,
     ) -> Regression:
         """Of f at t new points on u.
 
@@ -400,24 +352,28 @@ class Conditioning:
             Prior covariance of z with f there.
         joint : bool
             Whether `Regression.taken` is wanted.
+        on_coordinates : bool
+            Whether on the coordinates c of z = mean + factor c in place of u.
         """
-        needed = self.n_rows > 0
-        centre, left, cross, taken = self._given_points(mean, variance, cross, joint, needed)
-        return self._regression(centre, left, self._intervals.of(cross), taken, joint)
+        points, taken = self._points, None
+        if points is not None:
+            row_cov = points.rows.of(cross)
+            solved = points.precision.solve(row_cov)
+            taken = row_cov.T @ solved if joint else None
+            mean = mean + row_cov.T @ points.weights
+            variance = variance - linalg.grouped_products(row_cov, solved, _group(variance))
+            if self.n_rows or on_coordinates:  # covariance of z with f given the points
+                prior_factor = self._prior_cov.factor
+                cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
+        if on_coordinates:
+            orthogonal, triangle = self._factor_qr
+            own = solve_triangular(triangle, orthogonal.T @ cross, check_finite=False)
+            return _regression_from(mean, variance, own, own, taken, joint)
+        own = self._intervals.of(cross)
+        return _regression_from(mean, variance, own, self._solved(own), taken, joint)
 
-    def regression_on_coordinates(
-        self,
-        mean: FloatArray,
-        variance: FloatArray,
-        cross: FloatArray,
-        *,
-        joint: bool = False,
-    ) -> Regression:
-        """As `regression_at`, on the coordinates c of z = mean + factor c in place of u."""
-        centre, left, cross, taken = self._given_points(mean, variance, cross, joint, True)
-        orthogonal, triangle = self._factor_qr
-        solved = solve_triangular(triangle, orthogonal.T @ cross, check_finite=False)
-        return _regression_from(centre, left, solved, solved, taken, joint)
+    def _solved(self, row_cov: FloatArray) -> FloatArray:
+        return cho_solve((self._chol, True), row_cov) if self.n_rows else row_cov[:0]
 
     def with_coordinates(self, mean: FloatArray, chol: FloatArray) -> "Conditioning":
         """The same with c ~ N(mean, (L L')^-1) in place of N(0, I), `chol` being L.
@@ -487,44 +443,6 @@ class Conditioning:
         matrix = np.zeros(noise.shape)
         add_noise(matrix, noise)
         return matrix
-
-    def _given_points(
-        self,
-        mean: FloatArray,
-        variance: FloatArray,
-        cross: FloatArray,
-        joint: bool,
-        needed: bool,
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
-        """Moments of f at new points given the points, and what these take where `joint`.
-
-        Its covariance with z only where that is `needed`.
-        """
-        points = self._points
-        if points is None:
-            return mean, variance, cross, None
-        row_cov = points.rows.of(cross)
-        solved = points.precision.solve(row_cov)
-        taken = row_cov.T @ solved if joint else None
-        left = variance - linalg.grouped_products(row_cov, solved, _group(variance))
-        if needed:  # covariance of z with f given the points
-            prior_factor = self._prior_cov.factor
-            cross = cross - prior_factor @ (points.rows.of(prior_factor).T @ solved)
-        return mean + row_cov.T @ points.weights, left, cross, taken
-
-    def _regression(
-        self,
-        centre: FloatArray,
-        variance: FloatArray,
-        row_cov: FloatArray,
-        taken: FloatArray | None,
-        joint: bool,
-    ) -> Regression:
-        if self.n_rows:
-            solved = cho_solve((self._chol, True), row_cov)
-        else:
-            solved = np.zeros((0, centre.size))
-        return _regression_from(centre, variance, row_cov, solved, taken, joint)
 
     @cached_property
     def _noise_factor(self) -> Any:

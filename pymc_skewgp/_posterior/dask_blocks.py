@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# Row blocks that one dask worker keeps, and the answers that it gives of them.
+# What one dask worker keeps, and the answers that it gives.
 
 _Kept = TypeVar("_Kept")
+# From chunks of the data to what is kept of them; the same for the same chunks.
+Build = Callable[[Sequence[Any]], _Kept]
 
 
 class Answer(NamedTuple):
@@ -55,69 +57,59 @@ class Answer(NamedTuple):
         return self.value
 
 
-def answered(function: Callable[..., Any], *arguments: Any) -> Answer:
-    """What a function returns, or the error that it raises."""
-    try:
-        return Answer(function(*arguments))
-    except Exception as error:
-        return Answer(None, error)
-
-
-class BuiltBlocks(NamedTuple):
-    """Blocks of some rows, and the constant of their log probability."""
-
-    blocks: Sequence[Block]
-    log_constant: float
-
-
-# From chunks of the data to what is kept of them; the same for the same chunks.
-Build = Callable[[Sequence[Any]], _Kept]
-# A method of `RowBlock` and its arguments.
-Call = tuple[str, tuple[Any, ...]]
-
-
-class KeptBlocks:
-    """Blocks in the memory of a worker, as an actor: their state stays where they are.
+class Kept:
+    """An object in the memory of a worker, as an actor: its state stays where it is.
 
     Parameters
     ----------
     chunks : sequence
-        Of the data, kept until the blocks are built.
+        Of the data, kept until the object is built of them.
     """
 
     def __init__(self, chunks: Sequence[Any]) -> None:
-        self._chunks = chunks
-        self._blocks: LocalBlocks | None = None
-        self._log_constant = 0.0
+        self._chunks: Sequence[Any] = chunks
+        self._object: Any = None
 
-    def build(self, build: Build[BuiltBlocks]) -> Answer:
-        """Build the blocks, once; numbers of rows and of coordinates, and the constant."""
-        return answered(self._built, build)
+    def build(self, build: Build[Any]) -> Answer:
+        """Build it, once."""
+        try:
+            if self._object is None:
+                self._object, self._chunks = build(self._chunks), ()
+            return Answer(None)
+        except Exception as error:
+            return Answer(None, error)
 
-    def _built(self, build: Build[BuiltBlocks]) -> tuple[int, int, float]:
-        if self._blocks is None:
-            blocks, self._log_constant = build(self._chunks)
-            self._blocks, self._chunks = LocalBlocks(blocks, n_threads_of_worker()), ()
-        return self._blocks.n_rows, self._blocks.rank, self._log_constant
-
-    def total(self, method: str, arguments: tuple[Any, ...]) -> Answer:
-        """The sum over the blocks of what a method returns."""
-        assert self._blocks is not None
-        return answered(self._blocks.total, method, *arguments)
-
-    def repeat(self, method: str, arguments: tuple[Any, ...]) -> Answer:
-        """The same without the sum, which is known."""
-        answer = self.total(method, arguments)
-        return answer if answer.error is not None else Answer(None)
+    def call(self, method: str, arguments: tuple[Any, ...]) -> Answer:
+        """A method of it."""
+        try:
+            return Answer(getattr(self._object, method)(*arguments))
+        except Exception as error:
+            return Answer(None, error)
 
 
-def built_blocks(sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior) -> BuiltBlocks:
-    """Of data, in blocks of rows."""
+class BuiltBlocks(LocalBlocks):
+    """Blocks of some rows, and the constant of their log probability."""
+
+    def __init__(
+        self, blocks: Sequence[Block], log_constant: float, n_threads: int | None = None
+    ) -> None:
+        super().__init__(blocks, n_threads)
+        self.log_constant = log_constant
+
+    def numbers(self) -> tuple[int, int, float]:
+        """Numbers of rows and of coordinates, and the constant."""
+        return self.n_rows, self.rank, self.log_constant
+
+
+def built_blocks(
+    sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior
+) -> "BuiltBlocks":
+    """Of data, in blocks of rows, on a worker."""
     found = [
         part for data in sets for part in predictor_rows(data, features, prior, distinct_data(data))
     ]
     constant = float(sum(part.log_constant for part in found))
-    return BuiltBlocks([part.block for part in found], constant)
+    return BuiltBlocks([part.block for part in found], constant, n_threads_of_worker())
 
 
 def n_threads_of_worker() -> int:
@@ -140,19 +132,8 @@ _LOST_MESSAGE = (
 _LOST = (OSError, RuntimeError, KeyError)
 
 
-class Group(NamedTuple):
-    """Blocks that are kept together.
-
-    Attributes
-    ----------
-    chunks : sequence of Delayed
-        Of the data, computed on the worker.
-    build : Build
-        From these to blocks.
-    """
-
-    chunks: Sequence[Any]
-    build: Build[Any]
+# Chunks of the data that are kept together, as Delayed, computed on the worker; and `Build`.
+Group = tuple[Sequence[Any], Build[Any]]
 
 
 class DaskGroups:
@@ -162,31 +143,27 @@ class DaskGroups:
     ----------
     client : distributed.Client
     groups : sequence of Group
-    actor : type
-        Of the object that keeps a group, made of its chunks. `build`, given what makes blocks of
-        these, is called first; all its methods return an `Answer`.
-
-    Attributes
-    ----------
-    built : list
-        What `build` returned, of each group.
+    restore : callable, optional
+        Brings a group that was built again, of this number, into the state that it had.
     """
 
-    def __init__(self, client: "Client", groups: Sequence[Group], actor: type) -> None:
-        self._client, self._groups, self._actor = client, groups, actor
+    def __init__(
+        self,
+        client: "Client",
+        groups: Sequence[Group],
+        restore: Callable[[int], None] = lambda i: None,
+    ) -> None:
+        self._client, self._groups, self._restore = client, groups, restore
         workers = self._workers()
         self._places = [workers[i % len(workers)] for i in range(len(groups))]
         # All of them begin before any is waited for.
         begun = [self._begun(i) for i in range(len(groups))]
         self._actors = [self._waited(future) for future in begun]
-        self.built = self._of_all(lambda i: self._actors[i].build(groups[i].build))
+        self._of_all(lambda i: self._actors[i].build(groups[i][1]))
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of the actors, which work side by side; answers in the groups' order."""
-        return self._of_all(lambda i: getattr(self._actors[i], method)(*arguments))
-
-    def restore(self, i: int) -> None:
-        """Bring a group that was built again into the state that it had; here it has none."""
+        """Call a method of what is kept, side by side; answers in the groups' order."""
+        return self._of_all(lambda i: self._actors[i].call(method, arguments))
 
     def _of_all(self, ask: Callable[[int], Any]) -> list[Any]:
         asked = [_asked(ask, i) for i in range(len(self._groups))]
@@ -218,8 +195,8 @@ class DaskGroups:
         if others:
             self._places[i] = min(others, key=self._places.count)
         self._actors[i] = actor = self._waited(self._begun(i))
-        self._waited(actor.build(self._groups[i].build)).unwrap()
-        self.restore(i)
+        self._waited(actor.build(self._groups[i][1])).unwrap()
+        self._restore(i)
 
     def _waited(self, future: Any) -> Any:
         """The result, however long it takes, as long as there is a worker."""
@@ -238,9 +215,9 @@ class DaskGroups:
     def _begun(self, i: int) -> Any:
         """A future of the actor for a group, whose chunks are computed where it will be."""
         where = {"workers": [self._places[i]], "allow_other_workers": True}
-        chunks = list(self._groups[i].chunks)
+        chunks = list(self._groups[i][0])
         inputs = self._client.compute(chunks, optimize_graph=False, **where)
-        return self._client.submit(self._actor, inputs, actor=True, pure=False, **where)
+        return self._client.submit(Kept, inputs, actor=True, pure=False, **where)
 
     def _workers(self) -> list[str]:
         """Addresses of all workers there are; waits for one."""
@@ -284,23 +261,24 @@ class DaskBlocks(DaskGroups):
 
     def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
         self.here = False
-        self._calls: list[Call] = []
-        super().__init__(client, groups, KeptBlocks)
-        self.n_rows = sum(n for n, _, _ in self.built)
-        self.rank: int = self.built[0][1]
-        self.log_constant: float = sum(constant for _, _, constant in self.built)
+        self._calls: list[tuple[Any, ...]] = []
+        super().__init__(client, groups, self.repeat)
+        numbers = self.ask("numbers")
+        self.n_rows = sum(n for n, _, _ in numbers)
+        self.rank: int = numbers[0][1]
+        self.log_constant: float = sum(constant for _, _, constant in numbers)
 
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
-        found = added(self.ask("total", method, arguments))
+        found = added(self.ask("total", method, *arguments))
         if method in _CHANGING:
-            self._calls.append((method, arguments))
+            self._calls.append((method, *arguments))
         return found
 
-    def restore(self, i: int) -> None:
+    def repeat(self, i: int) -> None:
         """Repeat all calls that changed the blocks."""
         for call in self._calls:
-            self._waited(self._actors[i].repeat(*call)).unwrap()
+            self._waited(self._actors[i].call("total", call)).unwrap()
 
 
 # Data of this process as rows on the workers of a dask cluster.
@@ -380,9 +358,12 @@ def blocks_on(
                 "keep: leave out rows_on, or take a likelihood of pymc_skewgp.likelihoods."
             )
     n_parts = min(max(1, len(client.nthreads())), *(data.X.shape[0] for data in sets))
-    pieces = [_pieces(data, n_parts) for data in sets]
-    groups = [_PartOfRows(part, features, prior) for part in zip(*pieces, strict=True)]
-    return DaskBlocks(client, [Group((), group) for group in groups])
+    pieces = [
+        [part_of(data, index) for index in np.array_split(np.arange(len(data.X)), n_parts)]
+        for data in sets
+    ]
+    parts = [_PartOfRows(part, features, prior) for part in zip(*pieces, strict=True)]
+    return DaskBlocks(client, [((), part) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -396,8 +377,3 @@ class _PartOfRows:
     def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:
         """See `Build`."""
         return built_blocks(self.sets, self.features, self.prior)
-
-
-def _pieces(data: DataSet, n_parts: int) -> Sequence[DataSet]:
-    """Contiguous parts of the rows, of nearly equal size."""
-    return [part_of(data, index) for index in np.array_split(np.arange(data.X.shape[0]), n_parts)]

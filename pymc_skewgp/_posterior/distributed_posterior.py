@@ -17,7 +17,7 @@ from pymc_skewgp._observations.likelihood import Derivative, Likelihood, as_inpu
 from pymc_skewgp._observations.real_values import Gaussian
 from pymc_skewgp._posterior.automatic import automatic
 from pymc_skewgp._posterior.conditioning import Regression
-from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks, Group, built_blocks
+from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks, built_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -218,7 +218,7 @@ class DistributedFit(FiniteRankFit):
     def _rows(self) -> tuple[Blocks, float]:
         data = self._data
         build = BlocksOfChunks(data.likelihood, self._features, self._prior)
-        blocks = DaskBlocks(data.client, [Group(chunks, build) for chunks in data.groups()])
+        blocks = DaskBlocks(data.client, [(chunks, build) for chunks in data.groups()])
         return blocks, blocks.log_constant
 
     def given_coordinates(
@@ -327,7 +327,7 @@ class DistributedPosterior(SkewGPPosterior):
         _ = self._fit  # refuses likelihoods that are no sites
 
     @cached_property
-    def _fit(self) -> DistributedFit:  # type: ignore[override]
+    def _fit(self) -> DistributedFit:
         prior, features = finite_rank_prior(self._prior, self._data.some.X)
         return distributed_fit(prior, features, self._data)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.escalation import (
     DEFAULT,
@@ -93,7 +92,10 @@ def draws_with_evidence(
 ) -> DrawsWithEvidence:
     """`count` draws from `n_candidates` of u; under sites from as many mirrored pairs."""
     by_rows, case = case, case.by_factors()
-    pairs = None if case.sites is None else _pairs(case, case.sites)
+    pairs = None
+    if case.sites is not None:
+        nothing = np.zeros(case.given.n_rows - case.n_pseudo_points, dtype=bool)
+        pairs = SiteDraws(case.given, case.sites, case.n_pseudo_points, nothing).sampler
     if pairs is None or (by_rows.sites is None and pairs.collapsed):
         given = by_rows.given
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
@@ -103,12 +105,6 @@ def draws_with_evidence(
     chosen = systematic_resample(latent.log_weights, count, rng)
     f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
     return _result(case, latent.log_prob, f)
-
-
-def _pairs(case: Case, sites: SitesOfParts) -> SiteSampler:
-    given, skip = case.given, case.n_pseudo_points
-    nothing = np.zeros(given.n_rows - skip, dtype=bool)
-    return SiteDraws(given, sites, skip, nothing).sampler
 
 
 def draws_by_sampler(
@@ -239,17 +235,13 @@ def draws_of_many(
     if first is None:
         return
     every = chain([first], arguments)
-    if not _goes_side_by_side(first[0], settings):
+    fewest, most = settings.rows
+    if first[0].sites is not None or not fewest <= first[0].given.n_rows <= most:
         yield from mapped(_alone, ((*given, n_candidates) for given in every))
         return
     groups = iter(lambda: list(islice(every, settings.size)), [])
     for found in mapped(_together, ((group, n_candidates, settings) for group in groups)):
         yield from found
-
-
-def _goes_side_by_side(case: Case, settings: GroupSettings) -> bool:
-    fewest, most = settings.rows
-    return case.sites is None and fewest <= case.given.n_rows <= most
 
 
 def _alone(
@@ -273,7 +265,11 @@ def _together(
             wanted = max([group[i][1] for i in own], default=0)
             n_draws = max(settings.few_draws if few else n_candidates, wanted)
             for i, (u, quality) in _drawn(group, own, n_draws).items():
-                drawn[i] = _of_case(*group[i], u, quality)
+                case, count, rng = group[i]
+                chosen = systematic_resample(np.log(quality.weights), count, rng)
+                f = case.given.draw(u.T, rng, chosen, skip=case.n_pseudo_points)
+                log_evidence = case.given.log_density + quality.log_mean - case.log_prob_of_signs
+                drawn[i] = DrawsWithEvidence(log_evidence, *quality[2:], f)
     return [
         drawn[i] if i in drawn else _alone(*given, n_candidates) for i, given in enumerate(group)
     ]
@@ -340,13 +336,3 @@ def _qualities(log_weights: FloatArray) -> Iterator[_Quality]:
     errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
     relative_ess = 1.0 / np.square(weights).mean(axis=1)
     yield from map(_Quality, weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist())
-
-
-def _of_case(
-    case: Case, count: int, rng: np.random.Generator, u: FloatArray, quality: _Quality
-) -> DrawsWithEvidence:
-    given, known = case.given, quality
-    chosen = systematic_resample(np.log(known.weights), count, rng)
-    f = given.draw(u.T, rng, chosen, skip=case.n_pseudo_points)
-    log_evidence = given.log_density + known.log_mean - case.log_prob_of_signs
-    return DrawsWithEvidence(log_evidence, known.std_error, known.relative_ess, f)

@@ -343,17 +343,13 @@ class EvidenceByEP:
 
     def __call__(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
-        if sites is not None:
-            return _of_sites(terms, lambda rows: self._sites(rows, sites))
-        try:
-            with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
-                rows = Intervals(terms)
-                joint = self._rectangle(terms, rows)
-        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-            return _nothing(terms)
-        if not (np.isfinite(joint.value) and np.isfinite(joint.cov).all()):
-            return _nothing(terms)
-        return _evidence(terms, rows, joint)
+
+        def joint(rows: Intervals) -> JointGradient:
+            if sites is None:
+                return JointGradient(self._rectangle(terms, rows), [])
+            return _of_sites(rows, lambda single: self._sites(single, sites))
+
+        return _guarded(terms, joint)
 
     def value(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> float:
         """The value alone, in less time where there are neither sites nor pseudo-points."""
@@ -423,9 +419,13 @@ def evidence_by_pairs(
     terms: EvidenceTerms, sites: SitesGiven, n_draws: int, random_seed: int = 0
 ) -> EvidenceGradient:
     """Log evidence by mirrored pairs at fixed points, and the gradient by the same draws."""
-    return _of_sites(
-        terms, lambda rows: sites_by_pairs(rows, sites, n_draws, random_seed, EP_TOLERANCE)
-    )
+
+    def joint(rows: Intervals) -> JointGradient:
+        return _of_sites(
+            rows, lambda single: sites_by_pairs(single, sites, n_draws, random_seed, EP_TOLERANCE)
+        )
+
+    return _guarded(terms, joint)
 
 
 def evidence_estimate(
@@ -452,16 +452,21 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def _of_sites(
-    terms: EvidenceTerms, joint: Callable[[Rectangle], JointGradient]
-) -> EvidenceGradient:
+def _of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> JointGradient:
+    """Of rows one by one beside sites."""
+    single, kind = single_rows(rows)
+    found = joint(single)
+    if kind is None:
+        return found
+    return found._replace(rows=folded(found.rows, kind, rows.lower.size))
+
+
+def _guarded(terms: EvidenceTerms, joint: Callable[[Intervals], JointGradient]) -> EvidenceGradient:
+    """Minus infinity and zeros where no evidence can be computed."""
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
             rows = Intervals(terms)
-            single, kind = single_rows(rows)
-            found, parameters = joint(single)
-            if kind is not None:
-                found = folded(found, kind, rows.lower.size)
+            found, parameters = joint(rows)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
     if not (np.isfinite(found.value) and np.isfinite(found.cov).all()):

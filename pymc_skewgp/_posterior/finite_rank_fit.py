@@ -44,9 +44,9 @@ from pymc_skewgp._posterior.features import (
 )
 from pymc_skewgp._posterior.function_fit import (
     NOTHING_DRAWN,
-    FunctionFit,
-    equal_singles,
+    CoordinateFit,
     refuse_contradictory_constraints,
+    refuse_method,
 )
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, in_prior_units, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws
@@ -60,7 +60,7 @@ from pymc_skewgp._posterior.row_predictors import (
     takes_rest,
 )
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._validation import FloatArray, Seed, as_generator
+from pymc_skewgp._validation import FloatArray, Seed
 
 # Rows with next to no noise under a prior of finite rank: signs at pseudo-points, constraints.
 #
@@ -175,8 +175,20 @@ def _constraint(prior: Prior, features: FunctionFeatures, data: DataSet) -> Hard
     rows = in_prior_units(data.rows(), prior, data)
     sd = np.sqrt(np.einsum("ij,ij->i", factor, factor) + rest)
     mean = prior.mean("X", data.X, derivative)
-    scaled = intervals(rows.lower / sd, rows.upper / sd, (rows.S + rest) / sd**2)
-    return HardRows(factor / sd[:, None], mean / sd, scaled, rows.S / sd**2, 0)
+    return limited(factor, mean, (rows.lower, rows.upper), rows.S + rest, rows.S, sd)
+
+
+def limited(
+    factor: FloatArray,
+    mean: FloatArray,
+    limits: tuple[FloatArray, FloatArray],
+    noise: FloatArray,
+    nugget: FloatArray,
+    sd: FloatArray,
+) -> HardRows:
+    """Constraints in prior standard deviations, from values as they are."""
+    rows = intervals(limits[0] / sd, limits[1] / sd, noise / sd**2)
+    return HardRows(factor / sd[:, None], mean / sd, rows, nugget / sd**2, 0)
 
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
@@ -188,7 +200,7 @@ _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there 
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 
 
-class FiniteRankFit(FunctionFit):
+class FiniteRankFit(CoordinateFit):
     """A function of finite rank given many rows: the latent vector is c.
 
     Parameters
@@ -285,34 +297,11 @@ class FiniteRankFit(FunctionFit):
 
     @cached_property
     def sampler(self) -> SiteSampler:
-        """Proposals, which the evidence and all draws share."""
+        """See `CoordinateFit`."""
         hard = self._hard
         rows = None if hard is None else hard.given(self.gaussian)
         pairs = BlockPairs(self.gaussian, self.data_blocks, rows=rows)
         return SiteSampler(pairs.with_modes(None if hard is None else hard.beside()))
-
-    @property
-    def fitted(self) -> bool:
-        """See `FunctionFit`."""
-        return "sampler" in vars(self)
-
-    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
-        """Both members of `n_draws` pairs, columns c."""
-        return self.sampler.members(n_draws, as_generator(random_seed))
-
-    def equal_draws(
-        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
-    ) -> tuple[TruncatedDraws, IntArray]:
-        """See `FunctionFit`; ValueError for another method than "twisted"."""
-        self._refuse_method(method)
-        return equal_singles(self.sampler, shape, rng)
-
-    def _refuse_method(self, method: str) -> None:
-        if method != "twisted":
-            raise ValueError(
-                f"method={method!r} draws one number for each row of the data, which many rows "
-                'under an approximated prior do without: leave method at its default, "twisted".'
-            )
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """See `FunctionFit`."""
@@ -532,7 +521,7 @@ class FiniteRankValues(FiniteRankFit):
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
     ) -> tuple[TruncatedDraws, IntArray]:
         """Independent draws of c."""
-        self._refuse_method(method)
+        refuse_method(method)
         count = shape[0] * shape[1]
         white = rng.standard_normal((self.n_coordinates, count))
         draws = self.ep.gaussian.of_white(white).T

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -213,6 +214,40 @@ class FunctionFit(ABC):
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
             rows,
+        )
+
+
+class CoordinateFit(FunctionFit):
+    """The part of a fit whose latent vector is coordinates c, drawn in mirrored pairs."""
+
+    @cached_property
+    @abstractmethod
+    def sampler(self) -> SiteSampler:
+        """Proposals, which the evidence and all draws share."""
+
+    @property
+    def fitted(self) -> bool:
+        """See `FunctionFit`."""
+        return "sampler" in vars(self)
+
+    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
+        """Both members of `n_draws` pairs, columns c."""
+        return self.sampler.members(n_draws, as_generator(random_seed))
+
+    def equal_draws(
+        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
+    ) -> tuple[TruncatedDraws, IntArray]:
+        """See `FunctionFit`; ValueError for another method than "twisted"."""
+        refuse_method(method)
+        return equal_singles(self.sampler, shape, rng)
+
+
+def refuse_method(method: str) -> None:
+    """Raise ValueError for a method that knows rows only."""
+    if method != "twisted":
+        raise ValueError(
+            f"method={method!r} draws a number within limits for each row of the data, and here "
+            'coordinates of f are drawn: leave method at its default, "twisted".'
         )
 
 

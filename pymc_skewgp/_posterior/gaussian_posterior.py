@@ -4,7 +4,8 @@ Either is a Gaussian at the data and at new points, and an approximation of the 
 here to be compared with the exact posterior.
 """
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -167,14 +168,6 @@ _MOST_STEPS = 100
 _LEAST_STEP = 1e-6
 
 
-class RowsWithSlopes(Protocol):
-    """Rows whose log likelihood has derivatives."""
-
-    def slopes(self, eta: FloatArray) -> RowSlopes:
-        """At the predictors."""
-        ...
-
-
 class Mode(NamedTuple):
     """Laplace's Gaussian for coordinates c ~ N(0, I) of eta = X c.
 
@@ -192,7 +185,7 @@ class Mode(NamedTuple):
     log_prob: float
 
 
-def mode_of(rows: RowsWithSlopes, X: FloatArray) -> Mode:
+def mode_of(slopes: Callable[[FloatArray], RowSlopes], X: FloatArray) -> Mode:
     r"""Newton's method, with steps halved where they overshoot.
 
     With g and -W the first two derivatives of the rows' log likelihood, the step is
@@ -200,7 +193,7 @@ def mode_of(rows: RowsWithSlopes, X: FloatArray) -> Mode:
     """
 
     def log_density(c: FloatArray) -> tuple[float, RowSlopes]:
-        found = rows.slopes(X @ c)
+        found = slopes(X @ c)
         return found.value - 0.5 * float(c @ c), found
 
     c = np.zeros(X.shape[1])
@@ -245,7 +238,14 @@ def site_ep(given: Conditioning, sites: SitesOfParts, skip: int, tol: float) -> 
 def site_laplace(given: Conditioning, sites: SitesOfParts) -> GaussianPosterior:
     """By the mode and the curvature there, without any rows."""
     density = site_log_density(given, sites, 0)
-    slopes = _SiteSlopes(sites, density.offset)
+
+    def slopes(eta: FloatArray) -> RowSlopes:
+        there = density.offset + eta
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = float(sites.log_prob(there).sum())
+            first, second = sites.slopes(there)
+        return RowSlopes(value, first, sparse.diags_array(np.maximum(-second, 0.0), format="csr"))
+
     found = mode_of(slopes, density.factor)
     # Newton's steps take no negative curvature; what there is of it at the mode counts.
     second = sites.slopes(density.offset + density.factor @ found.c)[1]
@@ -255,22 +255,6 @@ def site_laplace(given: Conditioning, sites: SitesOfParts) -> GaussianPosterior:
     change = float(np.log(found.chol.diagonal() / chol.diagonal()).sum())
     evidence = given.log_density + found.log_prob + change
     return _of_coordinates(given, 0, found.c, chol, evidence)
-
-
-class _SiteSlopes:
-    """Sites as rows whose derivatives are known."""
-
-    def __init__(self, sites: SitesOfParts, offset: FloatArray) -> None:
-        self._sites, self._offset = sites, offset
-
-    def slopes(self, eta: FloatArray) -> RowSlopes:
-        """At predictors less their offset."""
-        there = self._offset + eta
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = float(self._sites.log_prob(there).sum())
-            first, second = self._sites.slopes(there)
-        curvature = sparse.diags_array(np.maximum(-second, 0.0), format="csr")
-        return RowSlopes(value, first, curvature)
 
 
 def _of_coordinates(
@@ -373,7 +357,7 @@ def laplace_posterior(
         return site_laplace(given, of_sites)
     if not given.n_rows:
         return _regression(given)
-    found = mode_of(RowsInBlocks(given.lower, given.upper, given.noise), given.row_factor)
+    found = mode_of(RowsInBlocks(given.lower, given.upper, given.noise).slopes, given.row_factor)
     half = solve_triangular(found.chol, given.factor.T, lower=True, check_finite=False)
     mean = given.mean + given.factor @ found.c
     return GaussianPosterior(mean, half.T @ half, given.log_density + found.log_prob)

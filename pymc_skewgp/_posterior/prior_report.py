@@ -1,20 +1,17 @@
 r"""What an approximated prior changes: exact against approximate on parts of the data."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.observations import add_noise, as_matrix
-from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.automatic import ApproximationLoss, loss_of_fit
 from pymc_skewgp._posterior.features import (
@@ -24,8 +21,6 @@ from pymc_skewgp._posterior.features import (
     residual_variances,
 )
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
-from pymc_skewgp._posterior.function_fit import FunctionFit
-from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, between_functions
 from pymc_skewgp._posterior.row_predictors import part_of
 from pymc_skewgp._validation import FloatArray, as_count
@@ -62,36 +57,11 @@ class KnownFeatures:
         return self.known
 
 
-class ReportsPrior(ABC):
-    """A posterior that compares its approximated prior with the kernel as it is."""
-
-    _sets: tuple[DataSet, ...]
-    _fit: FunctionFit
-
-    @property
-    @abstractmethod
-    def prior(self) -> Prior:
-        """With its approximation."""
-
-    @property
-    @abstractmethod
-    def log_marginal_likelihood(self) -> Estimate:
-        """Log evidence."""
-
-    @abstractmethod
-    def marginals(self, Xnew: ArrayLike | None = None) -> LatentMarginals:
-        """Of f at new points."""
-
-    @abstractmethod
-    def probability(self, Xnew: ArrayLike) -> Probability:
-        """Of a label 1."""
-
-    @abstractmethod
-    def _given(self, prior: Prior, sets: tuple[DataSet, ...], asked: Any = None) -> "ReportsPrior":
-        """The same of another prior and of other data."""
+class ReportsPrior:
+    """The part of `SkewGPPosterior` that compares its prior with the kernel as it is."""
 
     @cached_property
-    def approximation_loss(self) -> ApproximationLoss | None:
+    def approximation_loss(self: Any) -> ApproximationLoss | None:
         r"""Log evidence under the kernel itself, less that under the approximated prior: in nats.
 
         The standard error of `log_marginal_likelihood` is of the evidence *under the approximated
@@ -133,7 +103,7 @@ class ReportsPrior(ABC):
             return None
         return loss_of_fit(self._fit, replace(self.prior, approximation=None))
 
-    def _approximation_attributes(self) -> dict[str, Any]:
+    def _approximation_attributes(self: Any) -> dict[str, Any]:
         """What draws were made under, and what that loses where it is known."""
         if self.prior.approximation is None:
             return {}
@@ -146,7 +116,7 @@ class ReportsPrior(ABC):
             "approximation_loss_se": loss.std_error,
         }
 
-    def prior_report(self, n_rows: int = 1000, *, random_seed: int = 0) -> xr.Dataset:
+    def prior_report(self: Any, n_rows: int = 1000, *, random_seed: int = 0) -> xr.Dataset:
         """What the approximation of the prior changes, compared on parts of the data.
 
         Two parts are taken, the neighbourhood of a row and random rows. Given each of them alone
@@ -186,7 +156,7 @@ class ReportsPrior(ABC):
         return _report(self, as_count("n_rows", n_rows), as_count("random_seed", random_seed, 0))
 
 
-def _report(posterior: ReportsPrior, n_rows: int, seed: int) -> xr.Dataset:
+def _report(posterior: Any, n_rows: int, seed: int) -> xr.Dataset:
     asked, data = posterior.prior.approximation, _only(posterior)
     if asked is None:
         raise ApproximationError(
@@ -205,7 +175,7 @@ def _report(posterior: ReportsPrior, n_rows: int, seed: int) -> xr.Dataset:
     return found
 
 
-def _only(posterior: ReportsPrior) -> DataSet:
+def _only(posterior: Any) -> DataSet:
     sets = posterior._sets
     if len(sets) > 1 or sets[0].likelihood.y_dim != "obs_id":
         raise ApproximationError(
@@ -248,7 +218,7 @@ def _parts(exact: Prior, X: FloatArray, n_rows: int, rng: np.random.Generator) -
     return parts
 
 
-def _of_part(posterior: ReportsPrior, part: Part, features: Features) -> xr.Dataset:
+def _of_part(posterior: Any, part: Part, features: Features) -> xr.Dataset:
     """Evidence, forecasts and KL, given these rows alone."""
     data = _only(posterior)
     seen, new = part_of(data, part.seen), data.X[part.new]
@@ -281,7 +251,7 @@ def _of_part(posterior: ReportsPrior, part: Part, features: Features) -> xr.Data
     )
 
 
-def _probability(posterior: ReportsPrior, new: FloatArray, size: int) -> FloatArray:
+def _probability(posterior: Any, new: FloatArray, size: int) -> FloatArray:
     """Of a label 1; NaN for each value of f where there are no such labels."""
     try:
         return posterior.probability(new).value

@@ -29,15 +29,15 @@ from pymc_skewgp._observations.observations import Observations, equal_rows
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.function_fit import (
+    CoordinateFit,
     FunctionFit,
     draw_latent,
     equal_draws,
-    equal_singles,
     refuse_contradictory_constraints,
 )
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._validation import FloatArray, Seed, as_generator
+from pymc_skewgp._validation import FloatArray, Seed
 
 # Predictors of sites as functions of a Gaussian vector's coordinates, and EP of them.
 
@@ -174,7 +174,7 @@ class SiteDraws:
 # pairs, and everything else is Gaussian given c.
 
 
-class SiteFit(FunctionFit):
+class SiteFit(CoordinateFit):
     """Functions given sites, and rows where there are some: the latent vector is c.
 
     Parameters
@@ -216,49 +216,9 @@ class SiteFit(FunctionFit):
         return self._single_rows or self
 
     @cached_property
-    def _draws(self) -> SiteDraws:
-        return SiteDraws(self.conditioning, self._sites, self.n_latent, self._constrained)
-
-    @property
-    def ep(self) -> EPResult:
-        """EP's fixed point for [u, predictors less their offset]."""
-        return self._draws.ep
-
-    @property
-    def gaussian(self) -> CoordinateGaussian:
-        """N(0, I) of c times EP's sites of the likelihood, but not of the rows."""
-        return self._draws.gaussian
-
-    @cached_property
     def sampler(self) -> SiteSampler:
-        """Proposals, which the evidence and all draws share."""
-        return self._draws.sampler
-
-    @property
-    def fitted(self) -> bool:
-        """See `FunctionFit`."""
-        return "sampler" in vars(self)
-
-    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
-        """Both members of `n_draws` pairs, columns c."""
-        return self.sampler.members(n_draws, as_generator(random_seed))
-
-    def equal_draws(
-        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
-    ) -> tuple[TruncatedDraws, IntArray]:
-        """See `FunctionFit`.
-
-        Raises
-        ------
-        ValueError
-            For a `method` that knows rows only.
-        """
-        if method != "twisted":
-            raise ValueError(
-                f"method={method!r} draws rows within limits, which {self._sites.size} of these "
-                'observations are not: leave method at its default, "twisted".'
-            )
-        return equal_singles(self.sampler, shape, rng)
+        """See `CoordinateFit`."""
+        return SiteDraws(self.conditioning, self._sites, self.n_latent, self._constrained).sampler
 
     def draw(
         self,
@@ -294,7 +254,9 @@ class SiteFit(FunctionFit):
     def _there(
         self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
     ) -> Regression:
-        return self.conditioning.regression_on_coordinates(mean, variance, cross, joint=joint)
+        return self.conditioning.regression_at(
+            mean, variance, cross, joint=joint, on_coordinates=True
+        )
 
 
 class ProcessFit(FunctionFit):

@@ -6,6 +6,7 @@ two groups are about one input; else groups would share it, and f is taken witho
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -101,19 +102,9 @@ class RowGroups:
         between = shared * (point[:, :, None] & point[:, None, :])
         if between.any():
             raise ApproximationError("has points that share noise")
-        variance = np.einsum("ijj->ij", self.noise)
-        # Of intervals on points.
-        gain = np.where(point[:, None, :] & ~point[:, :, None], shared / variance[:, None, :], 0.0)
-        left = np.eye(self.shape[1]) - gain
-        known = np.where(point, self.value, 0.0)
-        noise = left @ self.noise @ left.swapaxes(1, 2)
-        noise[point[:, :, None] != point[:, None, :]] = 0.0
-        return replace(
-            self,
-            design=left @ self.design,
-            offset=(left @ self.offset[:, :, None] + gain @ known[:, :, None])[:, :, 0],
-            noise=noise,
-        )
+        numbers = self.value, self.design, self.offset, self.noise
+        design, offset, noise = intervals_given_points(np, *numbers)
+        return replace(self, design=design, offset=offset, noise=noise)
 
     @property
     def is_apart(self) -> bool:
@@ -121,6 +112,25 @@ class RowGroups:
         off = self.noise.copy()
         np.einsum("ijj->ij", off)[:] = 0.0
         return not off.any()
+
+
+def intervals_given_points(
+    xp: Any, value: Any, design: Any, offset: Any, noise: Any
+) -> tuple[Any, Any, Any]:
+    """Design, offset and noise of groups, of their intervals given their points.
+
+    For arrays and for graphs alike, `xp` being NumPy or ``pytensor.tensor``.
+    """
+    point = ~xp.isnan(value)
+    on_points = point[:, None, :] & ~point[:, :, None]
+    variance = xp.diagonal(noise, axis1=1, axis2=2)
+    gain = xp.where(on_points, noise / variance[:, None, :], 0.0)
+    left = xp.eye(value.shape[1])[None] - gain
+    known = xp.where(point, value, 0.0)
+    moved = xp.matmul(left, offset[:, :, None]) + xp.matmul(gain, known[:, :, None])
+    own = xp.matmul(xp.matmul(left, noise), left.swapaxes(1, 2))
+    between = point[:, :, None] ^ point[:, None, :]
+    return xp.matmul(left, design), moved[:, :, 0], xp.where(between, 0.0, own)
 
 
 def row_groups(rows: Observations) -> Iterator[RowGroups]:
@@ -303,14 +313,25 @@ def _block(
             "does not take: give it noise."
         )
     predictors = _predictors(groups, place, phi, features, k)
-    if groups.is_apart:
-        lower, upper, value = (x.ravel() for x in limits)
-        sites = RowSites(lower, upper, value, variance.ravel())
-        return RowBlock(predictors.rows(), sites)
-    log_probs = log_probs_of(limits[0], limits[1], groups.noise)
-    if log_probs is None:  # of a few groups that is known before
-        raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
-    return GroupBlock(predictors, GroupSites(limits[0], limits[1], groups.noise, log_probs))
+    log_probs = None
+    if not groups.is_apart:
+        log_probs = log_probs_of(limits[0], limits[1], groups.noise)
+        if log_probs is None:  # of a few groups that is known before
+            raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
+    return block_of_groups(predictors, limits, groups.noise, log_probs)
+
+
+def block_of_groups(
+    predictors: GroupPredictors,
+    limits: Sequence[FloatArray],
+    noise: FloatArray,
+    log_probs: GroupLogProbs | None,
+) -> RowBlock | GroupBlock:
+    """Of lower, upper and value less the offset; rows are apart without `log_probs`."""
+    if log_probs is not None:
+        return GroupBlock(predictors, GroupSites(*limits[:2], noise, log_probs))
+    variance = np.einsum("ijj->ij", noise)
+    return RowBlock(predictors.rows(), RowSites(*(x.ravel() for x in (*limits, variance))))
 
 
 def _predictors(

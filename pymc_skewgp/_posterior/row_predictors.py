@@ -7,9 +7,10 @@ long as no item is in two of them: else duels would share e, and f is taken with
 observations are several predictors each are in `grouped_rows`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -171,16 +172,30 @@ def repeated_sites(
 ) -> FunctionSites:
     """The product of all rows of each value of f, averaged over what features leave of it."""
     factors = _row_factors(observations, design, mean.size)
-    sd = np.sqrt(np.einsum("ij,ij->i", phi, phi))
-    rule = NoiseRule.of(factors.log_prob, rest, mean, sd)
+    return _averaged(factors, factors.part, rest, mean, np.sqrt(np.einsum("ij,ij->i", phi, phi)))
+
+
+def _averaged(
+    every: Any,
+    some: Callable[[slice], Any],
+    rest: FloatArray,
+    offset: FloatArray,
+    sd: FloatArray,
+    divisible: bool = True,
+) -> FunctionSites:
+    """Functions of all or some predictors, averaged over what features leave of f.
+
+    Predictors have the mean `offset` and the deviation `sd` in the prior.
+    """
+    rule = NoiseRule.of(every.log_prob, rest, offset, sd)
 
     def functions(rows: slice) -> tuple[SiteFunction, SlopeFunction]:
-        own = factors.part(rows)
+        own = some(rows)
         if rule is None:
             return own.log_prob, own.slopes
         return rule.part(rows).averaged(own.log_prob, own.slopes)
 
-    return FunctionSites(functions, mean)
+    return FunctionSites(functions, offset, divisible)
 
 
 ROWS_AT_ONCE = 8192
@@ -403,21 +418,16 @@ def _function_sites(
     known, y, n = part.likelihood, part.y, part.X.shape[0]
     assert isinstance(known, SiteLikelihood)
     all_sites = known.sites(y, n)
-    offset = mean + all_sites.a
-    rule = NoiseRule.of(all_sites.log_prob, rest, offset, sd)
 
-    def functions(rows: slice) -> tuple[SiteFunction, SlopeFunction]:
-        own = all_sites
-        if rows != slice(None):
-            index = np.arange(n)[rows]
-            some = known.of_observations(index, y)
-            assert isinstance(some, SiteLikelihood)
-            own = some.sites(y[rows], index.size)
-        if rule is None:
-            return own.log_prob, own.slopes
-        return rule.part(rows).averaged(own.log_prob, own.slopes)
+    def some(rows: slice) -> Any:
+        if rows == slice(None):
+            return all_sites
+        index = np.arange(n)[rows]
+        own = known.of_observations(index, y)
+        assert isinstance(own, SiteLikelihood)
+        return own.sites(y[rows], index.size)
 
-    return FunctionSites(functions, offset, known.divisible)
+    return _averaged(all_sites, some, rest, mean + all_sites.a, sd, known.divisible)
 
 
 def takes_rest(data: DataSet) -> bool:
@@ -432,24 +442,16 @@ def _of_items(data: DataSet, features: Features, prior: Prior) -> Iterator[Predi
     design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
     apart = rows_are_apart(design)
     for start in range(0, rows.n_rows, ROWS_AT_ONCE):
-        chosen = slice(start, min(start + ROWS_AT_ONCE, rows.n_rows))
-        own = design[chosen]
+        part = np.arange(rows.n_rows) // ROWS_AT_ONCE == start // ROWS_AT_ONCE
+        own = design[part]
         items, place = np.unique(own.indices, return_inverse=True)
         shape = (own.shape[0], items.size)
         own = sparse.csr_array((own.data, place, own.indptr), shape=shape)
         phi, rest = features.at(data.X[items])
         mean, rest = prior.mean("X", data.X[items]), rest if apart else np.zeros(items.size)
-        some = Observations(
-            own,
-            rows.a[chosen],
-            rows.S[chosen],
-            rows.lower[chosen],
-            rows.upper[chosen],
-            rows.value[chosen],
-            log_constant=rows.log_constant if start == 0 else 0.0,
-        )
-        block = _block(some, own, phi, mean, rest)
-        yield PredictorRows(block, some.log_constant, data.X[items], design=own)
+        block = _block(rows.rows(part), own, phi, mean, rest)
+        constant = rows.log_constant if start == 0 else 0.0
+        yield PredictorRows(block, constant, data.X[items], design=own)
 
 
 def _block(

@@ -152,7 +152,7 @@ def test_workers_that_are_always_lost(monkeypatch):
     rows = rows_on_workers.sent_rows(Client(), here.latent, here.rows.blocks)
 
     def lost(_):
-        return rows._groups.restore(0)
+        return rows._restore(0)
 
     with pytest.raises(sg.ClusterLostError, match="10 times at one value"):
         rows.evaluate(point, lost)

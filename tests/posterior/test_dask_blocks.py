@@ -9,11 +9,11 @@ import signal
 import numpy as np
 import pytest
 
-from pymc_skewgp._gaussian.blocks.ep import JoinedBlocks, LocalBlocks, fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.ep import JoinedBlocks, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks, Group
+from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks
 
 N, R, CHUNK = 2000, 5, 250
 
@@ -49,11 +49,11 @@ def on_workers(client, rows, n_groups):
     import dask
 
     lazy = [[dask.delayed(chunk) for chunk in group] for group in groups_of(rows, n_groups)]
-    return DaskBlocks(client, [Group(chunks, build) for chunks in lazy])
+    return DaskBlocks(client, [(chunks, build) for chunks in lazy])
 
 
 def here(rows, n_groups):
-    return JoinedBlocks([LocalBlocks(build(group).blocks) for group in groups_of(rows, n_groups)])
+    return JoinedBlocks([build(group) for group in groups_of(rows, n_groups)])
 
 
 def results(blocks):

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_skewgp as sg
 from pymc_skewgp._posterior import dask_blocks as dask_groups
-from pymc_skewgp._posterior.dask_blocks import Answer, DaskBlocks, Group
+from pymc_skewgp._posterior.dask_blocks import Answer, DaskBlocks
 
 
 class Actor:
@@ -22,10 +22,10 @@ class Actor:
         return future
 
     def build(self, build):
-        return self._answer((3, 1, 0.0))
+        return self._answer(None)
 
-    def total(self, method, arguments):
-        return self._answer(1.0)
+    def call(self, method, arguments):
+        return self._answer((3, 1, 0.0) if method == "numbers" else 1.0)
 
 
 class Client:
@@ -53,7 +53,7 @@ def test_silence_of_a_lost_cluster_is_an_error(monkeypatch):
     monkeypatch.setattr(dask_groups, "_PATIENCE", 0.1)
     monkeypatch.setattr(dask_groups, "_LOOK", 0.02)
     client = Client()
-    blocks = DaskBlocks(client, [Group([], None), Group([], None)])
+    blocks = DaskBlocks(client, [([], None), ([], None)])
     assert blocks.total("sums") == 2.0
     client.workers.clear()
     with pytest.raises(sg.ClusterLostError, match="start workers"):

@@ -15,7 +15,6 @@ from pymc_skewgp._gaussian.blocks.groups import (
     FunctionRows,
     GroupBlock,
     GroupLogProbs,
-    GroupSites,
 )
 from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient, log_prob_and_gradient
@@ -36,8 +35,8 @@ from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import SiteFamily
 from pymc_skewgp._posterior.evidence_gradient import coincide
-from pymc_skewgp._posterior.finite_rank_fit import HardRows
-from pymc_skewgp._posterior.row_groups import log_probs_of
+from pymc_skewgp._posterior.finite_rank_fit import HardRows, limited
+from pymc_skewgp._posterior.row_groups import block_of_groups, log_probs_of
 from pymc_skewgp._validation import FloatArray
 
 _NO_SLOPE = np.zeros(())
@@ -199,14 +198,9 @@ class GroupsAt(BlockAt):
             self._predictors: DenseRows | FunctionRows = DenseRows(rows, offset.shape[1])
         else:
             self._predictors = FunctionRows(*factor)
-        self.block: RowBlock | GroupBlock
-        if apart:
-            numbers = self._lower, self._upper, self._value, self._variance
-            self.block = RowBlock(rows, RowSites(*(x.ravel() for x in numbers)))
-        else:
-            probs = _MadeLater(lambda: log_probs_of(self._lower, self._upper, noise))
-            sites = GroupSites(self._lower, self._upper, noise, probs)
-            self.block = GroupBlock(self._predictors, sites)
+        limits = self._lower, self._upper, self._value
+        probs = None if apart else _MadeLater(lambda: log_probs_of(*limits[:2], noise))
+        self.block: RowBlock | GroupBlock = block_of_groups(self._predictors, limits, noise, probs)
 
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
         """See `BlockAt`."""
@@ -287,10 +281,10 @@ class LimitsAt(BlockAt):
 
     def hard(self) -> HardRows:
         """See `BlockAt`: in prior standard deviations."""
-        (lower, upper), sd = self._limits, np.sqrt(self._variance)
-        rows = intervals(lower / sd, upper / sd, self._noise / self._variance)
-        share = self._nugget / self._variance
-        return HardRows(self._phi / sd[:, None], np.zeros(sd.size), rows, share, 0)
+        none = np.zeros(self._noise.size)
+        return limited(
+            self._phi, none, self._limits, self._noise, self._nugget, np.sqrt(self._variance)
+        )
 
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
         """See `BlockAt`."""

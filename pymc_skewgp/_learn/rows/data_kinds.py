@@ -34,6 +34,7 @@ from pymc_skewgp._posterior.features import rest_between
 from pymc_skewgp._posterior.row_groups import (
     RowGroups,
     blocks_of_noise,
+    intervals_given_points,
     refuse_shared_noise,
     rest_is_noise,
     row_groups,
@@ -404,7 +405,7 @@ class GroupsOfKind(DataOfKind):
             S = S + _sandwich(design, same * between * rests)
         offset = pt.zeros_like(rows.value)
         if (~np.isnan(table.columns[2])).any():
-            design, offset, S = _points_first(design, S, rows.value)
+            design, offset, S = intervals_given_points(pt, rows.value, design, offset, S)
         offset = offset + pt.matmul(design, means[:, :, None])[:, :, 0]
         factor = [pt.matmul(design, half)]
         if of_one_input and not apart:
@@ -423,19 +424,6 @@ class GroupsOfKind(DataOfKind):
         """Whether a slope is one of the covariance of the noise, not of limits."""
         m = self.known.whole.columns[0].size
         return slope.shape == (m, m)
-
-
-def _points_first(design: Any, noise: Any, value: Any) -> tuple[Any, Any, Any]:
-    """Design, offset and noise of the intervals given the points: see `RowGroups.points_first`."""
-    point = ~pt.isnan(value)
-    on_points = pt.and_(point[:, None, :], ~point[:, :, None])
-    variance = pt.diagonal(noise, axis1=1, axis2=2)
-    gain = pt.switch(on_points, noise / variance[:, None, :], 0.0)
-    left = pt.eye(value.shape[1])[None] - gain
-    known = pt.switch(point, value, 0.0)
-    apart = pt.neq(point[:, :, None], point[:, None, :])
-    offset = pt.matmul(gain, known[:, :, None])[:, :, 0]
-    return pt.matmul(left, design), offset, pt.switch(apart, 0.0, _sandwich(left, noise))
 
 
 def _sandwich(a: Any, b: Any) -> Any:

@@ -10,10 +10,6 @@ import numpy as np
 
 from pymc_skewgp._errors import ApproximationError, ClusterLostError
 from pymc_skewgp._gaussian.blocks.ep import added
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, ModePairs
-from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.pairs import EPPairs
-from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Bounds, Point
 from pymc_skewgp._learn.optimizers import (
     EvaluationLog,
@@ -35,9 +31,8 @@ from pymc_skewgp._learn.rows.data_kinds import (
 )
 from pymc_skewgp._learn.rows.program import Arrays, CompiledNumbers, Latent, plus
 from pymc_skewgp._learn.rows.rows_objective import (
-    RowsAt,
+    Rows,
     RowsHere,
-    RowsHereAt,
     RowsObjective,
     why_not_by_rows,
     why_not_on_workers,
@@ -49,11 +44,9 @@ from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior.automatic import automatic
 from pymc_skewgp._posterior.dask_blocks import (
-    Answer,
     Build,
     DaskGroups,
     Group,
-    answered,
     current_client,
     n_threads_of_worker,
 )
@@ -74,53 +67,6 @@ if TYPE_CHECKING:
 
 _MOST_LOSSES = 10  # at one point
 _T = TypeVar("_T")
-
-
-class Placed(NamedTuple):
-    """What a worker says of its rows at a point."""
-
-    n_rows: int
-    rank: int
-    log_constant: float
-
-
-class KeptRows:
-    """Rows in the memory of a worker, as an actor, at one point after another.
-
-    Parameters
-    ----------
-    chunks : sequence
-        Of the data, kept until blocks are built of them.
-    """
-
-    def __init__(self, chunks: Sequence[Any]) -> None:
-        self._chunks = chunks
-        self._rows: RowsHere | None = None
-        self._at: RowsHereAt | None = None
-
-    def build(self, build: Build[RowsHere]) -> Answer:
-        """Build blocks of the chunks, once."""
-        return answered(self._built, build)
-
-    def _built(self, build: Build[RowsHere]) -> None:
-        if self._rows is None:
-            self._rows, self._chunks = build(self._chunks), ()
-
-    def place(self, point: Point) -> Answer:
-        """Go to a point: `Placed`, or None where double precision ends."""
-        return answered(self._placed, point)
-
-    def _placed(self, point: Point) -> Placed | None:
-        assert self._rows is not None
-        self._at = None  # first, for its memory
-        self._at = self._rows.at(point.at(point.x.copy()))  # aligned, see `InOnePiece`
-        if self._at is None:
-            return None
-        return Placed(self._at.n_rows, self._at.rank, self._at.log_constant)
-
-    def call(self, method: str, arguments: tuple[Any, ...]) -> Answer:
-        """A method of the rows at that point."""
-        return answered(getattr(self._at, method), *arguments)
 
 
 class InOnePiece:
@@ -149,19 +95,8 @@ class _RowsLostError(Exception):
     """Rows were lost with a worker, and are at no point on their new one."""
 
 
-class _RowGroups(DaskGroups):
-    """Groups of `KeptRows`, which are at a point or not."""
-
-    placed = False
-
-    def restore(self, i: int) -> None:
-        """Their sites of EP are lost."""
-        if self.placed:
-            raise _RowsLostError
-
-
-class RowsOnWorkers:
-    """Data that workers keep.
+class RowsOnWorkers(Rows):
+    """Data that workers keep, groups of which are a `RowsHere` each.
 
     Rows that are lost with a worker are built again on another one. EP begins at the same point
     anew, for these rows from nothing: it ends at the same fixed point, within its tolerance.
@@ -169,27 +104,27 @@ class RowsOnWorkers:
     Parameters
     ----------
     client : distributed.Client
-    groups : sequence of tuples (chunks, build)
-        Which are a `RowsHere` each, of the same latent process.
+    groups : sequence of Group
     latent : Latent
     """
 
-    def __init__(
-        self,
-        client: "Client",
-        groups: Iterable[tuple[Sequence[Any], Build[RowsHere]]],
-        latent: Latent,
-    ) -> None:
-        own = [Group(chunks, InOnePiece(build)) for chunks, build in groups]
-        self._groups = _RowGroups(client, own, KeptRows)
-        self._latent = latent
+    here = False
 
-    def evaluate(self, point: Point, function: Callable[[RowsAt], _T | None]) -> _T | None:
+    def __init__(self, client: "Client", groups: Iterable[Group], latent: Latent) -> None:
+        super().__init__(latent)
+        own = [(chunks, InOnePiece(build)) for chunks, build in groups]
+        self._placed = False
+        self._groups = DaskGroups(client, own, self._restore)
+
+    def _restore(self, i: int) -> None:
+        if self._placed:  # sites of EP are lost
+            raise _RowsLostError
+
+    def evaluate(self, point: Point, function: Callable[[Rows], _T | None]) -> _T | None:
         """See `Rows`."""
         for _ in range(_MOST_LOSSES):
             try:
-                found = self._at(point)
-                return None if found is None else function(found)
+                return function(self) if self._place(point) else None
             except _RowsLostError:
                 continue
         raise ClusterLostError(
@@ -197,55 +132,27 @@ class RowsOnWorkers:
             "hyperparameters: see their logs. They may need more memory, or smaller chunks."
         )
 
-    def _at(self, point: Point) -> "_RowsOnWorkersAt | None":
-        groups = self._groups
-        groups.placed = False
-        found = groups.ask("place", point)
-        groups.placed = True
-        if any(own is None for own in found):
-            return None
-        return _RowsOnWorkersAt(self, groups, point, found)
-
-    def pull_back(self, point: Point, found: Arrays) -> Arrays:
-        """See `Latent`."""
-        latent = self._latent.at(point)
-        assert latent is not None  # the workers have it
-        return self._latent.pull_back(latent, found)
-
-
-class _RowsOnWorkersAt:
-    """`RowsAt` of `RowsOnWorkers`."""
-
-    def __init__(
-        self, rows: RowsOnWorkers, groups: _RowGroups, point: Point, placed: Sequence[Placed]
-    ) -> None:
-        self._rows, self._groups, self._point = rows, groups, point
-        self.n_rows = sum(own.n_rows for own in placed)
-        self.rank = placed[0].rank
-        self.here = False
-        self.log_constant = sum(own.log_constant for own in placed)
+    def _place(self, point: Point) -> bool:
+        self._placed, self._at = False, self.latent.at(point)
+        found = [] if self._at is None else self._groups.ask("place", point)
+        self._placed = True
+        if not found or any(own is None for own in found):
+            return False
+        n_rows, rank, log_constant = zip(*found, strict=True)
+        self.n_rows, self.rank, self.log_constant = sum(n_rows), rank[0], sum(log_constant)
+        return True
 
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
-        return added(self._groups.ask("call", "total", (method, *arguments)))
+        return added(self._groups.ask("total", method, *arguments))
 
     def keep(self) -> None:
-        """See `RowsAt`."""
-        self._groups.ask("call", "keep", ())
+        """See `Rows`."""
+        self._groups.ask("keep")
 
-    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
-        """See `RowsAt`."""
-        arguments = gaussian.mean, gaussian.spread
-        parts = self._groups.ask("call", "part_of_gradient", arguments)
-        return self._rows.pull_back(self._point, reduce(plus, parts))
-
-    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
-        """See `RowsAt`; rows with next to no noise are refused before."""
-        return BlockPairs(gaussian, self).with_modes()
-
-    def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
-        """See `RowsAt`."""
-        return evidence._replace(value=evidence.value + self.log_constant)
+    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
+        """See `Rows`."""
+        return reduce(plus, self._groups.ask("part_of_gradient", mean, spread))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ the model's variables.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pymc as pm
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pymc_skewgp._errors import ApproximationError, DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
-    Blocks,
     LocalBlocks,
     fit_blocks,
     gaussian_of,
@@ -60,40 +59,67 @@ from pymc_skewgp._validation import FloatArray
 _T = TypeVar("_T")
 
 
-class RowsAt(Blocks, Protocol):
-    """All rows at a point."""
+class Rows:
+    """All data, wherever they are kept, at one point after another: blocks for EP.
 
-    @property
-    def log_constant(self) -> float:
-        """Of the log evidence, beside that of the blocks."""
-        ...
+    Attributes
+    ----------
+    latent : Latent
+    n_rows, rank, here
+        See `Blocks`.
+    log_constant : float
+        Of the log evidence, beside that of the blocks.
+    """
+
+    n_rows: int
+    rank: int
+    here: bool
+    log_constant: float
+    _at: LatentAt | None = None
+
+    def __init__(self, latent: Latent) -> None:
+        self.latent = latent
+
+    def evaluate(self, point: Point, function: Callable[["Rows"], _T | None]) -> _T | None:
+        """A function of all rows at a point; None where double precision ends."""
+        raise NotImplementedError
+
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`."""
+        raise NotImplementedError
 
     def keep(self) -> None:
         """EP at the next point is to begin with the sites as they are."""
-        ...
+        raise NotImplementedError
+
+    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
+        """What `Latent` pulls back, EP's Gaussian being N(mean, spread spread')."""
+        raise NotImplementedError
 
     def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
         """Of EP's log evidence at its fixed point, in the continuous variables."""
-        ...
+        assert self._at is not None
+        found = self.part_of_gradient(gaussian.mean, gaussian.spread)
+        return self.latent.pull_back(self._at, found)
 
     def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
         """Of coordinates after EP, rows with next to no noise first."""
-        ...
+        return BlockPairs(gaussian, self).with_modes()
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
         """Log evidence of the data, from that of the blocks by so many draws."""
-        ...
+        return evidence._replace(value=evidence.value + self.log_constant)
 
 
-class Rows(Protocol):
-    """Data with the basis of f, wherever they are kept."""
+class Placed(NamedTuple):
+    """What is said of rows at a point."""
 
-    def evaluate(self, point: Point, function: Callable[[RowsAt], _T | None]) -> _T | None:
-        """A function of all rows at a point; None where double precision ends."""
-        ...
+    n_rows: int
+    rank: int
+    log_constant: float
 
 
-class RowsHere:
+class RowsHere(Rows):
     """Data in blocks in this process.
 
     Parameters
@@ -106,6 +132,8 @@ class RowsHere:
         See `LocalBlocks`.
     """
 
+    here = True
+
     def __init__(
         self,
         latent: Latent,
@@ -113,75 +141,74 @@ class RowsHere:
         signs: Chunk | None = None,
         n_threads: int | None = None,
     ) -> None:
-        self.latent, self.blocks, self.n_threads = latent, blocks, n_threads
-        self.all_blocks = [*blocks, *([] if signs is None else [signs])]
+        super().__init__(latent)
+        self.blocks, self._n_threads = blocks, n_threads
+        self._all = [*blocks, *([] if signs is None else [signs])]
+        self._parts: list[BlockAt] = []
         # Of each block, tau and nu: EP begins where it has ended last.
-        self.sites: list[Arrays] = []
+        self._sites: list[Arrays] = []
 
-    def evaluate(self, point: Point, function: Callable[[RowsAt], _T | None]) -> _T | None:
+    def evaluate(self, point: Point, function: Callable[[Rows], _T | None]) -> _T | None:
         """See `Rows`."""
-        found = self.at(point)
-        return None if found is None else function(found)
+        try:
+            return None if self.place(point) is None else function(self)
+        finally:
+            self._parts = []  # for their memory
 
-    def at(self, point: Point) -> "RowsHereAt | None":
-        """The rows at a point; None where double precision ends."""
-        latent = self.latent.at(point)
-        if latent is None:
+    def place(self, point: Point) -> Placed | None:
+        """Go to a point; None where double precision ends."""
+        self._parts = []
+        # Aligned, see `InOnePiece`.
+        self._at = at = self.latent.at(point.at(point.x.copy()))
+        if at is None:
             return None
-        parts: list[BlockAt] = []
-        for part in side_by_side(lambda x: x.at(latent), self.all_blocks, self.n_threads):
+        for part in side_by_side(lambda x: x.at(at), self._all, self._n_threads):
             if part is None:
                 return None
-            parts.append(part)
-        for part, (tau, nu) in zip(parts, self.sites, strict=False):
+            self._parts.append(part)
+        for part, (tau, nu) in zip(self._parts, self._sites, strict=False):
             part.block.tau, part.block.nu = tau, nu
-        return RowsHereAt(self, latent, parts)
+        self._blocks = LocalBlocks([part.block for part in self._parts], self._n_threads)
+        constant = sum(part.log_constant for part in self._parts)
+        self.n_rows, self.rank, self.log_constant = self._blocks.n_rows, self._blocks.rank, constant
+        return Placed(self.n_rows, self.rank, constant)
 
-
-class RowsHereAt(LocalBlocks):
-    """`RowsAt` of a `RowsHere`."""
-
-    def __init__(self, rows: RowsHere, latent: LatentAt, parts: Sequence[BlockAt]) -> None:
-        super().__init__([part.block for part in parts], rows.n_threads)
-        self._rows, self._latent, self._parts = rows, latent, parts
-        self.log_constant = sum(part.log_constant for part in parts)
+    def total(self, method: str, *arguments: Any) -> Any:
+        """See `Blocks`."""
+        return self._blocks.total(method, *arguments)
 
     def keep(self) -> None:
-        """See `RowsAt`."""
-        self._rows.sites = [(x.block.tau.copy(), x.block.nu.copy()) for x in self._parts]
-
-    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
-        """See `RowsAt`."""
-        found = self.part_of_gradient(gaussian.mean, gaussian.spread)
-        return self._rows.latent.pull_back(self._latent, found)
+        """See `Rows`."""
+        self._sites = [(x.block.tau.copy(), x.block.nu.copy()) for x in self._parts]
 
     def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
-        """What these rows say of it, EP's Gaussian being N(mean, spread spread')."""
+        """See `Rows`."""
+        at = self._at
+        assert at is not None
 
         def of_block(pair: tuple[Chunk, BlockAt]) -> Arrays:
             chunk, part = pair
-            return chunk.pull_back(self._latent, part.slopes(mean, spread))
+            return chunk.pull_back(at, part.slopes(mean, spread))
 
-        pairs = list(zip(self._rows.all_blocks, self._parts, strict=True))
-        return reduce(plus, side_by_side(of_block, pairs, self._rows.n_threads))
+        pairs = list(zip(self._all, self._parts, strict=True))
+        return reduce(plus, side_by_side(of_block, pairs, self._n_threads))
 
     def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
-        """See `RowsAt`."""
+        """See `Rows`."""
         found = [(part.block, part.hard()) for part in self._parts]
         # Signs come first.
         rows = joined([hard for _, hard in reversed(found) if hard is not None])
         if rows is None:
-            return BlockPairs(gaussian, self).with_modes()
+            return super().proposal(gaussian)
         noisy = [block for block, hard in found if hard is None]
-        blocks = LocalBlocks(noisy, self._rows.n_threads)
+        blocks = LocalBlocks(noisy, self._n_threads)
         gaussian = gaussian_of(blocks.total("sums"))
         pairs = BlockPairs(gaussian, blocks, rows=rows.given(gaussian))
         return pairs.with_modes(rows.beside())
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
-        """See `RowsAt`."""
-        found = evidence._replace(value=evidence.value + self.log_constant)
-        last = self._parts[-1]
+        """See `Rows`."""
+        found, last = super().of_data(evidence, n_draws), self._parts[-1]
         return last.with_error(found, n_draws) if isinstance(last, SignsAt) else found
 
 
@@ -257,22 +284,33 @@ class RowsObjective:
 
     def by_ep(self, point: Point) -> Value:
         """Value and gradient with the evidence of expectation propagation."""
+
+        def with_gradient(rows: Rows) -> tuple[float, Arrays] | None:
+            ep = self._fit(rows)
+            if ep is None:
+                return None
+            return ep.log_prob + rows.log_constant, rows.gradient(ep.gaussian)
+
         nowhere = Value(-np.inf, -np.inf, np.zeros_like(point.x))
         log_prior, slopes = self.prior(point)
-        known = self.rows.evaluate(point, self._with_gradient) if np.isfinite(log_prior) else None
+        known = self.rows.evaluate(point, with_gradient) if np.isfinite(log_prior) else None
         if known is None:
             return nowhere
         log_evidence, gradient = known
-        total = [np.asarray(x) + y for x, y in zip(slopes, gradient, strict=True)]
-        flat = np.concatenate([np.ravel(x) for x in total] or [np.zeros(0)])
+        flat = np.concatenate([np.ravel(x) for x in plus(slopes, gradient)] or [np.zeros(0)])
         if not np.isfinite(flat).all():
             return nowhere
         return Value(log_evidence + log_prior, log_evidence, flat)
 
     def total_by_ep(self, point: Point) -> tuple[float, float]:
         """See `Objective`."""
+
+        def log_evidence(rows: Rows) -> float | None:
+            ep = self._fit(rows)
+            return None if ep is None else ep.log_prob + rows.log_constant
+
         log_prior = self.log_prior(point)
-        known = self.rows.evaluate(point, self._log_evidence) if np.isfinite(log_prior) else None
+        known = self.rows.evaluate(point, log_evidence) if np.isfinite(log_prior) else None
         return (-np.inf, -np.inf) if known is None else (known + log_prior, known)
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
@@ -284,7 +322,7 @@ class RowsObjective:
             Where EP has none.
         """
 
-        def by_pairs(rows: RowsAt) -> Estimate | None:
+        def by_pairs(rows: Rows) -> Estimate | None:
             ep = self._fit(rows)
             if ep is None:
                 return None
@@ -302,7 +340,7 @@ class RowsObjective:
             )
         return found
 
-    def _fit(self, rows: RowsAt) -> BlockEP | None:
+    def _fit(self, rows: Rows) -> BlockEP | None:
         """EP of the rows at a point; None where double precision ends."""
         with no_warnings():
             ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
@@ -311,16 +349,6 @@ class RowsObjective:
             return None
         rows.keep()
         return ep
-
-    def _log_evidence(self, rows: RowsAt) -> float | None:
-        ep = self._fit(rows)
-        return None if ep is None else ep.log_prob + rows.log_constant
-
-    def _with_gradient(self, rows: RowsAt) -> tuple[float, Arrays] | None:
-        ep = self._fit(rows)
-        if ep is None:
-            return None
-        return ep.log_prob + rows.log_constant, rows.gradient(ep.gaussian)
 
 
 # From a SkewGP and its data to their objective with f of finite rank.
