@@ -329,7 +329,7 @@ def block_of_groups(
 ) -> RowBlock | GroupBlock:
     """Of lower, upper and value less the offset; rows are apart without `log_probs`."""
     if log_probs is not None:
-        return GroupBlock(predictors, GroupSites(*limits[:2], noise, log_probs))
+        return GroupBlock(predictors, GroupSites(limits[0], limits[1], noise, log_probs))
     variance = np.einsum("ijj->ij", noise)
     return RowBlock(predictors.rows(), RowSites(*(x.ravel() for x in (*limits, variance))))
 
