@@ -13,7 +13,7 @@ Gaussian is the target, and the nearer to each other are the weights.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -21,7 +21,8 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr, ndtri
 
 from pymc_skewgp._errors import DoublePrecisionError
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import escalation, linalg
+from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     SiteLogDensity,
@@ -35,34 +36,14 @@ from pymc_skewgp._gaussian.covariance import (
     predictor_covariance,
 )
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep, fit_factors
-from pymc_skewgp._gaussian.escalation import (
-    DEFAULT,
-    MIN_DRAWS,
-    N_REPLICATES,
-    Goal,
-    RectangleSampler,
-    Rung,
-    SamplerSettings,
-    SamplingResult,
-    pilot_log_weights,
-    temper_in_batches,
-)
-from pymc_skewgp._gaussian.pairs import PairProposal, Pairs, Surrogate, pair_proposal, picked
+from pymc_skewgp._gaussian.pairs import DrawnInPairs, PairProposal, pair_proposal, picked
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
-from pymc_skewgp._gaussian.tempering import Proposal
 from pymc_skewgp._gaussian.tilted import SiteFactors
 from pymc_skewgp._gaussian.truncated import warn_of_few
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.twisted import TwistedProposal, twist
 from pymc_skewgp._gaussian.univariate import BoolArray, log_ndtr_interval
-from pymc_skewgp._gaussian.weights import (
-    IntArray,
-    log_mean_exp,
-    relative_ess,
-    replicate_estimate,
-    spread_of_replicates,
-    uniform_points,
-)
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -444,49 +425,27 @@ _MOST_IMPOSSIBLE = 0.01
 _COLLAPSED, _PILOT = 0.5, 256
 
 
-class ProposalOfPairs(Proposal, Protocol):
-    """A proposal whose draws come in pairs."""
-
-    @property
-    def n_sites(self) -> int:
-        """Number of sites."""
-        ...
-
-    @property
-    def n_modes(self) -> int:
-        """Modes that it is about."""
-        ...
-
-    def pairs(self, points: FloatArray) -> Pairs:
-        """Both members of each pair."""
-        ...
-
-    def surrogate(self) -> Surrogate | None:
-        """What tempering takes less time with; None where there is nothing."""
-        ...
-
-
 @dataclass(frozen=True)
 class SiteSampler:
     """Draws from a proposal of pairs, by the escalation policy: pairs, then tempering from them.
 
     Attributes
     ----------
-    proposal : ProposalOfPairs
+    proposal : DrawnInPairs
     settings : SamplerSettings
         Thresholds.
     """
 
-    proposal: ProposalOfPairs
-    settings: SamplerSettings = DEFAULT
+    proposal: DrawnInPairs
+    settings: escalation.SamplerSettings = escalation.DEFAULT
 
     @cached_property
     def collapsed(self) -> bool:
         """Whether pairs leave next to nothing of their draws: of a run that is not used again."""
         rng = np.random.default_rng(self.settings.pilot_seed)
         with few_blas_threads(self.proposal.n_sites), np.errstate(all="ignore"):
-            log_weights = pilot_log_weights(self.proposal, _PILOT, rng)
-        return not relative_ess(log_weights) >= _COLLAPSED
+            log_weights = escalation.pilot_log_weights(self.proposal, _PILOT, rng)
+        return not w.relative_ess(log_weights) >= _COLLAPSED
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
         """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""
@@ -496,25 +455,27 @@ class SiteSampler:
         """One member of each of `n_draws` pairs, with the weight of the pair."""
         return self._draws(n_draws, rng, both=False)
 
-    def _tempered(self, n_pairs: int, rng: np.random.Generator) -> SamplingResult:
+    def _tempered(self, n_pairs: int, rng: np.random.Generator) -> escalation.SamplingResult:
         """Tempered draws; by a surrogate, where this leaves weights that are nearly equal."""
         settings = self.settings
         surrogate = self.proposal.surrogate()
         if surrogate is not None:
-            found = temper_in_batches(
+            found = escalation.temper_in_batches(
                 surrogate.proposal, n_pairs, rng, settings.largest_se, settings
             )
             log_ratio = surrogate.log_ratio(found.u)
-            if relative_ess(log_ratio) >= _LEAST_PAIRS_ALIKE:
+            if w.relative_ess(log_ratio) >= _LEAST_PAIRS_ALIKE:
                 return _reweighted(found, log_ratio)
-        return temper_in_batches(self.proposal, n_pairs, rng, settings.largest_se, settings)
+        return escalation.temper_in_batches(
+            self.proposal, n_pairs, rng, settings.largest_se, settings
+        )
 
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
         proposal, settings = self.proposal, self.settings
         n_sites = proposal.n_sites
         with few_blas_threads(n_sites):
-            size = -(-max(n_pairs, MIN_DRAWS) // N_REPLICATES)
-            points = uniform_points(proposal.n_dims, size, N_REPLICATES, rng)
+            size = -(-max(n_pairs, escalation.MIN_DRAWS) // escalation.N_REPLICATES)
+            points = w.uniform_points(proposal.n_dims, size, escalation.N_REPLICATES, rng)
             pairs = proposal.pairs(points)
             log_weights = pairs.log_weights
             if np.isnan(log_weights).any() or not np.isfinite(log_weights.max()):
@@ -530,7 +491,7 @@ class SiteSampler:
                     "latent variables, as that of pm.Uniform with such a bound does, and draws "
                     "near its end are too few to say where. Use pm.sample."
                 )
-            estimate = replicate_estimate(log_weights, N_REPLICATES)
+            estimate = w.replicate_estimate(log_weights, escalation.N_REPLICATES)
             unseen = proposal.unseen_share(log_weights.size)
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)
@@ -547,7 +508,7 @@ class SiteSampler:
                     replicate=result.replicate,
                     n_modes=proposal.n_modes,
                 )
-        replicate = np.repeat(np.arange(N_REPLICATES), size)
+        replicate = np.repeat(np.arange(escalation.N_REPLICATES), size)
         if not both:
             # Not by a coordinate of the points: evenly spaced ones go with the others of x.
             single = picked(pairs, rng.random(log_weights.size))[:, :n_pairs].T
@@ -565,18 +526,20 @@ class SiteSampler:
         )
 
 
-def _reweighted(found: SamplingResult, log_ratio: FloatArray) -> SamplingResult:
+def _reweighted(
+    found: escalation.SamplingResult, log_ratio: FloatArray
+) -> escalation.SamplingResult:
     """The same draws for another target, given the log of its weights over theirs."""
     log_weights = found.log_weights + log_ratio
-    gain = log_mean_exp(log_weights) - log_mean_exp(found.log_weights)
+    gain = w.log_mean_exp(log_weights) - w.log_mean_exp(found.log_weights)
     assert found.replicate is not None  # of tempered runs
     own = np.array(
-        [log_mean_exp(log_weights[found.replicate == i]) for i in np.unique(found.replicate)]
+        [w.log_mean_exp(log_weights[found.replicate == i]) for i in np.unique(found.replicate)]
     )
     before = found.log_prob
-    fraction = before.relative_ess * relative_ess(log_ratio)
+    fraction = before.relative_ess * w.relative_ess(log_ratio)
     # A replicate's evidence and its mean ratio are not independent.
-    error = max(before.std_error, spread_of_replicates(own, log_mean_exp(own)))
+    error = max(before.std_error, w.spread_of_replicates(own, w.log_mean_exp(own)))
     after = before._replace(value=before.value + gain, std_error=error, relative_ess=fraction)
     return replace(found, log_weights=log_weights, log_prob=after)
 
@@ -586,7 +549,7 @@ def _reweighted(found: SamplingResult, log_ratio: FloatArray) -> SamplingResult:
 _EP_TOLERANCE = 1e-3  # of all factors together
 
 
-class RepeatedRowsSampler(RectangleSampler):
+class RepeatedRowsSampler(escalation.RectangleSampler):
     """Coordinates c ~ N(0, I) of rows within limits, so many of each kind.
 
     In mirrored pairs, rows of one predictor being one factor of it; where some rows have no noise,
@@ -599,7 +562,9 @@ class RepeatedRowsSampler(RectangleSampler):
         Thresholds of the escalation policy. Of a rung only `relax` is looked at.
     """
 
-    def __init__(self, kinds: RowKinds, settings: SamplerSettings = DEFAULT) -> None:
+    def __init__(
+        self, kinds: RowKinds, settings: escalation.SamplerSettings = escalation.DEFAULT
+    ) -> None:
         cov = LowRankCovariance(kinds.noise, kinds.factor)
         super().__init__(cov, -np.inf, np.inf, settings)
         self._kinds = kinds
@@ -644,19 +609,24 @@ class RepeatedRowsSampler(RectangleSampler):
         return bool((self._kinds.noise > 0.0).all()) and self._of_pairs.collapsed
 
     def coordinates(
-        self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None
-    ) -> SamplingResult:
+        self,
+        n_draws: int,
+        rng: np.random.Generator,
+        *,
+        goal: escalation.Goal,
+        rtol: float | None = None,
+    ) -> escalation.SamplingResult:
         """Weighted draws, as columns, and the log probability of all limits."""
         if not (self._kinds.noise > 0.0).all():
             result = super().sample(n_draws, rng, goal=goal, rtol=rtol)
             return replace(result, method=result.method.replace("twisted", "coordinates"))
         found = self._of_pairs.members(-(-n_draws // 2), rng)
         assert found.log_prob is not None
-        return SamplingResult(
+        return escalation.SamplingResult(
             found.draws.T, found.log_weights, found.log_prob, found.method, found.replicate
         )
 
-    def _twist(self, rung: Rung) -> CoordinateProposal:
+    def _twist(self, rung: escalation.Rung) -> CoordinateProposal:
         return CoordinateProposal(self._kinds, self.ep, rung.relax, self.settings.ep_tolerance)
 
     @property

@@ -333,7 +333,9 @@ def _iterated(
             mixed = (1.0 - damping) * sites + damping * asked
         tau, nu = np.split(mixed, 2)
         product = cov.site_product(tau, nu, work)
-    log_scales = new.log_scales if count is None else count * new.log_scales
+    log_scales = new.log_scales(tau, nu)
+    if count is not None:
+        log_scales = count * log_scales
     log_prob = float(log_scales[active].sum()) + product.log_constant
     return EPResult(
         tau, nu, product.mean, product.variance, product.weights, log_prob, sweep, residual

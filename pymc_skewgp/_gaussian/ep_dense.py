@@ -74,7 +74,7 @@ def ep_alone(
     if isinstance(cov, DenseCovariance):
         found = _fixed_point(cov.matrix, np.stack([lower, upper]), tol=tol, start=start)
         if found is not None:
-            return found.result()
+            return found.ep
     return fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start)
 
 
@@ -98,7 +98,7 @@ def fit_dense_ep(
         As for `fit_ep`.
     """
     found = _fixed_point(matrix, limits, tol=tol, max_sweeps=max_sweeps, start=start)
-    return None if found is None else EPWithGradient(found.result(), found.gradient(limits))
+    return None if found is None else EPWithGradient(found.ep, found.gradient(limits))
 
 
 def dense_ep_with_covariance(
@@ -108,11 +108,10 @@ def dense_ep_with_covariance(
     found = _fixed_point(matrix, limits, tol=tol, start=start)
     if found is None:
         return None
-    product = found.product
-    product.to_covariance(found.work)
+    ep = found.ep
     # The memory is used again.
-    covariance = linalg.mirrored(found.work).copy()
-    return EPWithCovariance(found.result(), covariance, product.log_det)
+    covariance = linalg.mirrored(found.to_covariance()).copy()
+    return EPWithCovariance(ep, covariance, found.log_det)
 
 
 def _fixed_point(
@@ -122,7 +121,7 @@ def _fixed_point(
     tol: float,
     max_sweeps: int = 50,
     start: EPResult | None = None,
-) -> "_FixedPoint | None":
+) -> "_Product | None":
     """Of EP; None where it makes no progress."""
     prior = matrix.diagonal()
     rows, least = np.zeros((r.N_ROWS, prior.size)), r.LEAST_CAVITY / prior
@@ -144,30 +143,13 @@ def _fixed_point(
         found = r.judge(rows, limits, least, tol, progress)
         residual = float(progress.residual[0])
         if found == r.CONVERGED:
-            return _FixedPoint(product, work, sweep, residual)
+            product.n_sweeps, product.residual = sweep, residual
+            return product
         if found == r.STUCK:
             return None
         if found == r.NEAR:
-            product.to_covariance(work)
-            solve_model(work, rows, limits, residual, tol)
+            solve_model(product.to_covariance(), rows, limits, residual, tol)
     return None
-
-
-class _FixedPoint(NamedTuple):
-    """The last product, and `work`, the memory that it has left the inverse of B in."""
-
-    product: "_Product"
-    work: FloatArray
-    n_sweeps: int
-    residual: float
-
-    def result(self) -> EPResult:
-        """The fixed point."""
-        return self.product.result(self.n_sweeps, self.residual)
-
-    def gradient(self, limits: FloatArray) -> EPGradient:
-        """See `ep_gradient`; `work` is overwritten."""
-        return self.product.gradient(limits, self.work)
 
 
 def _memory(n: int) -> FloatArray:
@@ -187,7 +169,7 @@ class _Product:
     """
 
     def __init__(self, matrix: FloatArray, rows: FloatArray, work: FloatArray) -> None:
-        self._matrix, self._rows = matrix, rows
+        self._rows, self._work, self.n_sweeps, self.residual = rows, work, 0, np.inf
         tau, nu = rows[r.TAU], rows[r.NU]
         self._root = root = np.sqrt(tau)
         np.multiply(matrix, root, out=work)
@@ -217,8 +199,9 @@ class _Product:
             self._of_weak = matrix[:, weak] - matrix @ (root[:, None] * solved)
             self.variance[weak] = self._of_weak[weak, np.arange(weak.size)]
 
-    def to_covariance(self, work: FloatArray) -> None:
+    def to_covariance(self) -> FloatArray:
         """Overwrite the inverse of B by the Gaussian's covariance."""
+        work = self._work
         scale = 1.0 / np.maximum(self._root, 1e-150)
         work *= -scale
         work *= scale[:, None]
@@ -226,18 +209,20 @@ class _Product:
             work[:, self._weak] = self._of_weak
             work[self._weak] = self._of_weak.T
         work.flat[:: scale.size + 1] = self._rows[r.VARIANCE]
+        return work
 
-    def result(self, n_sweeps: int, residual: float) -> EPResult:
+    @property
+    def ep(self) -> EPResult:
         """The fixed point."""
         rows = self._rows
         nu, mean = rows[r.NU], rows[r.MEAN]
         log_prob = r.log_scales(rows) + 0.5 * float(nu @ mean) - 0.5 * self.log_det
         found = rows[r.TAU], nu, mean, rows[r.VARIANCE], self.weights
-        return EPResult(*found, log_prob, n_sweeps, residual)
+        return EPResult(*found, log_prob, self.n_sweeps, self.residual)
 
-    def gradient(self, limits: FloatArray, inverse: FloatArray) -> EPGradient:
+    def gradient(self, limits: FloatArray) -> EPGradient:
         """See `ep_gradient`; the inverse of B is overwritten."""
-        rows, share = self._rows, np.sqrt(0.5) * self._root
+        rows, share, inverse = self._rows, np.sqrt(0.5) * self._root, self._work
         edges = Edges.of(limits[0], limits[1], rows[r.CAVITY_MEAN], np.sqrt(rows[r.CAVITY_VAR]))
         inverse *= share
         inverse *= share[:, None]

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import DoublePrecisionError
+from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult, ep_gradient, fit_ep
 from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance
@@ -25,19 +26,7 @@ from pymc_skewgp._gaussian.linalg import row_limits
 from pymc_skewgp._gaussian.tempering import Proposal, temper
 from pymc_skewgp._gaussian.twisted import Steps, TwistedProposal, twist, twist_by_covariance
 from pymc_skewgp._gaussian.univariate import draw_truncated
-from pymc_skewgp._gaussian.weights import (
-    UNRELIABLE_K,
-    Estimate,
-    IntArray,
-    log_mean_exp,
-    mirrored_points,
-    pareto_k,
-    random_points,
-    replicate_estimate,
-    scaled_weights,
-    spread_of_replicates,
-    uniform_points,
-)
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -203,7 +192,7 @@ class SamplerSettings:
         """Thresholds of one goal."""
         return self.draws if goal == "draws" else self.probability
 
-    def accepts_first(self, estimate: Estimate, goal: Goal, n_rows: int) -> bool:
+    def accepts_first(self, estimate: w.Estimate, goal: Goal, n_rows: int) -> bool:
         """Whether the run of the first rung is the result.
 
         The Pareto shape is noisy, and runs that met the tail are the ones it would drop: for draws
@@ -211,13 +200,13 @@ class SamplerSettings:
         """
         if estimate.relative_ess >= self.of_goal(goal).accept:
             return True
-        if not estimate.pareto_k < UNRELIABLE_K:
+        if not estimate.pareto_k < w.UNRELIABLE_K:
             return False
         if goal == "draws":
             return n_rows > self.large and estimate.relative_ess >= self.accept_large
         return estimate.std_error <= self.target_se
 
-    def tempers(self, pilot: Estimate, goal: Goal) -> bool:
+    def tempers(self, pilot: w.Estimate, goal: Goal) -> bool:
         """Whether the best wider proposal is only the start of tempering, by its pilot alone.
 
         To drop a run because it met the tail would be a bias.
@@ -228,7 +217,7 @@ class SamplerSettings:
 DEFAULT = SamplerSettings()
 
 
-def pilot_score(pilot: Estimate, goal: Goal) -> float:
+def pilot_score(pilot: w.Estimate, goal: Goal) -> float:
     """Of light-tailed pilots the relative ESS, or one over the error; else minus the tail shape."""
     if pilot.heavy_tailed:
         return -pilot.pareto_k
@@ -282,7 +271,7 @@ def first_accepted[T](rungs: Iterable[Rung], run: Callable[[Rung], tuple[T, floa
 
 def pilot_log_weights(proposal: Proposal, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Log weights of a run whose draws nobody sees, with plain random points."""
-    points = random_points(proposal.n_dims, n_draws, rng)
+    points = w.random_points(proposal.n_dims, n_draws, rng)
     return proposal.draw(points, overwrite_points=True)[1]
 
 
@@ -292,7 +281,7 @@ def steps_to_forget(log_weights: FloatArray, bias: float) -> int:
     It does so at the rate 1 - 1/w, with w the largest weight over the mean one (Mengersen & Tweedie
     1996, doi:10.1214/aos/1033066201), here of a pilot run.
     """
-    accepted = float(scaled_weights(log_weights).mean())
+    accepted = float(w.scaled_weights(log_weights).mean())
     if accepted > 1.0 - bias:
         return 1 if accepted < 1.0 else 0
     return int(np.ceil(np.log(bias) / np.log1p(-accepted)))
@@ -338,7 +327,7 @@ class SamplingResult:
 
     u: FloatArray
     log_weights: FloatArray
-    log_prob: Estimate
+    log_prob: w.Estimate
     method: str
     replicate: IntArray | None
 
@@ -353,8 +342,8 @@ class PointSets(NamedTuple):
     def points(self, n_dims: int, rng: np.random.Generator) -> FloatArray:
         """Points as columns, one replicate after another."""
         if self.mirrored:
-            return mirrored_points(n_dims, self.size // 2, self.n_replicates, rng)
-        return uniform_points(n_dims, self.size, self.n_replicates, rng)
+            return w.mirrored_points(n_dims, self.size // 2, self.n_replicates, rng)
+        return w.uniform_points(n_dims, self.size, self.n_replicates, rng)
 
 
 class Run(NamedTuple):
@@ -362,7 +351,7 @@ class Run(NamedTuple):
 
     u: FloatArray
     log_weights: FloatArray
-    log_prob: Estimate
+    log_prob: w.Estimate
     sets: PointSets
 
 
@@ -403,14 +392,14 @@ def run_once(proposal: Proposal, sets: PointSets, rng: np.random.Generator) -> R
     return Run(u, log_weights, estimate, sets)
 
 
-def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) -> Estimate:
+def _estimate(proposal: Proposal, log_weights: FloatArray, n_replicates: int) -> w.Estimate:
     """Log of the mean weight; its error allows for what all replicates may have missed."""
-    estimate = replicate_estimate(log_weights, n_replicates)
+    estimate = w.replicate_estimate(log_weights, n_replicates)
     unseen = proposal.unseen_share(log_weights.size)
     return estimate._replace(std_error=float(np.hypot(estimate.std_error, unseen)))
 
 
-def kept(run: Run, n_draws: int, log_prob: Estimate, method: str) -> SamplingResult:
+def kept(run: Run, n_draws: int, log_prob: w.Estimate, method: str) -> SamplingResult:
     """The first draws of a run, with a log probability that may come from more than these."""
     # With a leading direction tails decide: replicates that all lack them agree too well.
     replicate = np.arange(n_draws) // run.sets.size if run.sets.mirrored else None
@@ -425,7 +414,7 @@ def more_batches(
     rng: np.random.Generator,
     wanted: float,
     max_doubled: int,
-) -> Estimate:
+) -> w.Estimate:
     """Double the draws behind the probability until its standard error is at most `wanted`."""
     estimate, sets = run.log_prob, run.sets
     batches = [run.log_weights]
@@ -455,13 +444,13 @@ def temper_in_batches(
     worst_k = -np.inf
     for _ in range(settings.max_tempered):
         # Resampling separates mirrored pairs: none here.
-        points = uniform_points(proposal.n_dims, size, N_REPLICATES, rng)
+        points = w.uniform_points(proposal.n_dims, size, N_REPLICATES, rng)
         batch = temper(proposal, points, N_REPLICATES, rng)
         u.append(batch.u)
         log_probs = np.append(log_probs, batch.log_probs)
         worst_k = max(worst_k, batch.pareto_k)
-        value = log_mean_exp(log_probs)
-        std_error = spread_of_replicates(log_probs, value)
+        value = w.log_mean_exp(log_probs)
+        std_error = w.spread_of_replicates(log_probs, value)
         if std_error <= wanted or std_error > settings.abandon_se:
             break
     draws = np.concatenate(u, axis=1)
@@ -473,7 +462,7 @@ def temper_in_batches(
     # Independent draws that would give the evidence this error: particles share ancestors, and
     # their weights alone would give a relative ESS of 1.
     fraction = 1.0 / (1.0 + draws.shape[1] * std_error**2)
-    estimate = Estimate(value, std_error, fraction, max(worst_k, pareto_k(log_probs)))
+    estimate = w.Estimate(value, std_error, fraction, max(worst_k, w.pareto_k(log_probs)))
     return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "tempered", replicate)
 
 
@@ -504,7 +493,7 @@ class RectangleSampler:
     ) -> None:
         self.cov, self.settings = cov, settings
         self.lower, self.upper = row_limits(lower, upper, cov.size)
-        self._wider: dict[Goal, tuple[Proposal, Estimate]] = {}
+        self._wider: dict[Goal, tuple[Proposal, w.Estimate]] = {}
 
     @property
     def size(self) -> int:
@@ -602,13 +591,13 @@ class RectangleSampler:
     def _twist(self, rung: Rung) -> Proposal:
         return rung.twist(self.cov, self.ep, self.lower, self.upper)
 
-    def _pick_wider(self, goal: Goal) -> tuple[Proposal, Estimate]:
+    def _pick_wider(self, goal: Goal) -> tuple[Proposal, w.Estimate]:
         """The wider proposal whose pilot run does best, and that run, which is not used again."""
         if goal not in self._wider:
             settings = self.settings
             rng = np.random.default_rng(settings.pilot_seed)
 
-            def pilot(rung: Rung) -> tuple[tuple[Proposal, Estimate], float]:
+            def pilot(rung: Rung) -> tuple[tuple[Proposal, w.Estimate], float]:
                 proposal = self._twist(rung)
                 estimate = run_once(
                     proposal, point_sets(proposal, settings.pilot_draws), rng

@@ -15,7 +15,7 @@ from scipy.linalg import cho_solve, pinv
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import escalation, linalg
 from pymc_skewgp._gaussian.coordinates import (
     CoordinateProposal,
     RepeatedRowsSampler,
@@ -25,14 +25,6 @@ from pymc_skewgp._gaussian.coordinates import (
 from pymc_skewgp._gaussian.covariance import DenseCovariance, RepeatedCovariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
 from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance, ep_with_gradient
-from pymc_skewgp._gaussian.escalation import (
-    DEFAULT,
-    Rung,
-    SamplerSettings,
-    SamplingResult,
-    first_accepted,
-    sample_rectangle,
-)
 from pymc_skewgp._gaussian.linalg import mirrored, row_limits, symmetric
 from pymc_skewgp._gaussian.twisted import (
     TwistedDraws,
@@ -105,7 +97,7 @@ def log_prob_and_gradient(
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
     random_seed: int = 0,
-    settings: SamplerSettings = DEFAULT,
+    settings: escalation.SamplerSettings = escalation.DEFAULT,
     compiled: bool = False,
 ) -> LogProbGradient:
     r"""Log probability of a rectangle under N(0, cov), with its gradient.
@@ -295,7 +287,7 @@ def _by_twisted(
     *,
     n_draws: int,
     random_seed: int,
-    settings: SamplerSettings,
+    settings: escalation.SamplerSettings,
     compiled: bool,
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
@@ -306,7 +298,7 @@ def _by_twisted(
     sites = ep if ep.residual < tol else None
     order = _slow_order(ep)
 
-    def run(rung: Rung) -> tuple[_Run, float]:
+    def run(rung: escalation.Rung) -> tuple[_Run, float]:
         if fitted is not None and rung.relax == 1.0 and rung.power is None:
             proposal = twist_by_covariance(fitted, lower, upper, order)
         else:
@@ -315,12 +307,12 @@ def _by_twisted(
         drawn = twisted_draws(proposal, points, compiled)
         return _Run(rung.relax, proposal, drawn), relative_ess(drawn.log_weights)
 
-    made, _, accepted = first_accepted(settings.gradient_rungs, run)
+    made, _, accepted = escalation.first_accepted(settings.gradient_rungs, run)
     if accepted:
         found = weight_gradient(cov, made.proposal, made.drawn, ep=sites, relax=made.relax)
         return LogProbGradient(*found)
     rng = np.random.default_rng(random_seed)
-    tempered = sample_rectangle(
+    tempered = escalation.sample_rectangle(
         cov, lower, upper, n_draws, rng, goal="probability", settings=settings
     )
     return _by_fisher(cov, lower, upper, tempered)
@@ -342,7 +334,7 @@ def _slow_order(ep: EPResult) -> IntArray:
 
 
 def _by_fisher(
-    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, result: SamplingResult
+    cov: DenseCovariance, lower: FloatArray, upper: FloatArray, result: escalation.SamplingResult
 ) -> LogProbGradient:
     r"""Fisher's identity over weighted draws of any making, u_i integrated out given the others.
 
@@ -727,7 +719,7 @@ def _gaussian_with_cuts(
 
 
 def _base_log_weights(
-    rows: RepeatedRectangle, sampler: RepeatedRowsSampler, result: SamplingResult
+    rows: RepeatedRectangle, sampler: RepeatedRowsSampler, result: escalation.SamplingResult
 ) -> FloatArray:
     """Of the draws as draws of the Gaussian that EP's sites make, cut off."""
     noisy = rows.noise > 0

@@ -8,28 +8,18 @@ Gaussian :math:`q = N(c_0, P^{-1})`. Under q the rectangle is drawn first, and c
 Gaussian lacks first is skewness, whose effect on log W is odd and cancels within a pair.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
+from pymc_skewgp._gaussian import coordinate_gaussian as cg
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    ALIKE,
-    MOST,
-    CoordinateGaussian,
-    SiteLogDensity,
-    SiteMarginals,
-    coordinate_gaussian,
-    directions_apart,
-    nodes_along,
-    with_grouped_sites,
-)
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, TabulatedDensity, missing_of_functions
 from pymc_skewgp._gaussian.tempering import Proposal
@@ -75,13 +65,13 @@ class WideGaussian:
     @classmethod
     def of(
         cls,
-        gaussian: CoordinateGaussian,
-        sites: SiteLogDensity,
-        marginals: SiteMarginals,
+        gaussian: cg.CoordinateGaussian,
+        sites: cg.SiteLogDensity,
+        marginals: cg.SiteMarginals,
     ) -> "WideGaussian":
         """With the sites to a power below 1."""
         tau, nu = _POWER * marginals.tau, _POWER * marginals.nu
-        wide = coordinate_gaussian(sites.factor, tau, nu)
+        wide = cg.coordinate_gaussian(sites.factor, tau, nu)
         half = solve_triangular(wide.chol, gaussian.chol, lower=True)
         # L' P_w^-1 L = half' half, and a triangular root of it.
         spread, _ = linalg.cholesky("the covariance of wide draws", half.T @ half)
@@ -158,9 +148,9 @@ class SiteTails:
 
 
 def site_tails(
-    gaussian: CoordinateGaussian,
-    sites: SiteLogDensity,
-    marginals: SiteMarginals,
+    gaussian: cg.CoordinateGaussian,
+    sites: cg.SiteLogDensity,
+    marginals: cg.SiteMarginals,
     least: float,
     n_draws: int,
     *,
@@ -175,8 +165,8 @@ def site_tails(
     own = marginals.missing(sites, n_draws)
     along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
     along /= np.linalg.norm(along, axis=0)
-    most = min(MOST, max(1, _MOST_EVALUATIONS // (HERMITE_NODES.size * own.size)))
-    chosen = directions_apart(along, np.argsort(-np.abs(own)), most)
+    most = min(cg.MOST, max(1, _MOST_EVALUATIONS // (HERMITE_NODES.size * own.size)))
+    chosen = cg.directions_apart(along, np.argsort(-np.abs(own)), most)
     directions = along[:, chosen].T
     missing = np.abs(
         missing_of_functions(_along(gaussian, sites, directions, HERMITE_NODES), n_draws)
@@ -184,10 +174,10 @@ def site_tails(
     lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
     if lacking <= least:
         third = marginals.missing(sites, n_draws, power=3)
-        if not moments or own.size > MOST or third.max() <= _LEAST_THIRD:
+        if not moments or own.size > cg.MOST or third.max() <= _LEAST_THIRD:
             return None
     # In units of q: the prior's deviation along each direction, as far as it reaches.
-    nodes = nodes_along(gaussian, directions)
+    nodes = cg.nodes_along(gaussian, directions)
     logs = _along(gaussian, sites, directions, nodes) - 0.5 * nodes**2
     tilted = _tilted(sites, marginals, chosen, nodes)
     logs = np.maximum(_below_peak(logs), _below_peak(tilted)) + np.log1p(np.abs(nodes) ** 3)
@@ -196,7 +186,7 @@ def site_tails(
     shares = missing + 1e-3 * lacking
     shares *= (1.0 - _WIDE) * share / shares.sum()
     finite = [bool(np.isfinite(table.log_density).all()) for table in tables]
-    covered = (np.abs(directions[finite] @ along) > ALIKE).any(axis=0)
+    covered = (np.abs(directions[finite] @ along) > cg.ALIKE).any(axis=0)
     wide = WideGaussian.of(gaussian, sites, marginals)
     return SiteTails(directions, tables, shares, covered, wide, _WIDE * share)
 
@@ -206,7 +196,7 @@ def _below_peak(logs: FloatArray) -> FloatArray:
 
 
 def _tilted(
-    sites: SiteLogDensity, marginals: SiteMarginals, chosen: list[int], z: FloatArray
+    sites: cg.SiteLogDensity, marginals: cg.SiteMarginals, chosen: list[int], z: FloatArray
 ) -> FloatArray:
     """Log of cavity times factor of the chosen sites, z in deviations of q, shape (k, nodes)."""
     mean, variance = marginals.mean[chosen], marginals.variance[chosen]
@@ -222,7 +212,7 @@ def _tilted(
 
 
 def _along(
-    gaussian: CoordinateGaussian, sites: SiteLogDensity, directions: FloatArray, z: FloatArray
+    gaussian: cg.CoordinateGaussian, sites: cg.SiteLogDensity, directions: FloatArray, z: FloatArray
 ) -> FloatArray:
     """Log of target over q at points z along each direction, shape (k, nodes)."""
     white = directions[:, :, None] * (z if z.ndim == 1 else z[:, None])
@@ -322,10 +312,23 @@ class Members(NamedTuple):
     rows: FloatArray | None
 
 
-class DrawnInPairs(ABC):
+class DrawnInPairs(Proposal, Protocol):
     """A proposal whose draws come in pairs, with no leading direction but that of rows."""
 
-    first: TabulatedDensity | None = None
+    @property
+    def first(self) -> TabulatedDensity | None:
+        """None."""
+        return None
+
+    @property
+    @abstractmethod
+    def n_sites(self) -> int:
+        """Number of sites."""
+
+    @property
+    @abstractmethod
+    def n_modes(self) -> int:
+        """Modes that it is about."""
 
     @abstractmethod
     def pairs(self, points: FloatArray) -> Pairs:
@@ -355,7 +358,7 @@ class GaussianPairs:
         Only without rows.
     """
 
-    gaussian: CoordinateGaussian
+    gaussian: cg.CoordinateGaussian
     rows: GivenRows | None = field(default=None, kw_only=True)
     tails: SiteTails | None = field(default=None, kw_only=True)
 
@@ -441,8 +444,8 @@ class PairProposal(EPPairs):
     marginals : SiteMarginals
     """
 
-    sites: SiteLogDensity
-    marginals: SiteMarginals
+    sites: cg.SiteLogDensity
+    marginals: cg.SiteMarginals
 
     @property
     def n_sites(self) -> int:
@@ -497,9 +500,9 @@ def picked(pairs: Pairs, uniform: FloatArray) -> FloatArray:
 
 
 def pair_proposal(
-    gaussian: CoordinateGaussian,
-    sites: SiteLogDensity,
-    marginals: SiteMarginals,
+    gaussian: cg.CoordinateGaussian,
+    sites: cg.SiteLogDensity,
+    marginals: cg.SiteMarginals,
     rows: GivenRows | None,
     *,
     moments: bool = True,
@@ -510,6 +513,6 @@ def pair_proposal(
     """
     if rows is not None:
         return PairProposal(gaussian, sites, marginals, rows=rows)
-    gaussian, marginals = with_grouped_sites(gaussian, sites, marginals)
+    gaussian, marginals = cg.with_grouped_sites(gaussian, sites, marginals)
     tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS, moments=moments)
     return PairProposal(gaussian, sites, marginals, tails=tails)

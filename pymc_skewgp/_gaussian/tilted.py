@@ -65,13 +65,23 @@ def cavity(
 
 
 class NextSites(NamedTuple):
-    """Sites that match the tilted moments, distances of these from the marginals, log scales."""
+    """Sites that match the tilted moments, and distances of these from the marginals."""
 
     tau: FloatArray
     nu: FloatArray
     mean_gap: FloatArray  # in deviations
     variance_gap: FloatArray  # of log variances
-    log_scales: FloatArray  # mass of the tilted over that of cavity times unscaled site
+    cavity_mean: FloatArray
+    cavity_var: FloatArray
+    log_mass: FloatArray
+
+    def log_scales(self, tau: FloatArray, nu: FloatArray) -> FloatArray:
+        """Of the sites before: mass of the tilted over that of cavity times unscaled site."""
+        mean, var = self.cavity_mean, self.cavity_var
+        ratio = 1.0 + tau * var
+        quadratic = (mean**2 * tau - 2.0 * mean * nu - var * nu**2) / ratio
+        found: FloatArray = self.log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
+        return found
 
 
 def next_sites(
@@ -95,14 +105,14 @@ def next_sites(
     else:
         taken = np.clip(known, 0.0, _SHRINKAGE[1])
     kept = left * np.where(spread < 0.5, spread, 1.0 - taken)
-    ratio = 1.0 + tau * left
-    quadratic = (centre**2 * tau - 2.0 * centre * nu - left * nu**2) / ratio
     return NextSites(
         taken / kept,
         (centre * taken + sd * shift) / kept,
         np.abs(centre + sd * shift - mean) / np.sqrt(variance),
         np.abs(np.log(left * spread / variance)),
-        log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic,
+        centre,
+        left,
+        log_mass,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_skewgp import _validation as check
 from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
@@ -25,16 +26,7 @@ from pymc_skewgp._gaussian.weights import (
     systematic_resample,
 )
 from pymc_skewgp._limits import refuse_too_many_draws
-from pymc_skewgp._validation import (
-    FloatArray,
-    Seed,
-    as_bounds,
-    as_count,
-    as_covariance,
-    as_generator,
-    as_positive,
-    as_vector,
-)
+from pymc_skewgp._validation import FloatArray, Seed
 
 # Log probability and draws of N(0, cov) within a rectangle, for arguments that were checked.
 #
@@ -86,7 +78,7 @@ def log_prob_rectangle(
         return Estimate(exact, 0.0, 1.0, -np.inf)
     refuse_too_many_draws("n_draws", n_draws, low.size)
     sampler = RectangleSampler(DenseCovariance(matrix), low, high, settings)
-    result = sampler.sample(n_draws, as_generator(random_seed), goal="probability", rtol=rtol)
+    result = sampler.sample(n_draws, check.as_generator(random_seed), goal="probability", rtol=rtol)
     warn_of_error(result.log_prob, settings.largest_se if rtol is None else rtol)
     return result.log_prob
 
@@ -272,17 +264,17 @@ def mvn_logcdf(
     >>> print(f"{estimate.value:.3f}, exact {-np.log(101):.3f}")
     -4.615, exact -4.615
     """
-    matrix = as_covariance("cov", cov)
+    matrix = check.as_covariance("cov", cov)
     size = matrix.shape[0]
-    high = as_vector("x", x, size, allow_inf=True)
-    count = as_count("n_draws", n_draws)
+    high = check.as_vector("x", x, size, allow_inf=True)
+    count = check.as_count("n_draws", n_draws)
     if rtol is not None:
-        rtol = as_positive("rtol", rtol)
-    rng = as_generator(random_seed)
-    low = as_vector("lower", -np.inf if lower is None else lower, size, allow_inf=True)
+        rtol = check.as_positive("rtol", rtol)
+    rng = check.as_generator(random_seed)
+    low = check.as_vector("lower", -np.inf if lower is None else lower, size, allow_inf=True)
     if (high == -np.inf).any():
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
-    low, high = as_bounds(low, high, size, upper_name="x")
+    low, high = check.as_bounds(low, high, size, upper_name="x")
     return log_prob_rectangle(matrix, low, high, count, rtol, rng)
 
 
@@ -351,13 +343,16 @@ def truncated_mvn(
     >>> bool((result.draws > 0).all()), result.method
     (True, 'twisted')
     """
-    matrix = as_covariance("cov", cov)
-    low, high = as_bounds(lower, upper, matrix.shape[0])
-    count = as_count("n_draws", n_draws)
-    rng = as_generator(random_seed)
+    matrix = check.as_covariance("cov", cov)
+    low, high = check.as_bounds(lower, upper, matrix.shape[0])
+    count = check.as_count("n_draws", n_draws)
+    rng = check.as_generator(random_seed)
     if method not in ("twisted", "lin_ess"):
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
-    chains = {"n_chains": as_count("n_chains", n_chains), "thin": as_count("thin", thin)}
+    chains = {
+        "n_chains": check.as_count("n_chains", n_chains),
+        "thin": check.as_count("thin", thin),
+    }
     sampler = RectangleSampler(DenseCovariance(matrix), low, high)
     if method == "twisted":
         return draws_by(sampler, count, rng)
@@ -419,7 +414,7 @@ def latent_moments(
         lower,
         np.inf,
         n_draws,
-        as_generator(random_seed),
+        check.as_generator(random_seed),
     )
     weights = normalized_weights(result.log_weights)
     mean = weights @ result.draws

@@ -13,25 +13,17 @@ of the restrictions to come.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import linalg, tabulated
 from pymc_skewgp._gaussian.compiled import one_sided as c
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult
 from pymc_skewgp._gaussian.ep_dense import EPWithCovariance, site_motion
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._gaussian.tabulated import (
-    LeadingDirection,
-    SiteGaussian,
-    TabulatedDensity,
-    leading_direction,
-    log_site_ratio,
-    unseen_share,
-)
 from pymc_skewgp._gaussian.univariate import BoolArray, draw_truncated, edge_densities
 from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
@@ -99,8 +91,8 @@ class TwistedProposal:
     lower: FloatArray
     upper: FloatArray
     log_constant: float
-    first: TabulatedDensity | None = None
-    direction: LeadingDirection | None = None
+    first: tabulated.TabulatedDensity | None = None
+    direction: tabulated.LeadingDirection | None = None
 
     @property
     def n_dims(self) -> int:
@@ -186,7 +178,7 @@ class TwistedProposal:
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the probability from tails that `n_draws` draws hardly meet."""
-        return unseen_share(self, n_draws)
+        return tabulated.unseen_share(self, n_draws)
 
     def log_weights_of(self, u: FloatArray) -> FloatArray:
         """Log weights of given points: target density over proposal density, as `draw` returns.
@@ -221,7 +213,7 @@ class TwistedProposal:
         value, low, high = points - mean, lower - mean, upper - mean
         noise = solve_triangular(self.chol, value, lower=True, check_finite=False)
         centre = value - scale * noise
-        steps = log_site_ratio(centre, scale**2, tau, nu, low, high)
+        steps = tabulated.log_site_ratio(centre, scale**2, tau, nu, low, high)
         return np.where(outside, -np.inf, self.log_constant + steps.sum(axis=0))
 
 
@@ -282,8 +274,8 @@ def twist(
     posterior = posterior[np.ix_(order, order)]
     direction = first = None
     if power is not None:
-        gaussian = SiteGaussian(order, mean, posterior, tau, nu, low, high)
-        direction = leading_direction(cov, gaussian)
+        gaussian = tabulated.SiteGaussian(order, mean, posterior, tau, nu, low, high)
+        direction = tabulated.leading_direction(cov, gaussian)
     if power is not None and direction is not None and direction.divergence >= least_divergence:
         first = direction.density.flattened(power)
         row = direction.row
@@ -360,17 +352,7 @@ class StepSums(NamedTuple):
     chol_bar: FloatArray
 
 
-class TwistedDraws(Protocol):
-    """Draws by a proposal without a leading direction."""
-
-    @property
-    def log_weights(self) -> FloatArray:
-        """Log of target density over proposal density, shape (n_draws,)."""
-        ...
-
-    def sums(self, weights: FloatArray) -> StepSums:
-        """Of draws with these weights, which sum to one."""
-        ...
+type TwistedDraws = NumpyDraws | CompiledDraws
 
 
 def twisted_draws(proposal: TwistedProposal, points: FloatArray, compiled: bool) -> TwistedDraws:
@@ -392,7 +374,7 @@ class NumpyDraws:
         self._u, self.log_weights = proposal.draw(points)
 
     def sums(self, weights: FloatArray) -> StepSums:
-        """See `TwistedDraws`."""
+        """Of draws with these weights, which sum to one."""
         proposal = self._proposal
         chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
         scale = chol.diagonal()
@@ -472,7 +454,7 @@ class CompiledDraws:
         )
 
     def sums(self, weights: FloatArray) -> StepSums:
-        """See `TwistedDraws`."""
+        """Of draws with these weights, which sum to one."""
         proposal, kept = self._proposal, self._kept
         columns = np.ascontiguousarray(proposal.chol.T)
         centre_bar, sums = np.empty(kept.shape[1:]), np.empty((c.N_SUMS, kept.shape[1]))

@@ -1,6 +1,7 @@
 """Labels and trials under probit and logit links."""
 
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,8 @@ from scipy.special import bdtr, gammaln, log_ndtr, ndtr
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    as_integers,
-    as_labels,
-    chosen_of,
-    frozen_copy,
-)
+from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import (
     Noise,
     Observations,
@@ -36,12 +30,89 @@ from pymc_skewgp._observations.probability import (
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_covariance
 
+# Labels and numbers of successes, whose probability is a function of f: what they have in common.
+
+
+class _Probit(base.Likelihood):
+    def probability(self, f: FloatArray) -> FloatArray:
+        """Of a label 1, or of a success."""
+        return np.asarray(ndtr(f))
+
+    def averaged(self, mixture: base.Mixture) -> Probability:
+        """The same over f."""
+        return label_probability(mixture)
+
+
+class _Logit(ClosedFormSites):
+    def probability(self, f: FloatArray) -> FloatArray:
+        """Of a label 1, or of a success."""
+        return logistic(f)
+
+    def averaged(self, mixture: base.Mixture) -> Probability:
+        """The same over f."""
+        return logistic_probability(mixture)
+
+
+class _Labels(base.Likelihood):
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Labels as 0 and 1."""
+        return base.as_labels(y, n)
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New labels at the rows of the data."""
+        # An exponential variable exceeds -log p with probability p: the label is drawn again.
+        again = rng.standard_exponential(log_likelihood.shape, dtype=np.float32) > -log_likelihood
+        return np.where(again, y, 1 - y)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of a label 1, and ``y``, labels."""
+        p = self.probability(f)
+        return {"p": p, "y": (rng.random(p.shape) < p).astype(np.int64)}
+
+    def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
+        """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
+        return dict(zip(("p_mean", "p_mean_se"), self.averaged(mixture), strict=True))
+
+    @abstractmethod
+    def probability(self, f: FloatArray) -> FloatArray:
+        """Of a label 1, or of a success."""
+
+    @abstractmethod
+    def averaged(self, mixture: base.Mixture) -> Probability:
+        """The same over f."""
+
+
+class _Trials(_Labels):
+    n: Any
+    row_parameters = ("n",)
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Successes as integers, with the trials checked."""
+        return as_successes(y, self.n, n)
+
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New numbers of successes."""
+        return rng.binomial(as_trials(self.n, f.shape[-1]), self.probability(f))
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New numbers of successes at the rows of the data."""
+        return self.draw(f, rng)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of a success, and ``y``, successes of n trials."""
+        return {"p": self.probability(f)} | ({"y": self.draw(f, rng)} if self.single else {})
+
+
 # What a variance may be off 1 by, as after rounding.
 _ROUNDED = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class BernoulliProbit(Likelihood):
+class BernoulliProbit(_Probit, _Labels):
     r"""Labels 0 and 1: :math:`P(y_i = 1) = \Phi(f(x_i))`.
 
     A label says on which side of 0 the noisy function :math:`f(x_i) + e_i` is, with standard
@@ -110,7 +181,7 @@ class BernoulliProbit(Likelihood):
                 "noise_cov and the variance of the kernel by them."
             )
         linalg.cholesky("noise_cov", cov)  # refuses what is no covariance
-        object.__setattr__(self, "noise_cov", frozen_copy(cov))
+        object.__setattr__(self, "noise_cov", base.frozen_copy(cov))
 
     def __repr__(self) -> str:
         shared = "" if self.noise_cov is None else f"noise_cov={self.noise_cov!r}"
@@ -122,7 +193,7 @@ class BernoulliProbit(Likelihood):
             raise ValueError(
                 f"noise_cov must have a row for each of the {n} labels, got {len(self.noise_cov)}."
             )
-        return as_labels(y, n)
+        return base.as_labels(y, n)
 
     def of_observations(self, index: IntArray, y: Data) -> "BernoulliProbit":
         """Each label of its own; labels that share noise are not made more than once."""
@@ -135,7 +206,7 @@ class BernoulliProbit(Likelihood):
 
     def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
         """Labels of both; the noise of new ones is their own."""
-        return np.concatenate([y, as_labels(new, n_new)])
+        return np.concatenate([y, base.as_labels(new, n_new)])
 
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a label."""
@@ -169,32 +240,15 @@ class BernoulliProbit(Likelihood):
             factor = noise_factor(self._noise(y.size))
             noise = rng.standard_normal((*f.shape[:-1], factor.shape[1])) @ factor.T
             return (f + noise > 0).astype(np.int64)
-        return new_labels(y, log_likelihood, rng)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probability of a label 1, and ``y``, labels."""
-        p = ndtr(f)
-        return {"p": p, "y": (rng.random(p.shape) < p).astype(np.int64)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
-        probability = label_probability(mixture)
-        return {"p_mean": probability.value, "p_mean_se": probability.std_error}
+        return super().replicate(y, f, log_likelihood, rng)
 
 
-def new_labels(y: Data, log_likelihood: FloatArray, rng: np.random.Generator) -> Data:
-    """Labels given those seen and their log probabilities."""
-    # An exponential variable exceeds -log p with probability p: the label is drawn again.
-    again = rng.standard_exponential(log_likelihood.shape, dtype=np.float32) > -log_likelihood
-    return np.where(again, y, 1 - y)
-
-
-def label_probability(mixture: Mixture) -> Probability:
+def label_probability(mixture: base.Mixture) -> Probability:
     r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`."""
     return interval_probability(mixture, 0.0, np.inf)
 
 
-def probability_sd(mixture: Mixture) -> FloatArray:
+def probability_sd(mixture: base.Mixture) -> FloatArray:
     r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
 
     .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
@@ -218,10 +272,8 @@ IntegerArray = NDArray[np.int64]
 
 def as_successes(y: ArrayLike, given: Any, n: int) -> IntegerArray:
     """Successes as integers, one a row, none above the number of trials `given`."""
-    successes, trials = as_integers(y, n, "number of successes"), as_trials(given, n)
-    if (successes < 0).any():
-        i = int(np.argmax(successes < 0))
-        raise ValueError(f"y must hold counts of 0 and more; row {i} has {successes[i]}.")
+    successes, trials = base.as_integers(y, n, "number of successes"), as_trials(given, n)
+    base.refuse_rows("y", successes, successes < 0, "hold counts of 0 and more")
     if (trials < successes).any():
         i = int(np.argmax(trials < successes))
         raise ValueError(
@@ -234,7 +286,7 @@ def as_successes(y: ArrayLike, given: Any, n: int) -> IntegerArray:
 def as_trials(given: Any, n: int) -> IntegerArray:
     """Trials of n rows; a number stands for all."""
     each = given if np.ndim(given) else np.full(n, given)
-    trials = as_integers(each, n, "number of trials", "n")
+    trials = base.as_integers(each, n, "number of trials", "n")
     if (trials < 0).any():
         raise ValueError(f"n must hold numbers of trials, 0 or more; got {trials.min()}.")
     return trials
@@ -249,7 +301,7 @@ def log_choose(n: IntegerArray, k: IntegerArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class BinomialProbit(Likelihood):
+class BinomialProbit(_Probit, _Trials):
     r"""Successes of n trials: :math:`y_i \sim \mathrm{Binomial}(n_i, \Phi(f(x_i)))`.
 
     Each trial is a row of its own, with standard normal noise: the interval :math:`(0, \infty)`
@@ -285,17 +337,6 @@ class BinomialProbit(Likelihood):
 
     n: Any
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n", frozen_copy(self.n))
-
-    def as_data(self, y: ArrayLike, n: int) -> Data:
-        """Successes as integers, with the trials checked."""
-        return as_successes(y, self.n, n)
-
-    def of_observations(self, index: IntArray, y: Data) -> "BinomialProbit":
-        """With parameters that are one number a row chosen as the rows are."""
-        return replace(self, n=chosen_of(self.n, index))
-
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a trial."""
         trials = as_trials(self.n, n)
@@ -319,24 +360,6 @@ class BinomialProbit(Likelihood):
         """Log p(y_i | f_i), the binomial coefficient included."""
         trials = as_trials(self.n, y.size)
         return y * log_ndtr(f) + (trials - y) * log_ndtr(-f) + log_choose(trials, y)
-
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New counts at the rows of the data."""
-        return rng.binomial(as_trials(self.n, y.size), ndtr(f))
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probability of a success, and ``y``, successes of n trials."""
-        p = ndtr(f)
-        if np.ndim(self.n):
-            return {"p": p}
-        return {"p": p, "y": rng.binomial(int(self.n), p)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, the probability of a success, with its Monte Carlo error ``p_mean_se``."""
-        probability = label_probability(mixture)
-        return {"p_mean": probability.value, "p_mean_se": probability.std_error}
 
 
 # The logistic function: log probabilities with all their digits, and averages over f.
@@ -406,7 +429,7 @@ def log_odds_power(x: FloatArray, ahead: FloatArray, behind: FloatArray) -> Floa
 
 
 def logistic_probability(
-    mixture: Mixture, lower: float = 0.0, upper: float = np.inf
+    mixture: base.Mixture, lower: float = 0.0, upper: float = np.inf
 ) -> Probability:
     r"""Probability that f + e is between two limits, e of the standard logistic distribution.
 
@@ -419,7 +442,7 @@ def logistic_probability(
 
 
 @dataclass(frozen=True)
-class BernoulliLogit(ClosedFormSites):
+class BernoulliLogit(_Logit, _Labels):
     r"""Labels 0 and 1: :math:`P(y_i = 1) = 1 / (1 + e^{-f(x_i)})`.
 
     It is the model of ``pm.Bernoulli(logit_p=f)``. Labels may be 0 and 1, -1 and 1, or booleans.
@@ -448,10 +471,6 @@ class BernoulliLogit(ClosedFormSites):
     array([0.22, 0.78])
     """
 
-    def as_data(self, y: ArrayLike, n: int) -> Data:
-        """Labels as 0 and 1."""
-        return as_labels(y, n)
-
     def functions(self, y: Data) -> FactorFunctions:
         """Of the side of 0 that each label is on."""
         side = np.where(y == 1, 1.0, -1.0)
@@ -465,28 +484,12 @@ class BernoulliLogit(ClosedFormSites):
 
         return FactorFunctions(log_prob, slopes)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New labels at the rows of the data."""
-        return new_labels(y, log_likelihood, rng)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probability of a label 1, and ``y``, labels."""
-        p = logistic(f)
-        return {"p": p, "y": (rng.random(p.shape) < p).astype(np.int64)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
-        probability = logistic_probability(mixture)
-        return {"p_mean": probability.value, "p_mean_se": probability.std_error}
-
 
 # Successes of several trials under a logit link.
 
 
 @dataclass(frozen=True, eq=False)
-class BinomialLogit(ClosedFormSites):
+class BinomialLogit(_Logit, _Trials):
     r"""Successes of n trials: :math:`y_i \sim \mathrm{Binomial}(n_i, 1 / (1 + e^{-f(x_i)}))`.
 
     It is the model of ``pm.Binomial(n, logit_p=f)``. A row is one observation however many its
@@ -526,17 +529,6 @@ class BinomialLogit(ClosedFormSites):
 
     n: Any
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n", frozen_copy(self.n))
-
-    def as_data(self, y: ArrayLike, n: int) -> Data:
-        """Successes as integers, with the trials checked."""
-        return as_successes(y, self.n, n)
-
-    def of_observations(self, index: IntArray, y: Data) -> "BinomialLogit":
-        """With `n` chosen as the rows are, where it is one number a row."""
-        return replace(self, n=chosen_of(self.n, index))
-
     def functions(self, y: Data) -> FactorFunctions:
         """Of successes and failures."""
         trials = as_trials(self.n, y.size)
@@ -551,27 +543,11 @@ class BinomialLogit(ClosedFormSites):
 
         return FactorFunctions(log_prob, slopes)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New counts at the rows of the data."""
-        return rng.binomial(as_trials(self.n, y.size), logistic(f))
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probability of a success, and ``y``, successes of n trials."""
-        p = logistic(f)
-        if np.ndim(self.n):
-            return {"p": p}
-        return {"p": p, "y": rng.binomial(int(self.n), p)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, the probability of a success, with its Monte Carlo error ``p_mean_se``."""
-        probability = logistic_probability(mixture)
-        return {"p_mean": probability.value, "p_mean_se": probability.std_error}
-
-    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+    def predictive_quantiles(
+        self, mixture: base.Mixture, probs: FloatArray
+    ) -> dict[str, FloatArray]:
         """``y_quantile``, of the successes in n trials."""
-        if np.ndim(self.n):
+        if not self.single:
             return {}
         n = int(self.n)
         new = NewValues(mixture, lambda y, f: bdtr(np.minimum(y, n), n, logistic(f)))

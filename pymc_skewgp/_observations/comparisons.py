@@ -136,15 +136,6 @@ def value_at(f: FloatArray, items: IntArray) -> FloatArray:
     return found
 
 
-def joined_items(old: Data, new: Data) -> Data:
-    """Rows of both, filled up to one length with `NOBODY`."""
-    width = max(old.shape[1], new.shape[1])
-    both = [
-        np.pad(y, ((0, 0), (0, width - y.shape[1])), constant_values=NOBODY) for y in (old, new)
-    ]
-    return np.concatenate(both)
-
-
 # Which of new items is best: what comparisons predict of items that are compared together.
 
 MOST_ITEMS = 256  # whose every pair is compared: some 30000 of them
@@ -417,8 +408,27 @@ def _ties(y: Data) -> Data:
 # Choices of one among several items.
 
 
+class _OfItems(Likelihood):
+    """What observations of several items each have in common."""
+
+    sigma: Any
+
+    @property
+    def duel(self) -> tuple[float, float]:
+        """Variance of the noise of a difference, and what it has to be above."""
+        return 2.0 * float(self.sigma) ** 2, 0.0
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Observations of old and new items, numbered from the first old one."""
+        both = y, self.as_data(new, n + n_new)
+        width = max(x.shape[1] for x in both)
+        pads = [((0, 0), (0, width - x.shape[1])) for x in both]
+        filled = [np.pad(x, p, constant_values=NOBODY) for x, p in zip(both, pads, strict=True)]
+        return np.concatenate(filled)
+
+
 @dataclass(frozen=True, eq=False)
-class Choice(Likelihood):
+class Choice(_OfItems):
     r"""Choices: item c was taken from a set of items, the one with the largest noisy utility.
 
     .. math:: f(x_c) + e_c > f(x_j) + e_j \text{ for all others } j, \qquad e \sim N(0, \sigma^2)
@@ -497,11 +507,6 @@ class Choice(Likelihood):
         source = np.where(position == 0, chosen, position - (position <= chosen))
         return np.take_along_axis(np.broadcast_to(y, values.shape), source, axis=-1)
 
-    @property
-    def duel(self) -> tuple[float, float]:
-        """Variance of the noise of a difference, and what it has to be above."""
-        return 2.0 * float(self.sigma) ** 2, 0.0
-
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Positions in a row of y."""
         return {"alternative": ["chosen", *range(1, y.shape[1])]}
@@ -515,10 +520,6 @@ class Choice(Likelihood):
         error = p.std(axis=0) / np.sqrt(effective_draws(len(p), mixture))
         return {"p_chosen": p.mean(axis=0), "p_chosen_se": error, **beats_all(f, mixture)}
 
-    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
-        """Choices among old and new items, numbered from the first old one."""
-        return joined_items(y, self.as_data(new, n + n_new))
-
 
 def _chosen_and_others(y: Data) -> tuple[IntArray, IntArray]:
     """Positions in the flat y of the chosen item and of each other one."""
@@ -531,7 +532,7 @@ def _chosen_and_others(y: Data) -> tuple[IntArray, IntArray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking(Likelihood):
+class Ranking(_OfItems):
     r"""Rankings: items in the order of their noisy utilities, the best first.
 
     .. math:: f(x_1) + e_1 > f(x_2) + e_2 > \dots > f(x_k) + e_k, \qquad e \sim N(0, \sigma^2)
@@ -608,11 +609,6 @@ class Ranking(Likelihood):
         order = np.argsort(-values, axis=-1, kind="stable")
         return np.take_along_axis(np.broadcast_to(y, values.shape), order, axis=-1)
 
-    @property
-    def duel(self) -> tuple[float, float]:
-        """Variance of the noise of a difference, and what it has to be above."""
-        return 2.0 * float(self.sigma) ** 2, 0.0
-
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Ranks, from 1."""
         return {"rank": range(1, y.shape[1] + 1)}
@@ -620,7 +616,3 @@ class Ranking(Likelihood):
     def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
         """``p_best`` and ``p_beats``."""
         return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
-
-    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
-        """Rankings of old and new items, numbered from the first old one."""
-        return joined_items(y, self.as_data(new, n + n_new))

@@ -6,7 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.likelihood import Data, Derivative, Likelihood, as_derivative
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Derivative,
+    Likelihood,
+    as_derivative,
+    frozen_copy,
+)
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._validation import FloatArray, as_bounds, as_positive
 
@@ -84,11 +90,7 @@ class Constraint(Likelihood):
         as_positive("nugget", self.nugget)
         object.__setattr__(self, "derivative", as_derivative(self.derivative))
         for name in ("lower", "upper"):
-            value = getattr(self, name)
-            if np.ndim(value) and not hasattr(value, "owner"):  # no graph: numbers, a copy
-                value = np.array(value)
-                value.flags.writeable = False
-                object.__setattr__(self, name, value)
+            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
 
     @classmethod
     def increasing(cls, feature: int = 0, *, nugget: float = 1e-6) -> "Constraint":
@@ -138,13 +140,15 @@ class Constraint(Likelihood):
         lower, upper = as_bounds(self.lower, self.upper, n)
         return intervals(lower, upper, np.full(n, (self.nugget / _SDS_WITHIN) ** 2))
 
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """Nothing."""
+        return {}
+
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """None for each draw: a constraint has no data."""
         return np.empty((*f.shape[:-1], 0))
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
         """Nothing."""
         return np.empty((*f.shape[:-1], 0))
 

@@ -2,72 +2,41 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Number
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp import _validation as check
+from pymc_skewgp._gaussian.weights import IntArray, mixture_moments
 from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._validation import (
-    FloatArray,
-    as_count,
-    as_matrix,
-    as_positive,
-    as_real_array,
-    as_vector,
-    refuse_masked,
-    refuse_other_kinds,
-)
+from pymc_skewgp._validation import FloatArray
 
 # What a posterior says of f at each of t points, as a likelihood needs it for its forecasts.
 
 
-class Mixture(Protocol):
-    r"""f at point i is :math:`\sum_j w_j N(m_{ij}, v_i)`; see `LatentMarginals`."""
+@dataclass(frozen=True)
+class Mixture:
+    r"""f at point i is :math:`\sum_j w_j N(m_{ij}, v_i)`; see `LatentMarginals` for all it has."""
 
-    @property
-    def means(self) -> FloatArray:
-        """Mean of each component at each point, shape (t, S)."""
-        ...
+    means: FloatArray  # of each component at each point, shape (t, S)
+    variance: FloatArray  # of the components at each point, shape (t,)
+    weights: FloatArray  # of the components, shape (S,)
+    replicate: IntArray | None = None  # which randomisation each is from; None: independent
+    exact: bool = False  # whether the components are all there is, rather than draws of them
+    # Of K functions at each input given the component, shape (t / K, K, K); None for one.
+    covariance: FloatArray | None = None
+    # Covariance of all values given the component, (t, t); None unless it was asked for.
+    joint: FloatArray | None = None
 
-    @property
-    def variance(self) -> FloatArray:
-        """Variance of the components at each point, shape (t,)."""
-        ...
-
-    @property
-    def weights(self) -> FloatArray:
-        """Weights of the components, shape (S,)."""
-        ...
-
-    @property
-    def replicate(self) -> IntArray | None:
-        """Which randomisation each component comes from; None where they are independent."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """Whether the components are all there is, rather than draws of them."""
-        ...
-
-    @property
-    def covariance(self) -> FloatArray | None:
-        """Of K functions at each input given the component, shape (t / K, K, K); None for one."""
-        ...
-
-    @property
-    def joint(self) -> FloatArray | None:
-        """Covariance of all values given the component, (t, t); None unless it was asked for."""
-        ...
-
-    @property
+    @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation and skewness at each point, shape (t,) each."""
-        ...
+        return mixture_moments(self.means, self.variance, self.weights)
 
 
 # Which values of latent functions observations are made of.
@@ -147,6 +116,8 @@ class Likelihood(ABC):
 
     # Dimension of y: of the rows of X, unless the data are about several of them each.
     y_dim: str = "obs_id"
+    # Parameters that may be one number for each observation.
+    row_parameters: ClassVar[tuple[str, ...]] = ()
     # Further dimensions of y, where an observation is not one number.
     y_inner_dims: tuple[str, ...] = ()
     # Further dimensions of what is predicted, after that of the point, by variable.
@@ -161,6 +132,15 @@ class Likelihood(ABC):
     sigma_of_points_only: ClassVar[bool] = False
     # Whether S is in units of the prior variance of what the rows are of.
     relative_noise: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in self.row_parameters:
+            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
+
+    @property
+    def single(self) -> bool:
+        """Whether all parameters are numbers, those of new points as well."""
+        return not any(np.ndim(getattr(self, name)) for name in self.row_parameters)
 
     @abstractmethod
     def as_data(self, y: ArrayLike, n: int) -> Data:
@@ -180,18 +160,25 @@ class Likelihood(ABC):
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f), one for each observation in the last dimension."""
 
-    @abstractmethod
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data | None:
+        """New data given f, by parameters of as many rows; None where they cannot be drawn."""
+        return None
+
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data | None:
         """New data at the rows of the old ones, drawn given f; None where they cannot be drawn."""
+        return self.draw(f, rng)
 
     def of_observations(self, index: IntArray, y: Data) -> "Likelihood":
         """The same for observations chosen from all of `y`; they may repeat.
 
         Where a parameter is one number for each observation, these numbers are chosen with them.
         """
-        return self
+        if not self.row_parameters:
+            return self
+        chosen = {name: chosen_of(getattr(self, name), index) for name in self.row_parameters}
+        return cast("Likelihood", replace(cast("Any", self), **chosen))
 
     def n_functions(self, y: Data) -> int:
         """Number K of functions."""
@@ -207,7 +194,8 @@ class Likelihood(ABC):
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """What is predicted at new points given draws of f there, by name."""
-        return {}
+        drawn = self.draw(f, rng) if self.single else None
+        return {} if drawn is None else {"y": drawn}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """The same averaged over f, one number a point, with standard errors (``_se``)."""
@@ -239,7 +227,7 @@ _COINCIDENT = 1.0 - 1e-9
 
 def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
     """`value` as a matrix of inputs; a vector is a column."""
-    refuse_masked(name, value)
+    check.refuse_masked(name, value)
     if issparse(value):
         raise TypeError(
             f"{name} is a sparse matrix of shape {value.shape}, and kernels take all its entries: "
@@ -251,14 +239,14 @@ def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> Flo
     if array.size == 0:
         raise ValueError(f"{name} is empty (shape {array.shape}): at least one point is needed.")
     # A copy: what is computed later must not follow the caller's array.
-    return as_matrix(name, array, (None, n_features)).copy()
+    return check.as_matrix(name, array, (None, n_features)).copy()
 
 
 def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray[np.int64]:
     """Labels of two classes as 0 and 1; the caller knows them as `name`, one a row of `rows`."""
-    refuse_masked(name, y)
+    check.refuse_masked(name, y)
     labels = np.asarray(y)
-    refuse_other_kinds(name, labels, "cMm")
+    check.refuse_other_kinds(name, labels, "cMm")
     if labels.ndim != 1 or labels.size != n:
         raise ValueError(
             f"{name} must have shape ({n},), one label for each row of {rows}; got {labels.shape}."
@@ -281,7 +269,7 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
 
 def as_values(y: ArrayLike, n: int, name: str = "y") -> FloatArray:
     """Finite values, one a row of X, as a copy."""
-    values = as_real_array(name, y)
+    values = check.as_real_array(name, y)
     if values.shape != (n,):
         raise ValueError(
             f"{name} must have shape ({n},), one value for each row of X; got {values.shape}."
@@ -299,18 +287,13 @@ def as_integers(y: ArrayLike, n: int, meaning: str, name: str = "y") -> NDArray[
     """Integers, one a row of X; `meaning` is what each of them is."""
     values = as_values(y, n, name)
     whole = np.floor(values)
-    if not (whole == values).all():
-        i = int(np.argmax(whole != values))
-        raise ValueError(
-            f"{name} must hold integers, one {meaning} for each row of X; row {i} has "
-            f"{values[i]:.6g}."
-        )
+    refuse_rows(name, values, whole != values, f"hold integers, one {meaning} for each row of X")
     return whole.astype(np.int64)
 
 
 def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:
     """Places in `names` of what y holds; numbers are places where no name is a number."""
-    refuse_masked("y", y)
+    check.refuse_masked("y", y)
     found = np.asarray(y)
     if found.shape != (n,):
         raise ValueError(
@@ -329,6 +312,18 @@ def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:
     return np.array([known[entry] for entry in entries], dtype=np.int64)
 
 
+def refuse_rows(
+    name: str, values: NDArray[Any], wrong: NDArray[np.bool_], must: str, advice: str = ""
+) -> None:
+    """Refuse rows whose values are wrong, by the first of them."""
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name} must {must}; row {i} has {values[i]:.6g} ({int(wrong.sum())} such row(s))"
+            f"{advice}."
+        )
+
+
 def frozen_copy(value: Any) -> Any:
     """An array of its own that nobody can change; numbers, graphs and None as they are."""
     if not np.ndim(value) or hasattr(value, "owner"):
@@ -341,7 +336,7 @@ def frozen_copy(value: Any) -> Any:
 def as_positive_parameter(name: str, value: Any) -> float:
     """One positive number; the value of a random variable, an array without dimensions, is one."""
     plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
-    return as_positive(name, plain)
+    return check.as_positive(name, plain)
 
 
 def chosen_of(value: Any, index: IntArray) -> Any:
@@ -351,7 +346,7 @@ def chosen_of(value: Any, index: IntArray) -> Any:
 
 def as_phase(phase: ArrayLike | None, s: int) -> FloatArray:
     """Phases, +1 or -1 for each of `s` pseudo-points."""
-    signs = as_vector("phase", 1.0 if phase is None else phase, s)
+    signs = check.as_vector("phase", 1.0 if phase is None else phase, s)
     if not np.isin(signs, (-1.0, 1.0)).all():
         raise ValueError(f"phase must hold +1 and -1 only, got {signs}.")
     return signs
@@ -384,8 +379,8 @@ def as_derivative(value: Any, n_features: int | None = None) -> Derivative | Non
         return None
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TypeError(f"derivative must be (feature, order), as in (0, 1); got {value!r}.")
-    feature = as_count("the feature of derivative", value[0], 0)
-    order = as_count("the order of derivative", value[1])
+    feature = check.as_count("the feature of derivative", value[0], 0)
+    order = check.as_count("the order of derivative", value[1])
     if order > _HIGHEST_ORDER:
         raise ValueError(f"derivatives may be of order 1 or 2, got {order}.")
     if n_features is not None and feature >= n_features:

@@ -3,14 +3,15 @@ r"""Counts, positive values with mean :math:`E_i e^{f(x_i)}`: Poisson, negative 
 Given u the mean is lognormal, so that moments of a new value are closed forms.
 """
 
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, gammainc, gammaincinv, gammaln, pdtr
 
-from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._gaussian.weights import weighted_error
 from pymc_skewgp._observations.binary import log_odds_power, logistic, logistic_with_slope
 from pymc_skewgp._observations.likelihood import (
     Data,
@@ -18,8 +19,7 @@ from pymc_skewgp._observations.likelihood import (
     as_integers,
     as_positive_parameter,
     as_values,
-    chosen_of,
-    frozen_copy,
+    refuse_rows,
 )
 from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
@@ -32,24 +32,15 @@ _LARGEST_MEAN = 2.0**62
 def as_counts(y: ArrayLike, n: int) -> NDArray[np.int64]:
     """Counts of 0 and more, one a row of X."""
     counts = as_integers(y, n, "count")
-    if (counts < 0).any():
-        i = int(np.argmax(counts < 0))
-        raise ValueError(
-            f"y must hold counts of 0 and more; row {i} has {counts[i]} "
-            f"({int((counts < 0).sum())} such row(s))."
-        )
+    refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
     return counts
 
 
 def as_exposure(exposure: Any, n: int) -> FloatArray:
     """Positive exposures of n rows; a number stands for all."""
     each = as_vector("exposure", exposure, n)
-    if not (each > 0).all():
-        i = int(np.argmax(~(each > 0)))
-        raise ValueError(
-            f"exposure must be positive; row {i} has {each[i]:.6g} ({int((each <= 0).sum())} such "
-            "row(s)): drop rows in which nothing was observed."
-        )
+    advice = ": drop rows in which nothing was observed"
+    refuse_rows("exposure", each, ~(each > 0), "be positive", advice)
     return each
 
 
@@ -112,11 +103,49 @@ def log_link_summary(
     return {"y_mean": mean, "y_sd": sd, "y_mean_se": mean_se, "y_sd_se": sd_se}
 
 
+class _LogLink(ClosedFormSites):
+    """What values with mean E e^f have in common; E is 1 where there is no exposure."""
+
+    exposure: Any = 1.0
+
+    @abstractmethod
+    def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
+        """New values of that mean."""
+
+    @abstractmethod
+    def variance(self) -> tuple[float, float]:
+        """What it is in units of the mean, and of its square."""
+
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New values given f."""
+        return self.given_mean(mean_of(f, as_exposure(self.exposure, f.shape[-1])), rng)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``mu``, the mean of a new value given f, and ``y``, values."""
+        mu = mean_of(f, exposure_of_new(self.exposure))
+        return {"mu": mu, "y": self.given_mean(mu, rng)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
+        linear, square = self.variance()
+        exposure = exposure_of_new(self.exposure)
+        return log_link_summary(mixture, exposure, linear=linear, square=square)
+
+
+class _Counts(_LogLink):
+    row_parameters = ("exposure",)
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Counts as integers, with the parameters checked."""
+        as_exposure(self.exposure, n)
+        return as_counts(y, n)
+
+
 # Counts with a log link.
 
 
 @dataclass(frozen=True, eq=False)
-class Poisson(ClosedFormSites):
+class Poisson(_Counts):
     r"""Counts :math:`y_i \sim \mathrm{Poisson}(E_i e^{f(x_i)})` with known exposures E.
 
     It is the model of ``pm.Poisson(exposure * pm.math.exp(f))``.
@@ -162,17 +191,13 @@ class Poisson(ClosedFormSites):
 
     exposure: Any = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "exposure", frozen_copy(self.exposure))
+    def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
+        """Poisson counts."""
+        return draw_counts(mean, rng)
 
-    def as_data(self, y: ArrayLike, n: int) -> Data:
-        """Counts as integers, with the exposures checked."""
-        as_exposure(self.exposure, n)
-        return as_counts(y, n)
-
-    def of_observations(self, index: IntArray, y: Data) -> "Poisson":
-        """With `exposure` chosen as the rows are, where it is one number a row."""
-        return replace(self, exposure=chosen_of(self.exposure, index))
+    def variance(self) -> tuple[float, float]:
+        """The mean."""
+        return 1.0, 0.0
 
     def functions(self, y: Data) -> FactorFunctions:
         """Of counts and exposures."""
@@ -188,21 +213,6 @@ class Poisson(ClosedFormSites):
 
         return FactorFunctions(log_prob, slopes)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New counts at the rows of the data."""
-        return draw_counts(mean_of(f, as_exposure(self.exposure, y.size)), rng)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``mu``, the mean of a new count given f, and ``y``, counts."""
-        mu = mean_of(f, exposure_of_new(self.exposure))
-        return {"mu": mu, "y": draw_counts(mu, rng)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``y_mean`` and ``y_sd`` of a new count, with Monte Carlo errors."""
-        return log_link_summary(mixture, exposure_of_new(self.exposure), linear=1.0)
-
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
         exposure = exposure_of_new(self.exposure)
@@ -214,7 +224,7 @@ class Poisson(ClosedFormSites):
 
 
 @dataclass(frozen=True, eq=False)
-class NegativeBinomial(ClosedFormSites):
+class NegativeBinomial(_Counts):
     r"""Counts with mean :math:`\mu_i = E_i e^{f(x_i)}` and variance :math:`\mu_i + \mu_i^2/\alpha`.
 
     .. math:: p(y \mid \mu) = \frac{\Gamma(y + \alpha)}{y!\, \Gamma(\alpha)}
@@ -266,18 +276,19 @@ class NegativeBinomial(ClosedFormSites):
     alpha: Any
     exposure: Any = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "exposure", frozen_copy(self.exposure))
-
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts as integers, with alpha and the exposures checked."""
         as_positive_parameter("alpha", self.alpha)
-        as_exposure(self.exposure, n)
-        return as_counts(y, n)
+        return super().as_data(y, n)
 
-    def of_observations(self, index: IntArray, y: Data) -> "NegativeBinomial":
-        """With `exposure` chosen as the rows are, where it is one number a row."""
-        return replace(self, exposure=chosen_of(self.exposure, index))
+    def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
+        """Poisson counts, of means times gamma factors."""
+        alpha = float(self.alpha)
+        return draw_counts(mean * rng.standard_gamma(alpha, mean.shape) / alpha, rng)
+
+    def variance(self) -> tuple[float, float]:
+        """The mean and, over alpha, its square."""
+        return 1.0, 1.0 / float(self.alpha)
 
     def functions(self, y: Data) -> FactorFunctions:
         """In the odds of the mean against alpha."""
@@ -295,22 +306,6 @@ class NegativeBinomial(ClosedFormSites):
 
         return FactorFunctions(log_prob, slopes)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New counts at the rows of the data."""
-        return self._draw(mean_of(f, as_exposure(self.exposure, y.size)), rng)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``mu``, the mean of a new count given f, and ``y``, counts."""
-        mu = mean_of(f, exposure_of_new(self.exposure))
-        return {"mu": mu, "y": self._draw(mu, rng)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``y_mean`` and ``y_sd`` of a new count, with Monte Carlo errors."""
-        new = exposure_of_new(self.exposure)
-        return log_link_summary(mixture, new, linear=1.0, square=1.0 / float(self.alpha))
-
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
         alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
@@ -320,16 +315,12 @@ class NegativeBinomial(ClosedFormSites):
 
         return NewValues(mixture, cdf).whole_quantiles(probs).named()
 
-    def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
-        alpha = float(self.alpha)
-        return draw_counts(mean * rng.standard_gamma(alpha, mean.shape) / alpha, rng)
-
 
 # Positive values with a log link.
 
 
 @dataclass(frozen=True, eq=False)
-class Gamma(ClosedFormSites):
+class Gamma(_LogLink):
     r"""Positive values with mean :math:`\mu_i = e^{f(x_i)}` and variance :math:`\mu_i^2 / \alpha`.
 
     .. math:: p(y \mid \mu) = \frac{(\alpha / \mu)^\alpha}{\Gamma(\alpha)}\, y^{\alpha - 1}
@@ -377,13 +368,17 @@ class Gamma(ClosedFormSites):
         """Positive values, with alpha checked."""
         as_positive_parameter("alpha", self.alpha)
         values = as_values(y, n)
-        if not (values > 0).all():
-            i = int(np.argmax(~(values > 0)))
-            raise ValueError(
-                f"y must be positive; row {i} has {values[i]:.6g} ({int((values <= 0).sum())} such "
-                "row(s))."
-            )
+        refuse_rows("y", values, ~(values > 0), "be positive")
         return values
+
+    def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
+        """Gamma variables."""
+        alpha = float(self.alpha)
+        return mean * rng.standard_gamma(alpha, mean.shape) / alpha
+
+    def variance(self) -> tuple[float, float]:
+        """The square of the mean over alpha."""
+        return 0.0, 1.0 / float(self.alpha)
 
     def functions(self, y: Data) -> FactorFunctions:
         """In the log of the value over its mean."""
@@ -400,28 +395,9 @@ class Gamma(ClosedFormSites):
 
         return FactorFunctions(log_prob, slopes)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New values at the rows of the data."""
-        return self._draw(mean_of(f, 1.0), rng)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``mu``, the mean of a new value given f, and ``y``, values."""
-        mu = mean_of(f, 1.0)
-        return {"mu": mu, "y": self._draw(mu, rng)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
-        return log_link_summary(mixture, square=1.0 / float(self.alpha))
-
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new value."""
         alpha = float(self.alpha)
         new = NewValues(mixture, lambda log_y, f: gammainc(alpha, alpha * mean_of(log_y - f, 1.0)))
         logs = new.noisy_quantiles(probs, lambda p: np.log(gammaincinv(alpha, p) / alpha))
         return logs.named(lambda x: mean_of(x, 1.0))
-
-    def _draw(self, mean: FloatArray, rng: np.random.Generator) -> Data:
-        alpha = float(self.alpha)
-        return mean * rng.standard_gamma(alpha, mean.shape) / alpha

@@ -294,12 +294,6 @@ class MultinomialProbit(Likelihood):
         rho = cov[:, 0, 1] / np.sqrt(cov[:, 0, 0] * cov[:, 1, 1])
         return log_bivariate(ahead[..., 0], ahead[..., 1], rho[y])
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New labels at the rows of the data."""
-        return self._drawn(f, rng)
-
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Names of the classes."""
         return {"category": list(self.categories or range(self.n_functions(y)))}
@@ -310,7 +304,7 @@ class MultinomialProbit(Likelihood):
             p = win_probabilities(f)
         else:
             p = normal_probabilities(f, self._cov(f.shape[-1])[None])
-        return {"p": p, "y": self._drawn(f, rng)}
+        return {"p": p, "y": self.draw(f, rng)}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``p_mean`` and ``p_mean_se``."""
@@ -330,7 +324,8 @@ class MultinomialProbit(Likelihood):
         cov: FloatArray = np.eye(k) if self.noise_cov is None else self.noise_cov
         return cov
 
-    def _drawn(self, f: FloatArray, rng: np.random.Generator) -> Data:
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New labels."""
         noise = rng.standard_normal(f.shape)
         if self.noise_cov is not None:
             noise = noise @ np.linalg.cholesky(self.noise_cov).T

@@ -466,22 +466,15 @@ def _by_size(noise: Noise) -> list[tuple[IntArray, FloatArray]]:
     if noise.ndim == 1:
         _refuse_noiseless(noise)
         return [(np.arange(noise.size)[:, None], noise[:, None, None])]
-    whole = sparse.csr_array(noise)
-    n_blocks, block = connected_components(whole, directed=False)
-    sizes = np.bincount(block, minlength=n_blocks)
-    if sizes.max() >= len(_N_NODES) + 1:
+    rows, whole = rows_of_blocks(noise), sparse.csr_array(noise)
+    largest = rows[-1].shape[1]
+    if largest > len(_N_NODES):
         raise ValueError(
             f"Laplace's approximation is for rows that share noise with at most "
-            f"{len(_N_NODES) - 1} others, and {sizes.max()} of these observations share theirs: "
+            f"{len(_N_NODES) - 1} others, and {largest} of these observations share theirs: "
             "use EP."
         )
-    order = np.argsort(block, kind="stable")
-    found = []
-    for k in np.unique(sizes):
-        rows = order[sizes[block[order]] == k].reshape(-1, k)
-        entries = [whole[rows[:, i], rows[:, j]] for i, j in product(range(k), repeat=2)]
-        found.append((rows, np.stack(entries, axis=1).reshape(-1, k, k)))
-    return found
+    return [(part, _entries(whole, part)) for part in rows]
 
 
 def _refuse_noiseless(variances: FloatArray) -> None:

@@ -1,30 +1,25 @@
 """Ordered categories under probit and logit links."""
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.binary import (
     log_logistic,
     logistic,
     logistic_probability,
     logistic_with_slope,
 )
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    as_codes,
-    as_integers,
-    frozen_copy,
-)
+from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import Observations, intervals
-from pymc_skewgp._observations.probability import interval_probability
+from pymc_skewgp._observations.probability import Probability, interval_probability
 from pymc_skewgp._observations.real_values import log_masses
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_positive, as_vector
@@ -54,8 +49,8 @@ def as_categories(
     names = declared_order(y) if names is None else names
     if names is not None:
         _check_names(names, n_categories)
-        return as_codes(y, n, names)
-    codes = as_integers(y, n, "category")
+        return base.as_codes(y, n, names)
+    codes = base.as_integers(y, n, "category")
     wrong = (codes < 0) | (codes >= n_categories)
     if wrong.any():
         raise ValueError(
@@ -73,16 +68,6 @@ def declared_order(y: Any) -> Any:
     return dtype.categories if getattr(dtype, "ordered", False) else None
 
 
-def category_names(names: Sequence[Any] | None, n_categories: int) -> list[Any]:
-    """As given, or 0 to K-1."""
-    return list(range(n_categories) if names is None else names)
-
-
-def category_of(noisy: FloatArray, limits: FloatArray) -> NDArray[np.int64]:
-    """Between which limits values are."""
-    return np.searchsorted(limits[1:-1], noisy).astype(np.int64)
-
-
 def _check_names(names: Sequence[Any], n_categories: int) -> None:
     if len(names) != n_categories:
         raise ValueError(
@@ -93,8 +78,58 @@ def _check_names(names: Sequence[Any], n_categories: int) -> None:
         raise ValueError(f"categories must differ from each other, got {list(names)}.")
 
 
+class _OrderedCategories(base.Likelihood):
+    """What categories between cut-points have in common, whatever the noise."""
+
+    cutpoints: Any
+    categories: Any
+    predicted_dims = dict.fromkeys(("p", "p_mean", "p_mean_se"), ("category",))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cutpoints", base.frozen_copy(self.cutpoints))
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+
+    @abstractmethod
+    def below(self, x: FloatArray) -> FloatArray:
+        """Probability that the noise is below."""
+
+    @abstractmethod
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Draws of it."""
+
+    @abstractmethod
+    def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
+        """Probability that f with noise is between two limits."""
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Categories as numbers 0 to K-1, with the cut-points checked."""
+        return as_categories(y, n, limits_of(self.cutpoints).size - 1, self.categories)
+
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New categories."""
+        inner = limits_of(self.cutpoints)[1:-1]
+        return np.searchsorted(inner, f + self.noise(f.shape, rng)).astype(np.int64)
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the categories."""
+        n_categories = limits_of(self.cutpoints).size - 1
+        return {"category": list(self.categories or range(n_categories))}
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of each category, and ``y``, categories."""
+        below = self.below(limits_of(self.cutpoints) - f[..., None])
+        return {"p": np.diff(below, axis=-1), "y": self.draw(f, rng)}
+
+    def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
+        """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
+        found = [self.between(mixture, *ends) for ends in pairwise(limits_of(self.cutpoints))]
+        value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
+        return {"p_mean": value, "p_mean_se": error}
+
+
 @dataclass(frozen=True, eq=False)
-class OrderedProbit(Likelihood):
+class OrderedProbit(_OrderedCategories):
     r"""Categories 0 to K-1 in an order: :math:`y_i = c` where :math:`b_{c-1} < f(x_i) + e_i < b_c`.
 
     The cut-points :math:`b_0 < \dots < b_{K-2}` part the line, :math:`b_{-1} = -\infty` and
@@ -155,22 +190,22 @@ class OrderedProbit(Likelihood):
     sigma: Any = 1.0
     categories: Any = None
 
-    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "p": ("category",),
-        "p_mean": ("category",),
-        "p_mean_se": ("category",),
-    }
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cutpoints", frozen_copy(self.cutpoints))
-        if self.categories is not None:
-            object.__setattr__(self, "categories", tuple(self.categories))
-
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Categories as numbers 0 to K-1, with the parameters checked."""
-        limits = limits_of(self.cutpoints)
         as_positive("sigma", float(self.sigma))
-        return as_categories(y, n, limits.size - 1, self.categories)
+        return super().as_data(y, n)
+
+    def below(self, x: FloatArray) -> FloatArray:
+        """Of a normal distribution."""
+        return np.asarray(ndtr(x / float(self.sigma)))
+
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Normal."""
+        return float(self.sigma) * rng.standard_normal(shape)
+
+    def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
+        """Of normal noise."""
+        return interval_probability(mixture, lower, upper, float(self.sigma) ** 2)
 
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a category."""
@@ -182,40 +217,12 @@ class OrderedProbit(Likelihood):
         limits = limits_of(self.cutpoints)
         return log_masses(f, limits[y], limits[y + 1], np.full(y.size, float(self.sigma)))
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New categories at the rows of the data."""
-        return self._categories_of(f, rng)
-
-    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
-        """Names of the categories."""
-        return {"category": category_names(self.categories, limits_of(self.cutpoints).size - 1)}
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probability of each category, and ``y``, categories."""
-        below = ndtr((limits_of(self.cutpoints) - f[..., None]) / float(self.sigma))
-        return {"p": np.diff(below, axis=-1), "y": self._categories_of(f, rng)}
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
-        limits, noise = limits_of(self.cutpoints), float(self.sigma) ** 2
-        found = [interval_probability(mixture, low, high, noise) for low, high in pairwise(limits)]
-        value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
-        return {"p_mean": value, "p_mean_se": error}
-
-    def _categories_of(self, f: FloatArray, rng: np.random.Generator) -> Data:
-        noisy = rng.standard_normal(f.shape)
-        noisy *= float(self.sigma)
-        noisy += f
-        return category_of(noisy, limits_of(self.cutpoints))
-
 
 # Ordered categories under a logit link.
 
 
 @dataclass(frozen=True, eq=False)
-class OrderedLogit(ClosedFormSites):
+class OrderedLogit(_OrderedCategories, ClosedFormSites):
     r"""Categories 0 to K-1 in an order: :math:`y_i = c` where :math:`b_{c-1} < f(x_i) + e_i < b_c`.
 
     The cut-points :math:`b_0 < \dots < b_{K-2}` part the line, :math:`b_{-1} = -\infty` and
@@ -269,20 +276,17 @@ class OrderedLogit(ClosedFormSites):
     cutpoints: Any
     categories: Any = None
 
-    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "p": ("category",),
-        "p_mean": ("category",),
-        "p_mean_se": ("category",),
-    }
+    def below(self, x: FloatArray) -> FloatArray:
+        """Of the logistic distribution."""
+        return logistic(x)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cutpoints", frozen_copy(self.cutpoints))
-        if self.categories is not None:
-            object.__setattr__(self, "categories", tuple(self.categories))
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Logistic."""
+        return rng.logistic(size=shape)
 
-    def as_data(self, y: ArrayLike, n: int) -> Data:
-        """Categories as numbers 0 to K-1, with the parameters checked."""
-        return as_categories(y, n, limits_of(self.cutpoints).size - 1, self.categories)
+    def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
+        """Of logistic noise."""
+        return logistic_probability(mixture, lower, upper)
 
     def functions(self, y: Data) -> FactorFunctions:
         r"""By :math:`L(h) - L(l) = L(h) L(-l) (1 - e^{l - h})`, which no subtraction spoils."""
@@ -299,29 +303,3 @@ class OrderedLogit(ClosedFormSites):
             return below - above, -slope_above - slope_below
 
         return FactorFunctions(log_prob, slopes)
-
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New categories at the rows of the data."""
-        return category_of(f + rng.logistic(size=f.shape), limits_of(self.cutpoints))
-
-    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
-        """Names of the categories."""
-        return {"category": category_names(self.categories, limits_of(self.cutpoints).size - 1)}
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probability of each category, and ``y``, categories."""
-        limits = limits_of(self.cutpoints)
-        below = logistic(limits - f[..., None])
-        return {
-            "p": np.diff(below, axis=-1),
-            "y": category_of(f + rng.logistic(size=f.shape), limits),
-        }
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
-        limits = pairwise(limits_of(self.cutpoints))
-        found = [logistic_probability(mixture, low, high) for low, high in limits]
-        value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
-        return {"p_mean": value, "p_mean_se": error}

@@ -1,6 +1,6 @@
 """Values with Gaussian noise, censored or not, and with heavy tails."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +9,6 @@ from scipy.special import gammaln, log_ndtr, ndtr, stdtr, stdtrit
 
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import (
-    IntArray,
     mixture_moment_errors,
     mixture_quantile_errors,
     mixture_quantiles,
@@ -21,8 +20,7 @@ from pymc_skewgp._observations.likelihood import (
     Mixture,
     as_positive_parameter,
     as_values,
-    chosen_of,
-    frozen_copy,
+    refuse_rows,
 )
 from pymc_skewgp._observations.observations import Observations, points
 from pymc_skewgp._observations.predictive_quantiles import NewValues
@@ -36,9 +34,7 @@ from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 def as_scale(name: str, value: Any, n: int) -> FloatArray:
     """Positive scales of n rows; a number stands for all."""
     scale = as_vector(name, value, n)
-    if not (scale > 0).all():
-        i = int(np.argmax(~(scale > 0)))
-        raise ValueError(f"{name} must be positive; row {i} has {scale[i]:.6g}.")
+    refuse_rows(name, scale, ~(scale > 0), "be positive")
     return scale
 
 
@@ -108,9 +104,7 @@ class Gaussian(Likelihood):
     """
 
     sigma: Any
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", frozen_copy(self.sigma))
+    row_parameters = ("sigma",)
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with `sigma` checked against them."""
@@ -118,10 +112,6 @@ class Gaussian(Likelihood):
         if not (as_vector("sigma", self.sigma, n) > 0).all():
             raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
         return values
-
-    def of_observations(self, index: IntArray, y: Data) -> "Gaussian":
-        """With parameters that are one number a row chosen as the rows are."""
-        return replace(self, sigma=chosen_of(self.sigma, index))
 
     def observations(self, y: Data, n: int) -> Observations:
         """One point a value."""
@@ -131,25 +121,17 @@ class Gaussian(Likelihood):
         """Log N(y_i; f_i, sigma_i^2)."""
         return log_density(y, f, as_vector("sigma", self.sigma, y.size))
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New values at the rows of the data."""
-        return f + as_vector("sigma", self.sigma, y.size) * rng.standard_normal(f.shape)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``y``, new values with noise."""
-        if np.ndim(self.sigma):
-            return {}
-        return {"y": f + float(self.sigma) * rng.standard_normal(f.shape)}
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New values with noise."""
+        return f + as_vector("sigma", self.sigma, f.shape[-1]) * rng.standard_normal(f.shape)
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd``, with their errors."""
-        return {} if np.ndim(self.sigma) else noisy_summary(mixture, float(self.sigma) ** 2)
+        return noisy_summary(mixture, float(self.sigma) ** 2) if self.single else {}
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new value, with its error."""
-        if np.ndim(self.sigma):
+        if not self.single:
             return {}
         value, error = noisy_quantiles(mixture, float(self.sigma), probs)
         return {"y_quantile": value, "y_quantile_se": error}
@@ -263,10 +245,7 @@ class CensoredGaussian(Likelihood):
     sigma: Any
     lower: Any = None
     upper: Any = None
-
-    def __post_init__(self) -> None:
-        for name in ("sigma", "lower", "upper"):
-            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
+    row_parameters = ("sigma", "lower", "upper")
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values, shape (n,), or bounds, shape (n, 2), with the parameters checked."""
@@ -303,11 +282,6 @@ class CensoredGaussian(Likelihood):
             )
         return values
 
-    def of_observations(self, index: IntArray, y: Data) -> "CensoredGaussian":
-        """With parameters that are one number a row chosen as the rows are."""
-        chosen = {x: chosen_of(getattr(self, x), index) for x in ("sigma", "lower", "upper")}
-        return replace(self, **chosen)
-
     def observations(self, y: Data, n: int) -> Observations:
         """A point or an interval each."""
         value, lower, upper = self._rows(y)
@@ -323,10 +297,8 @@ class CensoredGaussian(Likelihood):
         result[..., others] = log_masses(f[..., others], lower[others], upper[others], sd[others])
         return result
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New values at the rows of the data, censored at the limits."""
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New values, censored at the limits."""
         n = f.shape[-1]
         drawn = f + self._sd(n) * rng.standard_normal(f.shape)
         return np.clip(drawn, *self._limits(n), out=drawn)
@@ -337,17 +309,9 @@ class CensoredGaussian(Likelihood):
             return {"y": y}
         return {"y": self._rows(y)[0], "y_lower": y[:, 0], "y_upper": y[:, 1]}
 
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``y``, new values, censored at the limits."""
-        if not self._same_everywhere:
-            return {}
-        drawn = f + float(self.sigma) * rng.standard_normal(f.shape)
-        (low,), (high,) = self._limits(1)
-        return {"y": np.clip(drawn, low, high, out=drawn)}
-
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd``, and probabilities ``p_lower`` and ``p_upper`` of the limits."""
-        if not self._same_everywhere:
+        if not self.single:
             return {}
         (low,), (high,) = self._limits(1)
         noise = float(self.sigma) ** 2
@@ -370,16 +334,12 @@ class CensoredGaussian(Likelihood):
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new value, censored at the limits."""
-        if not self._same_everywhere:
+        if not self.single:
             return {}
         (low,), (high,) = self._limits(1)
         found, error = noisy_quantiles(mixture, float(self.sigma), probs)
         value, below, above = (np.clip(found + x, low, high) for x in (0.0, -error, error))
         return {"y_quantile": value, "y_quantile_se": np.maximum(value - below, above - value)}
-
-    @property
-    def _same_everywhere(self) -> bool:
-        return not any(np.ndim(x) for x in (self.sigma, self.lower, self.upper))
 
     def _sd(self, n: int) -> FloatArray:
         return as_vector("sigma", self.sigma, n)
@@ -523,9 +483,7 @@ class StudentT(ClosedFormSites):
 
     nu: Any
     sigma: Any
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", frozen_copy(self.sigma))
+    row_parameters = ("sigma",)
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with the parameters checked."""
@@ -533,38 +491,26 @@ class StudentT(ClosedFormSites):
         as_scale("sigma", self.sigma, n)
         return as_values(y, n)
 
-    def of_observations(self, index: IntArray, y: Data) -> "StudentT":
-        """With `sigma` chosen as the rows are, where it is one number a row."""
-        return replace(self, sigma=chosen_of(self.sigma, index))
-
     def functions(self, y: Data) -> FactorFunctions:
         """Of scaled residuals."""
         return student_t(y, float(self.nu), as_scale("sigma", self.sigma, y.size))
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New values at the rows of the data."""
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New values with noise."""
         noise = rng.standard_t(float(self.nu), f.shape)
-        return f + as_scale("sigma", self.sigma, y.size) * noise
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``y``, new values with noise."""
-        if np.ndim(self.sigma):
-            return {}
-        return {"y": f + float(self.sigma) * rng.standard_t(float(self.nu), f.shape)}
+        return f + as_scale("sigma", self.sigma, f.shape[-1]) * noise
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
         nu = float(self.nu)
-        if np.ndim(self.sigma) or nu <= 1.0:
+        if not self.single or nu <= 1.0:
             return {}
         factor = nu / (nu - 2.0) if nu > 2.0 else np.inf
         return noisy_summary(mixture, factor * float(self.sigma) ** 2)
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new value."""
-        if np.ndim(self.sigma):
+        if not self.single:
             return {}
         nu, sigma = float(self.nu), float(self.sigma)
         new = NewValues(mixture, lambda y, f: stdtr(nu, (y - f) / sigma))
@@ -634,19 +580,13 @@ class Laplace(ClosedFormSites):
     """
 
     b: Any
+    row_parameters = ("b",)
     has_kinks: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "b", frozen_copy(self.b))
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with b checked."""
         as_scale("b", self.b, n)
         return as_values(y, n)
-
-    def of_observations(self, index: IntArray, y: Data) -> "Laplace":
-        """With `b` chosen as the rows are, where it is one number a row."""
-        return replace(self, b=chosen_of(self.b, index))
 
     def functions(self, y: Data) -> FactorFunctions:
         """The first derivative is 0 at the kink, the second one everywhere."""
@@ -661,25 +601,17 @@ class Laplace(ClosedFormSites):
 
         return FactorFunctions(log_prob, slopes)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New values at the rows of the data."""
-        return f + as_scale("b", self.b, y.size) * rng.laplace(size=f.shape)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``y``, new values with noise."""
-        if np.ndim(self.b):
-            return {}
-        return {"y": f + float(self.b) * rng.laplace(size=f.shape)}
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New values with noise."""
+        return f + as_scale("b", self.b, f.shape[-1]) * rng.laplace(size=f.shape)
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` of a new value, with Monte Carlo errors."""
-        return {} if np.ndim(self.b) else noisy_summary(mixture, 2.0 * float(self.b) ** 2)
+        return noisy_summary(mixture, 2.0 * float(self.b) ** 2) if self.single else {}
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` of a new value."""
-        if np.ndim(self.b):
+        if not self.single:
             return {}
         b = float(self.b)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.weights import IntArray, mixture_moments, weighted_error
+from pymc_skewgp._gaussian.weights import weighted_error
 from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.probability import interval_probability
@@ -148,24 +148,25 @@ class Selection(Likelihood):
         result[..., seen] = log_ndtr(shifted) - 0.5 * z**2 - np.log(sigma) - 0.5 * _LOG_2PI
         return result
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New data at the rows of the old ones, NaN where not selected."""
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New data, NaN where not selected."""
         drawn, selected = self._drawn(f, rng)
         drawn[~selected] = np.nan
         return drawn
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``y``, outcomes whether selected or not, and ``selected``."""
-        drawn, selected = self._drawn(f, rng)
-        return {"y": drawn, "selected": selected}
+        return dict(zip(("y", "selected"), self._drawn(f, rng), strict=True))
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean``, ``y_sd``, ``p_selected`` and ``y_mean_selected``, with their errors."""
         covariance = mixture.covariance
         assert covariance is not None  # of two functions
-        outcome, selection = (_OneFunction.of(mixture, i) for i in (OUTCOME, SELECTION))
+        rest = mixture.weights, mixture.replicate, mixture.exact
+        outcome, selection = (
+            Mixture(mixture.means[i::2], mixture.variance[i::2], *rest)
+            for i in (OUTCOME, SELECTION)
+        )
         probability = interval_probability(selection, 0.0, np.inf)
         # Of y and the noisy selection v2 given u; their mean where v2 > 0, times P(v2 > 0).
         spread = np.sqrt(selection.variance + 1.0)[:, None]
@@ -191,32 +192,6 @@ class Selection(Likelihood):
         noise = rho * shared + np.sqrt(1.0 - rho**2) * own
         selected = f[..., SELECTION] + shared > 0
         return f[..., OUTCOME] + float(self.sigma) * noise, selected
-
-
-class _OneFunction(NamedTuple):
-    """The mixture of one function of two."""
-
-    means: FloatArray
-    variance: FloatArray
-    weights: FloatArray
-    replicate: IntArray | None
-    exact: bool
-    covariance: FloatArray | None = None
-    joint: FloatArray | None = None
-
-    @classmethod
-    def of(cls, mixture: Mixture, which: int) -> "_OneFunction":
-        return cls(
-            mixture.means[which::2],
-            mixture.variance[which::2],
-            mixture.weights,
-            mixture.replicate,
-            mixture.exact,
-        )
-
-    @property
-    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        return mixture_moments(self.means, self.variance, self.weights)
 
 
 def _error(influence: FloatArray, mixture: Mixture) -> FloatArray:

@@ -1,7 +1,7 @@
 """Observations that are no rows: factors log p(y_i | eta_i), with derivatives and jumps."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -21,21 +21,10 @@ from pymc_skewgp._observations.observations import (
 )
 from pymc_skewgp._validation import FloatArray
 
-
-class LogProb(Protocol):
-    """Log p(y_i | eta_i) of m sites, as a function of their predictors."""
-
-    def __call__(self, eta: FloatArray) -> FloatArray:
-        """Of predictors, shape (..., m): as many values; -inf where y_i is impossible."""
-        ...
-
-
-class Slopes(Protocol):
-    """First and second derivatives of log p(y_i | eta_i) in eta_i."""
-
-    def __call__(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of predictors, shape (..., m): both of that shape."""
-        ...
+# Log p(y_i | eta_i) of m sites, of predictors of shape (..., m), -inf where y_i is impossible; and
+# its first and second derivatives.
+LogProb = Callable[[FloatArray], FloatArray]
+Slopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 
 class FactorFunctions(NamedTuple):
@@ -139,7 +128,35 @@ def _of_data(likelihood: SiteLikelihood, y: Data, name: str) -> _OfData:
     return _OfData(likelihood, y, name, likelihood.functions(y))
 
 
-class SitesOfParts:
+class _Parts:
+    """Sites of several parts, one part after the other."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+        ends = np.cumsum([part.size for part in parts])
+        self.size = int(ends[-1])
+        self._own = [slice(end - p.size, end) for p, end in zip(parts, ends, strict=True)]
+
+    def with_own(self, eta: FloatArray) -> Iterator[tuple[Any, FloatArray]]:
+        """Each part with what is its own of an array of shape (..., size)."""
+        for part, own in zip(self.parts, self._own, strict=True):
+            yield part, eta if len(self.parts) == 1 else eta[..., own]
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """Log p(y_i | eta_i) of all sites, eta of shape (..., size)."""
+        found = [part.log_prob(own) for part, own in self.with_own(eta)]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=-1)
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivatives, likewise."""
+        found = [part.slopes(own) for part, own in self.with_own(eta)]
+        if len(found) == 1:
+            return found[0]
+        first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
+        return first, second
+
+
+class SitesOfParts(_Parts):
     """Sites of several parts, each of values of f of its own; the values are stacked likewise.
 
     Parameters
@@ -156,42 +173,21 @@ class SitesOfParts:
     """
 
     def __init__(self, parts: Sequence[Sites | None], sizes: Sequence[int]) -> None:
+        super().__init__([part for part in parts if part is not None])
         ends = np.cumsum(sizes)
-        self._parts = [
-            (part, slice(end - size, end))
-            for part, size, end in zip(parts, sizes, ends, strict=True)
-            if part is not None
-        ]
-        last = np.cumsum([part.size for part, _ in self._parts])
-        self._own = [
-            slice(end - part.size, end) for (part, _), end in zip(self._parts, last, strict=True)
-        ]
-        self.size = int(last[-1])
+        values = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        there = zip(values, parts, strict=True)
+        self._values = [own for own, part in there if part is not None]
 
     def of(self, matrix: FloatArray) -> FloatArray:
         """A times an array with a row for each value of f."""
-        return np.concatenate([part.of(matrix[values]) for part, values in self._parts])
+        pairs = zip(self.parts, self._values, strict=True)
+        return np.concatenate([part.of(matrix[values]) for part, values in pairs])
 
     @property
     def a(self) -> FloatArray:
         """Offsets of the predictors, shape (size,)."""
-        return np.concatenate([part.a for part, _ in self._parts])
-
-    def log_prob(self, eta: FloatArray) -> FloatArray:
-        """Log p(y_i | eta_i) of all sites, eta of shape (..., size)."""
-        if len(self._parts) == 1:
-            return self._parts[0][0].log_prob(eta)
-        parts = zip(self._parts, self._own, strict=True)
-        return np.concatenate([part.log_prob(eta[..., own]) for (part, _), own in parts], axis=-1)
-
-    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivatives, likewise."""
-        if len(self._parts) == 1:
-            return self._parts[0][0].slopes(eta)
-        parts = zip(self._parts, self._own, strict=True)
-        found = [part.slopes(eta[..., own]) for (part, _), own in parts]
-        first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
-        return first, second
+        return np.concatenate([part.a for part in self.parts])
 
 
 # Sites as functions of their predictors, and of parameters that are to be learnt.
@@ -295,48 +291,28 @@ class LikelihoodAt:
         return parameter_differences(log_prob, self._parameters, weights)
 
 
-class JoinedSites:
-    """Sites of several kinds, one kind after the other."""
-
-    def __init__(self, parts: Sequence[SitesGiven]) -> None:
-        self._parts = parts
-        ends = np.cumsum([part.size for part in parts])
-        self._own = [slice(end - p.size, end) for p, end in zip(parts, ends, strict=True)]
-        self.size = int(ends[-1])
+class JoinedSites(_Parts):
+    """`SitesGiven` of several kinds, one kind after the other."""
 
     @property
     def has_parameters(self) -> bool:
         """See `SitesGiven`."""
-        return any(part.has_parameters for part in self._parts)
+        return any(part.has_parameters for part in self.parts)
 
     @property
     def log_concave(self) -> bool:
         """See `SitesGiven`."""
-        return all(part.log_concave for part in self._parts)
-
-    def log_prob(self, eta: FloatArray) -> FloatArray:
-        """See `SitesGiven`."""
-        pairs = zip(self._parts, self._own, strict=True)
-        return np.concatenate([part.log_prob(eta[..., own]) for part, own in pairs], axis=-1)
-
-    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `SitesGiven`."""
-        pairs = zip(self._parts, self._own, strict=True)
-        found = [part.slopes(eta[..., own]) for part, own in pairs]
-        first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
-        return first, second
+        return all(part.log_concave for part in self.parts)
 
     def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
         """See `SitesGiven`."""
-        pairs = zip(self._parts, self._own, strict=True)
-        return np.concatenate([part.kinked(eta[..., own]) for part, own in pairs])
+        return np.concatenate([part.kinked(own) for part, own in self.with_own(eta)])
 
     def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         """See `SitesGiven`."""
-        found = []
-        for part, own in zip(self._parts, self._own, strict=True):
-            found += part.in_parameters(eta[:, own], weights[:, own])
-        return found
+        pairs = zip(self.with_own(eta), self.with_own(weights), strict=True)
+        found = [part.in_parameters(own, share) for (part, own), (_, share) in pairs]
+        return [x for of_part in found for x in of_part]
 
 
 def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:

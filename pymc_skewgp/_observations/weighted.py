@@ -9,7 +9,14 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, chosen_of, frozen_copy
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Likelihood,
+    Mixture,
+    chosen_of,
+    frozen_copy,
+    refuse_rows,
+)
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._observations.sites import FactorFunctions, SiteLikelihood
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
@@ -149,9 +156,7 @@ class Weighted(SiteLikelihood):
 
     def _weights(self, n: int) -> FloatArray:
         weights = as_vector("weights", self.weights, n)
-        if (weights < 0).any():
-            i = int(np.argmax(weights < 0))
-            raise ValueError(f"weights must be 0 or more; row {i} has {weights[i]:.6g}.")
+        refuse_rows("weights", weights, weights < 0, "be 0 or more")
         return weights
 
 

@@ -23,6 +23,7 @@ from pymc_skewgp._gaussian.weights import (
     mixture_quantiles,
 )
 from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
+from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
@@ -39,7 +40,7 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LatentMarginals:
+class LatentMarginals(Mixture):
     r"""Marginal distributions of f at t points, exact but for the draws of u that they average.
 
     .. math:: f(x_i) \sim \sum_j w_j N(m_{ij}, v_i)
@@ -68,13 +69,6 @@ class LatentMarginals:
         Of labels: "probit", "logit", or else the name of a likelihood that has none.
     """
 
-    means: FloatArray
-    variance: FloatArray
-    weights: FloatArray
-    replicate: IntArray | None = None
-    exact: bool = False
-    covariance: FloatArray | None = None
-    joint: FloatArray | None = None
     link: str = "probit"
 
     @property

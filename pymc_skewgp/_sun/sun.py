@@ -7,30 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve
 
+from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.truncated import LatentMoments, latent_moments, log_orthant
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._limits import refuse_too_many_draws
 from pymc_skewgp._sun import parameters as algebra
-from pymc_skewgp._sun.parameters import (
-    SunParameters,
-    checked_parameters,
-    cross_covariance,
-    even_sun_draws,
-    read_only,
-    refuse_contradictory_latent,
-    skewness_matrix,
-)
-from pymc_skewgp._validation import (
-    FloatArray,
-    Seed,
-    as_count,
-    as_covariance,
-    as_generator,
-    as_matrix,
-    as_real_array,
-    as_vector,
-)
+from pymc_skewgp._sun.parameters import SunParameters
+from pymc_skewgp._validation import FloatArray, Seed
 
 
 class SUN:
@@ -101,11 +85,11 @@ class SUN:
         truncation: ArrayLike,
         latent_cov: ArrayLike,
     ) -> None:
-        omega = as_covariance("scale", scale)
-        delta = as_matrix("skewness", skewness, (omega.shape[0], None))
-        cross = cross_covariance(omega, delta)
-        found = checked_parameters(mu, omega, cross, truncation, latent_cov, "skewness")
-        self._parameters = read_only(found)
+        omega = check.as_covariance("scale", scale)
+        delta = check.as_matrix("skewness", skewness, (omega.shape[0], None))
+        cross = algebra.cross_covariance(omega, delta)
+        found = algebra.checked_parameters(mu, omega, cross, truncation, latent_cov, "skewness")
+        self._parameters = algebra.read_only(found)
 
     @classmethod
     def from_cross_cov(
@@ -129,15 +113,17 @@ class SUN:
         -------
         SUN
         """
-        omega = as_covariance("scale", scale)
-        cross = as_matrix("cross_cov", cross_cov, (omega.shape[0], None))
-        return cls._of(checked_parameters(mu, omega, cross, truncation, latent_cov, "cross_cov"))
+        omega = check.as_covariance("scale", scale)
+        cross = check.as_matrix("cross_cov", cross_cov, (omega.shape[0], None))
+        return cls._of(
+            algebra.checked_parameters(mu, omega, cross, truncation, latent_cov, "cross_cov")
+        )
 
     @classmethod
     def _of(cls, parameters: SunParameters) -> Self:
         """Build without checks, for parameters that follow from valid ones."""
         sun = cls.__new__(cls)
-        sun._parameters = read_only(parameters)
+        sun._parameters = algebra.read_only(parameters)
         return sun
 
     @property
@@ -163,7 +149,7 @@ class SUN:
     @property
     def skewness(self) -> FloatArray:
         """Skewness matrix Delta = D^-1 C, shape (p, s); not the third moment, which is `skew`."""
-        return skewness_matrix(self.scale, self.cross_cov)
+        return algebra.skewness_matrix(self.scale, self.cross_cov)
 
     @property
     def truncation(self) -> FloatArray:
@@ -191,7 +177,7 @@ class SUN:
     @cached_property
     def log_normalizer(self) -> Estimate:
         """Log Phi_s(gamma; Gamma) with its error: log P(x_0 + gamma > 0)."""
-        refuse_contradictory_latent(self.latent_cov, self.truncation)
+        algebra.refuse_contradictory_latent(self.latent_cov, self.truncation)
         return log_orthant(self.truncation, self.latent_cov, 1024, 0)
 
     def logpdf(
@@ -213,10 +199,10 @@ class SUN:
         float or ndarray, shape (k,)
             Log density; its error is that of `logpdf_estimate`.
         """
-        points = as_real_array("z", z)
+        points = check.as_real_array("z", z)
         if points.ndim == 1:
             return self.logpdf_estimate(points, n_draws=n_draws, random_seed=random_seed).value
-        points = as_matrix("z", points, (None, self.n_dims))
+        points = check.as_matrix("z", points, (None, self.n_dims))
         options: dict[str, Any] = {"n_draws": n_draws, "random_seed": random_seed}
         return np.array([self.logpdf_estimate(p, **options).value for p in points])
 
@@ -224,10 +210,10 @@ class SUN:
         self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0
     ) -> Estimate:
         """Log density at one point, shape (p,), with its Monte Carlo error."""
-        point = as_vector("z", z, self.n_dims) - self.mu
+        point = check.as_vector("z", z, self.n_dims) - self.mu
         normalizer = self.log_normalizer  # first: it refuses what could not be computed
         normal, limits, cov = algebra.density_terms(self._parameters, point, self._scale_chol)
-        inside = log_orthant(limits, cov, as_count("n_draws", n_draws), random_seed)
+        inside = log_orthant(limits, cov, check.as_count("n_draws", n_draws), random_seed)
         return add_estimates(normal, inside, normalizer)
 
     def logcdf(self, z: ArrayLike, *, n_draws: int = 1024, random_seed: Seed = 0) -> Estimate:
@@ -248,13 +234,13 @@ class SUN:
         -------
         Estimate
         """
-        point = as_vector("z", z, self.n_dims, allow_inf=True)
+        point = check.as_vector("z", z, self.n_dims, allow_inf=True)
         joint = np.block([[self.scale, -self.cross_cov], [-self.cross_cov.T, self.latent_cov]])
         limits = np.concatenate([point - self.mu, self.truncation])
         if (limits == -np.inf).any():
             return Estimate(-np.inf, 0.0, 1.0, -np.inf)
         normalizer = self.log_normalizer  # first: it refuses what could not be computed
-        below = log_orthant(limits, joint, as_count("n_draws", n_draws), random_seed)
+        below = log_orthant(limits, joint, check.as_count("n_draws", n_draws), random_seed)
         return add_estimates(0.0, below, normalizer)
 
     def sample(self, n: int, random_seed: Seed = None) -> FloatArray:
@@ -274,9 +260,9 @@ class SUN:
         -------
         ndarray, shape (n, p)
         """
-        count = as_count("n", n)
+        count = check.as_count("n", n)
         refuse_too_many_draws("n", count, max(self.n_dims, 4 * self.n_latent))
-        return even_sun_draws(self._parameters, count, as_generator(random_seed))
+        return algebra.even_sun_draws(self._parameters, count, check.as_generator(random_seed))
 
     def mean(self, *, n_draws: int = 16384, random_seed: Seed = 0) -> FloatArray:
         r"""Mean, shape (p,): :math:`\mu + C \Gamma^{-1} E[u]`.
@@ -337,13 +323,13 @@ class SUN:
         rest = np.setdiff1d(np.arange(self.n_dims), given)
         if rest.size == 0:
             raise ValueError(f"idx names all {self.n_dims} coordinates: leave at least one.")
-        known = as_vector("value", np.atleast_1d(value), given.size)
+        known = check.as_vector("value", np.atleast_1d(value), given.size)
         return self._of(algebra.conditional(self._parameters, given, rest, known))
 
     def affine(self, A: ArrayLike, b: ArrayLike = 0.0) -> "SUN":
         r"""Distribution of :math:`A z + b`, A of shape (q, p) and full row rank."""
-        matrix = as_matrix("A", A, (None, self.n_dims))
-        shift = as_vector("b", b, matrix.shape[0])
+        matrix = check.as_matrix("A", A, (None, self.n_dims))
+        shift = check.as_vector("b", b, matrix.shape[0])
         return self.from_cross_cov(*algebra.affine(self._parameters, matrix, shift))
 
     def condition(self, W: ArrayLike, Z: ArrayLike, S: ArrayLike) -> "SUN":
@@ -373,10 +359,10 @@ class SUN:
         SUN
             With s + m latent dimensions.
         """
-        weights = as_matrix("W", W, (None, self.n_dims))
+        weights = check.as_matrix("W", W, (None, self.n_dims))
         m = weights.shape[0]
-        offsets = as_vector("Z", Z, m)
-        noise = as_covariance("S", S, m)
+        offsets = check.as_vector("Z", Z, m)
+        noise = check.as_covariance("S", S, m)
         linalg.cholesky("S", noise)  # refuses what is no covariance
         return self._of(algebra.conjugate_update(self._parameters, weights, offsets, noise))
 
@@ -393,6 +379,6 @@ class SUN:
         return cho_solve((chol, True), self.cross_cov.T)
 
     def _moments(self, n_draws: int, random_seed: Seed) -> LatentMoments:
-        count = as_count("n_draws", n_draws)
-        refuse_contradictory_latent(self.latent_cov, self.truncation)
+        count = check.as_count("n_draws", n_draws)
+        algebra.refuse_contradictory_latent(self.latent_cov, self.truncation)
         return latent_moments(self.latent_cov, -self.truncation, count, random_seed)

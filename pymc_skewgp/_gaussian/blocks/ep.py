@@ -14,35 +14,12 @@ from scipy.linalg import cho_solve, eigh, solve_triangular
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.blocks.rows import SiteSums, Tilts
+from pymc_skewgp._gaussian.blocks.rows import SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._limits import few_blas_threads, n_blas_threads
 from pymc_skewgp._validation import FloatArray
 
 # Many blocks of rows: a method is called for all of them, and what they return is added up.
-
-
-class Block(Protocol):
-    """One block: a `RowBlock`, or a `GroupBlock`, whose methods have the same names."""
-
-    @property
-    def n_rows(self) -> int:
-        """Of the block."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """Number r of coordinates."""
-        ...
-
-    def bent(self) -> int:
-        """Whether not all its factors are log-concave, after EP."""
-        ...
-
-    def target(self) -> Target:
-        """Its factors, as modes are looked for among them."""
-        ...
 
 
 class Blocks(Protocol):
@@ -75,12 +52,12 @@ class LocalBlocks:
 
     Parameters
     ----------
-    blocks : sequence of Block
+    blocks : sequence of SiteSteps
     n_threads : int, optional
         Default as many as BLAS may use.
     """
 
-    def __init__(self, blocks: Sequence[Block], n_threads: int | None = None) -> None:
+    def __init__(self, blocks: Sequence[SiteSteps], n_threads: int | None = None) -> None:
         self.blocks = tuple(blocks)
         self._n_threads = n_threads
         self.n_rows = sum(block.n_rows for block in blocks)
@@ -90,7 +67,7 @@ class LocalBlocks:
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
 
-        def call(block: Block) -> Any:
+        def call(block: SiteSteps) -> Any:
             return getattr(block, method)(*arguments)
 
         return added(side_by_side(call, self.blocks, self._n_threads))

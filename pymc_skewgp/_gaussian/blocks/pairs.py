@@ -7,18 +7,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_skewgp._errors import SeveralModesWarning, warn
+from pymc_skewgp._gaussian import pairs as mirrored
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
 from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
 from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
-from pymc_skewgp._gaussian.pairs import (
-    DrawnInPairs,
-    EPPairs,
-    GaussianPairs,
-    GivenRows,
-    Pairs,
-    Surrogate,
-)
 from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
@@ -51,7 +44,7 @@ _PREDICTORS = 4096  # at most, whose moments are looked at
 # Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
 _SOFTENED = 0.1
 
-Given = Callable[[CoordinateGaussian], GivenRows]
+Given = Callable[[CoordinateGaussian], mirrored.GivenRows]
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,7 @@ class RowsBeside:
 
 
 @dataclass(frozen=True)
-class ModePairs(DrawnInPairs):
+class ModePairs(mirrored.DrawnInPairs):
     """A mixture of proposals for coordinates under sites.
 
     Attributes
@@ -97,8 +90,8 @@ class ModePairs(DrawnInPairs):
         None where it is about one.
     """
 
-    ep: EPPairs
-    others: tuple[GaussianPairs, ...]
+    ep: mirrored.EPPairs
+    others: tuple[mirrored.GaussianPairs, ...]
     shares: FloatArray
     modes: tuple[Mode, ...] = ()
 
@@ -142,11 +135,11 @@ class ModePairs(DrawnInPairs):
         every = (self.ep, *self.others)
         return np.array([own.log_over_prior(coordinates, rows) for own in every])
 
-    def pairs(self, points: FloatArray) -> Pairs:
+    def pairs(self, points: FloatArray) -> mirrored.Pairs:
         """See `DrawnInPairs`."""
         plus, minus, u = self.members(points)
         logs = [self.ep.log_prob(c) - self.log_over_prior(c, u) for c in (plus, minus)]
-        return Pairs(plus, minus, *logs)
+        return mirrored.Pairs(plus, minus, *logs)
 
     def unseen_share(self, n_draws: int) -> float:
         """That of the rows: mass that EP's Gaussian lacks was looked for by other draws."""
@@ -154,8 +147,8 @@ class ModePairs(DrawnInPairs):
 
 
 def with_modes(
-    proposal: EPPairs, target: Target | None, beside: RowsBeside | None = None
-) -> EPPairs | ModePairs:
+    proposal: mirrored.EPPairs, target: Target | None, beside: RowsBeside | None = None
+) -> mirrored.EPPairs | ModePairs:
     """The proposal as it is, where the posterior has one mode that it covers; else a mixture.
 
     Parameters
@@ -193,13 +186,13 @@ def with_modes(
     return replace(survey.core, shares=_rounded(survey.core.shares))
 
 
-def _with(core: ModePairs, part: GaussianPairs, share: float) -> ModePairs:
+def _with(core: ModePairs, part: mirrored.GaussianPairs, share: float) -> ModePairs:
     shares = np.append((1.0 - share) * core.shares, share)
     return replace(core, others=(*core.others, part), shares=shares)
 
 
-def _part(gaussian: CoordinateGaussian, given: Given | None) -> GaussianPairs:
-    return GaussianPairs(gaussian, rows=None if given is None else given(gaussian))
+def _part(gaussian: CoordinateGaussian, given: Given | None) -> mirrored.GaussianPairs:
+    return mirrored.GaussianPairs(gaussian, rows=None if given is None else given(gaussian))
 
 
 def _without_rows(target: Target, modes: list[Mode]) -> list[CoordinateGaussian]:
@@ -244,7 +237,7 @@ class _Survey:
         fourth moment.
     """
 
-    def __init__(self, core: ModePairs, prior: GaussianPairs, target: Target) -> None:
+    def __init__(self, core: ModePairs, prior: mirrored.GaussianPairs, target: Target) -> None:
         ep, rng = core.ep, np.random.default_rng(len(core.others))
         plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
         own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
@@ -270,7 +263,9 @@ class _Survey:
         self._weights = weights * off.mean(axis=0)
 
     @staticmethod
-    def _deviations(c: FloatArray, weights: FloatArray, ep: EPPairs, target: Target) -> FloatArray:
+    def _deviations(
+        c: FloatArray, weights: FloatArray, ep: mirrored.EPPairs, target: Target
+    ) -> FloatArray:
         """Squares of the predictors less their means, over their variances."""
         factor = target.sites.factor[:: 1 + target.sites.offset.size // _PREDICTORS]
         off = factor @ (c - (c @ weights)[:, None])
@@ -306,7 +301,7 @@ def _best_shares(
 
 
 @dataclass(frozen=True)
-class BlockPairs(EPPairs):
+class BlockPairs(mirrored.EPPairs):
     """With sites in blocks.
 
     Attributes
@@ -327,7 +322,7 @@ class BlockPairs(EPPairs):
         found: FloatArray = self.blocks.total("log_prob", coordinates)
         return found
 
-    def pairs(self, points: FloatArray) -> Pairs:
+    def pairs(self, points: FloatArray) -> mirrored.Pairs:
         """Both members of each pair: n r operations each, or half of it without a rectangle."""
         gaussian, own = self.gaussian, self.members(points)
         if self.rows is None:
@@ -339,9 +334,9 @@ class BlockPairs(EPPairs):
             log_plus, log_minus = self.log_prob(plus), self.log_prob(minus)
         log_plus = log_plus + gaussian.log_ratio(plus, own.plus) + own.log_plus
         log_minus = log_minus + gaussian.log_ratio(minus, own.minus) + own.log_minus
-        return Pairs(plus, minus, log_plus, log_minus)
+        return mirrored.Pairs(plus, minus, log_plus, log_minus)
 
-    def with_modes(self, beside: RowsBeside | None = None) -> EPPairs | ModePairs:
+    def with_modes(self, beside: RowsBeside | None = None) -> mirrored.EPPairs | ModePairs:
         """See `mode_pairs.with_modes`.
 
         Warns
@@ -363,12 +358,12 @@ class BlockPairs(EPPairs):
             return self
         return with_modes(self, Target.joined([x.target() for x in blocks.blocks]), beside)
 
-    def surrogate(self) -> Surrogate | None:
+    def surrogate(self) -> mirrored.Surrogate | None:
         """With the rows alone whose sites matter."""
         rough = rough_blocks(self.blocks)
         if rough is None:
             return None
-        return Surrogate(replace(self, blocks=rough), rough.log_left_out)
+        return mirrored.Surrogate(replace(self, blocks=rough), rough.log_left_out)
 
     def missing(self, n_draws: int) -> float:
         """See `EPPairs`."""

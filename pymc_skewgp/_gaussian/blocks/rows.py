@@ -323,7 +323,8 @@ class SiteSteps(ABC):
         self._variance = variance
         new = next_sites(factors, mean, variance, self.tau, self.nu, LEAST_CAVITY / variance)
         self._new = np.stack([new.tau, new.nu])
-        sums = (self._counts * x for x in (new.variance_gap, new.log_scales))
+        log_scales_of = new.log_scales(self.tau, self.nu)
+        sums = (self._counts * x for x in (new.variance_gap, log_scales_of))
         gap, log_scales = (float(x.sum()) for x in sums)
         return gap, log_scales
 

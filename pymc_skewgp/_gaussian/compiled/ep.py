@@ -11,32 +11,7 @@ import numpy as np
 from llvmlite.binding import add_symbol
 from numba import carray, cfunc, types  # type: ignore[attr-defined]
 
-from pymc_skewgp._gaussian.compiled.rows import (
-    CAVITY_MEAN,
-    CAVITY_VAR,
-    CONVERGED,
-    LEAST_CAVITY,
-    LEAST_VARIANCE,
-    LOG_MASS,
-    MEAN,
-    N_ROWS,
-    NEAR,
-    NEW_NU,
-    NEW_TAU,
-    NU,
-    STUCK,
-    TAU,
-    VARIANCE,
-    Index,
-    Progress,
-    edge_density,
-    jit_inner,
-    jit_sums,
-    judge,
-    log_scales,
-    solve_model,
-    tilt,
-)
+from pymc_skewgp._gaussian.compiled import rows as r
 
 # The inverse of a positive definite matrix, eight rows at a time.
 #
@@ -44,10 +19,10 @@ from pymc_skewgp._gaussian.compiled.rows import (
 
 _WIDTH = 8
 # Of other types than bool: for each of its values a function would be compiled anew.
-WHOLE, DETERMINANT = Index(1), Index(0)
+WHOLE, DETERMINANT = r.Index(1), r.Index(0)
 
 
-@jit_sums()
+@r.jit_sums()
 def sweep(a, whole):  # type: ignore[no-untyped-def]
     """Overwrite the lower triangle of `a` by minus its inverse; return the log determinant.
 
@@ -56,15 +31,15 @@ def sweep(a, whole):  # type: ignore[no-untyped-def]
     operations only the log determinant is of use. It is not a number where `a` is not positive
     definite.
     """
-    n, width = Index(a.shape[0]), Index(_WIDTH)
+    n, width = r.Index(a.shape[0]), r.Index(_WIDTH)
     own = np.empty((_WIDTH, _WIDTH))
     columns = np.empty((n + width, width))
     solved = np.empty((width, n + width))
     log_det = 0.0
-    start = Index(0)
+    start = r.Index(0)
     while start < n:
         stop = min(start + width, n)
-        first = Index(0) if whole else start
+        first = r.Index(0) if whole else start
         _gather(a, columns, own, start, first)
         log_det += _sweep_block(own)
         if np.isnan(log_det):
@@ -79,7 +54,7 @@ def sweep(a, whole):  # type: ignore[no-untyped-def]
         for k in range(start, stop):
             for i in range(first, start):
                 a[k, i] = solved[k - start, i]
-            for m in range(start, k + Index(1)):
+            for m in range(start, k + r.Index(1)):
                 a[k, m] = own[k - start, m - start]
         for i in range(stop, n):
             for k in range(start, stop):
@@ -88,10 +63,10 @@ def sweep(a, whole):  # type: ignore[no-untyped-def]
     return log_det
 
 
-@jit_sums()
+@r.jit_sums()
 def _gather(a, columns, own, start, first):  # type: ignore[no-untyped-def]
     """Take the columns of a block of rows from the lower triangle; missing ones are 0 and 1."""
-    n, width = Index(a.shape[0]), Index(_WIDTH)
+    n, width = r.Index(a.shape[0]), r.Index(_WIDTH)
     stop = min(start + width, n)
     if stop < start + width:
         for i in range(n + width):
@@ -101,7 +76,7 @@ def _gather(a, columns, own, start, first):  # type: ignore[no-untyped-def]
         for k in range(start, stop):
             columns[i, k - start] = a[k, i]
     for i in range(start, stop):
-        for k in range(start, i + Index(1)):
+        for k in range(start, i + r.Index(1)):
             columns[i, k - start] = a[i, k]
             columns[k, i - start] = a[i, k]
     for i in range(stop, n):
@@ -113,10 +88,10 @@ def _gather(a, columns, own, start, first):  # type: ignore[no-untyped-def]
             own[i, k] = columns[start + i, k] if inside else (1.0 if i == k else 0.0)
 
 
-@jit_sums()
+@r.jit_sums()
 def _sweep_block(p):  # type: ignore[no-untyped-def]
     """Replace `p` by minus its inverse; return its log determinant, or not a number."""
-    n = Index(_WIDTH)
+    n = r.Index(_WIDTH)
     log_det = 0.0
     for k in range(n):
         pivot = p[k, k]
@@ -138,12 +113,12 @@ def _sweep_block(p):  # type: ignore[no-untyped-def]
     return log_det
 
 
-@jit_sums()
+@r.jit_sums()
 def _subtract(a, c, d, first):  # type: ignore[no-untyped-def]
     """Take c d off the lower triangle, two rows at once; written out, so that it is vectorised."""
-    k0, k1, k2, k3 = Index(0), Index(1), Index(2), Index(3)
-    k4, k5, k6, k7 = Index(4), Index(5), Index(6), Index(7)
-    n = Index(a.shape[0])
+    k0, k1, k2, k3 = r.Index(0), r.Index(1), r.Index(2), r.Index(3)
+    k4, k5, k6, k7 = r.Index(4), r.Index(5), r.Index(6), r.Index(7)
+    n = r.Index(a.shape[0])
     i = first
     while i < n:
         s = min(i + k1, n - k1)
@@ -174,63 +149,63 @@ def _subtract(a, c, d, first):  # type: ignore[no-untyped-def]
 _WEAK_SITE = 1e-6
 
 
-@jit_inner()
+@r.jit_inner()
 def fit(cov, limits, work, tol, max_sweeps):  # type: ignore[no-untyped-def]
     """Rows at EP's fixed point, G^-1 mean, and the log probability; that is nan for failure.
 
     `work` (n, n) is left with minus the inverse of B = I + T^.5 G T^.5 in its lower triangle.
     """
     n = cov.shape[0]
-    rows, vectors = np.zeros((N_ROWS, n)), np.empty((6, n))
+    rows, vectors = np.zeros((r.N_ROWS, n)), np.empty((6, n))
     weights, least = vectors[0], vectors[1]
     for i in range(n):
-        least[i] = LEAST_CAVITY / cov[i, i]
-        rows[VARIANCE, i] = cov[i, i]
-    tilt(rows, limits, least)
+        least[i] = r.LEAST_CAVITY / cov[i, i]
+        rows[r.VARIANCE, i] = cov[i, i]
+    r.tilt(rows, limits, least)
     for i in range(n):
-        rows[TAU, i], rows[NU, i] = rows[NEW_TAU, i], rows[NEW_NU, i]
-    progress = Progress(np.array([np.inf]), np.array([1.0]), np.array([0.0]))
+        rows[r.TAU, i], rows[r.NU, i] = rows[r.NEW_TAU, i], rows[r.NEW_NU, i]
+    progress = r.Progress(np.array([np.inf]), np.array([1.0]), np.array([0.0]))
     for _ in range(max_sweeps):
         log_det = _site_product(cov, rows, vectors, work)
         if np.isnan(log_det):
             break
-        found = judge(rows, limits, least, tol, progress)
-        if found == CONVERGED:
-            log_prob = log_scales(rows) - 0.5 * log_det
+        found = r.judge(rows, limits, least, tol, progress)
+        if found == r.CONVERGED:
+            log_prob = r.log_scales(rows) - 0.5 * log_det
             for i in range(n):
-                log_prob += 0.5 * rows[NU, i] * rows[MEAN, i]
+                log_prob += 0.5 * rows[r.NU, i] * rows[r.MEAN, i]
             return rows, weights, log_prob
-        if found == STUCK:
+        if found == r.STUCK:
             break
-        if found == NEAR:
+        if found == r.NEAR:
             _to_covariance(cov, rows, vectors, work)
-            solve_model(work, rows, limits, progress.residual[0], tol)
+            r.solve_model(work, rows, limits, progress.residual[0], tol)
     return rows, weights, np.nan
 
 
-@jit_sums()
+@r.jit_sums()
 def gradient(rows, limits, weights, work, by_limits, by_cov):  # type: ignore[no-untyped-def]
     """Fill in the derivatives of the log probability: see `ep_gradient`."""
-    n = Index(work.shape[0])
+    n = r.Index(work.shape[0])
     for i in range(n):
-        sd = math.sqrt(rows[CAVITY_VAR, i])
+        sd = math.sqrt(rows[r.CAVITY_VAR, i])
         for k in range(2):
             by_limits[k, i] = 0.0
             if np.isfinite(limits[k, i]):
-                at = (limits[k, i] - rows[CAVITY_MEAN, i]) / sd
-                by_limits[k, i] = (2.0 * k - 1.0) * edge_density(at, rows[LOG_MASS, i]) / sd
-        root = math.sqrt(rows[TAU, i])
-        for j in range(i + Index(1)):
+                at = (limits[k, i] - rows[r.CAVITY_MEAN, i]) / sd
+                by_limits[k, i] = (2.0 * k - 1.0) * r.edge_density(at, rows[r.LOG_MASS, i]) / sd
+        root = math.sqrt(rows[r.TAU, i])
+        for j in range(i + r.Index(1)):
             entry = 0.5 * weights[i] * weights[j]
-            entry += 0.5 * root * math.sqrt(rows[TAU, j]) * work[i, j]
+            entry += 0.5 * root * math.sqrt(rows[r.TAU, j]) * work[i, j]
             by_cov[i, j] = entry
             by_cov[j, i] = entry
 
 
-@jit_sums()
+@r.jit_sums()
 def _site_product(cov, rows, vectors, work):  # type: ignore[no-untyped-def]
     """Fill in the marginals under the sites, as `SemidefiniteMatrix` does; log det B."""
-    n = Index(cov.shape[0])
+    n = r.Index(cov.shape[0])
     weights, root, own, right, product = (
         vectors[0],
         vectors[2],
@@ -239,15 +214,15 @@ def _site_product(cov, rows, vectors, work):  # type: ignore[no-untyped-def]
         vectors[5],
     )
     for i in range(n):
-        root[i] = math.sqrt(rows[TAU, i])
-        own[i] = rows[NU, i] if _is_weak(cov, rows, i) else 0.0
+        root[i] = math.sqrt(rows[r.TAU, i])
+        own[i] = rows[r.NU, i] if _is_weak(cov, rows, i) else 0.0
         for j in range(i):
             work[i, j] = root[i] * root[j] * cov[i, j]
-        work[i, i] = 1.0 + rows[TAU, i] * cov[i, i]
+        work[i, i] = 1.0 + rows[r.TAU, i] * cov[i, i]
     log_det = sweep(work, WHOLE)
     _multiply(cov, own, product)
     for i in range(n):
-        right[i] = 0.0 if _is_weak(cov, rows, i) else rows[NU, i] / root[i]
+        right[i] = 0.0 if _is_weak(cov, rows, i) else rows[r.NU, i] / root[i]
         right[i] -= root[i] * product[i]
         weights[i] = own[i]
     # Twice: for the vector, and for what round-off in the inverse has left of it.
@@ -262,26 +237,26 @@ def _site_product(cov, rows, vectors, work):  # type: ignore[no-untyped-def]
             right[i] += root[i] * product[i]
     _multiply(cov, weights, product)
     for i in range(n):
-        rows[MEAN, i] = product[i]
+        rows[r.MEAN, i] = product[i]
     for i in range(n):
-        variance = (1.0 + work[i, i]) / max(rows[TAU, i], 1e-300)
+        variance = (1.0 + work[i, i]) / max(rows[r.TAU, i], 1e-300)
         if _is_weak(cov, rows, i):
             _covariance_row(cov, vectors, work, i)
             variance = product[i]
-        rows[VARIANCE, i] = min(max(variance, LEAST_VARIANCE * cov[i, i]), cov[i, i])
+        rows[r.VARIANCE, i] = min(max(variance, r.LEAST_VARIANCE * cov[i, i]), cov[i, i])
     return log_det
 
 
-@jit_inner()
+@r.jit_inner()
 def _is_weak(cov, rows, i):  # type: ignore[no-untyped-def]
     """Whether a site says so little that B^-1 has lost the digits of its row's variance."""
-    return rows[TAU, i] * cov[i, i] < _WEAK_SITE
+    return rows[r.TAU, i] * cov[i, i] < _WEAK_SITE
 
 
-@jit_sums()
+@r.jit_sums()
 def _covariance_row(cov, vectors, work, i):  # type: ignore[no-untyped-def]
     """A row of the Gaussian's covariance, in the last of `vectors`; no digits are lost."""
-    n = Index(cov.shape[0])
+    n = r.Index(cov.shape[0])
     root, own, right, product = vectors[2], vectors[3], vectors[4], vectors[5]
     for j in range(n):
         own[j] = root[j] * cov[i, j]
@@ -293,10 +268,10 @@ def _covariance_row(cov, vectors, work, i):  # type: ignore[no-untyped-def]
         product[j] += cov[i, j]
 
 
-@jit_sums()
+@r.jit_sums()
 def _to_covariance(cov, rows, vectors, work):  # type: ignore[no-untyped-def]
     """Overwrite minus the inverse of B, in `work`, by the Gaussian's covariance."""
-    n = Index(cov.shape[0])
+    n = r.Index(cov.shape[0])
     root, product = vectors[2], vectors[5]
     n_weak = 0
     for i in range(n):
@@ -312,21 +287,21 @@ def _to_covariance(cov, rows, vectors, work):  # type: ignore[no-untyped-def]
     for i in range(n):
         for j in range(i):
             work[i, j] /= max(root[i], 1e-150) * max(root[j], 1e-150)
-        work[i, i] = rows[VARIANCE, i]
+        work[i, i] = rows[r.VARIANCE, i]
     k = 0
     for i in range(n):
         if _is_weak(cov, rows, i):
             for j in range(i):
                 work[i, j] = weak[k, j]
-            for j in range(i + Index(1), n):
+            for j in range(i + r.Index(1), n):
                 work[j, i] = weak[k, j]
             k += 1
 
 
-@jit_sums()
+@r.jit_sums()
 def _multiply(a, x, out):  # type: ignore[no-untyped-def]
     """A x."""
-    n = Index(a.shape[0])
+    n = r.Index(a.shape[0])
     for i in range(n):
         total = 0.0
         for j in range(n):
@@ -334,10 +309,10 @@ def _multiply(a, x, out):  # type: ignore[no-untyped-def]
         out[i] = total
 
 
-@jit_sums()
+@r.jit_sums()
 def _multiply_lower(a, x, out):  # type: ignore[no-untyped-def]
     """A x from the lower triangle of the symmetric matrix A."""
-    n = Index(a.shape[0])
+    n = r.Index(a.shape[0])
     for i in range(n):
         out[i] = 0.0
     for i in range(n):
