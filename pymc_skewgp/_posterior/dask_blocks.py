@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError, ClusterLostError
-from pymc_skewgp._gaussian.blocks.ep import Block, LocalBlocks, added
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, added
+from pymc_skewgp._gaussian.blocks.rows import SiteSteps
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.row_predictors import (
@@ -91,7 +92,7 @@ class BuiltBlocks(LocalBlocks):
     """Blocks of some rows, and the constant of their log probability."""
 
     def __init__(
-        self, blocks: Sequence[Block], log_constant: float, n_threads: int | None = None
+        self, blocks: Sequence[SiteSteps], log_constant: float, n_threads: int | None = None
     ) -> None:
         super().__init__(blocks, n_threads)
         self.log_constant = log_constant
