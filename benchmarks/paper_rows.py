@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.estimator import Options, _with_pseudo_points
+from pymc_skewgp._learn.estimator import Kernel, _with_pseudo_points
 from pymc_skewgp._learn.problem import TrainingData, learn
 from pymc_skewgp.approximations import Inducing
 
@@ -61,10 +61,12 @@ def pseudo_points_by_batch(
 ) -> tuple[sg.SkewGP, Any]:
     """The process with two pseudo-points and where they are, the kernel as it was learnt."""
     in_batches = replace(search, batch_size=search.auto_batch_size)
-    options = Options("rbf", True, 2, in_batches)
+    kernel = Kernel("rbf", True, None)
     rng = np.random.default_rng(seed)
     known = {name: value for name, value in run.values.items() if name in start}
-    found, learnt = _with_pseudo_points(TrainingData(gp, X, y), options, known, start, run, rng)
+    found, learnt = _with_pseudo_points(
+        TrainingData(gp, X, y), kernel, in_batches, 2, known, start, run, rng
+    )
     signs = {"pseudo_points": found.pseudo_points, "phase": found.phase}
     return approximated(found, **signs), learnt.values
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cache, cached_property, partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -166,17 +166,15 @@ def predicted_probability(likelihood: Likelihood, at: LatentMarginals) -> Probab
 
 
 def function_tree(
-    f: FloatArray, new: FloatArray, attrs: dict[str, Any], likelihood: Likelihood
+    problem: Problem, f: FloatArray, new: FloatArray, attrs: dict[str, Any]
 ) -> DataTree:
-    """DataTree of draws of f at the data and at new points, (chain, draw, n) and (.., t).
-
-    For several functions, (.., n, K) and (.., t, K).
-    """
+    """DataTree of draws of f at the data and at new points, (chain, draw, n K) and (.., t K)."""
+    f, new = problem.by_function(f), problem.by_function(new)
     groups = {"posterior": {"f": f}}
-    inner = [likelihood.function_dim] if f.ndim == 4 else []
+    inner = [problem.likelihood.function_dim] if f.ndim == 4 else []
     if new.shape[2]:
         groups["predictions"] = {"f": new}
-        if isinstance(likelihood, BernoulliProbit):
+        if isinstance(problem.likelihood, BernoulliProbit):
             groups["predictions"]["p"] = ndtr(new)
     return as_datatree(
         groups,
@@ -264,42 +262,45 @@ def from_draws(
     **known
         Other fields of `Approximation`.
     """
-    n_chains, n_draws, n = f.shape
+    f = f.reshape(*f.shape[:2], -1)  # several functions: all in a row
+    n_chains, n_draws, _ = f.shape
     k = problem.n_functions
-    likelihood = problem.likelihood
     # Draws depend on their neighbours in a chain; stretches of it hardly do.
     stretch = np.arange(n_draws) * min(_BLOCKS_A_CHAIN, n_draws) // n_draws
     replicate = (np.arange(n_chains)[:, None] * _BLOCKS_A_CHAIN + stretch).ravel()
+    drawn = new
     if not problem.new.shape[0]:
-        if isinstance(likelihood, BernoulliProbit):
-            probability = DrawnMarginals(f).probability()
-        else:
-            at = _mixture(f.reshape(-1, n).T, np.zeros(n), k, replicate)
-            probability = predicted_probability(likelihood, at)
-        new = np.zeros((n_chains, n_draws, 0))
-    elif new is None:
-        rng = np.random.default_rng([problem.seed, 1])
-        each, drawn = [], []
-        with no_warnings():  # of the jitter that f at one of the data needs
-            for function in range(k):  # independent of each other
-                own = f.reshape(-1, n)[:, function::k]
-                points, values = with_pseudo_points(problem.prior, problem.X, own, rng)
-                further = continue_draws(problem.prior, points, values, problem.new)
-                each.append(further.marginals(replicate))
-                drawn.append(further.sample(rng))
-        means = np.stack([one.means for one in each], axis=1).reshape(-1, n_chains * n_draws)
-        variance = np.stack([one.variance for one in each], axis=1).ravel()
-        at = _mixture(means, variance, k, replicate)
-        probability = predicted_probability(likelihood, at)
-        new = np.stack(drawn, axis=2).reshape(n_chains, n_draws, -1)
-    elif isinstance(likelihood, BernoulliProbit):
-        probability = DrawnMarginals(new).probability()
+        drawn, new = f, np.zeros((n_chains, n_draws, 0))
+    if drawn is None or new is None:
+        at, new = _continued(problem, f, replicate)
+        probability = predicted_probability(problem.likelihood, at)
+    elif isinstance(problem.likelihood, BernoulliProbit):
+        probability = DrawnMarginals(drawn).probability()
     else:
-        at = _mixture(new.reshape(-1, new.shape[2]).T, np.zeros(new.shape[2]), k, replicate)
-        probability = predicted_probability(likelihood, at)
-    tree = function_tree(problem.by_function(f), problem.by_function(new), attrs or {}, likelihood)
+        at = _mixture(drawn.reshape(-1, drawn.shape[2]).T, np.zeros(drawn.shape[2]), k, replicate)
+        probability = predicted_probability(problem.likelihood, at)
+    tree = function_tree(problem, f, new, attrs or {})
     marginals = DrawnMarginals(np.concatenate([f, new], axis=2))
     return Approximation(marginals, probability, tree, **known)  # type: ignore[arg-type]
+
+
+def _continued(
+    problem: Problem, f: FloatArray, replicate: IntArray
+) -> tuple[LatentMarginals, FloatArray]:
+    """F at the new points given draws at the data: marginals, and draws."""
+    rng, k = np.random.default_rng([problem.seed, 1]), problem.n_functions
+    each, drawn = [], []
+    with no_warnings():  # of the jitter that f at one of the data needs
+        for function in range(k):  # independent of each other
+            own = f.reshape(-1, f.shape[2])[:, function::k]
+            points, values = with_pseudo_points(problem.prior, problem.X, own, rng)
+            further = continue_draws(problem.prior, points, values, problem.new)
+            each.append(further.marginals(replicate))
+            drawn.append(further.sample(rng))
+    means = np.stack([one.means for one in each], axis=1).reshape(-1, replicate.size)
+    variance = np.stack([one.variance for one in each], axis=1).ravel()
+    at = _mixture(means, variance, k, replicate)
+    return at, np.stack(drawn, axis=2).reshape(*f.shape[:2], -1)
 
 
 def _mixture(
@@ -316,64 +317,38 @@ def _mixture(
 # The exact posterior by its two samplers, and the two Gaussians that approximate it.
 
 
-def exact(problem: Problem) -> Approximation:
-    """Near-independent draws by the twisted sampler."""
-    return _sampled(problem, "twisted")
-
-
-def lin_ess(problem: Problem) -> Approximation:
-    """A Markov chain by linear elliptical slice sampling."""
-    _compile_lin_ess()
-    return _sampled(problem, "lin_ess")
-
-
-@cache
-def _compile_lin_ess() -> None:
-    """Let numba do its work before the seconds of drawing are counted."""
-    truncated_mvn(np.eye(4), -0.5, None, n_draws=8, method="lin_ess")
-    truncated_mvn(np.eye(4), 0.0, None, n_draws=8, method="lin_ess")
-
-
-def _sampled(problem: Problem, method: str) -> Approximation:
+def sampled(problem: Problem, method: Literal["twisted", "lin_ess"]) -> Approximation:
+    """Near-independent draws, or a Markov chain by linear elliptical slice sampling."""
+    if method == "lin_ess":
+        _compile_lin_ess()
     tree = problem.posterior.sample(
-        problem.draws,
-        problem.chains,
-        method,  # type: ignore[arg-type]
-        problem.seed,
-        **problem.options,
+        problem.draws, problem.chains, method, problem.seed, **problem.options
     )
     attrs = dict(tree["sample_stats"].attrs)
-    evidence = attrs.get("log_marginal_likelihood", np.nan)
-    f = np.asarray(tree["posterior"].dataset["f"].values)
     return from_draws(
         problem,
-        f.reshape(problem.chains, problem.draws, -1),  # several functions: all in a row
+        tree["posterior"].dataset["f"].values,
         attrs=attrs,
-        evidence=evidence,
+        evidence=attrs.get("log_marginal_likelihood", np.nan),
         evidence_se=attrs.get("log_marginal_likelihood_se", np.nan),
         drawing=attrs["sampling_time"],
     )
 
 
-def ep(problem: Problem) -> Approximation:
-    """Expectation propagation."""
+@cache
+def _compile_lin_ess() -> None:
+    """Let numba do its work before the seconds of drawing are counted."""
+    for lower in (-0.5, 0.0):
+        truncated_mvn(np.eye(4), lower, None, n_draws=8, method="lin_ess")
+
+
+def gaussian(problem: Problem, fit: Callable[..., GaussianPosterior]) -> Approximation:
+    """Expectation propagation, or Laplace's approximation at the mode of f."""
     data = problem.X, problem.labels, problem.new, problem.likelihood
-    found = ep_posterior(problem.prior, *data, **problem.options)
-    return _gaussian(problem, found)
-
-
-def laplace(problem: Problem) -> Approximation:
-    """Laplace's approximation at the mode of f."""
-    data = problem.X, problem.labels, problem.new, problem.likelihood
-    found = laplace_posterior(problem.prior, *data, **problem.options)
-    return _gaussian(problem, found)
-
-
-def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
+    found = fit(problem.prior, *data, **problem.options)
     k = problem.n_functions
     n = problem.X.shape[0] * k
-    rng = np.random.default_rng(problem.seed)
-    f = found.sample(problem.draws * problem.chains, rng)
+    f = found.sample(problem.draws * problem.chains, np.random.default_rng(problem.seed))
     f = f.reshape(problem.chains, problem.draws, -1)
     start = n if problem.new.shape[0] else 0
     marginals = found.marginals()
@@ -382,17 +357,14 @@ def _gaussian(problem: Problem, found: GaussianPosterior) -> Approximation:
     if k > 1:  # of the functions at each point
         blocks = found.cov[start:, start:].reshape(variance.size // k, k, -1, k)
         covariance = np.einsum("tktl->tkl", blocks)
-    means, weight = found.mean[start:, None], np.ones(1)
-    at = LatentMarginals(means, variance, weight, exact=True, covariance=covariance)
+    at = LatentMarginals(
+        found.mean[start:, None], variance, np.ones(1), exact=True, covariance=covariance
+    )
+    attrs = {"log_marginal_likelihood": found.log_evidence}
     return Approximation(
         marginals,
         predicted_probability(problem.likelihood, at),
-        function_tree(
-            problem.by_function(f[..., :n]),
-            problem.by_function(f[..., n:]),
-            {"log_marginal_likelihood": found.log_evidence},
-            problem.likelihood,
-        ),
+        function_tree(problem, f[..., :n], f[..., n:], attrs),
         evidence=found.log_evidence,
     )
 
@@ -415,11 +387,6 @@ def latent_model(problem: Problem) -> pm.Model:
     return model
 
 
-def latent_nuts(problem: Problem) -> Approximation:
-    """`pm.gp.Latent` by NUTS."""
-    return _nuts(problem, latent_model(problem))
-
-
 def hsgp_nuts(problem: Problem) -> Approximation:
     """`pm.gp.HSGP` by NUTS: the kernel by basis functions.
 
@@ -438,40 +405,36 @@ def hsgp_nuts(problem: Problem) -> Approximation:
         basis["m"] = [BASIS[cov.n_dims]] * cov.n_dims
     if "L" not in basis:
         basis.setdefault("c", _BOUNDARY)
-    n = problem.X.shape[0]
-    with pm.Model() as model:
-        gp = pm.gp.HSGP(mean_func=problem.mean_func(), cov_func=cov, **basis)
-        # At all points at once: f is linear in the coefficients, here and there.
-        f = gp.prior("f", X=np.vstack([problem.X, problem.new]))
-        observe(problem, f[:n])
+
+    def model(problem: Problem) -> pm.Model:
+        n = problem.X.shape[0]
+        with pm.Model() as found:
+            gp = pm.gp.HSGP(mean_func=problem.mean_func(), cov_func=cov, **basis)
+            # At all points at once: f is linear in the coefficients, here and there.
+            f = gp.prior("f", X=np.vstack([problem.X, problem.new]))
+            observe(problem, f[:n])
+        return found
+
     return _nuts(problem, model, options)
 
 
-def advi(problem: Problem) -> Approximation:
-    """Variational inference by a Gaussian with a diagonal covariance, of whitened f."""
-    return _variational(problem, "advi")
-
-
-def fullrank_advi(problem: Problem) -> Approximation:
-    """Variational inference by a Gaussian with any covariance."""
-    return _variational(problem, "fullrank_advi")
-
-
 def _nuts(
-    problem: Problem, model: pm.Model, options: dict[str, Any] | None = None
+    problem: Problem,
+    model: Callable[[Problem], pm.Model] = latent_model,
+    options: dict[str, Any] | None = None,
 ) -> Approximation:
+    """By NUTS."""
     idata = pm.sample(
         draws=problem.draws,
         tune=problem.tune,
         chains=problem.chains,
-        model=model,
+        model=model(problem),
         random_seed=problem.seed,
         progressbar=False,
         compute_convergence_checks=False,
         **(problem.options if options is None else options),
     )
-    f = idata["posterior"]["f"].values
-    n = problem.X.shape[0]
+    f, n = idata["posterior"]["f"].values, problem.X.shape[0]
     attrs = {
         "divergences": int(idata["sample_stats"]["diverging"].sum()),
         "sampling_time": float(idata["posterior"].attrs.get("sampling_time", np.nan)),
@@ -480,52 +443,20 @@ def _nuts(
     return from_draws(problem, f[..., :n], new, attrs=attrs, drawing=attrs["sampling_time"])
 
 
-def _variational(problem: Problem, method: str) -> Approximation:
-    model = latent_model(problem)
+def variational(problem: Problem, method: str) -> Approximation:
+    """A Gaussian of whitened f, its covariance diagonal or any."""
     options = {"n": _ITERATIONS, **problem.options}
-    with model:
+    with latent_model(problem):
         fit = pm.fit(method=method, random_seed=problem.seed, progressbar=False, **options)
         idata = fit.sample(problem.draws * problem.chains, random_seed=problem.seed)
     bound = -np.asarray(fit.hist)[-max(1, len(fit.hist) // _ELBO_SHARE) :]
-    error = float(bound.std() / np.sqrt(bound.size))
+    attrs = {"elbo": float(bound.mean()), "elbo_se": float(bound.std() / np.sqrt(bound.size))}
     f = idata["posterior"]["f"].values.reshape(problem.chains, problem.draws, -1)
-    attrs = {"elbo": float(bound.mean()), "elbo_se": error}
     return from_draws(problem, f, attrs=attrs, evidence=attrs["elbo"], evidence_se=attrs["elbo_se"])
 
 
-# What pymc-extras offers for the same model, where it is installed.
-
-
-def extras_laplace(problem: Problem) -> Approximation:
-    """``pymc_extras.fit_laplace``, of whitened f."""
-    idata = _extras().fit_laplace(
-        model=latent_model(problem),
-        draws=problem.draws * problem.chains,
-        random_seed=problem.seed,
-        progressbar=False,
-        **problem.options,
-    )
-    return _from_idata(problem, idata)
-
-
-def extras_pathfinder(problem: Problem) -> Approximation:
-    """``pymc_extras.fit_pathfinder``, of whitened f."""
-    idata = _extras().fit_pathfinder(
-        model=latent_model(problem),
-        num_draws=problem.draws * problem.chains,
-        random_seed=problem.seed,
-        progressbar=False,
-        **problem.options,
-    )
-    return _from_idata(problem, idata)
-
-
-def _from_idata(problem: Problem, idata: Any) -> Approximation:
-    f = np.asarray(idata["posterior"]["f"].values, dtype=float)
-    return from_draws(problem, f.reshape(problem.chains, problem.draws, -1))
-
-
-def _extras() -> Any:
+def extras(problem: Problem, fit: str, draws: str) -> Approximation:
+    """What pymc-extras offers for the same model, of whitened f, where it is installed."""
     try:
         import pymc_extras
     except ImportError as error:
@@ -534,23 +465,25 @@ def _extras() -> Any:
             "release of PyMC that it supports.",
             name="pymc_extras",
         ) from error
-    return pymc_extras
+    options: dict[str, Any] = {draws: problem.draws * problem.chains, **problem.options}
+    idata = getattr(pymc_extras, fit)(
+        model=latent_model(problem), random_seed=problem.seed, progressbar=False, **options
+    )
+    f = np.asarray(idata["posterior"]["f"].values, dtype=float)
+    return from_draws(problem, f.reshape(problem.chains, problem.draws, -1))
 
 
 METHODS: dict[str, Callable[[Problem], Approximation]] = {
-    method.__name__: method
-    for method in (
-        exact,
-        lin_ess,
-        ep,
-        laplace,
-        advi,
-        fullrank_advi,
-        latent_nuts,
-        hsgp_nuts,
-        extras_laplace,
-        extras_pathfinder,
-    )
+    "exact": partial(sampled, method="twisted"),
+    "lin_ess": partial(sampled, method="lin_ess"),
+    "ep": partial(gaussian, fit=ep_posterior),
+    "laplace": partial(gaussian, fit=laplace_posterior),
+    "advi": partial(variational, method="advi"),
+    "fullrank_advi": partial(variational, method="fullrank_advi"),
+    "latent_nuts": _nuts,
+    "hsgp_nuts": hsgp_nuts,
+    "extras_laplace": partial(extras, fit="fit_laplace", draws="draws"),
+    "extras_pathfinder": partial(extras, fit="fit_pathfinder", draws="num_draws"),
 }
 
 # Those that take a prior with pseudo-points.
@@ -561,12 +494,3 @@ ROW_METHODS = ("exact", "lin_ess", "ep", "laplace")
 
 # Those of it for a likelihood without rows; PyMC's have to be asked for, as they take minutes.
 SITE_METHODS = ("exact", "ep", "laplace")
-
-__all__ = [
-    "METHODS",
-    "ROW_METHODS",
-    "SITE_METHODS",
-    "SKEW_PRIOR_METHODS",
-    "Approximation",
-    "Problem",
-]

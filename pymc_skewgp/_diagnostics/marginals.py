@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,45 +19,6 @@ from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, as_generator, as_real_array
 
 _SAMPLE_DIMS = ("chain", "draw")
-
-
-class Marginals(Protocol):
-    """What is known of f at each of t points by itself."""
-
-    @property
-    def size(self) -> int:
-        """Number t of points."""
-        ...
-
-    @property
-    def moments(self) -> Moments:
-        """Mean, standard deviation and skewness, shape (t,) each."""
-        ...
-
-    @property
-    def moment_errors(self) -> Moments:
-        """Monte Carlo standard errors of `moments`."""
-        ...
-
-    def quantile(self, probs: ArrayLike) -> FloatArray:
-        """Quantiles, shape (n_probs, t)."""
-        ...
-
-    def cdf(self, values: ArrayLike) -> Probability:
-        """P(f <= value), for values of shape (..., t)."""
-        ...
-
-    def cdf_values(self, values: ArrayLike) -> FloatArray:
-        """Values of `cdf` alone, which are had for less."""
-        ...
-
-    def density(self, values: ArrayLike) -> FloatArray:
-        """Density of f at values of shape (..., t)."""
-        ...
-
-    def probability(self) -> Probability:
-        """P(y = 1) under a probit link."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -174,6 +135,10 @@ class DrawnMarginals:
         with np.errstate(all="ignore"):
             found = array_stats.ess(values, chain_axis=0, draw_axis=1, method=method)
         return np.asarray(found, dtype=float)
+
+
+# What is known of f at each of t points by itself.
+Marginals = LatentMarginals | DrawnMarginals
 
 
 class Labelled(NamedTuple):

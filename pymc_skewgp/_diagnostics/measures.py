@@ -155,7 +155,7 @@ def parts(marginals: Marginals) -> Iterator[Marginals]:
             for piece in np.array_split(marginals.draws, stretches, axis=1):
                 for chain in piece:
                     yield DrawnMarginals(chain[None])
-    elif isinstance(marginals, LatentMarginals) and marginals.weights.size >= 4 * _BLOCKS:
+    elif marginals.weights.size >= 4 * _BLOCKS:
         for chosen in _blocks(marginals):
             weights = marginals.weights[chosen]
             yield LatentMarginals(

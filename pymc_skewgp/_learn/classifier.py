@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pymc_skewgp._learn.estimator import (
     ROWS_AT_ONCE,
-    BinaryFit,
     Definition,
+    FittedProcess,
     Kernel,
     KernelFunction,
-    Options,
     ProcessEstimator,
     fit_binary,
     fit_process,
@@ -208,7 +207,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 'hyperparameters="average" takes no pseudo-points, whose places have no prior, and '
                 'no warm_start: use "maximize" for them.'
             )
-        options = Options(self.kernel, self.ard, self.n_pseudo_points, search, average)
+        # Flat priors, but for an average, which needs others.
+        kernel = Kernel(self.kernel, self.ard, 1.0 if average else None, average)
         classes, codes = np.unique(labels, return_inverse=True)
         n_classes = classes.size
         if n_classes < 2:
@@ -224,8 +224,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         positives = [1] if n_classes == 2 else list(range(n_classes))
         process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
         before = self._before(classes, process) or [None] * len(positives)
-        fits: list[BinaryFit] = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_binary)(inputs, codes == k, options, seed, point)
+        fits: list[FittedProcess] = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_binary)(
+                inputs, codes == k, kernel, search, seed, self.n_pseudo_points, point
+            )
             for k, point in zip(positives, before, strict=True)
         )
         self.classes_, self._process = classes, process
@@ -261,7 +263,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         definition = Definition(pm.gp.mean.Zero(), likelihood, {})
         found = fit_process(X, codes, kernel, lambda: definition, settings, seed)
         self.classes_, self._posteriors = classes, [found.posterior]
-        self.posterior_, self.hyperparameters_ = found
+        self.posterior_, self.hyperparameters_ = found.posterior, found.fit
         self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
         return self
 

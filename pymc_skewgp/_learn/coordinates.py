@@ -1,10 +1,10 @@
 """The free variables of a model as a vector of unconstrained numbers, and binary values."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -17,13 +17,15 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
 
 from pymc_skewgp._errors import DiscreteHyperparameterError
-from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
-from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
+
+if TYPE_CHECKING:
+    from pymc_skewgp._learn.objective import Objective
+    from pymc_skewgp._learn.rows.rows_objective import RowsObjective
 
 # A point of the search, and what the objective is there.
 
@@ -374,50 +376,5 @@ def _refuse_foreign_variables(graphs: list[Any]) -> None:
         )
 
 
-# What a search asks of an objective.
-
-
-class Searched(Protocol):
-    """An objective, be it of matrices of all rows or of blocks of them; see `Objective`."""
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """What a point is made of."""
-        ...
-
-    @property
-    def density_one(self) -> Sequence[str]:
-        """Names of the variables integrated out whose prior is flat."""
-        ...
-
-    def why_no_value(self, point: Point) -> str | None:
-        """What is wrong with the model where there is no value; None where nothing is found."""
-        ...
-
-    def by_ep(self, point: Point) -> Value:
-        """Value and gradient with the evidence of expectation propagation."""
-        ...
-
-    def total_by_ep(self, point: Point) -> tuple[float, float]:
-        """Total and log evidence as `by_ep`, no gradient."""
-        ...
-
-    def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
-        """Log evidence with its error."""
-        ...
-
-    def log_prior(self, point: Point) -> float:
-        """Log density of the rest of the model."""
-        ...
-
-    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
-        """At many rows, with gradients."""
-        ...
-
-    def named(self, point: Point) -> dict[str, NDArray[Any]]:
-        """Values by name on their own scale."""
-        ...
-
-    def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
-        """The matrices of all rows, where there are any."""
-        ...
+# What is searched: of matrices of all rows, or of blocks of them.
+type Searched = Objective | RowsObjective

@@ -111,11 +111,19 @@ def _minus(X: Any, centre: FloatArray) -> Any:
 class FittedProcess(NamedTuple):
     """A posterior, and what was learnt of hyperparameters.
 
-    A search, None where there was nothing to learn; or draws of them, under a mixture.
+    Attributes
+    ----------
+    posterior : SkewGPPosterior or AveragedPosterior
+    fit : HyperparameterFit, DataTree or None
+        A search, None where there was nothing to learn; or draws of them, under a mixture.
+    rise : float or None
+        Of a named kernel with flat priors: nats by which the evidence is above that at an amplitude
+        that is `LARGE`; None where it has a maximum in the amplitude, or that is not larger.
     """
 
     posterior: SkewGPPosterior | AveragedPosterior
     fit: HyperparameterFit | DataTree | None
+    rise: float | None = None
 
 
 class Definition(NamedTuple):
@@ -138,15 +146,28 @@ class Definition(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What an estimator was asked for, and the scale of f that its weak priors are about.
+    """What an estimator was asked for.
 
-    And whether its hyperparameters are averaged over.
+    Attributes
+    ----------
+    kernel : str or callable
+    ard : bool
+    scale : float or None
+        Of f, that weak priors are about; None for flat ones.
+    average : bool
+        Whether its hyperparameters are averaged over.
     """
 
     kernel: str | KernelFunction
     ard: bool
-    scale: float = 1.0
+    scale: float | None = 1.0
     average: bool = False
+
+    def made(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:
+        """The kernel, and starts of its hyperparameters; to be called inside a ``pm.Model``."""
+        if callable(self.kernel):
+            return self.kernel(X.shape[1]), {}
+        return named_kernel(X, self.kernel, self.ard, self.scale, self.average)
 
 
 def fit_process(
@@ -175,11 +196,8 @@ def fit_process(
     """
     with pm.Model() as model:
         mean_func, likelihood, start, prior = define()
-        if callable(kernel.kernel):
-            cov_func = kernel.kernel(X.shape[1])
-        else:
-            cov_func, own = named_kernel(X, kernel.kernel, kernel.ard, kernel.scale, kernel.average)
-            start = start | own
+        cov_func, own = kernel.made(X)
+        start = start | own
         if prior is not None:
             prior(cov_func)
         gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
@@ -188,15 +206,25 @@ def fit_process(
         if weights is not None:
             y = np.repeat(y, weights, axis=0)
         return FittedProcess(*averaged_process(TrainingData(gp, X, y, likelihood), start, seed))
+    data = TrainingData(gp, X, y, likelihood, weights=weights)
     run = None
     if model.free_RVs:
-        data = TrainingData(gp, X, y, likelihood, weights=weights)
         run = learn(data, settings, np.random.default_rng(seed), start=start)
-        warn_of_learnt(data, run, stacklevel=2)
-    point = run.values if run else None
+    return _conditioned(data, run, seed)
+
+
+def _conditioned(data: TrainingData, run: LearningRun | None, seed: int) -> FittedProcess:
+    """The posterior given all data, at what a search has found."""
+    if run is not None:
+        warn_of_learnt(data, run, stacklevel=3)
     with never_stopping(quiet=run is not None):  # a search is not thrown away
-        posterior = gp.posterior(
-            X, y, likelihood=likelihood, weights=weights, point=point, random_seed=seed
+        posterior = data.model.posterior(
+            data.X,
+            data.y,
+            likelihood=data.likelihood,
+            weights=data.weights,
+            point=run.values if run else None,
+            random_seed=seed,
         )
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
@@ -281,97 +309,62 @@ def spread_rows(X: FloatArray, count: int, rng: np.random.Generator) -> Any:
 LARGE = 100.0
 
 
-class Options(NamedTuple):
-    """What `SkewGPClassifier` was asked for."""
-
-    kernel: str | KernelFunction
-    ard: bool
-    n_pseudo_points: int
-    search: SearchSettings
-    average: bool = False
-
-
-class BinaryFit(NamedTuple):
-    """The posterior of one class against the rest, and the search for its hyperparameters.
-
-    Or a mixture, with draws of the hyperparameters.
-
-    Attributes
-    ----------
-    rise : float or None
-        Nats by which the evidence is above that at an amplitude that is `LARGE`; None where it has
-        a maximum in the amplitude, or the amplitude is not larger.
-    """
-
-    posterior: SkewGPPosterior | AveragedPosterior
-    fit: HyperparameterFit | DataTree | None
-    rise: float | None = None
-
-
 def fit_binary(
     X: FloatArray,
     y: Any,
-    options: Options,
+    kernel: Kernel,
+    settings: SearchSettings,
     seed: int,
+    n_pseudo_points: int = 0,
     before: Mapping[str, Any] | None = None,
-) -> BinaryFit:
+) -> FittedProcess:
     """Learn hyperparameters, then condition on all labels.
 
     Parameters
     ----------
     X : ndarray, shape (n, d)
     y : ndarray of bool, shape (n,)
-    options : Options
+    kernel : Kernel
+    settings : SearchSettings
     seed : int
+    n_pseudo_points : int, default 0
     before : mapping, optional
         Hyperparameters of an earlier fit with this kernel, to go on from.
-
-    Returns
-    -------
-    BinaryFit
-        Its `fit` is None where the kernel has nothing to learn.
     """
     rng = np.random.default_rng(seed)
-    if options.average:
-        gp, centre = _process(X, options)
-        return BinaryFit(*averaged_process(TrainingData(gp, X, y), centre, seed))
+    if kernel.average:
+        gp, centre = _process(X, kernel)
+        return FittedProcess(*averaged_process(TrainingData(gp, X, y), centre, seed))
     # The search is of rows in one order, whatever order they came in: on labels that are separable
     # the evidence has no maximum, and round-off would decide where it ends.
     order = np.lexsort((y, *X.T))
-    seen, labels = X[order], y[order]
-    gp, centre = _process(seen, options)
-    kernel = {rv.name for rv in gp.model.free_RVs}
-    start = centre | {name: value for name, value in (before or {}).items() if name in kernel}
-    in_batches = options.search.batch_size is not None
+    gp, centre = _process(X[order], kernel)
+    data = TrainingData(gp, X[order], y[order])
+    learnt = {rv.name for rv in gp.model.free_RVs}
+    start = centre | {name: value for name, value in (before or {}).items() if name in learnt}
     run = None
     # With pseudo-points all is learnt once more, from the kernel of the GP on.
-    known = before is not None and options.n_pseudo_points > 0 and not in_batches
-    if kernel and not known:
-        settings = options.search if before is None else replace(options.search, n_restarts=0)
+    known = before is not None and n_pseudo_points > 0 and settings.batch_size is None
+    if learnt and not known:
+        own = settings if before is None else replace(settings, n_restarts=0)
         # A first search starts at its centre: to work that out again would be a compilation.
         box = None if before is None else centre
-        run = learn(TrainingData(gp, seen, labels), settings, rng, start=start, centre=box)
-        start = {name: value for name, value in run.values.items() if name in kernel}
-    if options.n_pseudo_points:
-        data = TrainingData(gp, seen, labels)
-        gp, run = _with_pseudo_points(data, options, start, centre, run, rng)
-    if run is not None:
-        warn_of_learnt(TrainingData(gp, X, y), run, stacklevel=2)
-    with never_stopping(quiet=run is not None):  # a search is not thrown away
-        posterior = gp.posterior(X, y, point=run.values if run else None, random_seed=seed)
-    # Its draws belong to the fit, not to the first prediction.
-    evidence = posterior.log_marginal_likelihood
-    if run is None:
-        return BinaryFit(posterior, None)
-    rise = None
-    if not callable(options.kernel) and run.values["eta"] > LARGE:
-        rise = (run.fixed_from or run).rise("eta", LARGE)
-    return BinaryFit(posterior, run.report(evidence), rise)
+        run = learn(data, own, rng, start=start, centre=box)
+        start = {name: value for name, value in run.values.items() if name in learnt}
+    if n_pseudo_points:
+        given = data, kernel, settings, n_pseudo_points
+        gp, run = _with_pseudo_points(*given, start, centre, run, rng)
+    found = _conditioned(TrainingData(gp, X, y), run, seed)
+    if run is not None and not callable(kernel.kernel) and run.values["eta"] > LARGE:
+        return found._replace(rise=(run.fixed_from or run).rise("eta", LARGE))
+    return found
 
 
 def _with_pseudo_points(
     data: TrainingData,
-    options: Options,
+    kernel: Kernel,
+    settings: SearchSettings,
+    n_pseudo_points: int,
     start: dict[str, Any],
     centre: dict[str, Any],
     run: LearningRun | None,
@@ -379,40 +372,34 @@ def _with_pseudo_points(
 ) -> tuple[SkewGP, LearningRun]:
     """The process with pseudo-points, and the search for them that goes on from `start`."""
     X, y = data.X, data.y
-    rows = spread_rows(X, options.n_pseudo_points, rng)
-    gp, _ = _process(X, options, X[rows], np.where(y[rows], 1.0, -1.0))
+    rows = spread_rows(X, n_pseudo_points, rng)
+    gp, _ = _process(X, kernel, X[rows], np.where(y[rows], 1.0, -1.0))
     points = {"pseudo_points": X[rows]}
-    settings = replace(options.search, n_restarts=0, batch_size=None)
-    if options.search.batch_size is None:
+    own = replace(settings, n_restarts=0, batch_size=None)
+    if settings.batch_size is None:
         data = TrainingData(gp, X, y)
-        return gp, learn(data, settings, rng, start=start | points, centre=centre | points)
+        return gp, learn(data, own, rng, start=start | points, centre=centre | points)
     # On one batch, and with the kernel fixed: in a composite likelihood the prior at the points
     # counts once for each batch, and all else moves to make the most of it.
-    seen = random_batches(y, options.search.batch_size, rng)[0]
+    seen = random_batches(y, settings.batch_size, rng)[0]
     data = TrainingData(gp, X[seen], y[seen])
-    run = learn(data, settings, rng, start=start | points, fixed_from=run)
+    run = learn(data, own, rng, start=start | points, fixed_from=run)
     return gp, replace(run, in_batches=True)
 
 
 def _process(
     X: FloatArray,
-    options: Options,
+    kernel: Kernel,
     points: FloatArray | None = None,
     labels: FloatArray | None = None,
 ) -> tuple[SkewGP, dict[str, Any]]:
     """The SkewGP with what is to be learnt of it as variables, and where these start."""
-    start: dict[str, Any] = {}
-    scale = 1.0 if options.average else None  # an average needs priors
     with pm.Model():
-        if callable(options.kernel):
-            kernel = options.kernel(X.shape[1])
-        else:
-            average = options.average
-            kernel, start = named_kernel(X, options.kernel, options.ard, scale, average)
+        cov_func, start = kernel.made(X)
         known: dict[str, Any] = {}
         if points is not None and labels is not None:
-            known = pseudo_points(kernel, points, labels)
-        return SkewGP(cov_func=kernel, **known), start
+            known = pseudo_points(cov_func, points, labels)
+        return SkewGP(cov_func=cov_func, **known), start
 
 
 ROWS_AT_ONCE = 1000

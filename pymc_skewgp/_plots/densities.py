@@ -298,7 +298,6 @@ def _at(marginals: Marginals, index: int) -> Marginals:
             means=marginals.means[[index]],
             variance=marginals.variance[[index]],
         )
-    assert isinstance(marginals, DrawnMarginals)
     return DrawnMarginals(marginals.draws[..., [index]])
 
 

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ from xarray import Dataset, DataTree
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.points import (
     EqualDraws,
-    EvidenceTask,
     FactorTask,
     Task,
-    VectorTask,
+    evidence_alone,
 )
 from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.factor_evidence import FactorStart
@@ -348,7 +347,7 @@ class ModelFunctions:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i]
         if part is None:
-            return EvidenceTask(terms(point, ()), terms.sites(point, ()))
+            return partial(evidence_alone, terms(point, ()), terms.sites(point, ()))
         inputs = objective.coordinates.inputs
         named = zip(inputs, objective.coordinates.arguments(point), strict=True)
         values = {x.name: value for x, value in named}
@@ -411,10 +410,10 @@ class _BlockFunctions:
         log_prob = log_prob_of_prior_signs(prior.latent_cov, np.ones(n_signs), prior.truncation)
         case = Case(given, n_signs, log_prob - log_constant)
         if sites is None or self._design is None:
-            return VectorTask(case)
+            return case
         A, a = self._design(*self._arguments(values))
         known = Sites(np.asarray(A, np.float64), a, sites.log_prob, sites.slopes)
-        return VectorTask(case._replace(sites=SitesOfParts([known], [prior.mu.size])))
+        return case._replace(sites=SitesOfParts([known], [prior.mu.size]))
 
     def _prior_and_rows(
         self, values: dict[str, NDArray[Any]]

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, starmap
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from xarray import DataTree
 
 from pymc_skewgp._errors import ImproperPriorError, no_warnings
 from pymc_skewgp._gaussian.weights import (
@@ -40,56 +39,37 @@ from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_est
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
+if TYPE_CHECKING:
+    from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
+    from pymc_skewgp._learn.averaging.problem import ProcessFunctions
+    from pymc_skewgp._learn.averaging.rows import PosteriorFunctions
+
+# The latent functions of a model, as a function of its hyperparameters: `tasks` at points, of which
+# the evidence is the product, and draws with equal weights as a `tree`.
+type LatentFunctions = ModelFunctions | ProcessFunctions | PosteriorFunctions
+
 # What is computed at one point of the hyperparameters, here or in another process.
 
 # Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
 _LARGEST_SHARE = 0.1
 
 
-class Task(Protocol):
-    """The evidence of some of the data, and draws of the functions that they are about."""
-
-    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
-        """With `count` draws."""
-        ...
+# The evidence of some of the data, and draws of the functions that they are about: a conditioned
+# vector, or what is called with the number of draws, that of candidates, and a generator.
+Task = Case | Callable[[int, int, np.random.Generator], DrawsWithEvidence]
 
 
-@dataclass(frozen=True, eq=False)
-class VectorTask:
-    """Of a conditioned vector: see `draws_with_evidence`.
-
-    Attributes
-    ----------
-    case : Case
-    """
-
-    case: Case
-
-    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
-        """See `Task`."""
-        return draws_with_evidence(self.case, count, n_candidates, rng)
-
-
-@dataclass(frozen=True, eq=False)
-class EvidenceTask:
-    """Of data whose functions nobody asks for.
-
-    Attributes
-    ----------
-    terms : EvidenceTerms
-    sites : SitesGiven or None
-        On its last rows.
-    """
-
-    terms: EvidenceTerms
-    sites: SitesGiven | None
-
-    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
-        """See `Task`."""
-        seed = int(rng.integers(2**31))
-        found = evidence_estimate(self.terms, n_candidates, seed, sites=self.sites)
-        nothing = np.zeros((count, 0))
-        return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, nothing)
+def evidence_alone(
+    terms: EvidenceTerms,
+    sites: SitesGiven | None,
+    count: int,
+    n_candidates: int,
+    rng: np.random.Generator,
+) -> DrawsWithEvidence:
+    """Of data whose functions nobody asks for; `sites` on the last rows."""
+    seed = int(rng.integers(2**31))
+    found = evidence_estimate(terms, n_candidates, seed, sites=sites)
+    return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, np.zeros((count, 0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +98,9 @@ class FactorTask:
         """For tasks at other hyperparameters."""
         return factor_start(self.terms, self.sites)
 
-    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
+    def __call__(
+        self, count: int, n_candidates: int, rng: np.random.Generator
+    ) -> DrawsWithEvidence:
         """See `Task`."""
         sampler = factor_sampler(self.terms, self.sites, self.start)[1]
         found = sampler.singles(max(count, n_candidates), rng)
@@ -165,8 +147,8 @@ def run_tasks(
     mapped = partial(_mapped, n_jobs=n_jobs)
     first = next(tasks)
     every = chain([first], tasks)
-    if len(first) == 1 and isinstance(first[0], VectorTask):
-        cases = (task.case for (task,) in every if isinstance(task, VectorTask))
+    if len(first) == 1 and isinstance(first[0], Case):
+        cases = (case for (case,) in every if isinstance(case, Case))
         yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
         return
     yield from mapped(
@@ -190,7 +172,12 @@ def _run(
     parts: list[Task], count: int, rng: np.random.Generator, n_candidates: int
 ) -> DrawsWithEvidence:
     with no_warnings():  # of single points: the whole is judged by its weights
-        found = [part.run(count, n_candidates, rng) for part in parts]
+        found = [
+            draws_with_evidence(part, count, n_candidates, rng)
+            if isinstance(part, Case)
+            else part(count, n_candidates, rng)
+            for part in parts
+        ]
     return DrawsWithEvidence(
         sum(x.log_evidence for x in found),
         float(np.sqrt(sum(x.std_error**2 for x in found))),
@@ -269,22 +256,6 @@ class WeightedPoints:
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
         """Indices of `count` of them with equal weights."""
         return systematic_resample(self.log_weights, count, rng)
-
-
-class HasTasks(Protocol):
-    """Evidences, and draws of the functions, as a function of hyperparameters."""
-
-    def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
-        """What is to be computed at each point: the evidence is the product of its parts."""
-        ...
-
-
-class LatentFunctions(HasTasks, Protocol):
-    """The latent functions of a model, as a function of its hyperparameters."""
-
-    def tree(self, points: Sequence[Point], draws: "EqualDraws", rng: Any) -> DataTree:
-        """Draws with equal weights, in groups."""
-        ...
 
 
 # Draws of f at points, so many at each.
@@ -407,7 +378,7 @@ def _error_of_mean(ratio: FloatArray, shares: FloatArray) -> float:
 
 
 def exact_points(
-    latent: HasTasks,
+    latent: LatentFunctions,
     weighted: WeightedPoints,
     n_evidences: int,
     n_draws: float,
@@ -420,7 +391,7 @@ def exact_points(
 
     Parameters
     ----------
-    latent : HasTasks
+    latent : LatentFunctions
     weighted : WeightedPoints
     n_evidences : int
         Points with equal weights; those that are the same are visited once.

@@ -21,7 +21,7 @@ from pymc_skewgp._learn.averaging.model_functions import (
     dataset_of,
     with_deterministics,
 )
-from pymc_skewgp._learn.averaging.points import EqualDraws, Task, VectorTask
+from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.averaging.settings import ModeSettings
 from pymc_skewgp._learn.coordinates import Bounds, Coordinates, Function, Pattern, Point, Searched
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
@@ -174,7 +174,7 @@ class ProcessFunctions:
         for point, (_, at) in zip(points, self._latent.each(trace, "", False), strict=True):
             self._likelihoods[id(point)] = at.likelihoods
             log_prob = log_prob_of_prior_signs(*at.signs)
-            yield [VectorTask(Case(at.given, n_signs, log_prob, at.sites))]
+            yield [Case(at.given, n_signs, log_prob, at.sites)]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,21 +54,19 @@ class Wanted:
     kept: bool = True
 
 
-@dataclass(frozen=True, eq=False)
-class PosteriorTask:
+def _evidence_and_draws(
+    posterior: SkewGPPosterior,
+    wanted: Wanted,
+    count: int,
+    _: int,
+    rng: np.random.Generator,
+) -> DrawsWithEvidence:
     """The evidence of a posterior, and draws."""
-
-    posterior: SkewGPPosterior
-    wanted: Wanted
-
-    def run(self, count: int, n_candidates: int, rng: np.random.Generator) -> DrawsWithEvidence:
-        """See `Task`."""
-        wanted = self.wanted
-        found = self.posterior.log_marginal_likelihood
-        drawn = np.zeros((count, 0))
-        if not wanted.kept:
-            drawn = draws_here_and_there(self.posterior, wanted.Xnew, wanted.at_data, count, rng)
-        return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, drawn)
+    found = posterior.log_marginal_likelihood
+    drawn = np.zeros((count, 0))
+    if not wanted.kept:
+        drawn = draws_here_and_there(posterior, wanted.Xnew, wanted.at_data, count, rng)
+    return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, drawn)
 
 
 class PosteriorFunctions:
@@ -108,7 +107,7 @@ class PosteriorFunctions:
             self._likelihoods[id(point)] = [own.likelihood for own in self._sets]
             if self._wanted.kept:
                 self._posteriors[id(point)] = posterior
-            yield [PosteriorTask(posterior, self._wanted)]
+            yield [partial(_evidence_and_draws, posterior, self._wanted)]
 
     def posteriors(self, exact: ExactPoints) -> list[SkewGPPosterior]:
         """At points whose evidences were computed, where they are kept."""
