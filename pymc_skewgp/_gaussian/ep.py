@@ -318,7 +318,7 @@ def _iterated(
     for sweep in range(1, max_sweeps + 1):
         variance = np.clip(product.variance, r.LEAST_VARIANCE * prior, prior)
         new = next_sites(factors, product.mean, variance, tau, nu, least)
-        residual = factors.residual(new.mean_gap, new.variance_gap)
+        residual = factors.residual(new.mean_gap(product.mean, variance), new.variance_gap)
         if residual < tol or sweep == max_sweeps:
             break
         if residual > previous:

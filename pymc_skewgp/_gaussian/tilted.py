@@ -69,11 +69,16 @@ class NextSites(NamedTuple):
 
     tau: FloatArray
     nu: FloatArray
-    mean_gap: FloatArray  # in deviations
     variance_gap: FloatArray  # of log variances
     cavity_mean: FloatArray
     cavity_var: FloatArray
+    pull: FloatArray  # of the factor: tilted mean less the cavity's
     log_mass: FloatArray
+
+    def mean_gap(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Distances of the tilted means from these marginals', in deviations."""
+        gap: FloatArray = np.abs(self.cavity_mean + self.pull - mean) / np.sqrt(variance)
+        return gap
 
     def log_scales(self, tau: FloatArray, nu: FloatArray) -> FloatArray:
         """Of the sites before: mass of the tilted over that of cavity times unscaled site."""
@@ -105,13 +110,14 @@ def next_sites(
     else:
         taken = np.clip(known, 0.0, _SHRINKAGE[1])
     kept = left * np.where(spread < 0.5, spread, 1.0 - taken)
+    pull = sd * shift
     return NextSites(
         taken / kept,
-        (centre * taken + sd * shift) / kept,
-        np.abs(centre + sd * shift - mean) / np.sqrt(variance),
+        (centre * taken + pull) / kept,
         np.abs(np.log(left * spread / variance)),
         centre,
         left,
+        pull,
         log_mass,
     )
 
