@@ -1,6 +1,7 @@
 """Priors of finite rank by points that are given; posteriors with and without blocks of rows."""
 
 import numpy as np
+import pytest
 
 from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
@@ -79,3 +80,19 @@ def agree(one, other, new, least_ess=0.3):
         error = np.hypot(p[f"{name}_se"].values, q[f"{name}_se"].values)
         # False alarms: 1 in 1000 for all points together.
         assert (gap < 4.5 * error + 1e-6).all()
+
+
+def assert_gradient(rows, point, tolerance, step=1e-4):
+    """By differences: third derivatives times the squared step, round-off of EP over the step."""
+    found = rows.by_ep(point)
+    for i in range(point.x.size):
+        ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))
+        slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
+        wanted = slope / (2 * step)
+        assert found.gradient[i] == pytest.approx(wanted, rel=tolerance, abs=tolerance)
+
+
+def assert_estimates(own, other, beside=1e-5):
+    """Five standard errors: a false alarm in a million runs."""
+    error = np.hypot(own.std_error, other.std_error)
+    assert own.value == pytest.approx(other.value, abs=5 * error + beside)

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, LocalBlocks, fit_blocks, gaussian_of
@@ -24,7 +23,7 @@ from pymc_skewgp._gaussian.blocks.rows import (
     RowSites,
     row_block,
 )
-from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.coordinates import RowFactors, SiteSampler
 from pymc_skewgp._gaussian.tilted import (
     KnownProducts,
     SiteFactors,
@@ -192,16 +191,16 @@ class LearntRepeats(FunctionsOfF):
     counts : ndarray, shape (m,)
         How often it was seen.
     unit : ndarray of int, shape (m,)
-        Which of the n predictors it is of.
+        Which of the n predictors it is of, ascending.
     predictors : Predictors
     """
 
     def __init__(self, columns: Any, counts: FloatArray, unit: Any, predictors: Predictors) -> None:
         self._rows, self._counts, self._unit = RowSites(*columns), counts, unit
         self._columns = columns
-        shape = predictors.mean.size, counts.size
-        self._sums = sparse.csr_array((counts, (unit, np.arange(counts.size))), shape=shape)
-        super().__init__(self._of_all, self._slopes_of_all, predictors)
+        ones, n = np.ones(counts.size), predictors.mean.size
+        together = RowFactors(unit, self._rows, counts, ones, n)
+        super().__init__(together.log_prob, together.slopes, predictors)
 
     def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
         """In lower, upper, value and noise."""
@@ -213,20 +212,6 @@ class LearntRepeats(FunctionsOfF):
         in_value = np.where(np.isnan(value), 0.0, -first)
         moved = [*in_limits, in_value, 0.5 * (second + first**2)]
         return [(weights * x).sum(axis=0) for x in moved]
-
-    def _of_all(self, eta: FloatArray) -> FloatArray:
-        return self._summed(self._rows.log_prob(slice(None), self._spread(eta)), eta)
-
-    def _slopes_of_all(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first, second = self._rows.slopes(slice(None), self._spread(eta))
-        return self._summed(first, eta), self._summed(second, eta)
-
-    def _spread(self, f: FloatArray) -> FloatArray:
-        """Values of f as rows have them, shape (k, m)."""
-        return np.ascontiguousarray(f[..., self._unit].reshape(-1, self._unit.size))
-
-    def _summed(self, values: FloatArray, f: FloatArray) -> FloatArray:
-        return np.asarray((self._sums @ values.T).T).reshape(f.shape)
 
 
 def slopes_of_limits(

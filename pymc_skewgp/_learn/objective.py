@@ -225,15 +225,11 @@ def pull_back_function(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     coordinates: Coordinates,
-    also: Sequence[Any] = (),
 ) -> PlainFunction:
-    """Gradient in the continuous variables, given values of the inputs and that in each output.
-
-    And that in some of the inputs `also`.
-    """
+    """Gradient in the continuous variables, given values of the inputs and that in each output."""
     weights = [output.type() for output in outputs]
     weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-    return plain_function([*inputs, *weights], gradient_in(weighted, coordinates, also))
+    return plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
 
 def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from finite_rank_cases import assert_estimates, assert_gradient
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -76,12 +77,7 @@ def objectives(case, points):
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_is_that_of_the_value(case):
     _, rows, point = objectives(case, data()[0][:15])
-    found, step = rows.by_ep(point), 1e-4
-    for i in range(point.x.size):
-        ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))
-        slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
-        # Third derivatives times the squared step, some 1e-7, and round-off of 1e-10 / step.
-        assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-5, abs=1e-5)
+    assert_gradient(rows, point, 1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -141,10 +137,7 @@ def test_with_all_rows_as_points_it_is_the_exact_objective(case):
     np.testing.assert_allclose(
         rows.by_ep(point).gradient, exact.by_ep(point).gradient, rtol=2e-3, atol=2e-3
     )
-    own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)
-    # Five standard errors: a false alarm in a million runs.
-    error = np.hypot(own.std_error, other.std_error)
-    assert own.value == pytest.approx(other.value, abs=5 * error + 1e-5)
+    assert_estimates(rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0))
 
 
 def test_no_value_beyond_double_precision():

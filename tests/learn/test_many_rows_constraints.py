@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from finite_rank_cases import assert_estimates, assert_gradient
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -64,22 +65,14 @@ def test_value_and_gradient(limits):
     found, there = rows.by_ep(point), exact.by_ep(point)
     assert found.total == pytest.approx(there.total, abs=2e-3)
     np.testing.assert_allclose(found.gradient, there.gradient, rtol=2e-2, atol=2e-2)
-    rows, step = rows.on(rows.rows.blocks, POINTS[::4]), 1e-4  # features leave something
-    found = rows.by_ep(point)
-    for i in range(point.x.size):
-        ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))
-        slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
-        # Third derivatives times the squared step, some 1e-6, and round-off of 1e-9 / step.
-        assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-4, abs=1e-4)
+    rows = rows.on(rows.rows.blocks, POINTS[::4])  # features leave something
+    assert_gradient(rows, point, 1e-4)
 
 
 @pytest.mark.slow(ci=True)
 def test_estimate_draws_limits_first():
     rows, exact, point = objectives("increasing")
-    own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)
-    # Five standard errors: a false alarm in a million runs.
-    error = np.hypot(own.std_error, other.std_error)
-    assert own.value == pytest.approx(other.value, abs=5 * error + 2e-3)
+    assert_estimates(rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0), 2e-3)
 
 
 def test_refusals():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from finite_rank_cases import assert_estimates, assert_gradient
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -116,22 +117,14 @@ def test_value_and_gradient(case):
     assert here.total == pytest.approx(there.total, abs=1e-4)
     np.testing.assert_allclose(here.gradient, there.gradient, rtol=2e-3, atol=2e-3)
     rows = rows.on(rows.rows.blocks, X[:12])  # features leave something
-    found, step = rows.by_ep(point), 1e-4
-    for i in range(point.x.size):
-        ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))
-        slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
-        # Third derivatives times the squared step, some 1e-7, and round-off of 1e-10 / step.
-        assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-5, abs=1e-5)
+    assert_gradient(rows, point, 1e-5)
 
 
 @pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("case", ["classes", "selection"])
 def test_estimate_is_exact(case):
     exact, rows, point = objectives(case, X)
-    own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)
-    # Five standard errors: a false alarm in a million runs.
-    error = np.hypot(own.std_error, other.std_error)
-    assert own.value == pytest.approx(other.value, abs=5 * error + 1e-5)
+    assert_estimates(rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0))
 
 
 def evidence(training, basis=X):

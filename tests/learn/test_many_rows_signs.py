@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from finite_rank_cases import assert_estimates, assert_gradient
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -62,17 +63,9 @@ def test_value_and_gradient(case):
     # rectangle in nine dimensions, whose 1024 draws are off by some 2e-3.
     assert here.total == pytest.approx(there.total, abs=2e-4 if case == "labels" else 6e-3)
     if case == "labels":
-        own, other = rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0)
-        # Five standard errors: a false alarm in a million runs.
-        error = np.hypot(own.std_error, other.std_error)
-        assert own.value == pytest.approx(other.value, abs=5 * error + 1e-5)
+        assert_estimates(rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0))
     rows = rows.on(rows.rows.blocks, X[:8])  # features leave something, at the places too
-    found, step = rows.by_ep(point), 1e-4
-    for i in range(point.x.size):
-        ahead, behind = (point.x + sign * step * np.eye(point.x.size)[i] for sign in (1, -1))
-        slope = rows.by_ep(point.at(ahead)).total - rows.by_ep(point.at(behind)).total
-        # Third derivatives times the squared step, some 1e-7, and round-off of 1e-10 / step.
-        assert found.gradient[i] == pytest.approx(slope / (2 * step), rel=1e-4, abs=1e-4)
+    assert_gradient(rows, point, 1e-4)
 
 
 def test_refusals():

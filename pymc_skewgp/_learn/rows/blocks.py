@@ -51,9 +51,12 @@ class BlockAt:
         Its predictors with their sites.
     log_constant : float
         Of its log evidence.
+    numbers : sequence of ndarray
+        What it is made of.
     """
 
     block: RowBlock | GroupBlock
+    numbers: Sequence[FloatArray] = ()
     log_constant: float = 0.0
 
     def hard(self) -> HardRows | None:
@@ -87,11 +90,18 @@ class Chunk:
 
     def at(self, latent: LatentAt) -> BlockAt | None:
         """At a point."""
-        return self.made(*self.compiled(latent.point, self._arguments(latent)))
+        numbers = self.compiled(latent.point, self._arguments(latent))
+        found = self.made(*numbers)
+        if found is not None:
+            found.numbers = numbers
+        return found
 
-    def pull_back(self, latent: LatentAt, slopes: Sequence[FloatArray]) -> Arrays:
-        """See `Latent.pull_back`."""
-        found = self.compiled.pull_back(latent.point, self._arguments(latent), slopes)
+    def pull_back(
+        self, latent: LatentAt, part: BlockAt, mean: FloatArray, spread: FloatArray
+    ) -> Arrays:
+        """See `Latent.pull_back`; `part` is this at the point, mean and spread are EP's."""
+        slopes, known = part.slopes(mean, spread), self._arguments(latent)
+        found = self.compiled.pull_back(latent.point, known, slopes, part.numbers)
         assert found is not None  # features depend on what is common
         return found
 

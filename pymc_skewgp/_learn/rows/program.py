@@ -8,16 +8,18 @@ data, such as :math:`\Phi = k(X, Z) L^{-\top}` and limits of its rows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.coordinates import Coordinates, Point
-from pymc_skewgp._learn.objective import Batch, pull_back_function
+from pymc_skewgp._learn.objective import Batch, gradient_in
 from pymc_skewgp._model.gp.functions import active_columns, spectral_basis, spectral_density
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
 from pymc_skewgp._model.ops.plain_mode import plain_function
@@ -58,22 +60,34 @@ class CompiledNumbers:
         self._varies = [bool(learnt.intersection(graph_inputs([x]))) for x in graphs]
         known = [*coordinates.inputs, *inputs]
         self._forward = plain_function(known, graphs)
-        moved = [x for x, varies in zip(graphs, self._varies, strict=True) if varies]
-        self._pull = pull_back_function(known, moved, coordinates, also) if moved else None
+        self._pull = None
+        moved = list(compress(graphs, self._varies))
+        if moved:
+            weights, values = ([x.type() for x in moved] for _ in range(2))
+            weighted = sum((w * x).sum() for w, x in zip(weights, moved, strict=True))
+            slopes = gradient_in(weighted, coordinates, also)
+            # What is known of them is not computed again.
+            again = {x: v for x, v in zip(moved, values, strict=True) if x.owner is not None}
+            slopes = clone_replace(slopes, replace=again)
+            self._pull = plain_function([*known, *weights, *values], slopes)
 
     def __call__(self, point: Point, batch: Batch) -> list[FloatArray]:
         """Their values."""
         found = self._forward(*self._coordinates.arguments(point), *batch)
-        return [np.asarray(x, np.float64) for x in found]
+        return [np.asarray(x, np.float64, order="C") for x in found]
 
-    def pull_back(self, point: Point, batch: Batch, wrt: Sequence[FloatArray]) -> Arrays | None:
-        """Gradient in the continuous variables from that in each output; None for 0.
+    def pull_back(
+        self, point: Point, batch: Batch, wrt: Sequence[FloatArray], values: Sequence[FloatArray]
+    ) -> Arrays | None:
+        """Gradient in the continuous variables from that in each output, with its values.
+
+        None for 0.
 
         Of outputs that do not vary there is no need to know it: they may have any array.
         """
         if self._pull is None:
             return None
-        own = [x for x, varies in zip(wrt, self._varies, strict=True) if varies]
+        own = [*compress(wrt, self._varies), *compress(values, self._varies)]
         return tuple(self._pull(*self._coordinates.arguments(point), *batch, *own))
 
 
@@ -240,7 +254,7 @@ class Latent:
         Which is in these variables, and then in what is common.
         """
         n = len(found) - len(at.common)
-        own = self.common.pull_back(at.point, at.basis, found[n:])
+        own = self.common.pull_back(at.point, at.basis, found[n:], at.common)
         return found[:n] if own is None else plus(found[:n], own)
 
 

@@ -188,7 +188,7 @@ class RowsHere(Rows):
 
         def of_block(pair: tuple[Chunk, BlockAt]) -> Arrays:
             chunk, part = pair
-            return chunk.pull_back(at, part.slopes(mean, spread))
+            return chunk.pull_back(at, part, mean, spread)
 
         pairs = list(zip(self._all, self._parts, strict=True))
         return reduce(plus, side_by_side(of_block, pairs, self._n_threads))
