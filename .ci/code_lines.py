@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (38_283, 167), "tests": (41_290, 288)}
+MOST = {"pymc_skewgp": (37_224, 166), "tests": (41_260, 286)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
