@@ -196,39 +196,43 @@ _STEP = 1e-5  # of differences in a parameter, as a share of it
 _LEAST_SHARE = 1e-3  # of the largest entry of a parameter, below which a step is no share of one
 
 
-class SitesGiven(Protocol):
-    """Log p(y_i | eta_i) of m sites, with numbers for all of their parameters."""
+def _nothing_kinked(eta: FloatArray) -> NDArray[np.bool_]:
+    return np.zeros(eta.shape[-1], dtype=bool)
 
-    @property
-    def size(self) -> int:
-        """Number m."""
-        ...
 
-    @property
-    def has_parameters(self) -> bool:
-        """Whether any are to be learnt."""
-        ...
+def _no_parameters(eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+    return []
 
-    @property
-    def log_concave(self) -> bool:
-        """Whether all are known to be, wherever the predictors are."""
-        ...
 
-    def log_prob(self, eta: FloatArray) -> FloatArray:
-        """Of predictors, shape (..., m): as many values; -inf where y_i is impossible."""
-        ...
+@dataclass(frozen=True, eq=False)
+class SitesGiven:
+    """Log p(y_i | eta_i) of m sites, with numbers for all of their parameters.
 
-    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivative in eta_i, likewise."""
-        ...
+    Attributes
+    ----------
+    size : int
+        Number m.
+    log_prob : callable
+        Of predictors, shape (..., m): as many values; -inf where y_i is impossible.
+    slopes : callable
+        First and second derivative in eta_i, likewise.
+    kinked : callable
+        Sites whose first derivative jumps within the range of predictors, shape (k, m).
+    in_parameters : callable
+        Derivatives of the sum of weights times `log_prob`, shape (k, m), in each parameter.
+    has_parameters : bool
+        Whether any are to be learnt.
+    log_concave : bool
+        Whether all are known to be, wherever the predictors are.
+    """
 
-    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
-        """Sites whose first derivative jumps within the range of predictors, shape (k, m)."""
-        ...
-
-    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
-        """Derivatives of the sum of weights times `log_prob`, shape (k, m), in each parameter."""
-        ...
+    size: int
+    log_prob: LogProb
+    slopes: Slopes
+    kinked: Callable[[FloatArray], NDArray[np.bool_]] = _nothing_kinked
+    in_parameters: Callable[[FloatArray, FloatArray], list[FloatArray]] = _no_parameters
+    has_parameters: bool = False
+    log_concave: bool = False
 
 
 class SiteFamily(Protocol):
@@ -253,9 +257,20 @@ class LikelihoodFamily:
     likelihood: SiteLikelihood
     names: tuple[str, ...] = ()
 
-    def at(self, y: Data, parameters: Sequence[FloatArray]) -> "LikelihoodAt":
-        """See `SiteFamily`."""
-        return LikelihoodAt(self, y, tuple(np.asarray(x, np.float64) for x in parameters))
+    def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
+        """See `SiteFamily`: slopes jump in all or none; derivatives in parameters: differences."""
+        given = tuple(np.asarray(x, np.float64) for x in parameters)
+        sites = self.sites(y, given)
+        return SitesGiven(
+            sites.size,
+            sites.log_prob,
+            sites.slopes,
+            lambda eta: np.full(sites.size, self.likelihood.has_kinks),
+            lambda eta, weights: parameter_differences(
+                lambda moved: self.sites(y, moved).log_prob(eta), given, weights
+            ),
+            has_parameters=bool(given),
+        )
 
     def sites(self, y: Data, parameters: Sequence[FloatArray]) -> Sites:
         """Sites with these parameters; ValueError where they are impossible."""
@@ -265,59 +280,25 @@ class LikelihoodFamily:
         return known.sites(y, y.shape[0])
 
 
-class LikelihoodAt:
-    """Sites of a `LikelihoodFamily`: derivatives in parameters are differences."""
-
-    log_concave = False
-
-    def __init__(
-        self, family: LikelihoodFamily, y: Data, parameters: tuple[FloatArray, ...]
-    ) -> None:
-        self._family, self._y, self._parameters = family, y, parameters
-        self.has_parameters = bool(parameters)
-        sites = family.sites(y, parameters)
-        self.size, self.log_prob, self.slopes = sites.size, sites.log_prob, sites.slopes
-
-    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
-        """See `SitesGiven`: all or none, wherever the predictors are."""
-        return np.full(self.size, self._family.likelihood.has_kinks)
-
-    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
-        """See `SitesGiven`."""
-
-        def log_prob(parameters: Sequence[FloatArray]) -> FloatArray:
-            return self._family.sites(self._y, parameters).log_prob(eta)
-
-        return parameter_differences(log_prob, self._parameters, weights)
-
-
-class JoinedSites(_Parts):
-    """`SitesGiven` of several kinds, one kind after the other."""
-
-    @property
-    def has_parameters(self) -> bool:
-        """See `SitesGiven`."""
-        return any(part.has_parameters for part in self.parts)
-
-    @property
-    def log_concave(self) -> bool:
-        """See `SitesGiven`."""
-        return all(part.log_concave for part in self.parts)
-
-    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
-        """See `SitesGiven`."""
-        return np.concatenate([part.kinked(own) for part, own in self.with_own(eta)])
-
-    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
-        """See `SitesGiven`."""
-        pairs = zip(self.with_own(eta), self.with_own(weights), strict=True)
-        found = [part.in_parameters(own, share) for (part, own), (_, share) in pairs]
-        return [x for of_part in found for x in of_part]
-
-
 def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:
-    """Of one kind these themselves."""
-    return parts[0] if len(parts) == 1 else JoinedSites(parts)
+    """Sites of several kinds, one kind after the other; of one kind these themselves."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = _Parts(parts)
+
+    def in_parameters(eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+        pairs = zip(joined.with_own(eta), joined.with_own(weights), strict=True)
+        return [x for (p, own), (_, share) in pairs for x in p.in_parameters(own, share)]
+
+    return SitesGiven(
+        joined.size,
+        joined.log_prob,
+        joined.slopes,
+        lambda eta: np.concatenate([p.kinked(own) for p, own in joined.with_own(eta)]),
+        in_parameters,
+        has_parameters=any(part.has_parameters for part in parts),
+        log_concave=all(part.log_concave for part in parts),
+    )
 
 
 def parameter_differences(

@@ -11,7 +11,6 @@ from site_oracles import site_posterior
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.distribution_graph import parametric_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
-from pymc_skewgp._model.graph.data_sites import CompiledFamily
 from pymc_skewgp._observations.sites import (
     LikelihoodFamily,
     joined_sites,
@@ -240,7 +239,7 @@ def log_laplace_evidence(cov, mean, y, rates):
 
 
 def compiled(distribution):
-    return CompiledFamily(SiteFunctions(parametric_graph(distribution, 2), distribution))
+    return SiteFunctions(parametric_graph(distribution, 2), distribution)
 
 
 # Family, powers of the two sites, and whether b is among the parameters.
@@ -329,7 +328,7 @@ def test_gradient_where_y_is_impossible_beyond_a_limit():
         np.zeros((0, 0)),
     )
     graph = parametric_graph(lambda eta: pm.Uniform.dist(eta, eta + 1.0), 1)
-    sites = CompiledFamily(SiteFunctions(graph)).at(np.array([y]), [])
+    sites = SiteFunctions(graph).at(np.array([y]), [])
     found = evidence_by_pairs(terms, sites, 1024, 1)
 
     def exact(x):

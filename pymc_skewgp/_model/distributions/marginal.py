@@ -28,7 +28,6 @@ from pymc_skewgp._model.ops.log_evidence import (
     LogEvidence,
     SiteKinds,
     pt_log_evidence,
-    pt_log_site_evidence,
 )
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -282,20 +281,18 @@ def _marginal_data_logp(op: MarginalDataRV, values: Any, *inputs: Any, **kwargs:
     [value] = values
     _, _, *parameters = inputs
     sun, rows, sites, kinds = rows_given(op, value, parameters)
-    options: dict[str, Any] = {"method": op.method, "n_draws": op.n_draws}
-    if sites:
-        learnt = [x for part in sites for x in part.parameters]
-        log_p = pt_log_site_evidence(kinds, rows, sun, learnt, **options)
-    else:
-        log_p = pt_log_evidence(
-            rows.lower,
-            rows.upper,
-            sun,
-            value=rows.value,
-            noise=rows.S,
-            counts=rows.counts,
-            **options,
-        )
+    log_p = pt_log_evidence(
+        rows.lower,
+        rows.upper,
+        sun,
+        value=rows.value,
+        noise=rows.S,
+        counts=rows.counts,
+        method=op.method,
+        n_draws=op.n_draws,
+        kinds=kinds if sites else None,
+        parameters=[x for part in sites for x in part.parameters],
+    )
     return log_p + rows.log_constant
 
 

@@ -1,7 +1,8 @@
 """Log p(y_i | eta_i) of a distribution, its slopes, means and draws as functions of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from copy import copy
+from functools import cached_property, partial
 from typing import Any
 
 import cloudpickle
@@ -31,7 +32,12 @@ from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations.forecasts import averaged_forecasts, drawn_forecasts, drawn_quantiles
 from pymc_skewgp._observations.likelihood import Data, Mixture, as_integers, as_values
 from pymc_skewgp._observations.predictive_quantiles import NewValues
-from pymc_skewgp._observations.sites import SiteLikelihood, parameter_differences
+from pymc_skewgp._observations.sites import (
+    SiteLikelihood,
+    SitesGiven,
+    parameter_differences,
+    slope_jumps,
+)
 from pymc_skewgp._validation import FloatArray
 
 # Numbers that one call works on: what it makes on the way then stays in the caches.
@@ -54,8 +60,93 @@ _NEARER = 60
 Parameters = Sequence[FloatArray]
 
 
+class _CompiledGraphs:
+    """Functions of data, blocks of predictors and parameters, compiled when they are first used."""
+
+    def __init__(
+        self,
+        graph: DistributionGraph,
+        distribution: Distribution | None,
+        compile_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.graph, self._compile_kwargs = graph, compile_kwargs
+        self.can_draw: bool | None = None
+        self.has_cdf: bool | None = None
+        self.drawn = DrawnValues(graph, distribution)
+        self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
+
+    def _compiled(self, output: Any) -> Any:
+        if self._compile_kwargs is None:
+            return plain_function(self._inputs, output)
+        options = {"on_unused_input": "ignore", **self._compile_kwargs}
+        return pytensor.function(self._inputs, output, **options)
+
+    @cached_property
+    def _log_prob_graph(self) -> Any:
+        return vectorize_graph(self.graph.log_prob, {self.graph.eta: self._block})
+
+    @cached_property
+    def log_prob(self) -> Any:
+        return self._compiled(self._log_prob_graph)
+
+    @cached_property
+    def slopes(self) -> Any:
+        """Of both slopes; None where PyTensor cannot differentiate."""
+        try:
+            first = pytensor.grad(self._log_prob_graph.sum(), self._block)
+            second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
+            return self._compiled([first, second])
+        except _NO_GRADIENT:
+            return None
+
+    @cached_property
+    def in_parameters(self) -> Any:
+        """Of the derivatives in parameters; None where PyTensor cannot differentiate."""
+        weights = pt.matrix("weights", dtype="float64")
+        try:
+            weighted = (weights * self._log_prob_graph).sum()
+            found = pytensor.grad(
+                weighted, list(self.graph.parameters), disconnected_inputs="ignore"
+            )
+        except _NO_GRADIENT:
+            return None
+        y, block, *parameters = self._inputs
+        return plain_function([y, block, weights, *parameters], found)
+
+    @property
+    def _inputs(self) -> list[Any]:
+        return [self.graph.y, self._block, *self.graph.parameters]
+
+    @cached_property
+    def moments(self) -> Any:
+        """Of mean and standard deviation; None where they are not known."""
+        try:
+            found = moments(self.graph.variable)
+            made = [vectorize_graph(x, {self.graph.eta: self._block}) for x in found]
+        except UndefinedMomentException:
+            return _UNDEFINED
+        except Exception:  # of many kinds: there is no rule, or PyTensor cannot vectorise it
+            return None
+        inputs = [self._block, *self.graph.parameters]
+        return plain_function(inputs, [pt.broadcast_to(x, self._block.shape) for x in made])
+
+    @cached_property
+    def cdf(self) -> Any:
+        """Of the log distribution function; None where PyMC has none for many values."""
+        graph = self.graph
+        y = pt.tensor("y", dtype=graph.variable.dtype, shape=self._block.type.shape)
+        inputs = [y, self._block, *graph.parameters]
+        try:
+            each = pm.logcdf(graph.variable, graph.y, warn_rvs=False)
+            each = checked_by_entry(each, graph.eta, broken=np.nan)
+            found = vectorize_graph(each, {graph.eta: self._block, graph.y: y})
+            return plain_function(inputs, pt.broadcast_to(found, self._block.shape))
+        except Exception:  # of many kinds
+            return None
+
+
 class SiteFunctions:
-    """Functions of blocks of predictors, shape (S, n), compiled when they are first used.
+    """Functions of blocks of predictors, shape (S, n), with the parameters that were `given`.
 
     Parameters
     ----------
@@ -76,11 +167,8 @@ class SiteFunctions:
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._graph = graph
-        self._compile_kwargs = compile_kwargs
-        self._can_draw: bool | None = None
-        self._has_cdf: bool | None = None
-        self._drawn = DrawnValues(graph, distribution)
-        self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
+        self._parameters: Parameters = ()
+        self._compiled = _CompiledGraphs(graph, distribution, compile_kwargs)
 
     @property
     def name(self) -> str:
@@ -97,45 +185,60 @@ class SiteFunctions:
         """Type of the values."""
         return np.dtype(self._graph.variable.dtype)
 
-    def log_prob(self, y: Any, eta: FloatArray, parameters: Parameters = ()) -> FloatArray:
+    def at(self, y: Data, parameters: Parameters) -> SitesGiven:
+        """See `SiteFamily`."""
+        own = self.given([np.asarray(x, np.float64) for x in parameters])
+        slopes = partial(own.slopes, y)
+        return SitesGiven(
+            int(np.size(y)),
+            partial(own.log_prob, y),
+            slopes,
+            partial(slope_jumps, slopes),
+            partial(own.in_parameters, y),
+            has_parameters=bool(parameters),
+        )
+
+    def given(self, parameters: Parameters) -> "SiteFunctions":
+        """The same with numbers for all parameters, nothing compiled anew."""
+        found = copy(self)
+        found._parameters = parameters
+        return found
+
+    def log_prob(self, y: Any, eta: FloatArray) -> FloatArray:
         """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number.
 
         Or infinite: the logarithm of a share that underflows, as far out in ``pm.Truncated``.
         """
-        found = _by_blocks(lambda block: self._log_prob_function(y, block, *parameters), eta)
+        found = _by_blocks(lambda block: self._compiled.log_prob(y, block, *self._parameters), eta)
         found[~(found < np.inf)] = -np.inf
         return found
 
-    def slopes(
-        self, y: Any, eta: FloatArray, parameters: Parameters = ()
-    ) -> tuple[FloatArray, FloatArray]:
+    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Its first and second derivatives in eta_i."""
-        function = self._slopes_function
+        function = self._compiled.slopes
         if function is None:
-            return self._differences(y, eta, parameters)
+            return self._differences(y, eta)
         first, second = _by_blocks(
-            lambda block: np.stack(function(y, block, *parameters)), eta, leading=(2,)
+            lambda block: np.stack(function(y, block, *self._parameters)), eta, leading=(2,)
         )
         # A branch that is not taken may leave its NaN in a derivative.
         wrong = ~(np.isfinite(first) & np.isfinite(second))
         if wrong.any():
-            differences = self._differences(y, eta, parameters)
+            differences = self._differences(y, eta)
             for own, other in zip((first, second), differences, strict=True):
                 own[wrong] = other[wrong]
         return first, second
 
-    def in_parameters(
-        self, y: Any, eta: FloatArray, weights: FloatArray, parameters: Parameters
-    ) -> list[FloatArray]:
+    def in_parameters(self, y: Any, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         """Derivatives of the sum of weights times `log_prob`, shape (k, n), in each parameter."""
-        if not parameters:
+        if not self._parameters:
             return []
-        found = [np.zeros(np.shape(x)) for x in parameters]
+        found = [np.zeros(np.shape(x)) for x in self._parameters]
         step = max(1, _BLOCK // max(eta.shape[1], 1))
         for start in range(0, eta.shape[0], step):
             own = slice(start, start + step)
             for total, part in zip(
-                found, self._in_parameters(y, eta[own], weights[own], parameters), strict=True
+                found, self._in_parameters(y, eta[own], weights[own]), strict=True
             ):
                 total += part
         return found
@@ -143,215 +246,108 @@ class SiteFunctions:
     @property
     def has_mean(self) -> bool:
         """Whether the distribution has a mean, be it that nobody knows it."""
-        return self._moments_function is not _UNDEFINED
+        return self._compiled.moments is not _UNDEFINED
 
-    def moments(self, eta: FloatArray, parameters: Parameters = ()) -> Any:
+    def moments(self, eta: FloatArray) -> Any:
         """Mean and standard deviation of y_i given eta_i, shape (2, ...); None if not known."""
-        function = self._moments_function
+        function = self._compiled.moments
         if function in (None, _UNDEFINED):
             return None
-        return _by_blocks(lambda block: np.stack(function(block, *parameters)), eta, leading=(2,))
+        return _by_blocks(
+            lambda block: np.stack(function(block, *self._parameters)), eta, leading=(2,)
+        )
 
-    def has_cdf(self, parameters: Parameters = ()) -> bool:
+    @property
+    def has_cdf(self) -> bool:
         """Whether PyMC has the distribution function."""
-        if self._has_cdf is None:
+        if self._compiled.has_cdf is None:
             block = np.zeros((3, *self._graph.eta.type.shape))
             try:
-                self.cdf(block, block, parameters)
-                self._has_cdf = self._cdf_function is not None
+                self.cdf(block, block)
+                self._compiled.has_cdf = self._compiled.cdf is not None
             except Exception:  # of many kinds, such as that it takes one value only
-                self._has_cdf = False
-        return self._has_cdf
+                self._compiled.has_cdf = False
+        return self._compiled.has_cdf
 
-    def cdf(self, y: FloatArray, eta: FloatArray, parameters: Parameters = ()) -> FloatArray:
+    def cdf(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """P(y_i at most this, given eta_i), both of shape (..., n).
 
         Where parameters are beyond double precision, that of a predictor that is nearer to 0.
         """
         values = np.floor(y).astype(self.dtype) if self.dtype.kind in "iub" else y
 
-        found = self._cdf_at(values, eta, parameters)
+        found = self._cdf_at(values, eta)
         for _ in range(_NEARER):
             unknown = np.isnan(found)
             if not unknown.any():
                 break
             eta = np.where(unknown, 0.8 * eta, eta)
-            found = np.where(unknown, self._cdf_at(values, eta, parameters), found)
+            found = np.where(unknown, self._cdf_at(values, eta), found)
         return found
 
-    def can_draw(self, parameters: Parameters = ()) -> bool:
+    @property
+    def can_draw(self) -> bool:
         """Whether PyMC can draw values."""
-        if self._can_draw is None:
+        if self._compiled.can_draw is None:
             here = np.zeros(self._graph.eta.type.shape)
             try:
-                self.draws(here, np.random.default_rng(0), parameters)
-                self._can_draw = True
+                self.draws(here, np.random.default_rng(0))
+                self._compiled.can_draw = True
             except NotImplementedError:
-                self._can_draw = False
-        return self._can_draw
+                self._compiled.can_draw = False
+        return self._compiled.can_draw
 
-    def draws(self, eta: FloatArray, rng: np.random.Generator, parameters: Parameters = ()) -> Any:
+    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
         """Values given predictors, as many as these."""
-        size = _LOOP_BLOCK if self._drawn.has_loop else _BLOCK
+        size = _LOOP_BLOCK if self._compiled.drawn.has_loop else _BLOCK
         beyond: list[int] = []
         found = _by_blocks(
-            lambda block: self._drawn(block, rng, parameters, beyond), eta, self.dtype, size=size
+            lambda block: self._compiled.drawn(block, rng, self._parameters, beyond),
+            eta,
+            self.dtype,
+            size=size,
         )
-        self._drawn.warn_beyond(beyond, eta.size)
+        self._compiled.drawn.warn_beyond(beyond, eta.size)
         return found
-
-    def _cdf_at(self, y: Any, eta: FloatArray, parameters: Parameters) -> FloatArray:
-        n = eta.shape[-1]
-        if not eta.size:
-            return np.zeros(eta.shape)
-        with np.errstate(all="ignore"):
-            found = self._cdf_function(y.reshape(-1, n), eta.reshape(-1, n), *parameters)
-        return np.exp(found).reshape(eta.shape)
-
-    def _compiled(self, output: Any) -> Any:
-        if self._compile_kwargs is None:
-            return plain_function(self._inputs, output)
-        options = {"on_unused_input": "ignore", **self._compile_kwargs}
-        return pytensor.function(self._inputs, output, **options)
-
-    @cached_property
-    def _log_prob_graph(self) -> Any:
-        return vectorize_graph(self._graph.log_prob, {self._graph.eta: self._block})
-
-    @cached_property
-    def _log_prob_function(self) -> Any:
-        return self._compiled(self._log_prob_graph)
-
-    @cached_property
-    def _slopes_function(self) -> Any:
-        """Of both slopes; None where PyTensor cannot differentiate."""
-        try:
-            first = pytensor.grad(self._log_prob_graph.sum(), self._block)
-            second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return self._compiled([first, second])
-        except _NO_GRADIENT:
-            return None
-
-    @cached_property
-    def _parameters_function(self) -> Any:
-        """Of the derivatives in parameters; None where PyTensor cannot differentiate."""
-        weights = pt.matrix("weights", dtype="float64")
-        try:
-            weighted = (weights * self._log_prob_graph).sum()
-            found = pytensor.grad(
-                weighted, list(self._graph.parameters), disconnected_inputs="ignore"
-            )
-        except _NO_GRADIENT:
-            return None
-        y, block, *parameters = self._inputs
-        return plain_function([y, block, weights, *parameters], found)
-
-    @property
-    def _inputs(self) -> list[Any]:
-        return [self._graph.y, self._block, *self._graph.parameters]
-
-    @cached_property
-    def _moments_function(self) -> Any:
-        """Of mean and standard deviation; None where they are not known."""
-        try:
-            found = moments(self._graph.variable)
-            made = [vectorize_graph(x, {self._graph.eta: self._block}) for x in found]
-        except UndefinedMomentException:
-            return _UNDEFINED
-        except Exception:  # of many kinds: there is no rule, or PyTensor cannot vectorise it
-            return None
-        inputs = [self._block, *self._graph.parameters]
-        return plain_function(inputs, [pt.broadcast_to(x, self._block.shape) for x in made])
-
-    @cached_property
-    def _cdf_function(self) -> Any:
-        """Of the log distribution function; None where PyMC has none for many values."""
-        graph = self._graph
-        y = pt.tensor("y", dtype=graph.variable.dtype, shape=self._block.type.shape)
-        inputs = [y, self._block, *graph.parameters]
-        try:
-            each = pm.logcdf(graph.variable, graph.y, warn_rvs=False)
-            each = checked_by_entry(each, graph.eta, broken=np.nan)
-            found = vectorize_graph(each, {graph.eta: self._block, graph.y: y})
-            return plain_function(inputs, pt.broadcast_to(found, self._block.shape))
-        except Exception:  # of many kinds
-            return None
-
-    def _in_parameters(
-        self, y: Any, eta: FloatArray, weights: FloatArray, parameters: Parameters
-    ) -> list[FloatArray]:
-        function = self._parameters_function
-        if function is not None:
-            found: list[FloatArray] = function(y, eta, weights, *parameters)
-            if all(np.isfinite(x).all() for x in found):
-                return found
-        return parameter_differences(
-            lambda moved: self.log_prob(y, eta, moved), parameters, weights
-        )
-
-    def _differences(
-        self, y: Any, eta: FloatArray, parameters: Parameters
-    ) -> tuple[FloatArray, FloatArray]:
-        """Slopes from values at three places."""
-        h = _STEP * np.maximum(1.0, np.abs(eta))
-        below, here, above = (self.log_prob(y, eta + k * h, parameters) for k in (-1, 0, 1))
-        with np.errstate(invalid="ignore"):
-            return (above - below) / (2 * h), (above - 2 * here + below) / h**2
-
-
-class FunctionsAt:
-    """`SiteFunctions` with numbers for all parameters, as many sets of them as wanted.
-
-    Parameters
-    ----------
-    functions : SiteFunctions
-    parameters : sequence of ndarray
-    """
-
-    def __init__(self, functions: SiteFunctions, parameters: Parameters = ()) -> None:
-        self._functions, self._parameters = functions, parameters
-        self.name, self.doubt, self.dtype = functions.name, functions.doubt, functions.dtype
-
-    def log_prob(self, y: Any, eta: FloatArray) -> FloatArray:
-        """See `SiteFunctions`."""
-        return self._functions.log_prob(y, eta, self._parameters)
-
-    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `SiteFunctions`."""
-        return self._functions.slopes(y, eta, self._parameters)
-
-    @property
-    def has_mean(self) -> bool:
-        """See `SiteFunctions`."""
-        return self._functions.has_mean
-
-    @property
-    def has_cdf(self) -> bool:
-        """See `SiteFunctions`."""
-        return self._functions.has_cdf(self._parameters)
 
     def moments_each(self, eta: FloatArray) -> Any:
         """Mean and standard deviation given predictors of any shape, of one value; or None."""
-        found = self._functions.moments(eta[..., None], self._parameters)
+        found = self.moments(eta[..., None])
         return None if found is None else found[..., 0]
 
     def cdf_each(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """P(a value is at most y) given predictors, of shapes that broadcast; of one value."""
         y, eta = (x[..., None] for x in np.broadcast_arrays(y, eta))
-        return self._functions.cdf(y, eta, self._parameters)[..., 0]
-
-    @property
-    def can_draw(self) -> bool:
-        """See `SiteFunctions`."""
-        return self._functions.can_draw(self._parameters)
-
-    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
-        """See `SiteFunctions`."""
-        return self._functions.draws(eta, rng, self._parameters)
+        return self.cdf(y, eta)[..., 0]
 
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Values given predictors of any shape, of a distribution of one value."""
         return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
+
+    def _cdf_at(self, y: Any, eta: FloatArray) -> FloatArray:
+        n = eta.shape[-1]
+        if not eta.size:
+            return np.zeros(eta.shape)
+        with np.errstate(all="ignore"):
+            found = self._compiled.cdf(y.reshape(-1, n), eta.reshape(-1, n), *self._parameters)
+        return np.exp(found).reshape(eta.shape)
+
+    def _in_parameters(self, y: Any, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+        function = self._compiled.in_parameters
+        if function is not None:
+            found: list[FloatArray] = function(y, eta, weights, *self._parameters)
+            if all(np.isfinite(x).all() for x in found):
+                return found
+        return parameter_differences(
+            lambda moved: self.given(moved).log_prob(y, eta), self._parameters, weights
+        )
+
+    def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slopes from values at three places."""
+        h = _STEP * np.maximum(1.0, np.abs(eta))
+        below, here, above = (self.log_prob(y, eta + k * h) for k in (-1, 0, 1))
+        with np.errstate(invalid="ignore"):
+            return (above - below) / (2 * h), (above - 2 * here + below) / h**2
 
 
 def _by_blocks(
@@ -407,7 +403,7 @@ class DistributionSites(SiteLikelihood):
         shared: dict[int, ParametricFunctions] | None = None,
     ) -> None:
         self._distribution, self._point, self._shared = distribution, dict(point), shared
-        self._known: dict[int, FunctionsAt] = {}
+        self._known: dict[int, SiteFunctions] = {}
 
     def __repr__(self) -> str:
         return f"DistributionSites({getattr(self._distribution, '__name__', self._distribution)})"
@@ -515,24 +511,24 @@ class DistributionSites(SiteLikelihood):
         among = self._of(y.size).log_prob(y, np.tile(places, y.size))[:, index]
         return bool(np.array_equal(own, among))
 
-    def _of(self, n: int) -> FunctionsAt:
+    def _of(self, n: int) -> SiteFunctions:
         if n not in self._known:
             self._known[n] = self._made(n)
         return self._known[n]
 
-    def _made(self, n: int) -> FunctionsAt:
+    def _made(self, n: int) -> SiteFunctions:
         if self._shared is None:
             graph = distribution_graph(self._distribution, n, self._point)
-            return FunctionsAt(SiteFunctions(graph, self._distribution))
+            return SiteFunctions(graph, self._distribution)
         if n not in self._shared:
             graph = parametric_graph(self._distribution, n)
             functions = SiteFunctions(graph, self._distribution)
             self._shared[n] = functions, tuple(v.name for v in graph.random)
         functions, names = self._shared[n]
-        return FunctionsAt(functions, [np.asarray(self._point[x], np.float64) for x in names])
+        return functions.given([np.asarray(self._point[x], np.float64) for x in names])
 
     @property
-    def _single(self) -> FunctionsAt | None:
+    def _single(self) -> SiteFunctions | None:
         """Of one value; None where a constant has one number for each row of the data."""
         try:
             return self._of(1)
@@ -540,7 +536,7 @@ class DistributionSites(SiteLikelihood):
             return None
 
 
-def _refuse_impossible(functions: FunctionsAt, y: Data) -> None:
+def _refuse_impossible(functions: SiteFunctions, y: Data) -> None:
     """Refuse values that have no probability at any predictor."""
     with np.errstate(all="ignore"):
         own = [y * 1.0, np.log(np.abs(y) + (y == 0)), np.nan_to_num(1.0 / y)]
@@ -556,7 +552,7 @@ def _refuse_impossible(functions: FunctionsAt, y: Data) -> None:
         )
 
 
-def _refuse_coupled(functions: FunctionsAt, y: Data) -> None:
+def _refuse_coupled(functions: SiteFunctions, y: Data) -> None:
     """Refuse a log probability of which an entry changes when other predictors do."""
     n = y.size
     if n == 1:

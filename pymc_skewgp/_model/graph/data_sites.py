@@ -26,58 +26,11 @@ from pymc_skewgp._observations.sites import (
     SiteLikelihood,
     SitesGiven,
     joined_sites,
-    slope_jumps,
     with_parameters,
 )
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.prior import as_likelihood
 from pymc_skewgp._validation import FloatArray
-
-# Compiled graphs of log p(y_i | eta_i) as sites whose parameters are learnt.
-
-
-class CompiledFamily:
-    """Sites by functions of y, predictors and parameters.
-
-    Parameters
-    ----------
-    functions : SiteFunctions
-    """
-
-    def __init__(self, functions: SiteFunctions) -> None:
-        self._functions = functions
-
-    def at(self, y: Data, parameters: Sequence[FloatArray]) -> "CompiledSites":
-        """See `SiteFamily`."""
-        return CompiledSites(self._functions, y, parameters)
-
-
-class CompiledSites:
-    """`SitesGiven` of a `CompiledFamily`."""
-
-    log_concave = False
-
-    def __init__(self, functions: SiteFunctions, y: Data, parameters: Sequence[FloatArray]) -> None:
-        self._functions, self._y = functions, y
-        self._parameters = tuple(np.asarray(x, np.float64) for x in parameters)
-        self.size, self.has_parameters = int(np.size(y)), bool(self._parameters)
-
-    def log_prob(self, eta: FloatArray) -> FloatArray:
-        """See `SitesGiven`."""
-        return self._functions.log_prob(self._y, eta, self._parameters)
-
-    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `SitesGiven`."""
-        return self._functions.slopes(self._y, eta, self._parameters)
-
-    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
-        """See `SitesGiven`."""
-        return slope_jumps(self.slopes, eta)
-
-    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
-        """See `SitesGiven`."""
-        return self._functions.in_parameters(self._y, eta, weights, self._parameters)
-
 
 _ROWS_TRIED = 100
 
@@ -168,7 +121,7 @@ class KnownSites:
     def family_of(self, index: IntArray) -> SiteFamily:
         """Of some of the data."""
         if isinstance(self.likelihood, DistributionSites):
-            return CompiledFamily(self.likelihood.functions_of(index.size))
+            return self.likelihood.functions_of(index.size)
         assert isinstance(self.family, LikelihoodFamily)
         own = self.family.likelihood.of_observations(index, self.y)
         assert isinstance(own, SiteLikelihood)
@@ -261,8 +214,7 @@ def _of_distribution(X: FloatArray, y: Any, distribution: Any, model: Any) -> Kn
     shared = {X.shape[0]: (functions, tuple(random))}
     likelihood = DistributionSites(distribution, here, shared)
     data = likelihood.as_data(y, X.shape[0])
-    family = CompiledFamily(functions)
-    return KnownSites(X, data, likelihood, random, family, in_parts=False)
+    return KnownSites(X, data, likelihood, random, functions, in_parts=False)
 
 
 def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
@@ -335,57 +287,31 @@ _FARTHEST, _TRIED, _SEED = 30.0, 64, 0
 _ROUND_OFF, _WHOLE = 1e-11, 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class CanonicalSites:
-    """`SitesGiven` of that form.
+def _canonical_sites(
+    linear: FloatArray,
+    trials: FloatArray,
+    constant: FloatArray,
+    kappa: Callable[[FloatArray], FloatArray],
+    slopes_of_kappa: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+) -> SitesGiven:
+    """Sites of that form: `linear`, `trials` and `constant` are s, n and c."""
 
-    Attributes
-    ----------
-    linear, trials, constant : ndarray, shape (m,)
-        s, n and c.
-    kappa : callable
-    slopes_of_kappa : callable
-        First and second derivative.
-    """
-
-    linear: FloatArray
-    trials: FloatArray
-    constant: FloatArray
-    kappa: Callable[[FloatArray], FloatArray]
-    slopes_of_kappa: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-
-    has_parameters = False
-    log_concave = True
-
-    @property
-    def size(self) -> int:
-        """See `SitesGiven`."""
-        return self.linear.size
-
-    def log_prob(self, eta: FloatArray) -> FloatArray:
-        """See `SitesGiven`."""
-        found = self.kappa(eta)
-        found *= -self.trials
-        found += self.linear * eta
-        found += self.constant
+    def log_prob(eta: FloatArray) -> FloatArray:
+        found = kappa(eta)
+        found *= -trials
+        found += linear * eta
+        found += constant
         return found
 
-    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `SitesGiven`."""
-        first, second = self.slopes_of_kappa(eta)
-        return self.linear - self.trials * first, -self.trials * second
+    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first, second = slopes_of_kappa(eta)
+        return linear - trials * first, -trials * second
 
-    def kinked(self, eta: FloatArray) -> NDArray[np.bool_]:
-        """See `SitesGiven`."""
-        return np.zeros(self.size, dtype=bool)
-
-    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
-        """See `SitesGiven`."""
-        return []
+    return SitesGiven(linear.size, log_prob, slopes, log_concave=True)
 
 
 class RecognisedFamily:
-    """`CompiledFamily`, without parameters, whose sites may be canonical for the first data.
+    """`SiteFunctions`, without parameters, whose sites may be canonical for the first data.
 
     Parameters
     ----------
@@ -393,19 +319,19 @@ class RecognisedFamily:
     """
 
     def __init__(self, functions: SiteFunctions) -> None:
-        self._family = CompiledFamily(functions)
-        self._known: tuple[Data, CanonicalSites | None] | None = None
+        self._functions = functions
+        self._known: tuple[Data, SitesGiven | None] | None = None
 
     def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
         """See `SiteFamily`."""
-        sites = self._family.at(y, parameters)
+        sites = self._functions.at(y, parameters)
         if self._known is None:
             self._known = np.array(y), canonical(sites)
         seen, found = self._known
         return sites if found is None or not np.array_equal(seen, y) else found
 
 
-def canonical(sites: SitesGiven) -> CanonicalSites | None:
+def canonical(sites: SitesGiven) -> SitesGiven | None:
     """Sites in that form, where their values have it."""
     rng = np.random.default_rng(_SEED)
     tried = np.sort(np.append(rng.uniform(-_FARTHEST, _FARTHEST, _TRIED), [-_FARTHEST, _FARTHEST]))
@@ -418,10 +344,11 @@ def canonical(sites: SitesGiven) -> CanonicalSites | None:
         k = kappa(np.array([-1.0, 0.0, 1.0]))
         n = _rounded(-(above + below - 2.0 * here) / (k[2] + k[0] - 2.0 * k[1]))
         s = _rounded(0.5 * (above - below + n * (k[2] - k[0])))
-        found = CanonicalSites(s, n, here + n * k[1], kappa, slopes)
+        constant = here + n * k[1]
+        found = _canonical_sites(s, n, constant, kappa, slopes)
         with np.errstate(invalid="ignore"):
             off = np.abs(found.log_prob(eta) - values)
-        size = np.abs(found.constant) + np.abs(s * eta) + np.abs(n * kappa(eta)) + 1.0
+        size = np.abs(constant) + np.abs(s * eta) + np.abs(n * kappa(eta)) + 1.0
         if (off <= _ROUND_OFF * size).all() and (n >= 0.0).all():
             return found
     return None

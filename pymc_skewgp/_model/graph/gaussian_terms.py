@@ -20,7 +20,7 @@ from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph.affine import is_analytic
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
 from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined, joint_counts
-from pymc_skewgp._model.graph.data_sites import CompiledFamily, RecognisedFamily, SitesOfData
+from pymc_skewgp._model.graph.data_sites import RecognisedFamily, SitesOfData
 from pymc_skewgp._model.graph.joint_gaussian import (
     JointGaussian,
     joint_gaussian,
@@ -158,7 +158,7 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
     by_values = not given and is_analytic([log_prob], [y.eta])
-    family = RecognisedFamily(functions) if by_values else CompiledFamily(functions)
+    family = RecognisedFamily(functions) if by_values else functions
     return SitesOfData(family, values, given)
 
 

@@ -33,6 +33,36 @@ from pymc_skewgp._posterior.site_evidence import sites_by_ep, sites_by_pairs
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
 
+# Of EP, begun anew each time, so that the value is a function of the parameters alone.
+_TOLERANCE = 1e-6
+_SEED = 0
+_ROWS = ("lower", "upper", "value", "noise", *SunParameters._fields)
+
+
+@dataclass(frozen=True, eq=False)
+class SiteKinds:
+    """Sites of several kinds of data, one after the other, but for their parameters.
+
+    Attributes
+    ----------
+    families : tuple of SiteFamily
+    data : tuple of ndarray
+    ndims : tuple of tuple of int
+        Dimensions of the parameters of each.
+    """
+
+    families: tuple[SiteFamily, ...]
+    data: tuple[Data, ...]
+    ndims: tuple[tuple[int, ...], ...]
+
+    def at(self, parameters: Sequence[FloatArray]) -> SitesGiven:
+        """Sites with these parameters; ValueError where they are impossible."""
+        rest = iter(parameters)
+        known = zip(self.families, self.data, self.ndims, strict=True)
+        return joined_sites(
+            [family.at(y, [next(rest) for _ in ndims]) for family, y, ndims in known]
+        )
+
 
 class LogEvidence(ValueWithDerivatives):
     r"""Log density of what is known of a unified skew-normal vector with noise: points, intervals.
@@ -41,9 +71,9 @@ class LogEvidence(ValueWithDerivatives):
         f \sim \mathrm{SUN}, \quad e \sim N(0, S)
 
     Inputs lower (n,), upper (n,), value (n,), which is NaN at intervals, noise (n,) or (n, n), mu
-    (n,), scale (n, n), cross_cov (n, s), truncation (s,), latent_cov (s, s) and, where rows repeat,
-    counts (n,); outputs the value and its derivatives in each: see `log_evidence`. The same could
-    be written as a graph around
+    (n,), scale (n, n), cross_cov (n, s), truncation (s,), latent_cov (s, s), where rows repeat
+    counts (n,), and parameters of sites, whose predictors the last rows are; outputs the value and
+    its derivatives in each: see `log_evidence`. The same could be written as a graph around
     `MvnLogProb`, with a Cholesky factorisation for the prior's validity; but numba takes a quarter
     of a minute to compile that and its gradient the first time.
 
@@ -56,6 +86,8 @@ class LogEvidence(ValueWithDerivatives):
         Whether the noise is a covariance, (n, n), in place of variances.
     repeats : bool, default False
         Whether each interval stands for `counts` rows, each with noise of its own.
+    kinds : SiteKinds, optional
+        Of the sites. "twisted" is then by mirrored pairs at fixed points; see `site_evidence`.
 
     Raises
     ------
@@ -75,8 +107,7 @@ class LogEvidence(ValueWithDerivatives):
     """
 
     quantity = "marginal likelihood"
-    __props__ = ("method", "n_draws", "shared_noise", "repeats")
-    input_names = ("lower", "upper", "value", "noise", *SunParameters._fields, "counts")
+    __props__ = ("method", "n_draws", "shared_noise", "repeats", "kinds")
 
     def __init__(
         self,
@@ -84,24 +115,67 @@ class LogEvidence(ValueWithDerivatives):
         n_draws: int = 256,
         shared_noise: bool = False,
         repeats: bool = False,
+        kinds: SiteKinds | None = None,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
         self.method = method
         self.n_draws = as_count("n_draws", n_draws)
-        self.shared_noise = shared_noise
-        self.repeats = repeats
+        self.shared_noise, self.repeats, self.kinds = shared_noise, repeats, kinds
+
+    @property
+    def _ndims(self) -> list[int]:
+        """Dimensions of the parameters of sites."""
+        return [] if self.kinds is None else [x for ndims in self.kinds.ndims for x in ndims]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the inputs, for messages."""
+        counts = ("counts",) if self.repeats else ()
+        return (*_ROWS, *counts, *(f"parameter {i}" for i in range(len(self._ndims))))
 
     @property
     def gufunc_signature(self) -> str:  # type: ignore[override]
         """Core dimensions."""
         noise = "(n,n)" if self.shared_noise else "(n)"
         inputs = f"(n),(n),(n),{noise},(n),(n,n),(n,s),(s),(s,s)" + (",(n)" if self.repeats else "")
+        for i, ndim in enumerate(self._ndims):
+            inputs += ",(" + ",".join(f"k{i}{j}" for j in range(ndim)) + ")"
         return f"{inputs}->(),{inputs}"
 
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
-        """`log_evidence` with the options of this Op."""
-        return log_evidence(self.method, self.n_draws, *inputs)
+        """Value and derivatives; minus infinity and zeros where parameters are impossible."""
+        if self.kinds is None:
+            return log_evidence(self.method, self.n_draws, *inputs)
+        n_rows = len(_ROWS) + self.repeats
+        rows, parameters = inputs[:n_rows], inputs[n_rows:]
+        in_parameters: list[FloatArray] = []
+
+        def joint(intervals: Intervals) -> LogProbGradient:
+            found, own = self._with_sites(intervals, sites)
+            in_parameters.extend(own)
+            return found
+
+        options = {"method": self.method, "n_draws": self.n_draws}
+        try:
+            sites = self.kinds.at(parameters)
+            value, *derivatives = evidence_of(joint, options, *rows)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            value = np.asarray(-np.inf)
+        if not np.isfinite(value) or not all(np.isfinite(x).all() for x in in_parameters):
+            return np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs)
+        return value, *derivatives, *(np.asarray(x, dtype=np.float64) for x in in_parameters)
+
+    def _with_sites(
+        self, intervals: Intervals, sites: SitesGiven
+    ) -> tuple[LogProbGradient, list[FloatArray]]:
+        rows, kind = single_rows(intervals)
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(rows.lower.size):
+            if self.method == "ep":
+                found, own = sites_by_ep(rows, sites, _TOLERANCE)[0]
+            else:
+                found, own = sites_by_pairs(rows, sites, self.n_draws, _SEED, _TOLERANCE)
+        return found if kind is None else folded(found, kind, intervals.counts.size), own
 
 
 def log_evidence(
@@ -223,6 +297,8 @@ def pt_log_evidence(
     counts: Any = None,
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
+    kinds: SiteKinds | None = None,
+    parameters: Sequence[Any] = (),
 ) -> TensorVariable:
     """Log density of what is known of a unified skew-normal vector with noise.
 
@@ -240,178 +316,30 @@ def pt_log_evidence(
         How many rows each interval stands for, each with noise of its own. Default 1.
     method : {"twisted", "ep"}
     n_draws : int, default 256
-        As for `pt_mvn_logcdf`.
+        As for `pt_mvn_logcdf`; pairs, where there are sites.
+    kinds : SiteKinds, optional
+        Sites, whose predictors the last rows are.
+    parameters : sequence of tensor_variable
+        Of the sites, one kind after the other.
 
     Returns
     -------
     tensor_variable, shape (...)
         Minus infinity, with gradient 0, where a parameter is not a number or the prior's covariance
         is not positive definite.
+
+    Raises
+    ------
+    NotImplementedError
+        For parameters with batch dimensions where there are sites.
     """
+    if kinds is not None and sun.mu.type.ndim != 1:
+        raise NotImplementedError("the evidence of sites is for one set of parameters at a time.")
     if value is None:
         value = pt.full_like(lower, np.float64(np.nan), dtype="float64")
     if noise is None:
         noise = pt.ones_like(lower, dtype="float64")
     shared = noise.type.ndim == 2 and lower.type.ndim == 1
     repeats = [] if counts is None else [counts]
-    op = LogEvidence(method, n_draws, shared, bool(repeats))
-    return with_batches(op, lower, upper, value, noise, *sun, *repeats)
-
-
-# The log marginal likelihood of sites, with rows or without, as one PyTensor Op with gradient.
-
-# Of EP, begun anew each time, so that the value is a function of the parameters alone.
-_TOLERANCE = 1e-6
-_SEED = 0
-_ROWS = ("lower", "upper", "value", "noise", *SunParameters._fields)
-
-
-@dataclass(frozen=True, eq=False)
-class SiteKinds:
-    """Sites of several kinds of data, one after the other, but for their parameters.
-
-    Attributes
-    ----------
-    families : tuple of SiteFamily
-    data : tuple of ndarray
-    ndims : tuple of tuple of int
-        Dimensions of the parameters of each.
-    """
-
-    families: tuple[SiteFamily, ...]
-    data: tuple[Data, ...]
-    ndims: tuple[tuple[int, ...], ...]
-
-    def at(self, parameters: Sequence[FloatArray]) -> SitesGiven:
-        """Sites with these parameters; ValueError where they are impossible."""
-        rest = iter(parameters)
-        known = zip(self.families, self.data, self.ndims, strict=True)
-        return joined_sites(
-            [family.at(y, [next(rest) for _ in ndims]) for family, y, ndims in known]
-        )
-
-
-class LogSiteEvidence(ValueWithDerivatives):
-    """`LogEvidence` whose last rows are predictors of sites; then come the sites' parameters.
-
-    Parameters
-    ----------
-    kinds : SiteKinds
-    method : {"twisted", "ep"}
-        "twisted" is by mirrored pairs at fixed points; see `site_evidence`.
-    n_draws : int
-    shared_noise, repeats : bool
-        As for `LogEvidence`.
-
-    Raises
-    ------
-    ValueError
-        An unknown method, `n_draws` < 1.
-    """
-
-    quantity = "marginal likelihood"
-    __props__ = ("kinds", "method", "n_draws", "shared_noise", "repeats")
-
-    def __init__(
-        self,
-        kinds: SiteKinds,
-        method: LogProbMethod,
-        n_draws: int,
-        shared_noise: bool = False,
-        repeats: bool = False,
-    ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-        self.kinds, self.method = kinds, method
-        self.n_draws = as_count("n_draws", n_draws)
-        self.shared_noise, self.repeats = shared_noise, repeats
-
-    @property
-    def input_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of `LogEvidence`, and of the parameters."""
-        n = sum(len(ndims) for ndims in self.kinds.ndims)
-        counts = ("counts",) if self.repeats else ()
-        return (*_ROWS, *counts, *(f"parameter {i}" for i in range(n)))
-
-    @property
-    def gufunc_signature(self) -> str:  # type: ignore[override]
-        """Core dimensions."""
-        noise = "(n,n)" if self.shared_noise else "(n)"
-        inputs = f"(n),(n),(n),{noise},(n),(n,n),(n,s),(s),(s,s)" + (",(n)" if self.repeats else "")
-        for i, ndim in enumerate(x for ndims in self.kinds.ndims for x in ndims):
-            inputs += ",(" + ",".join(f"k{i}{j}" for j in range(ndim)) + ")"
-        return f"{inputs}->(),{inputs}"
-
-    def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
-        """Value and derivatives; minus infinity and zeros where parameters are impossible."""
-        n_rows = len(_ROWS) + self.repeats
-        rows, parameters = inputs[:n_rows], inputs[n_rows:]
-        nothing = (np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs))
-        in_parameters: list[FloatArray] = []
-        try:
-            sites = self.kinds.at(parameters)
-        except ValueError:
-            return nothing
-
-        def joint(intervals: Intervals) -> LogProbGradient:
-            found, own = self._joint(intervals, sites)
-            in_parameters.extend(own)
-            return found
-
-        options = {"method": self.method, "n_draws": self.n_draws}
-        try:
-            value, *derivatives = evidence_of(joint, options, *rows)
-        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-            return nothing
-        if not np.isfinite(value) or not all(np.isfinite(x).all() for x in in_parameters):
-            return nothing
-        return value, *derivatives, *(np.asarray(x, dtype=np.float64) for x in in_parameters)
-
-    def _joint(
-        self, intervals: Intervals, sites: SitesGiven
-    ) -> tuple[LogProbGradient, list[FloatArray]]:
-        rows, kind = single_rows(intervals)
-        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(rows.lower.size):
-            if self.method == "ep":
-                found, own = sites_by_ep(rows, sites, _TOLERANCE)[0]
-            else:
-                found, own = sites_by_pairs(rows, sites, self.n_draws, _SEED, _TOLERANCE)
-        return found if kind is None else folded(found, kind, intervals.counts.size), own
-
-
-def pt_log_site_evidence(
-    kinds: SiteKinds,
-    rows: Any,
-    sun: SunParameters,
-    parameters: Sequence[Any],
-    *,
-    method: LogProbMethod = "twisted",
-    n_draws: int = 256,
-) -> TensorVariable:
-    """Log density of rows and sites of a unified skew-normal vector.
-
-    Parameters
-    ----------
-    kinds : SiteKinds
-    rows : NoisyRows
-        The last of them predictors of sites.
-    sun : SunParameters
-        Of all rows without their noise.
-    parameters : sequence of TensorVariable
-        Of the sites, one kind after the other.
-    method : {"twisted", "ep"}
-    n_draws : int, default 256
-        Pairs.
-
-    Raises
-    ------
-    NotImplementedError
-        For parameters with batch dimensions.
-    """
-    if sun.mu.type.ndim != 1:
-        raise NotImplementedError("the evidence of sites is for one set of parameters at a time.")
-    repeats = rows.counts is not None
-    op = LogSiteEvidence(kinds, method, n_draws, rows.S.type.ndim == 2, repeats)
-    counts = [rows.counts] if repeats else []
-    known = [rows.lower, rows.upper, rows.value, rows.S, *sun, *counts]
-    return op(*(pt.as_tensor_variable(x) for x in [*known, *parameters]))[0]
+    op = LogEvidence(method, n_draws, shared, bool(repeats), kinds)
+    return with_batches(op, lower, upper, value, noise, *sun, *repeats, *parameters)

@@ -1,11 +1,13 @@
 """Ops of this package for PyTensor's numba backend."""
 
+from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import (
+    default_hash_key_from_props,
     get_numba_type,
     numba_njit,
     register_funcify_and_cache_key,
@@ -13,18 +15,17 @@ from pytensor.link.numba.dispatch.basic import (
 )
 
 from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
-from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
 from pymc_skewgp._model.ops.densities import (
     LogDensityAndOrthant,
     MvnLogProb,
     evaluate,
     evaluate_density,
 )
-from pymc_skewgp._model.ops.log_evidence import LogEvidence, LogSiteEvidence, log_evidence
+from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 8
+_CACHE_VERSION = 9
 
 
 @register_funcify_default_op_cache_key(MvnLogProb)
@@ -62,27 +63,24 @@ def _numba_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwar
 # `LogEvidence` for PyTensor's numba backend.
 
 
-@register_funcify_default_op_cache_key(LogEvidence)
-def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> Any:
-    method, n_draws = op.method, op.n_draws
-    if method == "ep" and not op.shared_noise and not op.repeats:
-        return _by_ep(n_draws), _CACHE_VERSION
+@register_funcify_and_cache_key(LogEvidence)
+def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
+    # Sites are the data and Python functions: not for the cache on disk.
+    plain = op.kinds is None
+    key = default_hash_key_from_props(op, cache_version=_CACHE_VERSION) if plain else None
+    if plain and op.method == "ep" and not op.shared_noise and not op.repeats:
+        return _by_ep(op.n_draws), key
     result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+    # Compiled: for chains, which ask for it thousands of times.
+    evaluate = partial(log_evidence, op.method, op.n_draws, compiled=True) if plain else op.evaluate
 
     @numba_njit
     def evidence(*inputs):  # type: ignore[no-untyped-def]
         with numba.objmode(result=result_type):
-            result = _log_evidence(method, n_draws, *inputs)
+            result = evaluate(*inputs)
         return result
 
-    return evidence, _CACHE_VERSION
-
-
-def _log_evidence(
-    method: LogProbMethod, n_draws: int, *inputs: FloatArray
-) -> tuple[FloatArray, ...]:
-    """For chains, which ask for it thousands of times."""
-    return log_evidence(method, n_draws, *inputs, compiled=True)
+    return evidence, key
 
 
 def _by_ep(n_draws: int) -> Any:
@@ -130,20 +128,3 @@ def _in_python(
     for output, derivative in zip(outputs, derivatives, strict=True):
         output[...] = derivative
     return float(log_p)
-
-
-# `LogSiteEvidence` for PyTensor's numba backend.
-
-
-@register_funcify_and_cache_key(LogSiteEvidence)
-def _numba_log_site_evidence(op: LogSiteEvidence, node: Apply, **kwargs: Any) -> tuple[Any, None]:
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
-    evaluate = op.evaluate
-
-    @numba_njit
-    def evidence(*inputs: Any) -> Any:
-        with numba.objmode(result=result_type):
-            result = evaluate(*inputs)
-        return result
-
-    return evidence, None  # holds the data and Python functions: not for the cache on disk

@@ -27,7 +27,7 @@ from pymc_skewgp._model.graph.gaussian_terms import site_design, sites_of_data
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.observations import Observations, as_matrix, each_row, intervals
-from pymc_skewgp._observations.sites import SiteFamily, Sites, factors_of, joined_sites
+from pymc_skewgp._observations.sites import SiteFamily, Sites, SitesGiven, factors_of, joined_sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -191,7 +191,7 @@ class LatentAtPoint:
     ) -> Sites | None:
         """All that are no rows, one observed variable after the other, and those made of rows."""
         designs, offsets = ([], []) if rows is None else ([rows.A], [rows.a])
-        given: list[Any] = [] if rows is None else [rows]
+        given = [] if rows is None else [SitesGiven(rows.size, rows.log_prob, rows.slopes)]
         for family, dtypes in self._sites:
             designs.append(next(results))
             offsets.append(next(results))
