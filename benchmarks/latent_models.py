@@ -111,7 +111,10 @@ def summaries(posterior: Any, wanted: set[str]) -> dict[str, Summary]:
     for name in posterior.data_vars:
         draws = posterior[name].to_numpy()
         flat = draws.reshape(*draws.shape[:2], -1)
-        for i, scalar in enumerate(scalars(str(name), draws.shape[2:])):
+        names = scalars(str(name), draws.shape[2:])
+        if wanted.isdisjoint(names):  # references may have their scalars in one row
+            names = scalars(str(name), flat.shape[2:])
+        for i, scalar in enumerate(names):
             if scalar in wanted:
                 x = flat[..., i]
                 sd = float(x.std())

@@ -282,16 +282,14 @@ def _marginal_data_logp(op: MarginalDataRV, values: Any, *inputs: Any, **kwargs:
     _, _, *parameters = inputs
     sun, rows, sites, kinds = rows_given(op, value, parameters)
     log_p = pt_log_evidence(
-        rows.lower,
-        rows.upper,
+        (rows.lower, rows.upper),
         sun,
         value=rows.value,
         noise=rows.S,
         counts=rows.counts,
         method=op.method,
         n_draws=op.n_draws,
-        kinds=kinds if sites else None,
-        parameters=[x for part in sites for x in part.parameters],
+        sites=(kinds, [x for part in sites for x in part.parameters]) if sites else None,
     )
     return log_p + rows.log_constant
 
@@ -424,8 +422,7 @@ def _marginal_probit_logp(op: MarginalProbitRV, values: Any, *inputs: Any, **kwa
     _, _, *parameters = inputs
     lower, upper, noise = label_intervals(value)
     log_p = pt_log_evidence(
-        lower,
-        upper,
+        (lower, upper),
         SunParameters(*parameters),
         noise=noise,
         method=op.method,

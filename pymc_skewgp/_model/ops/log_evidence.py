@@ -288,8 +288,7 @@ def _is_covariance(matrix: FloatArray) -> bool:
 
 
 def pt_log_evidence(
-    lower: Any,
-    upper: Any,
+    limits: tuple[Any, Any],
     sun: SunParameters,
     *,
     value: Any = None,
@@ -297,15 +296,14 @@ def pt_log_evidence(
     counts: Any = None,
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
-    kinds: SiteKinds | None = None,
-    parameters: Sequence[Any] = (),
+    sites: tuple[SiteKinds, Sequence[Any]] | None = None,
 ) -> TensorVariable:
     """Log density of what is known of a unified skew-normal vector with noise.
 
     Parameters
     ----------
-    lower, upper : tensor_variable, shape (..., n)
-        Limits, infinities allowed.
+    limits : tuple of tensor_variable, shape (..., n) each
+        Lower and upper ones, infinities allowed.
     sun : SunParameters
         Graphs of the parameters, each with batch dimensions or without.
     value : tensor_variable, shape (..., n), optional
@@ -317,10 +315,8 @@ def pt_log_evidence(
     method : {"twisted", "ep"}
     n_draws : int, default 256
         As for `pt_mvn_logcdf`; pairs, where there are sites.
-    kinds : SiteKinds, optional
-        Sites, whose predictors the last rows are.
-    parameters : sequence of tensor_variable
-        Of the sites, one kind after the other.
+    sites : tuple of SiteKinds and sequence of tensor_variable, optional
+        Sites, whose predictors the last rows are, and their parameters, one kind after the other.
 
     Returns
     -------
@@ -333,6 +329,8 @@ def pt_log_evidence(
     NotImplementedError
         For parameters with batch dimensions where there are sites.
     """
+    lower, upper = limits
+    kinds, parameters = sites or (None, ())
     if kinds is not None and sun.mu.type.ndim != 1:
         raise NotImplementedError("the evidence of sites is for one set of parameters at a time.")
     if value is None:

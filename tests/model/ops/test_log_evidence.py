@@ -63,7 +63,7 @@ def compiled(mode, ndims=NDIMS):
     inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in ndims]
     lower, upper, value, noise, *sun = inputs
     value = pt_log_evidence(
-        lower, upper, SunParameters(*sun), value=value, noise=noise, n_draws=4096
+        (lower, upper), SunParameters(*sun), value=value, noise=noise, n_draws=4096
     )
     return pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode=mode)
 
@@ -128,7 +128,7 @@ def ep_in_numba():
     inputs = [pt.tensor(dtype="float64", shape=(None,) * n) for n in NDIMS]
     lower, upper, value, noise, *sun = inputs
     value = pt_log_evidence(
-        lower, upper, SunParameters(*sun), value=value, noise=noise, method="ep"
+        (lower, upper), SunParameters(*sun), value=value, noise=noise, method="ep"
     )
     return pytensor.function(inputs, [value, *pytensor.grad(value, inputs)], mode="NUMBA")
 
@@ -226,7 +226,7 @@ def test_minus_infinity_without_gradient(at, change):
 def test_batches_broadcast(function):
     lower = np.array([[-0.4, -np.inf], [0.0, 0.1]])
     value = pt_log_evidence(
-        pt.constant(lower), pt.constant(CASE[1]), map(pt.constant, SUN), noise=pt.constant(NOISE)
+        (pt.constant(lower), pt.constant(CASE[1])), map(pt.constant, SUN), noise=pt.constant(NOISE)
     )
     found = value.eval(mode=IN_PYTHON)
     for row, one in zip(lower, found, strict=True):
