@@ -545,8 +545,10 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
                 continue
             joint = [x for x in model.free_RVs if x in members or x is other]
             try:
-                _observed(model, joint, below)
+                potentials = _observed(model, joint, below)[2]
             except NotSitesError:  # a hyperparameter, or a function with other observations
+                continue
+            if potentials and is_function(rv):  # whose block has no place for them
                 continue
             members, grows = joint, True
     members = _without_means(members)
