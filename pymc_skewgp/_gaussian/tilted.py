@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.compiled.rows import moments_at_nodes
+from pymc_skewgp._gaussian.compiled.rows import LEAST_SHRINKAGE, moments_at_nodes
 from pymc_skewgp._gaussian.univariate import truncated_moments
 from pymc_skewgp._validation import FloatArray
 
@@ -52,7 +52,7 @@ class Factors(TiltedMoments, Protocol):
 
 
 # Fraction of a row's variance that its site may take: keeps tau finite and non-negative.
-_SHRINKAGE = (1e-12, 1.0 - 1e-12)
+_SHRINKAGE = (LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE)
 
 
 def cavity(
@@ -90,7 +90,7 @@ class NextSites(NamedTuple):
 
 
 def next_sites(
-    factors: "TiltedMoments",
+    factors: TiltedMoments,
     mean: FloatArray,
     variance: FloatArray,
     tau: FloatArray,
@@ -363,7 +363,7 @@ _FARTHEST = 1e6  # deviations of the Gaussian between its mean and the mode
 _ROUND_OFF = 1e-6  # of slopes
 _LEAST_TAKEN = 1e-12  # of the Gaussian's variance by a factor
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
-_MOST_KEPT = 1 << 17  # nodes of a rule for all factors, a megabyte
+_MOST_KEPT = 1 << 17  # nodes of a rule for all factors: a megabyte each of points and logs
 
 
 class KnownProducts(NamedTuple):

@@ -176,7 +176,7 @@ LEAST_VARIANCE, LEAST_CAVITY = 1e-14, 1e-10
 # model of the marginals will do.
 CONVERGED, STUCK, STEPPED, NEAR = range(4)
 
-# As in `next_sites`.
+# Of a row's variance: the least that its site takes, and leaves.
 LEAST_SHRINKAGE = 1e-12
 _LEAST_DAMPING = 0.1
 # Residual below which the marginals are near enough for a model of them.
