@@ -295,10 +295,8 @@ def pt_log_evidence(
     value: Any = None,
     noise: Any = None,
     counts: Any = None,
-    method: LogProbMethod = "twisted",
-    n_draws: int = 256,
-    kinds: SiteKinds | None = None,
-    parameters: Sequence[Any] = (),
+    sites: tuple[SiteKinds, Sequence[Any]] | None = None,
+    **options: Any,
 ) -> TensorVariable:
     """Log density of what is known of a unified skew-normal vector with noise.
 
@@ -314,13 +312,10 @@ def pt_log_evidence(
         Variances, or the covariance. Default 1.
     counts : tensor_variable, shape (n,), optional
         How many rows each interval stands for, each with noise of its own. Default 1.
-    method : {"twisted", "ep"}
-    n_draws : int, default 256
-        As for `pt_mvn_logcdf`; pairs, where there are sites.
-    kinds : SiteKinds, optional
-        Sites, whose predictors the last rows are.
-    parameters : sequence of tensor_variable
-        Of the sites, one kind after the other.
+    sites : (SiteKinds, sequence of tensor_variable), optional
+        Sites, whose predictors the last rows are, and their parameters, one kind after the other.
+    **options
+        ``method`` and ``n_draws``, as for `pt_mvn_logcdf`; pairs, where there are sites.
 
     Returns
     -------
@@ -333,6 +328,7 @@ def pt_log_evidence(
     NotImplementedError
         For parameters with batch dimensions where there are sites.
     """
+    kinds, parameters = (None, ()) if sites is None else sites
     if kinds is not None and sun.mu.type.ndim != 1:
         raise NotImplementedError("the evidence of sites is for one set of parameters at a time.")
     if value is None:
@@ -341,5 +337,5 @@ def pt_log_evidence(
         noise = pt.ones_like(lower, dtype="float64")
     shared = noise.type.ndim == 2 and lower.type.ndim == 1
     repeats = [] if counts is None else [counts]
-    op = LogEvidence(method, n_draws, shared, bool(repeats), kinds)
+    op = LogEvidence(shared_noise=shared, repeats=bool(repeats), kinds=kinds, **options)
     return with_batches(op, lower, upper, value, noise, *sun, *repeats, *parameters)
