@@ -123,18 +123,9 @@ class ConjugateModel(NamedTuple):
     def given(self, indicators: Sequence[FloatArray]) -> "ConjugateModel":
         """The model whose observations are rows; those that say nothing are left out."""
         observed = self.observations
-        every = Rows(
-            *(
-                np.array(x)
-                for x in (
-                    observed.a,
-                    observed.variances,
-                    observed.lower,
-                    observed.upper,
-                    observed.value,
-                )
-            )
-        )
+        limits = observed.lower, observed.upper
+        columns = observed.a, observed.variances, *limits, observed.value
+        every = Rows(*(np.array(x) for x in columns))
         for (mixture, where), z in zip(self.mixtures, indicators, strict=True):
             rows = mixture.given(Rows(*(x[where] for x in every)), z)
             for all_rows, own in zip(every, rows, strict=True):
@@ -315,6 +306,10 @@ class Walk(NamedTuple):
 
     u: FloatArray
     stats: dict[str, FloatArray]
+
+    def stats_at(self, i: int) -> dict[str, float]:
+        """What is known of one of them."""
+        return {name: float(values[i]) for name, values in self.stats.items()}
 
 
 class Move(Protocol):

@@ -8,7 +8,7 @@ out by pairs, and f given theta and u (`site_pairs`). There is no other state th
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,18 @@ from pymc_skewgp._gaussian.escalation import (
     pilot_log_weights,
 )
 from pymc_skewgp._gaussian.pairs import Pairs
-from pymc_skewgp._gaussian.tempering import Proposal
-from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights, relative_ess
+from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel, Move, Walk
-from pymc_skewgp._mcmc.site_target import ModeJumps, Reference, SitePairs, SiteTarget, site_map
+from pymc_skewgp._mcmc.site_target import (
+    ModeJumps,
+    Reference,
+    SitePairs,
+    SiteTarget,
+    pick,
+    site_map,
+)
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceState
 from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
@@ -80,21 +86,11 @@ class RowsAndSites:
         own = self._proposal.pair_at(coordinates, rows - given.centre)
         others = self._proposal.pairs(rng.random((self._proposal.n_dims, n_pairs - 1)))
         pairs = Pairs(*(np.concatenate([x, y], axis=-1) for x, y in zip(own, others, strict=True)))
-        log_weights = np.concatenate([pairs.log_plus, pairs.log_minus])
-        log_weights[np.isnan(log_weights)] = -np.inf
-        if not np.isfinite(log_weights[0]):
+        if not np.isfinite(pairs.log_plus[0]):
             return f, {}, exact
-        i = int(rng.choice(log_weights.size, p=normalized_weights(log_weights)))
-        stats = {
-            "accept": float(i != 0),
-            "log_weight": float(log_weights[i]) - log_mean_exp(log_weights),
-            "relative_ess": relative_ess(pairs.log_weights),
-        }
-        if not i:
-            return f, stats, exact
-        c = np.concatenate([pairs.plus, pairs.minus], axis=1)[:, i]
+        c, stats = pick(pairs, rng)
         moved: FloatArray = given.mean[s:] + given.factor[s:] @ c
-        return moved, stats, exact
+        return (moved if stats["accept"] else f), stats, exact
 
 
 # Elliptical slice sampling (Murray, Adams & MacKay 2010, arXiv:1001.0175).
@@ -253,16 +249,14 @@ class ConjugateSampler:
         state : ConjugateState
         info : ConjugateInfo
         """
-        if model.mixtures:
-            with few_blas_threads(state.f.size):
-                return self._through_indicators(state, model, rng, hyperparameters)
-        prepared = self._prepare(model)
-        if hyperparameters is None and state.u is not None and state.model is model:
-            return self._continue(state, prepared, rng, most)
-        self._block = None
+        if not model.mixtures:
+            prepared = self._prepare(model)
+            if hyperparameters is None and state.u is not None and state.model is model:
+                return self._continue(state, prepared, rng, most)
+            self._block = None
         with few_blas_threads(state.f.size):
-            if not self._fixed:
-                return self._from_f(state, prepared, rng, hyperparameters)
+            if model.mixtures or not self._fixed:
+                return self._sweeps(state, model, rng, hyperparameters)
             u, exact = prepared.target.rows_given(state.f, rng)
         known = ConjugateState(state.f, u, model, state.theta)
         state, info = self._continue(known, prepared, rng, most)
@@ -279,41 +273,29 @@ class ConjugateSampler:
             kept.move = self._make_move(kept.target)
         return kept
 
-    def _from_f(
-        self,
-        state: ConjugateState,
-        prepared: "_Prepared",
-        rng: np.random.Generator,
-        hyperparameters: HyperparameterMove | None,
-    ) -> tuple[ConjugateState, ConjugateInfo]:
-        """Sweeps over one set of rows; theta moves in the last."""
-        known = state.u is not None and state.model is prepared.key
-        state, exact = state if known else init(state.f, state.theta), True
-        for left in reversed(range(self._n_sweeps)):
-            state, info = self._sweep(state, prepared, rng, None if left else hyperparameters)
-            exact &= info.exact
-            if left:
-                state = init(state.f, state.theta)
-        return state, info._replace(refreshed=not known, exact=exact)
-
-    def _through_indicators(
+    def _sweeps(
         self,
         state: ConjugateState,
         model: ConjugateModel,
         rng: np.random.Generator,
         hyperparameters: HyperparameterMove | None,
     ) -> tuple[ConjugateState, ConjugateInfo]:
-        """Sweeps over the rows that indicators make, drawn anew given f in each of them."""
-        exact = True
-        f = self._jumps.through_noise(state.f, model, _CANDIDATES, rng)
-        state = init(f, state.theta)
+        """Over one set of rows, or those of indicators drawn anew; theta moves in the last."""
+        known = state.u is not None and state.model is model and not model.mixtures
+        if model.mixtures:
+            f = self._jumps.through_noise(state.f, model, _CANDIDATES, rng)
+            state = init(f, state.theta)
+        state, exact = state if known else init(state.f, state.theta), True
         for left in reversed(range(self._n_sweeps)):
-            z = model.indicators(state.f, rng)
-            move = None if left or hyperparameters is None else hyperparameters.given(z)
-            prepared = self._prepare(model.given(z))
-            state, info = self._sweep(init(state.f, state.theta), prepared, rng, move)
+            rows, move = model, None if left else hyperparameters
+            if model.mixtures:
+                z = model.indicators(state.f, rng)
+                rows, move = model.given(z), None if move is None else move.given(z)
+            state, info = self._sweep(state, self._prepare(rows), rng, move)
             exact &= info.exact
-        return init(state.f, state.theta), info._replace(exact=exact)
+            if left or model.mixtures:
+                state = init(state.f, state.theta)
+        return state, info._replace(refreshed=not known, exact=exact)
 
     def _sweep(
         self,
@@ -324,20 +306,21 @@ class ConjugateSampler:
     ) -> tuple[ConjugateState, ConjugateInfo]:
         """Draw u given f unless it is known, move it, move theta given it, draw f given u."""
         u, theta, target, exact = state.u, state.theta, prepared.target, True
-        refreshed = u is None
         if u is None:
             u, exact = target.rows_given(state.f, rng)
         stats: dict[str, float] = {}
         if prepared.move is not None:
             walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
-            u = walk.u[0]
-            stats = {name: float(values[0]) for name, values in walk.stats.items()}
+            u, stats = walk.u[0], walk.stats_at(0)
         if hyperparameters is not None and theta is not None:
-            theta, u, target = hyperparameters.step(theta, u, target, rng)
-            if target is not prepared.target:
+            theta, at = hyperparameters.sweep(theta, u, target, rng)
+            u = at.u
+            if at.target is not None and at.target is not target:
+                target = at.target
                 self._prepared = _Prepared(target.model, target)
         f = target.function_given(u[None], rng)[0]
-        return ConjugateState(f, u, target.model, theta), ConjugateInfo(refreshed, exact, stats)
+        info = ConjugateInfo(state.u is None, exact, stats)
+        return ConjugateState(f, u, target.model, theta), info
 
     def _continue(
         self,
@@ -353,11 +336,9 @@ class ConjugateSampler:
         elif block.taken == len(block.f):
             block = self._make_block(state, prepared, rng, most, block.number + 1)
         i = block.taken
-        f = block.f[i]
-        state = ConjugateState(f, block.walk.u[i], state.model, state.theta)
+        state = ConjugateState(block.f[i], block.walk.u[i], state.model, state.theta)
         self._block = block._replace(taken=i + 1, last=state)
-        stats = {name: float(values[i]) for name, values in block.walk.stats.items()}
-        return state, ConjugateInfo(False, True, stats)
+        return state, ConjugateInfo(False, True, block.walk.stats_at(i))
 
     def _make_block(
         self,
@@ -499,7 +480,7 @@ class SiteChain:
         known, given = self._reference.sites, self._given(u, target)
         pairs = SitePairs.around(c, site_map(given, known), known, self._n_pairs, rng)
         theta, at = replace(move, pairs=pairs).sweep(theta, u, target, rng)
-        if at.target is None or at.weighed is None:
+        if at.weighed is None or at.target is None:
             return ConjugateState(given.function(c), None, target.model, theta), {}
         if move.tune:
             self._reference.learn(at.weighed.target)
@@ -544,14 +525,6 @@ _MISSED = 0.1  # probability that all proposals between two draws of f are refus
 _REFUSED = -1e300
 
 
-class WeighedProposal(Proposal, Protocol):
-    """A proposal that knows the weight of any state."""
-
-    def log_weights_of(self, u: FloatArray) -> FloatArray:
-        """Log of target over proposal density, of columns."""
-        ...
-
-
 class IndependenceMove:
     """Independence Metropolis whose proposal is the sequential sampler twisted by EP.
 
@@ -571,7 +544,7 @@ class IndependenceMove:
         self, target: Augmentation, n_proposals: int, settings: SamplerSettings = DEFAULT
     ) -> None:
         self._target, self._n_proposals, self._settings = target, n_proposals, settings
-        self._proposal: WeighedProposal | None = None
+        self._proposal: Any = None
 
     def _fit(self, tol: float) -> EPResult:
         target = self._target
@@ -580,7 +553,7 @@ class IndependenceMove:
             warnings.simplefilter("ignore", EPConvergenceWarning)
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _twisted(self, ep: EPResult, rung: Rung) -> WeighedProposal:
+    def _twisted(self, ep: EPResult, rung: Rung) -> Any:
         return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
 
     def adapt(self) -> int:
@@ -590,7 +563,7 @@ class IndependenceMove:
         """
         ep, rng = self._fit(_EP_ADAPTED), np.random.default_rng(0)
 
-        def pilot(rung: Rung) -> tuple[WeighedProposal, float]:
+        def pilot(rung: Rung) -> tuple[Any, float]:
             proposal = self._twisted(ep, rung)
             log_weights = pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
             return proposal, relative_ess(_finite(log_weights))
@@ -602,10 +575,12 @@ class IndependenceMove:
         return min(self._n_proposals, int(np.ceil(np.log(_MISSED) / np.log(refused))))
 
     def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
-        """See `Move`."""
+        """Every `thin`-th of `n` times `thin` states that follow `u`."""
         if self._proposal is None:
             self._proposal = self._twisted(self._fit(_EP_TOLERANCE), self._settings.move_rungs[0])
-        proposed, log_weights = _propose(self._proposal, n * thin, rng)
+        points = rng.random((self._proposal.n_dims, n * thin))
+        proposed, log_weights = self._proposal.draw(points, overwrite_points=True)
+        log_weights = _finite(log_weights)
         log_uniforms = np.log(rng.random(n * thin)).tolist()
         current = float(_finite(self._proposal.log_weights_of(u[:, None]))[0])
         chosen, taken, path = -1, [], []
@@ -625,13 +600,6 @@ class IndependenceMove:
                 "relative_ess": np.full(n, relative_ess(log_weights)),
             },
         )
-
-
-def _propose(
-    proposal: WeighedProposal, n: int, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    u, log_weights = proposal.draw(rng.random((proposal.n_dims, n)), overwrite_points=True)
-    return u, _finite(log_weights)
 
 
 def _finite(log_weights: FloatArray) -> FloatArray:

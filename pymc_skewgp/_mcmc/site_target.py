@@ -25,6 +25,7 @@ from pymc_skewgp._gaussian.pairs import Pairs
 from pymc_skewgp._gaussian.tilted import SiteFactors
 from pymc_skewgp._gaussian.weights import (
     PivotedFactor,
+    log_mean_exp,
     normalized_weights,
     pivoted_factor,
     relative_ess,
@@ -284,30 +285,33 @@ class Weighed(NamedTuple):
     pairs: Pairs
 
     @property
-    def log_weights(self) -> FloatArray:
-        """Of the members, shape (2 N,)."""
-        return np.concatenate([self.pairs.log_plus, self.pairs.log_minus])
-
-    @property
     def log_evidence(self) -> float:
         """Log of the mean weight."""
-        weights = self.log_weights
-        largest = weights.max()
-        if not np.isfinite(largest):
-            return -np.inf
-        return float(largest + np.log(np.exp(weights - largest).mean()))
+        weights = _log_weights(self.pairs)
+        return log_mean_exp(weights) if np.isfinite(weights.max()) else -np.inf
 
     def pick(self, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
         """The f of a member drawn by its weight, and what is known of the step."""
-        log_weights = self.log_weights
-        i = int(rng.choice(log_weights.size, p=normalized_weights(log_weights)))
-        c = np.concatenate([self.pairs.plus, self.pairs.minus], axis=1)[:, i]
-        stats = {
-            "accept": float(i != 0),
-            "log_weight": float(log_weights[i]) - self.log_evidence,
-            "relative_ess": relative_ess(self.pairs.log_weights),
-        }
+        c, stats = pick(self.pairs, rng)
         return self.target.function(c), stats
+
+
+def _log_weights(pairs: Pairs) -> FloatArray:
+    """Of both members, shape (2 N,)."""
+    found = np.concatenate([pairs.log_plus, pairs.log_minus])
+    return np.where(np.isnan(found), -np.inf, found)
+
+
+def pick(pairs: Pairs, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
+    """The coordinates of a member drawn by its weight; statistics, the first being the state's."""
+    log_weights = _log_weights(pairs)
+    i = int(rng.choice(log_weights.size, p=normalized_weights(log_weights)))
+    stats = {
+        "accept": float(i != 0),
+        "log_weight": float(log_weights[i]) - log_mean_exp(log_weights),
+        "relative_ess": relative_ess(pairs.log_weights),
+    }
+    return np.concatenate([pairs.plus, pairs.minus], axis=1)[:, i], stats
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,32 +42,31 @@ def init(values: FloatArray) -> SliceState:
     return SliceState(values, np.ones(values.size), np.zeros(values.size))
 
 
-class Located(Protocol):
-    """A place, and the log density there, up to a constant."""
+class Place(NamedTuple):
+    """Hyperparameters with their log density, up to a constant, and u and the target there.
 
-    @property
-    def values(self) -> FloatArray:
-        """Shape (d,)."""
-        ...
+    And, under sites, the members of the pairs.
+    """
 
-    @property
-    def log_density(self) -> float:
-        """Minus infinity where the density is 0."""
-        ...
+    values: FloatArray
+    log_density: float
+    u: FloatArray = np.empty(0)
+    target: Augmentation | None = None
+    weighed: Weighed | None = None
 
 
 @dataclass(frozen=True)
-class SliceMove[Place: Located]:
+class SliceMove:
     """Sweeps of slices over a density.
 
     Attributes
     ----------
     locate : callable
         From values to the place there.
-    exists : callable
-        Whether a place within a slice may be the next.
     tune : bool
         Whether to learn the widths.
+    exists : callable, optional
+        Whether a place within a slice may be the next.
     steps_out : bool, default True
         Whether a bracket grows until its ends are outside of the slice. Without, one of twice the
         width is only shrunk: two places fewer to be looked at for each new one, where widths are
@@ -75,8 +74,8 @@ class SliceMove[Place: Located]:
     """
 
     locate: Callable[[FloatArray], Place]
-    exists: Callable[[Place], bool]
     tune: bool
+    exists: Callable[[Place], bool] = lambda place: True
     steps_out: bool = True
 
     def sweep(
@@ -155,12 +154,9 @@ def _moved(values: FloatArray, i: int, value: float) -> FloatArray:
 # data.
 
 
-class HyperparameterDensity(Protocol):
-    """All of the density that depends on theta, but for N(u; 0, G), the other variables fixed."""
-
-    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
-        """Parameters at theta, and the log of its prior, of what else it enters and of 1/Phi_s."""
-        ...
+# From theta to parameters there and the log of its prior, of what else it enters and of 1/Phi_s:
+# all that depends on theta but N(u; 0, G), the other variables fixed.
+Density = Callable[[FloatArray], tuple[ConjugateModel, float]]
 
 
 @dataclass(frozen=True)
@@ -169,25 +165,31 @@ class HyperparameterMove:
 
     Attributes
     ----------
-    density : HyperparameterDensity
+    density : callable
+        See `Density`.
     tune : bool, default False
         Whether to learn the widths.
     pairs : SitePairs, optional
         Under sites, with which they are integrated out.
     """
 
-    density: HyperparameterDensity
+    density: Density
     tune: bool = False
     pairs: SitePairs | None = None
 
     def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
-        """The move that leaves the indicators of mixtures as they are."""
-        return replace(self, density=_GivenIndicators(self.density, indicators))
+        """The move that leaves the indicators of mixtures as they are: they are further data."""
 
-    def step(
+        def density(values: FloatArray) -> tuple[ConjugateModel, float]:
+            model, log_rest = self.density(values)
+            return model.given(indicators), log_rest + model.log_indicators(indicators)
+
+        return replace(self, density=density)
+
+    def sweep(
         self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
-    ) -> tuple[SliceState, FloatArray, Augmentation]:
-        """One sweep.
+    ) -> tuple[SliceState, Place]:
+        """New values, and all that is known of them.
 
         Parameters
         ----------
@@ -197,38 +199,22 @@ class HyperparameterMove:
         target : Augmentation
             At the values of `state`.
         rng : numpy.random.Generator
-
-        Returns
-        -------
-        state, u, target
-            The new ones.
-        """
-        state, at = self.sweep(state, u, target, rng)
-        return (state, u, target) if at.target is None else (state, at.u, at.target)
-
-    def sweep(
-        self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
-    ) -> tuple[SliceState, "LocatedDraw"]:
-        """The same, with all that is known of the new place.
-
-        Its `target` is None where the old one has no density, so that there is no move.
         """
         rows = _Rows(u + target.mean, *target.limits)
         at = self._located(state.values, rows, target)
         if not np.isfinite(at.log_density):  # nothing to compare with: stay
-            return state, at._replace(target=None)
-        # Where f's own density would fail to factorise, the model does not live.
-        locate = partial(self._located, rows=rows)
+            return state, at._replace(u=u, target=target)
         # Under sites each place is several times as much work.
-        slices = SliceMove(locate, _is_regular, self.tune, self.tune or self.pairs is None)
-        at, state = slices.sweep(at, state, rng)
+        steps_out = self.tune or self.pairs is None
+        locate = partial(self._located, rows=rows)
+        at, state = SliceMove(locate, self.tune, _is_regular, steps_out).sweep(at, state, rng)
         return state, at
 
     def _located(
         self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
-    ) -> "LocatedDraw":
-        model, log_rest = self.density.at(values)
-        nowhere = LocatedDraw(values, -np.inf, np.empty(0), None)
+    ) -> Place:
+        model, log_rest = self.density(values)
+        nowhere = Place(values, -np.inf)
         if not np.isfinite(log_rest):
             return nowhere
         try:
@@ -245,21 +231,7 @@ class HyperparameterMove:
                 log_density += weighed.log_evidence
         except (NotPositiveDefiniteError, FloatingPointError):
             return nowhere
-        return LocatedDraw(values, log_density, u, target, weighed)
-
-
-@dataclass(frozen=True)
-class _GivenIndicators:
-    """A `HyperparameterDensity` with the indicators of mixtures as further data."""
-
-    density: HyperparameterDensity
-    indicators: Sequence[FloatArray]
-
-    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
-        """See `HyperparameterDensity`."""
-        model, log_rest = self.density.at(values)
-        log_rest += model.log_indicators(self.indicators)
-        return model.given(self.indicators), log_rest
+        return Place(values, log_density, u, target, weighed)
 
 
 class _Rows(NamedTuple):
@@ -290,20 +262,8 @@ class _Rows(NamedTuple):
         return moved, float(np.log(width / before).sum())
 
 
-class LocatedDraw(NamedTuple):
-    """Hyperparameters with their log density, up to a constant, u and the target there.
-
-    And, under sites, the members of the pairs.
-    """
-
-    values: FloatArray
-    log_density: float
-    u: FloatArray
-    target: Augmentation | None
-    weighed: Weighed | None = None
-
-
-def _is_regular(place: LocatedDraw) -> bool:
+def _is_regular(place: Place) -> bool:
+    """Where f's own density would fail to factorise, the model does not live."""
     return place.target is not None and place.target.is_regular()
 
 
@@ -343,8 +303,5 @@ class LinESSMove:
         )
         return Walk(
             result.draws[0],
-            {
-                "arc_length": result.arc_length[0],
-                "n_active": result.n_active[0].astype(np.float64),
-            },
+            {"arc_length": result.arc_length[0], "n_active": result.n_active[0].astype(np.float64)},
         )

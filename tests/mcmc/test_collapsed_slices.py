@@ -16,11 +16,8 @@ from scipy.stats import kstest, multivariate_normal, norm
 from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc import slices
 from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._mcmc.site_chain import ConjugateSampler, IndependenceMove
 from pymc_skewgp._mcmc.slices import HyperparameterMove, LinESSMove
-from pymc_skewgp._observations.observations import Observations
-from pymc_skewgp._sun.parameters import SunParameters
 
 X = np.array([-1.6, -0.7, -0.1, 0.4, 1.1, 1.9])
 KNOTS, PHASE, TRUNCATION = np.array([-0.5, 0.6]), np.array([1.0, -1.0]), np.array([0.2, 0.6])
@@ -57,7 +54,7 @@ class Density:
     def __init__(self, s, sign):
         self.s, self.sign = s, sign
 
-    def at(self, theta):
+    def __call__(self, theta):
         model = parameters(theta, self.s, self.sign)
         return model, float(norm.logpdf(theta, CENTRE, SPREAD).sum()) - log_latent(model.prior)
 
@@ -68,7 +65,7 @@ class Changed:
     def __init__(self, density, change):
         self.density, self.change = density, change
 
-    def at(self, values):
+    def __call__(self, values):
         return self.change(self.density, values)
 
 
@@ -127,7 +124,8 @@ def walk(density, target, u, values, n, tune, seed=0):
     rng, path = np.random.default_rng(seed), []
     state, move = slices.init(values), HyperparameterMove(density, tune)
     for _ in range(n):
-        state, u, target = move.step(state, u, target, rng)
+        state, at = move.sweep(state, u, target, rng)
+        u, target = at.u, at.target
         path.append(state.values)
     return np.array(path), u, target, state
 
@@ -136,14 +134,14 @@ def start(s=1, seed=3):
     rng = np.random.default_rng(seed)
     theta, f, sign = draw_joint(s, rng)
     density = Density(s, sign)
-    target = Augmentation(density.at(theta)[0])
+    target = Augmentation(density(theta)[0])
     return density, target, target.rows_given(f, rng)[0], theta
 
 
 def test_slices_against_a_grid():
     """p(theta | u) on a grid of one coordinate, the others fixed, normal density by numpy alone."""
     density, target, u, theta = start()
-    along = Changed(density, lambda inner, v: inner.at(np.array([v[0], *theta[1:]])))
+    along = Changed(density, lambda inner, v: inner(np.array([v[0], *theta[1:]])))
     bounded = np.where(np.isfinite(target.lower), target.lower, target.upper)
     rows = u - bounded
     path, u_end, target_end, _ = walk(along, target, u, theta[:1], 1500, tune=True)
@@ -152,7 +150,7 @@ def test_slices_against_a_grid():
     grid = np.linspace(-2.5, 2.5, 400)
     log_p = []
     for value in grid:
-        model, log_rest = density.at(np.array([value, *theta[1:]]))
+        model, log_rest = density(np.array([value, *theta[1:]]))
         other = Augmentation(model)
         bounded = np.where(np.isfinite(other.lower), other.lower, other.upper)
         log_p.append(log_rest + multivariate_normal.logpdf(bounded + rows, cov=other.cov.matrix))
@@ -176,7 +174,7 @@ def test_of_many_hyperparameters_a_few_move_at_a_time():
     density, target, u, theta = start()
 
     def with_idle(inner, v):
-        model, log_rest = inner.at(v[:3])
+        model, log_rest = inner(v[:3])
         return model, log_rest - 0.5 * float(v[3:] @ v[3:])
 
     values = np.concatenate([theta, np.zeros(20)])
@@ -186,94 +184,33 @@ def test_of_many_hyperparameters_a_few_move_at_a_time():
 
 def test_no_move_from_or_to_where_the_model_does_not_live():
     density, target, u, theta = start()
-    nowhere = Changed(density, lambda inner, v: (inner.at(v)[0], -np.inf))
+    nowhere = Changed(density, lambda inner, v: (inner(v)[0], -np.inf))
     state = slices.init(theta)
-    same = HyperparameterMove(nowhere).step(state, u, target, np.random.default_rng(0))
-    assert all(x is y for x, y in zip(same, (state, u, target), strict=True))
+    same, at = HyperparameterMove(nowhere).sweep(state, u, target, np.random.default_rng(0))
+    assert same is state
+    assert at.u is u
+    assert at.target is target
 
     def bounded(inner, v):  # no covariance above a variance of e
-        model, log_rest = inner.at(v)
+        model, log_rest = inner(v)
         prior = model.prior
         if v[1] > 1.0:
             prior = prior._replace(scale=-prior.scale)
         return model._replace(prior=prior), log_rest
 
     theta = np.array([0.0, 0.9, 0.0])
-    moved = Augmentation(density.at(theta)[0])
+    moved = Augmentation(density(theta)[0])
     rows = u + target.mean
     path, *_ = walk(Changed(density, bounded), moved, rows - moved.mean, theta, 50, tune=False)
     assert path[:, 1].max() <= 1.0
     assert np.ptp(path[:, 1]) > 0.1
 
 
-class Ordinal:
-    """Three ordered classes: cut-points c and c + e^w, noise e^z, f a Gaussian process.
-
-    Class 1 is a point now and then: the row itself, seen.
-    """
-
-    def __init__(self, y, seen):
-        self.y, self.seen = y, seen
-
-    def at(self, theta):
-        log_prior = float(norm.logpdf(theta, CENTRE, SPREAD).sum())
-        return self.model(theta), log_prior
-
-    def model(self, theta):
-        cuts = np.array([-np.inf, theta[0], theta[0] + np.exp(theta[1]), np.inf])
-        n = X.size
-        none = np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0))
-        value = np.where(np.isnan(self.seen), np.nan, self.seen)
-        rows = Observations(
-            None, np.zeros(n), np.full(n, np.exp(2 * theta[2] - 1.0)), cuts[self.y],
-            cuts[self.y + 1], value,
-        )  # fmt: skip
-        return ConjugateModel(SunParameters(np.zeros(n), ORDINAL_COV, *none), rows)
-
-
-ORDINAL_COV = rbf(X, X, np.array([0.0, 0.7])) + 1e-4 * np.eye(X.size)
-
-
-def draw_ordinal(rng):
-    theta = rng.normal(CENTRE, SPREAD)
-    f = np.linalg.cholesky(ORDINAL_COV) @ rng.standard_normal(X.size)
-    v = f + np.exp(theta[2] - 0.5) * rng.standard_normal(X.size)
-    cuts = np.array([theta[0], theta[0] + np.exp(theta[1])])
-    # Which rows are seen must not depend on v.
-    return theta, f, np.searchsorted(cuts, v), np.where(np.arange(X.size) == 3, v, np.nan)
-
-
-@pytest.mark.slow(ci=True)
-def test_cut_points_and_noise_leave_the_joint_distribution_alone():
-    """Limits, noise and a point that theta moves: ranks of theta and paired functionals."""
-    rng, n = np.random.default_rng(20), 600
-    before, after, ends = [], [], []
-    for _ in range(n):
-        theta, f, y, seen = draw_ordinal(rng)
-        density = Ordinal(y, seen)
-        sampler = ConjugateSampler(lambda target: IndependenceMove(target, 2), 2)
-        state, model = conjugate.init(f, slices.init(theta)), density.model(theta)
-        for _ in range(2):
-            move = HyperparameterMove(density)
-            state, _ = sampler.step(state, model, rng, hyperparameters=move)
-            model = state.model
-        sign = y - 1.0
-        before.append(functionals(theta, f, sign))
-        after.append(functionals(state.theta.values, state.f, sign))
-        ends.append(state.theta.values)
-    differences = np.array(after) - np.array(before)
-    z = differences.mean(axis=0) / (differences.std(axis=0) / np.sqrt(n))
-    assert np.abs(z).max() < 4.5, z.round(1)
-    ranks = norm.cdf(np.array(ends), CENTRE, SPREAD)
-    assert all(kstest(column, "uniform").pvalue > 1e-5 for column in ranks.T)
-    assert np.abs(differences[:, :3]).mean(axis=0).min() > 0.2
-
-
 def test_limits_that_become_infinite_are_no_place_to_go():
     density, target, u, theta = start(s=0)
 
     def vanishing(inner, v):
-        model, log_rest = inner.at(theta)
+        model, log_rest = inner(theta)
         if v[0] > 1.0:
             free = np.full(X.size, np.inf)
             model = model._replace(

@@ -57,7 +57,7 @@ def test_a_chain_at_given_hyperparameters():
 
 def test_a_chain_that_moves_hyperparameters():
     class LogSd:
-        def at(self, values):
+        def __call__(self, values):
             return model_of(np.exp(values[0])), float(norm.logpdf(values[0], 0.4, 0.3))
 
     rng, density = np.random.default_rng(2), LogSd()

@@ -119,7 +119,7 @@ class Density:
     def __init__(self, case, data):
         self.case, self.data = case, data
 
-    def at(self, theta):
+    def __call__(self, theta):
         model = model_at(theta, self.case, self.data)
         return model, float(norm.logpdf(theta, CENTRE, SPREAD).sum()) - log_latent(model.prior)
 
@@ -218,7 +218,7 @@ def test_a_chain_against_quadrature():
     x = np.array([0.0, 0.7])
 
     class Small:
-        def at(self, values):
+        def __call__(self, values):
             theta = np.array([0.0, values[0], 0.0])
             sites = count_sites(y, None, np.zeros(2), np.exp(values[1]))
             nothing = Observations(None, *(np.zeros(0) for _ in range(5)))
@@ -227,7 +227,7 @@ def test_a_chain_against_quadrature():
 
     rng, density = np.random.default_rng(3), Small()
     state = conjugate.init(np.zeros(2), slices.init(np.array([0.5, 0.8])))
-    chain, model, path = SiteChain(8), density.at(np.array([0.5, 0.8]))[0], []
+    chain, model, path = SiteChain(8), density(np.array([0.5, 0.8]))[0], []
     for i in range(900):
         move = HyperparameterMove(density, tune=i < 100)
         state, info = chain.step(state, model, rng, hyperparameters=move)

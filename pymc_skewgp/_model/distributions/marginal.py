@@ -24,11 +24,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import (
 from pymc_skewgp._model.graph.data_rows import KnownData, NoisyRows, RowsOfData, rows_of_parts
 from pymc_skewgp._model.graph.data_sites import KnownSites, SitesOfData
 from pymc_skewgp._model.ops.densities import label_intervals
-from pymc_skewgp._model.ops.log_evidence import (
-    LogEvidence,
-    SiteKinds,
-    pt_log_evidence,
-)
+from pymc_skewgp._model.ops.log_evidence import LogEvidence, SiteKinds, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -125,38 +121,28 @@ class MarginalDataRV(JointDrawsRV):
     _print_name = ("MarginalData", "\\operatorname{MarginalData}")
 
     def __init__(
-        self,
-        kinds: Kinds,
-        method: LogProbMethod = "twisted",
-        n_draws: int = 256,
-        **kwargs: Any,
+        self, kinds: Kinds, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
     ) -> None:
         self.kinds, self.method, self.n_draws = kinds, method, n_draws
         super().__init__(**kwargs)
 
-    def rng_fn(
-        self,
-        rng: np.random.Generator,
-        mu: FloatArray,
-        scale: FloatArray,
-        cross_cov: FloatArray,
-        truncation: FloatArray,
-        latent_cov: FloatArray,
-        *rest: Any,
-    ) -> Any:
+    def rng_fn(self, rng: np.random.Generator, *parameters: Any) -> Any:
         """Draw f, then data given f; the random parameters and the size come last."""
-        *random, size = rest
-        if mu.ndim > 1:
+        sun, (*random, size) = SunParameters(*parameters[:_N_SUN]), parameters[_N_SUN:]
+        if sun.mu.ndim > 1:
             raise NotImplementedError(
                 "data with their function integrated out are drawn for one set of parameters at a "
                 "time, and these have batch dimensions."
             )
         shape = () if size is None else tuple(int(n) for n in size)
-        f = UnifiedSkewNormalRV.rng_fn(
-            rng, mu, scale, cross_cov, truncation, latent_cov, (prod(shape),)
-        )
+        f = UnifiedSkewNormalRV.rng_fn(rng, *sun, (prod(shape),))
         y = self.kinds.replicated(f, random, rng)
         return y.reshape(*shape, *y.shape[1:]).astype(self.dtype)
+
+
+def _variable_of(op: JointDrawsRV, parameters: Any, rng: Any = None, **kwargs: Any) -> Any:
+    rng = pt.random.shared_rng(seed=None) if rng is None else rng
+    return op(*parameters, rng=rng, return_next_rng=True, **kwargs)[1]
 
 
 def _make_data(
@@ -164,23 +150,16 @@ def _make_data(
     kinds: Kinds,
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
-    rng: Any = None,
     **kwargs: Any,
 ) -> TensorVariable:
-    rng = pt.random.shared_rng(seed=None) if rng is None else rng
     value = kinds.value
     inputs = ["(p)", "(p,p)", "(p,s)", "(s)", "(s,s)"]
     for i, x in enumerate(parameters[_N_SUN:]):
         inputs.append("(" + ",".join(f"k{i}{j}" for j in range(x.type.ndim)) + ")")
     output = "(" + ",".join(str(n) for n in value.shape) + ")"
-    op = MarginalDataRV(
-        kinds,
-        method,
-        n_draws,
-        signature=f"{','.join(inputs)}->{output}",
-        dtype=value.dtype.name,
-    )
-    return op(*parameters, rng=rng, return_next_rng=True, **kwargs)[1]
+    signature = f"{','.join(inputs)}->{output}"
+    op = MarginalDataRV(kinds, method, n_draws, signature=signature, dtype=value.dtype.name)
+    return _variable_of(op, parameters, **kwargs)
 
 
 class MarginalData(pm.Distribution):
@@ -321,31 +300,16 @@ class MarginalProbitRV(JointDrawsRV):
         super().__init__(**kwargs)
 
     @classmethod
-    def rng_fn(
-        cls,
-        rng: np.random.Generator,
-        mu: FloatArray,
-        scale: FloatArray,
-        cross_cov: FloatArray,
-        truncation: FloatArray,
-        latent_cov: FloatArray,
-        size: tuple[int, ...] | None,
-    ) -> Any:
-        """Draw f, then y given f."""
-        f = UnifiedSkewNormalRV.rng_fn(rng, mu, scale, cross_cov, truncation, latent_cov, size)
+    def rng_fn(cls, rng: np.random.Generator, *parameters: Any) -> Any:
+        """Draw f, then y given f; the size comes last."""
+        f = UnifiedSkewNormalRV.rng_fn(rng, *parameters)
         return (f + rng.standard_normal(f.shape) > 0).astype(np.int64)
 
 
 def _make(
-    *parameters: Any,
-    method: LogProbMethod = "twisted",
-    n_draws: int = 256,
-    rng: Any = None,
-    **kwargs: Any,
+    *parameters: Any, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
 ) -> TensorVariable:
-    rng = pt.random.shared_rng(seed=None) if rng is None else rng
-    op = MarginalProbitRV(method, n_draws)
-    return op(*parameters, rng=rng, return_next_rng=True, **kwargs)[1]
+    return _variable_of(MarginalProbitRV(method, n_draws), parameters, **kwargs)
 
 
 class MarginalProbit(pm.Discrete):

@@ -8,15 +8,15 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.dist_math import check_icdf_value, check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_skewgp._model.distributions.unified_skew_normal import JointDrawsRV
 from pymc_skewgp._model.ops.densities import pt_log_greatest, pt_log_ndtr, pt_log_normal_mass
 from pymc_skewgp._model.ops.plain_mode import as_real
 from pymc_skewgp._validation import FloatArray
 
 
-class BernoulliProbitRV(RandomVariable):
+class BernoulliProbitRV(JointDrawsRV):
     """Draws of y = 1 where eta + e > 0, with e standard normal."""
 
     name = "bernoulli_probit"
@@ -112,7 +112,7 @@ class BernoulliProbit(pm.Discrete):
 _ROOT_TWO = np.float64(np.sqrt(2.0))
 
 
-class PreferenceProbitRV(RandomVariable):
+class PreferenceProbitRV(JointDrawsRV):
     """Sign of a difference with normal noise; 0 where it is within the threshold.
 
     Its parameters are the difference of the values, the standard deviation of the noise of the
@@ -249,7 +249,7 @@ def _check_pairs(pairs: Any, n_items: int | None) -> None:
 # Choices: which of several alternatives has the greatest value, seen with noise.
 
 
-class ChoiceProbitRV(RandomVariable):
+class ChoiceProbitRV(JointDrawsRV):
     """Index of the greatest of several values, after independent normal noise was added."""
 
     name = "choice_probit"
@@ -419,7 +419,7 @@ class MultinomialProbit(pm.Discrete):
 _LOG_2PI = np.float64(np.log(2.0 * np.pi))
 
 
-class IntervalNormalRV(RandomVariable):
+class IntervalNormalRV(JointDrawsRV):
     """Draws of a normal, with one number for all values within the limits."""
 
     name = "interval_normal"

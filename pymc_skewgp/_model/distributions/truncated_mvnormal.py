@@ -18,15 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._model.distributions.unified_skew_normal import (
-    JointDrawsRV,
-    as_covariance_parameter,
-    as_vector_parameter,
-    batch_shape_of,
-    check_known_finite,
-    draw_groups,
-    known_value,
-)
+from pymc_skewgp._model.distributions import unified_skew_normal as sun
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf, pt_normal_log_density
 from pymc_skewgp._model.ops.plain_mode import as_real
 from pymc_skewgp._validation import FloatArray, as_bounds, as_covariance
@@ -90,7 +82,7 @@ def _limits(inputs: Any) -> tuple[TensorVariable, ...]:
     return pt.switch(below, lower, 0.0), pt.switch(above, upper, 0.0), below, above
 
 
-class TruncatedMvNormalRV(JointDrawsRV):
+class TruncatedMvNormalRV(sun.JointDrawsRV):
     """Draws of a multivariate normal restricted to a rectangle, each independent of the others."""
 
     name = "truncated_multivariate_normal"
@@ -115,8 +107,8 @@ class TruncatedMvNormalRV(JointDrawsRV):
             return independent_draws(DenseCovariance(matrix), low, high, n, rng)
 
         parameters = [(cov, 2), (lower - mu, 1), (upper - mu, 1)]
-        shape = batch_shape_of([(mu, 1), *parameters]) if size is None else size
-        draws = mu + draw_groups(draw_rows, shape, mu.shape[-1], parameters)
+        shape = sun.batch_shape_of([(mu, 1), *parameters]) if size is None else size
+        draws = mu + sun.draw_groups(draw_rows, shape, mu.shape[-1], parameters)
         return np.clip(draws, lower, upper)  # the sum may round to the far side of a limit
 
 
@@ -189,12 +181,12 @@ class TruncatedMvNormal(pm.Continuous):
         """Unnamed variable; see the class."""
         if cov is None:
             raise ValueError("cov is needed: the covariance without the limits, shape (n, n).")
-        cov = as_covariance_parameter("cov", cov)
-        mu = as_vector_parameter("mu", mu, cov)
-        check_known_finite("mu", mu)
-        lower = as_vector_parameter("lower", -np.inf if lower is None else lower, cov)
-        upper = as_vector_parameter("upper", np.inf if upper is None else upper, cov)
-        low, high = known_value(lower), known_value(upper)
+        cov = sun.as_covariance_parameter("cov", cov)
+        mu = sun.as_vector_parameter("mu", mu, cov)
+        sun.check_known_finite("mu", mu)
+        lower = sun.as_vector_parameter("lower", -np.inf if lower is None else lower, cov)
+        upper = sun.as_vector_parameter("upper", np.inf if upper is None else upper, cov)
+        low, high = sun.known_value(lower), sun.known_value(upper)
         if low is not None and high is not None:
             low, high = np.broadcast_arrays(low, high)
             as_bounds(low.ravel(), high.ravel(), low.size)

@@ -298,10 +298,7 @@ def draw_in_object_mode(fgraph: FunctionGraph, node: Apply) -> list[Any]:
 
 # Just before PyTensor's rewrite for numba, at 100, which would take the variable apart into rows.
 optdb.register(
-    "pymc_skewgp_draw_in_object_mode",
-    dfs_rewriter(draw_in_object_mode),
-    "numba",
-    position=99.9,
+    "pymc_skewgp_draw_in_object_mode", dfs_rewriter(draw_in_object_mode), "numba", position=99.9
 )
 
 
@@ -541,23 +538,19 @@ class UnifiedSkewNormal(pm.Continuous):
         rows = [truncation.sum(-1, keepdims=True), latent_cov.sum(-1).sum(-1, keepdims=True)]
         return pt.broadcast_arrays(mu, scale[..., -1], cross_cov.sum(-1), *rows)[0]
 
-    def logp(
-        value: Any, mu: Any, scale: Any, cross_cov: Any, truncation: Any, latent_cov: Any
-    ) -> Any:
+    def logp(value: Any, *parameters: Any) -> Any:
         """Log density, -inf where the parameters are invalid; cross-covariance, not skewness."""
         warn_of_other_methods()
-        sun = SunParameters(mu, scale, cross_cov, truncation, latent_cov)
+        sun = SunParameters(*parameters)
         offset = value - sun.mu
         if is_known_normal(sun):
             return _possible(pt_normal_log_density(offset, sun.scale))
         joint = pt_log_density_and_orthant(offset, *sun[1:])
         return _possible(joint - pt_mvn_logcdf(sun.truncation, sun.latent_cov))
 
-    def logcdf(
-        value: Any, mu: Any, scale: Any, cross_cov: Any, truncation: Any, latent_cov: Any
-    ) -> Any:
+    def logcdf(value: Any, *parameters: Any) -> Any:
         """Log distribution function: one normal probability of p + s dimensions over one of s."""
-        sun = SunParameters(mu, scale, cross_cov, truncation, latent_cov)
+        sun = SunParameters(*parameters)
         limits = _end_to_end(value - sun.mu, sun.truncation)
         joint = pt_mvn_logcdf(limits, _covariance_below(sun.scale, sun.cross_cov, sun.latent_cov))
         if is_known_normal(sun):
@@ -569,10 +562,7 @@ class UnifiedSkewNormal(pm.Continuous):
 _end_to_end = pt.vectorize(lambda x, y: pt.concatenate([x, y]), signature="(p),(s)->(n)")
 _covariance_below = pt.vectorize(
     lambda scale, cross, latent: pt.concatenate(
-        [
-            pt.concatenate([scale, -cross], axis=1),
-            pt.concatenate([-cross.T, latent], axis=1),
-        ],
+        [pt.concatenate([scale, -cross], axis=1), pt.concatenate([-cross.T, latent], axis=1)],
         axis=0,
     ),
     signature="(p,p),(p,s),(s,s)->(n,n)",

@@ -12,19 +12,10 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._model.gp.functions import (
-    ArrayCovariance,
-    ArrayMean,
-    Point,
-    SharedFunctions,
-    as_value,
-    compile_at,
-    hyperparameters,
-    undetermined,
-)
+from pymc_skewgp._model.gp import functions
 from pymc_skewgp._model.gp.process import ValuesAt, as_input_graph, mean_of_values, pseudo_points_at
 from pymc_skewgp._model.gp.site_functions import DistributionSites
-from pymc_skewgp._model.graph.marginal_terms import AffineMean, affine_mean, mean_coefficients
+from pymc_skewgp._model.graph.collapsed import AffineMean, affine_mean, mean_coefficients
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior, is_dask
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -33,7 +24,7 @@ from pymc_skewgp._posterior.prior import as_likelihood, kinds_of
 # Likelihoods with values for the random variables among their parameters.
 
 
-def likelihood_at(likelihood: Any, point: Point) -> Any:
+def likelihood_at(likelihood: Any, point: functions.Point) -> Any:
     """`likelihood` with every parameter that is a graph replaced by its value at `point`.
 
     A function from a predictor to a PyMC distribution becomes a likelihood of sites.
@@ -51,7 +42,7 @@ def likelihood_at(likelihood: Any, point: Point) -> Any:
     for field in fields(likelihood):
         value = getattr(likelihood, field.name)
         if isinstance(value, Variable):
-            found[field.name] = compile_at([], value, point)()
+            found[field.name] = functions.compile_at([], value, point)()
         elif isinstance(value, Likelihood):  # the one that has weights
             found[field.name] = likelihood_at(value, point)
     known: Any = likelihood
@@ -132,7 +123,7 @@ def functions_at(gp: Any, point: Container[str], can_be: Callable[[], bool]) -> 
     columns = int(gp.n_columns) if np.isfinite(gp.n_columns) else None
     X = pt.matrix("X", shape=(None, columns))
     mean = mean_of_values(mean_func, [ValuesAt(X)])
-    missing = undetermined([mean], point, [X])
+    missing = functions.undetermined([mean], point, [X])
     if gp.model is None or not missing:
         return cov_func, mean_func
     model = gp.model.root
@@ -158,10 +149,10 @@ def posterior_of(
     X: Any,
     y: Any,
     likelihood: Any,
-    point: Point,
+    point: functions.Point,
     *,
     coregion: Any,
-    shared: SharedFunctions | None = None,
+    shared: functions.SharedFunctions | None = None,
     **options: Any,
 ) -> SkewGPPosterior:
     """`SkewGP.posterior` at checked values of the hyperparameters; further `options` as there.
@@ -181,7 +172,10 @@ def posterior_of(
         return can_be_integrated(gp, k, coregion)
 
     kernel, mean = functions_at(gp, point, one_kernel)
-    cov_func, mean_func = ArrayCovariance(kernel, point, shared), ArrayMean(mean, point, shared)
+    cov_func, mean_func = (
+        functions.ArrayCovariance(kernel, point, shared),
+        functions.ArrayMean(mean, point, shared),
+    )
     only = kinds.get("")
     X, y, likelihood = (kinds, None, None) if only is None else only
     posterior = SkewGPPosterior(
@@ -191,7 +185,9 @@ def posterior_of(
         cov_func=cov_func,
         mean_func=mean_func,
         approximation=gp.approximation,
-        coregion=compile_at([], coregion, point)() if isinstance(coregion, Variable) else coregion,
+        coregion=functions.compile_at([], coregion, point)()
+        if isinstance(coregion, Variable)
+        else coregion,
         **pseudo_points_at(gp, point),
         **options,
     )
@@ -203,15 +199,15 @@ def posterior_of(
 
 
 def _distributed(
-    gp: Any, X: Any, y: Any, likelihood: Any, point: Point, **options: Any
+    gp: Any, X: Any, y: Any, likelihood: Any, point: functions.Point, **options: Any
 ) -> DistributedPosterior:
     """Of data that are dask arrays."""
     return DistributedPosterior(
         X,
         y,
         likelihood=likelihood_at(likelihood, point),
-        cov_func=ArrayCovariance(gp.cov_func, point),
-        mean_func=ArrayMean(gp.mean_func, point),
+        cov_func=functions.ArrayCovariance(gp.cov_func, point),
+        mean_func=functions.ArrayMean(gp.mean_func, point),
         approximation=gp.approximation,
         **pseudo_points_at(gp, point),
         **options,
@@ -245,7 +241,7 @@ class CovarianceAtPoint(pm.gp.cov.Covariance):
         At the first use, when a random variable has no value.
     """
 
-    def __init__(self, cov_func: Any, point: Point) -> None:
+    def __init__(self, cov_func: Any, point: functions.Point) -> None:
         # A constant has neither; what is passed on to it are whole inputs in any case.
         super().__init__(getattr(cov_func, "input_dim", 1), getattr(cov_func, "active_dims", None))
         self._cov_func, self._point = cov_func, dict(point)
@@ -266,7 +262,7 @@ class CovarianceAtPoint(pm.gp.cov.Covariance):
 class MeanAtPoint(pm.gp.mean.Mean):
     """A mean function in which every random variable has the value it has in `point`."""
 
-    def __init__(self, mean_func: Any, point: Point) -> None:
+    def __init__(self, mean_func: Any, point: functions.Point) -> None:
         super().__init__()
         self._mean_func, self._point = mean_func, dict(point)
 
@@ -275,8 +271,8 @@ class MeanAtPoint(pm.gp.mean.Mean):
         return fixed(self._mean_func(X), self._point)
 
 
-def fixed(output: Any, point: Point) -> Any:
+def fixed(output: Any, point: functions.Point) -> Any:
     """The graph `output` with its random variables replaced by their values."""
-    found = hyperparameters([output], point, [], "point")
-    replace = {node: as_value(node, point[node.name]) for node in found}
+    found = functions.hyperparameters([output], point, [], "point")
+    replace = {node: functions.as_value(node, point[node.name]) for node in found}
     return graph_replace(output, replace) if replace else output

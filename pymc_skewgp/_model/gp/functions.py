@@ -151,42 +151,66 @@ class SharedFunctions:
         return lambda *x: function(*x, *arrays)
 
 
-class ArrayCovariance:
-    """A ``pm.gp.cov`` object as a function of arrays, at a point of its hyperparameters.
+class _OfArrays:
+    """A ``pm.gp`` object as a function of arrays, at a point of its hyperparameters.
 
     It can be pickled, which random variables among the hyperparameters cannot by themselves.
 
     Parameters
     ----------
-    cov_func : pymc.gp.cov.Covariance
-        Kernel; its hyperparameters are numbers or random variables.
+    function : pymc.gp.cov.Covariance or pymc.gp.mean.Mean
+        Its hyperparameters are numbers or random variables.
     point : mapping, optional
         Values of those random variables by name.
     shared : SharedFunctions, optional
-        What other points of the same kernel have compiled.
+        What other points of the same object have compiled.
     """
 
     def __init__(
-        self, cov_func: Any, point: Point | None = None, shared: SharedFunctions | None = None
+        self, function: Any, point: Point | None = None, shared: SharedFunctions | None = None
     ) -> None:
-        self._cov_func, self._shared = cov_func, shared
-        self._point = as_point(point)
-        self._compiled: dict[tuple[Any, ...], Any] = {}
-        _refuse_missing(self, cov_func)
+        self._given, self._shared, self._point = function, shared, as_point(point)
+        self._compiled: dict[Any, Any] = {}
+        # Refused now is what `point` lacks; of shared functions once, at their first point.
+        if shared is None or type(self) not in shared.checked:
+            left = pt.matrix("X")
+            values_at([left], function(left), self._point)
+        if shared is not None:
+            shared.checked.add(type(self))
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled again when needed, in a tenth of a second.
-        return {"point": self._point, "cov_func": cloudpickle.dumps(self._cov_func)}
+        return {"point": self._point, "given": cloudpickle.dumps(self._given)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(cloudpickle.loads(state["cov_func"]), state["point"])  # type: ignore[misc]
+        self.__init__(cloudpickle.loads(state["given"]), state["point"])  # type: ignore[misc]
+
+    def _at(self, key: Any, graph: Graph, *arrays: FloatArray) -> FloatArray:
+        """A graph at arrays, compiled once for each key."""
+        if key not in self._compiled:
+            if self._shared is None:
+                self._compiled[key] = compile_at(*graph(), self._point)
+            else:
+                self._compiled[key] = self._shared.at((type(self), key), graph, self._point)
+        return np.asarray(self._compiled[key](*arrays))
+
+
+class ArrayCovariance(_OfArrays):
+    """A ``pm.gp.cov`` object as a function of arrays, at a point of its hyperparameters."""
 
     def __call__(
         self, X: FloatArray, Xs: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance matrix (n, m), or the n variances with ``diag=True``."""
-        inputs = [X] if Xs is None else [X, Xs]
-        return self._function(diag, *(x.shape[1] for x in inputs))(*inputs)
+        arrays = [X] if Xs is None else [X, Xs]
+        # For inputs with so many columns: a kernel may broadcast along a single one.
+        columns = [x.shape[1] for x in arrays]
+
+        def graph() -> tuple[list[Any], Any]:
+            inputs = [_inputs(name, d) for name, d in zip(("X", "Xs"), columns, strict=False)]
+            return inputs, self._given(*inputs, diag=diag)
+
+        return self._at((diag, *columns), graph, *arrays)
 
     def derivative(
         self, X: FloatArray, Xs: FloatArray, left: Derivative | None, right: Derivative | None
@@ -198,20 +222,17 @@ class ArrayCovariance:
         NotDifferentiableError
             When the kernel is not smooth enough.
         """
-        key = (X.shape[1], left, right)
-        if key not in self._compiled:
 
-            def graph() -> tuple[list[Any], Any]:
-                a, b = (_inputs(name, X.shape[1]) for name in ("X", "Xs"))
-                return [a, b], derivative_covariance(self._cov_func, a, b, left, right)
+        def graph() -> tuple[list[Any], Any]:
+            a, b = (_inputs(name, X.shape[1]) for name in ("X", "Xs"))
+            return [a, b], derivative_covariance(self._given, a, b, left, right)
 
-            self._compiled[key] = _compiled(self, key, graph)
-        return np.asarray(self._compiled[key](X, Xs))
+        return self._at((X.shape[1], left, right), graph, X, Xs)
 
     @property
     def active_columns(self) -> list[int]:
         """Columns of the inputs that the kernel depends on."""
-        return active_columns(self._cov_func)
+        return active_columns(self._given)
 
     def spectral_features(
         self,
@@ -229,87 +250,34 @@ class ArrayCovariance:
         ApproximationError
             For a kernel that has no spectral density.
         """
-        key = ("spectral", X.shape[1], m, derivative)
-        if key not in self._compiled:
+        d = X.shape[1]
 
-            def graph() -> tuple[list[Any], Any]:
-                left, width = _inputs("X", X.shape[1]), pt.vector("half_width", shape=(X.shape[1],))
-                output = spectral_features(self._cov_func, left, width, m, derivative)
-                return [left, width], output
+        def graph() -> tuple[list[Any], Any]:
+            left, width = _inputs("X", d), pt.vector("half_width", shape=(d,))
+            return [left, width], spectral_features(self._given, left, width, m, derivative)
 
-            self._compiled[key] = _compiled(self, key, graph)
-        return np.asarray(self._compiled[key](X, half_width))
-
-    def _function(self, diag: bool, *columns: int) -> Any:
-        """For inputs with so many columns: a kernel may broadcast along a single one."""
-        key = (diag, *columns)
-        if key not in self._compiled:
-
-            def graph() -> tuple[list[Any], Any]:
-                inputs = [_inputs(name, d) for name, d in zip(("X", "Xs"), columns, strict=False)]
-                return inputs, self._cov_func(*inputs, diag=diag)
-
-            self._compiled[key] = _compiled(self, key, graph)
-        return self._compiled[key]
+        return self._at(("spectral", d, m, derivative), graph, X, half_width)
 
 
-class ArrayMean:
+class ArrayMean(_OfArrays):
     """A ``pm.gp.mean`` object as a function of arrays, at a point of its hyperparameters."""
-
-    def __init__(
-        self, mean_func: Any, point: Point | None = None, shared: SharedFunctions | None = None
-    ) -> None:
-        self._mean_func, self._shared = mean_func, shared
-        self._point = as_point(point)
-        self._compiled: dict[tuple[int, Derivative | None], Any] = {}
-        _refuse_missing(self, mean_func)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"point": self._point, "mean_func": cloudpickle.dumps(self._mean_func)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(cloudpickle.loads(state["mean_func"]), state["point"])  # type: ignore[misc]
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """Mean at the rows of `X`, shape (n,)."""
-        return self._evaluate(X, None)
+        return self.derivative(X, None)
 
-    def derivative(self, X: FloatArray, derivative: Derivative) -> FloatArray:
+    def derivative(self, X: FloatArray, derivative: Derivative | None) -> FloatArray:
         """A derivative of the mean at the rows of `X`, shape (n,)."""
-        return self._evaluate(X, derivative)
 
-    def _evaluate(self, X: FloatArray, derivative: Derivative | None) -> FloatArray:
-        key = (X.shape[1], derivative)
-        if key not in self._compiled:
+        def graph() -> tuple[list[Any], Any]:
+            left = _inputs("X", X.shape[1])
+            if derivative is None:
+                return [left], self._given(left)
+            return [left], derivative_mean(self._given, left, derivative)
 
-            def graph() -> tuple[list[Any], Any]:
-                left, mean = _inputs("X", X.shape[1]), self._mean_func
-                if derivative is None:
-                    return [left], mean(left)
-                return [left], derivative_mean(mean, left, derivative)
-
-            self._compiled[key] = _compiled(self, key, graph)
-        value = np.asarray(self._compiled[key](X), dtype=np.float64)
+        value = self._at((X.shape[1], derivative), graph, X).astype(np.float64)
         # Linear with one coefficient gives a column; constants give one number.
         return np.broadcast_to(value.reshape(-1), (X.shape[0],)).copy()
-
-
-def _refuse_missing(owner: Any, function: Any) -> None:
-    """Raise now for what `point` lacks; of shared functions once, at their first point."""
-    shared = owner._shared
-    if shared is not None and type(owner) in shared.checked:
-        return
-    left = pt.matrix("X")
-    values_at([left], function(left), owner._point)
-    if shared is not None:
-        shared.checked.add(type(owner))
-
-
-def _compiled(owner: Any, key: Any, graph: Graph) -> Any:
-    """Of a covariance or a mean, at its point."""
-    if owner._shared is None:
-        return compile_at(*graph(), owner._point)
-    return owner._shared.at((type(owner), key), graph, owner._point)
 
 
 def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:

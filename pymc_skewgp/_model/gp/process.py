@@ -16,13 +16,7 @@ from pymc_skewgp._model.gp.functions import Point, compile_at
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import in_double, is_constant
-from pymc_skewgp._observations.likelihood import (
-    Derivative,
-    as_inputs,
-    as_labels,
-    as_phase,
-    refuse_coincident,
-)
+from pymc_skewgp._observations import likelihood
 from pymc_skewgp._posterior.prior import as_coregion
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import as_positive, as_vector
@@ -49,7 +43,7 @@ class ValuesAt(NamedTuple):
 
     X: Any
     n_functions: int = 1
-    derivative: Derivative | None = None
+    derivative: likelihood.Derivative | None = None
     exact: bool = False
 
     @property
@@ -84,7 +78,7 @@ def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
     One evaluation for all that are of the function itself, because a kernel may be more than a
     function of two inputs: white noise at equal inputs is independent between rows.
     """
-    groups: dict[Derivative | None, list[int]] = {}
+    groups: dict[likelihood.Derivative | None, list[int]] = {}
     for i, part in enumerate(parts):
         groups.setdefault(part.derivative, []).append(i)
     inputs = {key: _joined([parts[i].X for i in chosen]) for key, chosen in groups.items()}
@@ -170,7 +164,7 @@ _VARIABLE_OPTIONS = frozenset(
 def as_input_graph(name: str, value: Any, n_columns: float = np.inf) -> Any:
     """Inputs as a matrix: arrays and the values of ``pm.Data`` are checked now, the rest later."""
     if not isinstance(value, Variable):
-        value = as_inputs(name, value)
+        value = likelihood.as_inputs(name, value)
     elif value.type.ndim != 2:
         raise ValueError(
             f"{name} must be a matrix (n, d), got a tensor with {value.type.ndim} dimension(s)."
@@ -192,7 +186,7 @@ def as_label_graph(y: Any, X: Any) -> Any:
     """Labels 0 and 1: arrays and the values of ``pm.Data`` are checked now, the rest later."""
     n = shape_now(X)[0]
     if not isinstance(y, Variable):
-        return as_labels(y, np.size(y) if n is None else n)
+        return likelihood.as_labels(y, np.size(y) if n is None else n)
     if y.type.ndim != 1:
         raise ValueError(f"y must be a vector, got a tensor with {y.type.ndim} dimension(s).")
     found = shape_now(y)[0]
@@ -310,7 +304,7 @@ def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
         if isinstance(truncation, Variable):  # may turn out to be anything
             truncation = np.full(s, np.inf)
         phase = np.ones(s) if isinstance(gp.phase, Variable) else gp.phase
-        refuse_coincident(bare, phase, truncation)
+        likelihood.refuse_coincident(bare, phase, truncation)
     with no_warnings():
         cholesky("cov_func at the inputs and pseudo_points", matrix)
 
@@ -337,12 +331,14 @@ def as_pseudo_points(points: Any, phase: Any, truncation: Any, n_columns: float)
     if points is None:
         if phase is not None or isinstance(truncation, Variable) or np.any(truncation):
             raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
-        return PseudoPoints(None, as_phase(None, 0), np.zeros(0))
+        return PseudoPoints(None, likelihood.as_phase(None, 0), np.zeros(0))
     points = _as_points(points, n_columns)
     s = shape_now(points)[0] or 0
     return PseudoPoints(
         points,
-        _per_point("phase", phase, s) if isinstance(phase, Variable) else as_phase(phase, s),
+        _per_point("phase", phase, s)
+        if isinstance(phase, Variable)
+        else likelihood.as_phase(phase, s),
         (_per_point if isinstance(truncation, Variable) else as_vector)(
             "truncation", truncation, s
         ),
@@ -363,7 +359,7 @@ def pseudo_points_at(gp: Any, point: Point) -> dict[str, Any]:
 def _as_points(value: Any, n_columns: float) -> Any:
     """A matrix with a known number of rows."""
     if not isinstance(value, Variable):
-        value = as_inputs("pseudo_points", value)
+        value = likelihood.as_inputs("pseudo_points", value)
     points = as_input_graph("pseudo_points", value, n_columns)
     s, d = shape_now(points)
     if s is None:

@@ -17,15 +17,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.utils import MethodNotDefined
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._model.gp.distribution_graph import (
-    Distribution,
-    DistributionGraph,
-    DrawnValues,
-    coupled,
-    distribution_graph,
-    moments,
-    parametric_graph,
-)
+from pymc_skewgp._model.gp import distribution_graph as graphs
 from pymc_skewgp._model.gp.functions import Point
 from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry
 from pymc_skewgp._model.ops.plain_mode import plain_function
@@ -65,14 +57,14 @@ class _CompiledGraphs:
 
     def __init__(
         self,
-        graph: DistributionGraph,
-        distribution: Distribution | None,
+        graph: graphs.DistributionGraph,
+        distribution: graphs.Distribution | None,
         compile_kwargs: Mapping[str, Any] | None,
     ) -> None:
         self.graph, self._compile_kwargs = graph, compile_kwargs
         self.can_draw: bool | None = None
         self.has_cdf: bool | None = None
-        self.drawn = DrawnValues(graph, distribution)
+        self.drawn = graphs.DrawnValues(graph, distribution)
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
 
     def _compiled(self, output: Any) -> Any:
@@ -121,7 +113,7 @@ class _CompiledGraphs:
     def moments(self) -> Any:
         """Of mean and standard deviation; None where they are not known."""
         try:
-            found = moments(self.graph.variable)
+            found = graphs.moments(self.graph.variable)
             made = [vectorize_graph(x, {self.graph.eta: self._block}) for x in found]
         except UndefinedMomentException:
             return _UNDEFINED
@@ -162,8 +154,8 @@ class SiteFunctions:
 
     def __init__(
         self,
-        graph: DistributionGraph,
-        distribution: Distribution | None = None,
+        graph: graphs.DistributionGraph,
+        distribution: graphs.Distribution | None = None,
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._graph = graph
@@ -398,7 +390,7 @@ class DistributionSites(SiteLikelihood):
 
     def __init__(
         self,
-        distribution: Distribution,
+        distribution: graphs.Distribution,
         point: Point,
         shared: dict[int, ParametricFunctions] | None = None,
     ) -> None:
@@ -518,10 +510,10 @@ class DistributionSites(SiteLikelihood):
 
     def _made(self, n: int) -> SiteFunctions:
         if self._shared is None:
-            graph = distribution_graph(self._distribution, n, self._point)
+            graph = graphs.distribution_graph(self._distribution, n, self._point)
             return SiteFunctions(graph, self._distribution)
         if n not in self._shared:
-            graph = parametric_graph(self._distribution, n)
+            graph = graphs.parametric_graph(self._distribution, n)
             functions = SiteFunctions(graph, self._distribution)
             self._shared[n] = functions, tuple(v.name for v in graph.random)
         functions, names = self._shared[n]
@@ -568,4 +560,4 @@ def _refuse_coupled(functions: SiteFunctions, y: Data) -> None:
     if changed.any():
         doubt = functions.doubt
         operation = "an operation" if doubt is None else doubt.operation
-        raise coupled(functions.name, operation)
+        raise graphs.coupled(functions.name, operation)

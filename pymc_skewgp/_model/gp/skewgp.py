@@ -12,28 +12,11 @@ from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._model.gp import process, variables
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
-from pymc_skewgp._model.gp.process import (
-    as_input_graph,
-    as_pseudo_points,
-    process_at,
-    refuse_other_than_gp_objects,
-    refuse_unknown_options,
-    shape_now,
-)
-from pymc_skewgp._model.gp.sample_latent import Latent, sample_latent
-from pymc_skewgp._model.gp.variables import (
-    FunctionAt,
-    as_function_at,
-    data_of_model,
-    function_here,
-    marginal_variable,
-    process_given,
-    skew_normal,
-    skew_normal_from_white,
-)
+from pymc_skewgp._model.gp.latent_draws import Latent, sample_latent
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.automatic import as_approximation
 from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
@@ -56,10 +39,10 @@ class Definition:
         approximation: Any = "auto",
     ) -> None:
         mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
-        refuse_other_than_gp_objects(cov_func, mean_func)
+        process.refuse_other_than_gp_objects(cov_func, mean_func)
         self.mean_func = mean_func
         self.cov_func = cov_func
-        pseudo = as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
+        pseudo = process.as_pseudo_points(pseudo_points, phase, truncation, self.n_columns)
         self.pseudo_points, self.phase, self.truncation = pseudo
         self.approximation = as_approximation(approximation)
         # By name: latent functions that `prior` made, and data of `marginal_likelihood`.
@@ -89,7 +72,7 @@ class Definition:
     @property
     def n_pseudo_points(self) -> int:
         """Number s of pseudo-points."""
-        return 0 if self.pseudo_points is None else shape_now(self.pseudo_points)[0] or 0
+        return 0 if self.pseudo_points is None else process.shape_now(self.pseudo_points)[0] or 0
 
     def __repr__(self) -> str:
         shown = "" if self.approximation == "auto" else f", approximation={self.approximation!r}"
@@ -219,11 +202,11 @@ class IntegratedOut(Definition):
         >>> [rv.name for rv in model.free_RVs]
         ['ls', 'sigma']
         """
-        refuse_unknown_options(kwargs)
+        process.refuse_unknown_options(kwargs)
         self.refuse_approximation("marginal_likelihood")
         options = {"method": method, "n_draws": n_draws, **kwargs}
-        data = data_of_model(self, X, y, likelihood, coregion)
-        variable = marginal_variable(self, name, data, jitter, options)
+        data = variables.data_of_model(self, X, y, likelihood, coregion)
+        variable = variables.marginal_variable(self, name, data, jitter, options)
         self._data[variable.name] = data._replace(variable=variable)
         return variable
 
@@ -448,13 +431,13 @@ class SkewGP(IntegratedOut):
         >>> pm.draw(f, random_seed=1).shape
         (5,)
         """
-        refuse_unknown_options(kwargs)
+        process.refuse_unknown_options(kwargs)
         self.refuse_approximation("prior")
-        X = as_input_graph("X", X, self.n_columns)
-        sun = process_at(self, [X], jitter)
-        variable = skew_normal_from_white if reparameterize else skew_normal
+        X = process.as_input_graph("X", X, self.n_columns)
+        sun = process.process_at(self, [X], jitter)
+        variable = variables.skew_normal_from_white if reparameterize else variables.skew_normal
         f = variable(name, sun, **kwargs)
-        self._functions[f.name] = FunctionAt(X, f, jitter)
+        self._functions[f.name] = variables.FunctionAt(X, f, jitter)
         return f
 
     def conditional(
@@ -494,19 +477,21 @@ class SkewGP(IntegratedOut):
         ApproximationError
             For a SkewGP with an approximation.
         """
-        refuse_unknown_options(kwargs)
+        process.refuse_unknown_options(kwargs)
         self.refuse_approximation("conditional")
-        known = function_here(self._functions) if given is None else None
+        known = variables.function_here(self._functions) if given is None else None
         if given is not None:
-            known = as_function_at(given, self.n_columns, jitter)
+            known = variables.as_function_at(given, self.n_columns, jitter)
         if known is None:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "
                 "given={'X': ..., 'f': ...}. After marginal_likelihood, whose latent function is "
                 "integrated out, use sample_latent(idata, Xnew=...)."
             )
-        Xnew = as_input_graph("Xnew", Xnew, self.n_columns)
-        return skew_normal(name, process_given(self, known, known.f, Xnew, jitter), **kwargs)
+        Xnew = process.as_input_graph("Xnew", Xnew, self.n_columns)
+        return variables.skew_normal(
+            name, variables.process_beyond(self, known, known.f, Xnew, jitter), **kwargs
+        )
 
     def posterior(
         self,

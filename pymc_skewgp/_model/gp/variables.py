@@ -12,15 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_skewgp._model.distributions.marginal import Kinds, MarginalData, MarginalProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.gp.process import (
-    ValuesAt,
-    as_coregion_graph,
-    as_input_graph,
-    as_label_graph,
-    process_at,
-    process_of_values,
-    shape_now,
-)
+from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, is_of_sites, known_of
 from pymc_skewgp._model.ops.densities import static_n_latent, sun_from_white, sun_given
@@ -54,9 +46,9 @@ def as_function_at(given: Mapping[str, Any], n_columns: float, jitter: float) ->
             f"given must have the keys 'X' and 'f', got {sorted(given)}: SkewGPs are not "
             "additive, so there is no 'gp' to name."
         )
-    X = as_input_graph("given['X']", given["X"], n_columns)
+    X = process.as_input_graph("given['X']", given["X"], n_columns)
     f = pt.as_tensor_variable(given["f"])
-    n, found = shape_now(X)[0], f.type.shape
+    n, found = process.shape_now(X)[0], f.type.shape
     if len(found) != 1 or (None not in (n, found[0]) and found[0] != n):
         raise ValueError(
             f"given['f'] must have shape ({n},), one value for each row of given['X']; got {found}."
@@ -84,9 +76,9 @@ def function_here(functions: Mapping[str, FunctionAt]) -> FunctionAt | None:
     return next(reversed(here or every), None)
 
 
-def process_given(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
+def process_beyond(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
     """A SkewGP at new inputs given that it equals `f` where `known` is."""
-    joint = process_at(gp, [known.X, Xnew], jitter)
+    joint = process.process_at(gp, [known.X, Xnew], jitter)
     return sun_given(joint, pt.specify_shape(f, pt.as_tensor_variable(known.X).shape[:1]))
 
 
@@ -171,11 +163,11 @@ class DataOfModel(NamedTuple):
                 raise type(error)(f"in the data {name!r}: {error}") from error
         return found
 
-    def values(self, known: list[KnownData | KnownSites]) -> list[ValuesAt]:
+    def values(self, known: list[KnownData | KnownSites]) -> list[process.ValuesAt]:
         """What of the functions they are about."""
         inputs = [X for X, _, _ in self.kinds.values()]
         return [
-            ValuesAt(X, x.n_functions, x.likelihood.derivative, x.likelihood.relative_noise)
+            process.ValuesAt(X, x.n_functions, x.likelihood.derivative, x.likelihood.relative_noise)
             for X, x in zip(inputs, known, strict=True)
         ]
 
@@ -196,15 +188,15 @@ def data_of_model(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> Da
     kinds = {}
     for name, (inputs, data, known) in given.items():
         if only_labels:
-            data = as_label_graph(data, inputs)
+            data = process.as_label_graph(data, inputs)
         elif isinstance(data, Variable):
             raise TypeError(
                 f"y under {type(known).__name__} must be an array, which is checked and taken "
                 "apart now. Only labels of one function may be pm.Data."
             )
-        elif shape_now(inputs)[0] is None:
+        elif process.shape_now(inputs)[0] is None:
             raise ValueError("X must have a known number of rows: give an array, or pm.Data.")
-        kinds[name] = (as_input_graph("X", inputs, gp.n_columns), data, known)
+        kinds[name] = (process.as_input_graph("X", inputs, gp.n_columns), data, known)
     # Predictors of sites are the last rows of an evidence.
     ordered = sorted(kinds.items(), key=lambda kind: is_of_sites(kind[1][2]))
     return DataOfModel(dict(ordered), coregion, None if gp.model is None else gp.model.root)
@@ -216,11 +208,11 @@ def marginal_variable(
     """An observed variable of the model in context; `options` are those of the variable."""
     if data.labels is not None:
         X, y = data.labels
-        sun = process_of_values(gp, [ValuesAt(X)], jitter)
+        sun = process.process_of_values(gp, [process.ValuesAt(X)], jitter)
         return skew_normal(name, sun, MarginalProbit, observed=y, **options)
     known = data.known()
-    coregion = as_coregion_graph(data.coregion, max(part.n_functions for part in known))
-    sun = process_of_values(gp, data.values(known), jitter, coregion)
+    coregion = process.as_coregion_graph(data.coregion, max(part.n_functions for part in known))
+    sun = process.process_of_values(gp, data.values(known), jitter, coregion)
     value = Kinds(tuple(known)).observed
     return MarginalData(name, sun, parts=known, observed=value, **options)
 

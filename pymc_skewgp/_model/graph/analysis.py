@@ -6,7 +6,9 @@ variables the density of the model has.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from contextlib import suppress
+from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,22 +19,10 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
+from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
 from pymc_skewgp._model.graph.joint_gaussian import joint_prior
-from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, MixtureGraphs
-from pymc_skewgp._model.graph.members import (
-    Member,
-    as_members,
-    has_constant_integral,
-    is_function,
-    is_gaussian,
-    is_quadratic,
-    is_typed,
-    known_shape,
-    mean_and_spread,
-    own_density,
-    why_not_quadratic,
-)
+from pymc_skewgp._model.graph.likelihoods import Likelihood, MixtureGraphs
 from pymc_skewgp._model.graph.sites import (
     NoRowsError,
     Observed,
@@ -86,21 +76,24 @@ class Block(NamedTuple):
 
 
 def find_blocks(model: pm.Model) -> list[Block]:
-    """Blocks of a model, each with at least one SkewGP variable; no variable is in two of them."""
-    functions = [rv for rv in model.free_RVs if is_function(rv) and _is_conjugate(model, rv)]
-    if not functions:
-        return []
-    gaussian = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
-    below = {rv: children(model, rv) for rv in [*functions, *gaussian]}
-    blocks: list[Block] = []
-    for rv in functions:
-        if not any(rv in block.members for block in blocks):
-            blocks.append(_grown(model, rv, below, blocks))
-    return blocks
+    """Blocks under rows alone, each with a SkewGP variable; no variable is in two of them."""
+    free = [rv for rv in model.free_RVs if not is_prediction(model, rv)]
+    free = [rv for rv in free if not kinds.is_function(rv) or _is_conjugate(model, rv)]
+    found: list[Block] = []
+    for rv in free:
+        taken = [x for block in found for x in block.members]
+        if kinds.is_function(rv) and rv not in taken:
+            others = [
+                x
+                for x in free
+                if x not in taken and (kinds.is_function(x) or kinds.is_gaussian(model, x))
+            ]
+            found.append(_grown(model, rv, others, rows_only=True))
+    return found
 
 
 def block_of(model: pm.Model, rv: Any) -> Block:
-    """The block that a variable is in.
+    """The block under rows that a variable is in.
 
     Raises
     ------
@@ -125,19 +118,105 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     members = [rv for rv in block.members if rv in chosen]
     if members == block.members:
         return block
+    below = {rv: children(model, rv) for rv in members}
     for rv in members:
-        for other in children(model, rv):
+        for other in below[rv]:
             if other in block.members and other not in chosen:
                 raise NotConjugateError(
                     f"the mean of {other.name} depends on {rv.name}, which is to move without it.",
                     "Give the step both, or neither.",
                 )
-    names = {other.name for rv in members for other in children(model, rv)}
-    return Block(
-        members,
-        [y for y in block.observed if y.name in names],
-        predictions_of(model, members),
+    names = {other.name for kids in below.values() for other in kids}
+    part = Block(
+        members, [y for y in block.observed if y.name in names], predictions_of(model, members)
     )
+    if block.sites or block.potentials:
+        return part._replace(**_observed(model, members, below)._asdict())
+    return part
+
+
+def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
+    """`find_blocks`, and those under sites of the functions that are in none of these.
+
+    A function under rows alone that enters a predictor of sites as well is in the block of these.
+    """
+    under_rows = find_blocks(model)
+    taken = {x for block in under_rows for x in block.members}
+    found: list[Block] = []
+    for rv in model.free_RVs:
+        if kinds.is_function(rv) and rv not in taken:
+            with suppress(NotSitesError):
+                found.append(site_block_of(model, rv))
+                taken.update(found[-1].members)
+    own = {x for block in found for x in block.members}
+    return [block for block in under_rows if own.isdisjoint(block.members)] + found
+
+
+def refuse_with_reason(model: pm.Model, rv: Any) -> None:
+    """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
+    try:
+        find_observed(model, rv)
+    except NoRowsError as by_rows:
+        try:
+            site_block_of(model, rv)
+        except NotSitesError as by_sites:
+            reason = f"{by_rows.reason} Nor are they sites: {by_sites.reason}"
+            raise NotConjugateError(reason, by_sites.remedy) from by_sites
+
+
+def gaussian_blocks(
+    model: pm.Model, taken: set[str], reasons: dict[str, ValueError]
+) -> list[Block]:
+    """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
+
+    The largest first: of a product of two the smaller one is a hyperparameter. To `reasons` is
+    added why variables are in none, by name.
+    """
+    seeds = [x for x in model.free_RVs if kinds.is_quadratic(model, x) and x.name not in taken]
+    seeds.sort(key=lambda x: -int(np.prod(kinds.known_shape(x), dtype=int)))
+    found: list[Block] = []
+    gone = set(taken)
+    for rv in seeds:
+        if rv.name in gone or any(x.name in gone for x in children(model, rv)):
+            continue
+        try:
+            found.append(site_block_of(model, rv))
+        except NotSitesError as error:
+            reasons[rv.name] = error
+            continue
+        names = {x.name for x in found[-1].members}
+        gone |= names | found[-1].below
+        for name in names:
+            reasons.pop(name, None)
+    return found
+
+
+def site_block_of(model: pm.Model, rv: Any) -> Block:
+    """The block of a SkewGP or Gaussian variable, some of whose observations may be sites.
+
+    That of a SkewGP variable has Gaussian variables by type beside it, and no potentials; mixtures
+    of rows are sites too.
+
+    Raises
+    ------
+    NotSitesError
+        The message names what is in the way.
+    """
+    if not kinds.is_function(rv):
+        others = [x for x in model.free_RVs if kinds.is_quadratic(model, x)]
+    elif rv.type.ndim != 1 or model.rvs_to_transforms[rv] is not None:
+        raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
+    else:
+        others = [x for x in model.free_RVs if kinds.is_function(x) or kinds.is_gaussian(model, x)]
+    return _grown(model, rv, [x for x in others if x is rv or not is_prediction(model, x)])
+
+
+class _Observations(NamedTuple):
+    """What observes some members: rows, sites, and potentials that are quadratic in them."""
+
+    observed: list[Observed]
+    sites: list[ObservedSites]
+    potentials: list[Any]
 
 
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
@@ -148,56 +227,106 @@ def _is_conjugate(model: pm.Model, rv: Any) -> bool:
     return True
 
 
-def _grown(model: pm.Model, rv: Any, below: dict[Any, list[Any]], others: list[Block]) -> Block:
-    """The block of a SkewGP variable: candidates join it until none is left that can."""
-    taken = [x for block in others for x in block.members]
-    candidates = [x for x in below if x is not rv and x not in taken]
-    members, observed = [rv], {y.name: y for y in find_observed(model, rv)}
+def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = False) -> Block:
+    """The block of a variable: others join it until none is left that can."""
+    below = {x: children(model, x) for x in others}
+    members = [rv]
+    found = _observed(model, members, below, rows_only)
     grows = True
     while grows:
         grows = False
-        for candidate in candidates:
-            if candidate in members:
+        for other in others:
+            if other in members or not _touches(other, members, below):
                 continue
-            joined = _join(model, members, observed, candidate, below[candidate])
-            if joined is not None:
-                members, observed, grows = [*members, candidate], joined, True
-    return Block(
-        [x for x in model.free_RVs if x in members],
-        [observed[y.name] for y in model.observed_RVs if y.name in observed],
-        predictions_of(model, members),
-    )
+            joint = [x for x in model.free_RVs if x in members or x is other]
+            # A hyperparameter, or a function with other observations, stays outside.
+            with suppress(NotSitesError, NotConjugateError):
+                found = _observed(model, joint, below, rows_only)
+                members, grows = joint, True
+    if not rows_only:  # what the mean of a function depends on is a hyperparameter
+        means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
+        members = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
+        found = _observed(model, members, below)
+    return Block(members, predicted=predictions_of(model, members), **found._asdict())
 
 
-def _join(
-    model: pm.Model,
-    members: list[Any],
-    observed: dict[str, Observed],
-    candidate: Any,
-    below: list[Any],
-) -> dict[str, Observed] | None:
-    """Observations of a block that a candidate joins; None where it cannot."""
-    if not any(x in members or x.name in observed for x in below):
-        return None
-    joint, found = [*members, candidate], dict(observed)
-    for child in below:
+def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
+    """Whether a variable shares an observation with members, or is above or below one."""
+    own = below[other]
+    return any(x in own or x is other for member in members for x in [member, *below[member]])
+
+
+def _observed(
+    model: pm.Model, members: list[Any], below: dict[Any, list[Any]], rows_only: bool = False
+) -> _Observations:
+    """Observations of members.
+
+    Raises
+    ------
+    NotSitesError
+        Where one is neither in all the members that it depends on.
+    """
+    found = _Observations([], [], [])
+    kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
+    gaussian = not any(kinds.is_function(x) for x in members)
+    for child in kids:
+        used = [x for x in members if child in below[x]]
         if child in members:
-            mean, spread = mean_and_spread(child)
-            if uses_values(spread, candidate, []) or why_not_affine(mean, joint) is not None:
-                return None
+            _refuse_other_means(model, child, used)
+        elif is_prediction(model, child):
             continue
-        if is_prediction(model, child):
-            continue
-        try:
-            y = recognised(model, child)
-        except NotConjugateError:  # of a kind that is known, but for its limits or trials
-            return None
-        if y is None or outside_predictor(y.rows, candidate):
-            return None
-        if why_not_affine(y.rows.predictor, joint) is not None:
-            return None
-        found[y.name] = y
+        elif child in model.potentials and gaussian:
+            _refuse_other_potentials(model, child, used)
+            found.potentials.append(child)
+        elif child not in model.observed_RVs:
+            raise NotSitesError(
+                f"{child.name}, which depends on {used[0].name}, is not observed.",
+                "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
+            )
+        else:
+            rows = recognised(model, child)
+            if rows is not None and _are_rows(rows, used, mixtures=rows_only):
+                found.observed.append(rows)
+            elif rows_only:
+                raise NotSitesError(f"{child.name} is no rows in all of its variables.")
+            else:
+                found.sites.append(sites_of(model, child, used))
+    if not found.observed and not found.sites:
+        raise NotSitesError(f"{members[0].name} has no observations.")
     return found
+
+
+def _are_rows(y: Observed, used: list[Any], mixtures: bool) -> bool:
+    """Whether an observed variable is rows that are affine in members."""
+    if y.rows.mixture is not None and not mixtures:
+        return False
+    outside = any(outside_predictor(y.rows, x) for x in used)
+    return not outside and why_not_affine(y.rows.predictor, used) is None
+
+
+def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
+    """Refuse a member whose density is not jointly quadratic in it and in members above it."""
+    if kinds.is_typed(child):
+        mean, spread = kinds.mean_and_spread(child)
+        apart = not any(uses_values(spread, x, []) for x in used)
+        joint = apart and why_not_affine(mean, used) is None
+    else:
+        own = kinds.own_density(model, child)
+        values = [model.rvs_to_values[x] for x in [*used, child]]
+        joint = own is not None and kinds.why_not_quadratic(own.log_density, values) is None
+        joint = joint and (not used or kinds.has_constant_integral(model, child, used))
+    if not joint:
+        names = " and ".join(x.name for x in used)
+        raise NotSitesError(f"{child.name} does not depend affinely on {names}.")
+
+
+def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -> None:
+    (log_density,) = in_double(model.replace_rvs_by_values([potential]))
+    reason = kinds.why_not_quadratic(log_density.sum(), [model.rvs_to_values[x] for x in used])
+    if reason is not None:
+        names = " and ".join(x.name for x in used)
+        name = f"the potential {potential.name}"
+        raise NotSitesError(f"{name} is not known to be quadratic in {names}: {reason}.")
 
 
 # Entries that a variable may have which only shifts or scales predictors, to be moved with f
@@ -302,7 +431,7 @@ class BlockGraph(NamedTuple):
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
     predicted: list[Any]
-    members: list[Member]
+    members: list[kinds.Member]
     rest: list[Any]
     log_constant: Any = None
 
@@ -334,7 +463,7 @@ def analyse(model: pm.Model, rv: Any, only: Sequence[Any] | None = None) -> Bloc
 
 def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
-    members = as_members(model, block.members)
+    members = kinds.as_members(model, block.members)
     rows = [_observed_rows(model, y, members) for y in block.observed]
     prior = joint_prior(members)
     graphs = [graph for y in rows for graph in y.graphs]
@@ -343,24 +472,24 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     _refuse_randomness(" and ".join(own), [*prior, *graphs])
     gone = {*own, *block.below}
     sizes = [member.n_latent for member in members]
+    ends = list(accumulate((pt.prod(x.shape) for x in members), initial=pt.zeros((), "int64")))
     return BlockGraph(
         own,
         [member.value for member in members],
-        _slices(members),
+        [slice(start, stop) for start, stop in pairwise(ends)],
         prior,
         None if None in sizes else sum(size for size in sizes if size is not None),
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
         list(block.sites),
-        _hyperparameters(model, prior, rows, block.sites, own),
-        _likelihood_parameters(model, prior, rows, own),
+        *_moved(model, prior, rows, block.sites, own),
         block.predicted,
         members,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
 
-def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> ObservedRows:
+def _observed_rows(model: pm.Model, y: Observed, members: list[kinds.Member]) -> ObservedRows:
     """Rows of the members' value variables."""
     known = y.rows.graphs
     by = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
@@ -374,61 +503,36 @@ def _observed_rows(model: pm.Model, y: Observed, members: list[Member]) -> Obser
     return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest, rows.counts)
 
 
-def _slices(members: list[Member]) -> list[slice]:
-    ends = [pt.zeros((), dtype="int64")]
-    for member in members:
-        ends.append(ends[-1] + pt.prod(member.shape))
-    return [slice(start, stop) for start, stop in pairwise(ends)]
-
-
-def _hyperparameters(
+def _moved(
     model: pm.Model,
     prior: SunParameters,
     rows: list[ObservedRows],
     sites: Sequence[ObservedSites],
     own: list[str],
-) -> list[Any]:
-    spread = [graph for y in rows for graph in (y.lower, y.upper, y.S)]
-    spread += [y.log_prob for y in sites]
-    upstream = set(graph_inputs([*prior, *spread]))
-    designs = [(y.A, y.a) for y in rows] + [(y.A, y.a) for y in sites]
-    predictors = set(graph_inputs([x for pair in designs for x in pair if x is not None]))
-    return [
+) -> tuple[list[Any], list[Any]]:
+    """Hyperparameters, and parameters of noise and indicators of mixtures: see `BlockGraph`."""
+    free = [
         value
         for other, value in model.rvs_to_values.items()
-        if (value in upstream or (value in predictors and _is_short(value)))
-        and _may_move(model, other, own)
-    ]
-
-
-def _likelihood_parameters(
-    model: pm.Model, prior: SunParameters, rows: list[ObservedRows], own: list[str]
-) -> list[Any]:
-    mixed = [y for y in rows if y.mixture is not None]
-    upstream = set(graph_inputs([graph for y in mixed for graph in (y.S, *y.parameters)]))
-    upstream.difference_update(graph_inputs(list(prior)))
-    return [
-        value
-        for other, value in model.rvs_to_values.items()
-        if value in upstream and _may_move(model, other, own)
-    ]
-
-
-def _may_move(model: pm.Model, other: Any, own: list[str]) -> bool:
-    """Whether a variable is a hyperparameter: free, continuous, no function and no member."""
-    return (
-        other in model.free_RVs
+        if other in model.free_RVs
         and other.name not in own
         and other.dtype.startswith("float")
-        and not is_function(other)
-    )
+        and not kinds.is_function(other)
+    ]
+    of_prior = set(graph_inputs([*prior]))
+    spread = [graph for y in rows for graph in (y.lower, y.upper, y.S)]
+    upstream = of_prior.union(graph_inputs([*spread, *(y.log_prob for y in sites)]))
+    pairs = [(y.A, y.a) for y in rows] + [(y.A, y.a) for y in sites]
+    designs = [x for pair in pairs for x in pair if x is not None]
+    upstream.update(value for value in graph_inputs(designs) if _is_short(value))
+    mixed = [graph for y in rows if y.mixture for graph in (y.S, *y.parameters)]
+    alone = set(graph_inputs(mixed)) - of_prior
+    return [x for x in free if x in upstream], [x for x in free if x in alone]
 
 
 def _is_short(value: Any) -> bool:
-    size = 1
-    for length in value.type.shape:
-        size *= _FEW + 1 if length is None else length
-    return size <= _FEW
+    known = getattr(value.type, "shape", (None,))
+    return None not in known and prod(known) <= _FEW
 
 
 def _refuse_randomness(name: str, outputs: list[Any]) -> None:
@@ -438,207 +542,3 @@ def _refuse_randomness(name: str, outputs: list[Any]) -> None:
             "know.",
             "Give it a name in the model, or leave the step to NUTS.",
         )
-
-
-# Variables that are jointly Gaussian, but for truncated ones, under observations that are sites.
-#
-# As in `blocks`: a SkewGP variable with all SkewGP and Gaussian variables that enter the predictors
-# of its observations jointly affinely and nothing else. Here an observed variable may be rows, as
-# there, or sites; mixtures of rows are sites too.
-
-_CORE_NDIM = 1  # of one unified skew-normal vector
-
-
-def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
-    """`find_blocks`, and those under sites of the functions that are in none of these.
-
-    A function under rows alone that enters a predictor of sites as well is in the block of these.
-    """
-    under_rows = find_blocks(model)
-    taken = {x for block in under_rows for x in block.members}
-    found: list[Block] = []
-    for rv in model.free_RVs:
-        if not is_function(rv) or rv in taken:
-            continue
-        try:
-            found.append(site_block_of(model, rv))
-        except NotSitesError:
-            continue
-        taken.update(found[-1].members)
-    own = {x for block in found for x in block.members}
-    return [block for block in under_rows if own.isdisjoint(block.members)] + found
-
-
-def refuse_with_reason(model: pm.Model, rv: Any) -> None:
-    """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
-    try:
-        find_observed(model, rv)
-    except NoRowsError as by_rows:
-        try:
-            site_block_of(model, rv)
-        except NotSitesError as by_sites:
-            reason = f"{by_rows.reason} Nor are they sites: {by_sites.reason}"
-            raise NotConjugateError(reason, by_sites.remedy) from by_sites
-
-
-def part_of_any(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
-    """`part_of`, under sites and potentials too."""
-    part = part_of(model, block, chosen)
-    if not (block.sites or block.potentials) or part.members == block.members:
-        return part
-    below = {x: children(model, x) for x in part.members}
-    rows, sites, potentials = _observed(model, part.members, below)
-    return part._replace(observed=rows, sites=sites, potentials=potentials)
-
-
-def gaussian_blocks(
-    model: pm.Model, taken: set[str], reasons: dict[str, ValueError]
-) -> list[Block]:
-    """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
-
-    The largest first: of a product of two the smaller one is a hyperparameter. To `reasons` is
-    added why variables are in none, by name.
-    """
-    seeds = [x for x in model.free_RVs if is_quadratic(model, x) and x.name not in taken]
-    seeds.sort(key=lambda x: -int(np.prod(known_shape(x), dtype=int)))
-    found: list[Block] = []
-    gone = set(taken)
-    for rv in seeds:
-        if rv.name in gone or any(x.name in gone for x in children(model, rv)):
-            continue
-        try:
-            found.append(site_block_of(model, rv))
-        except NotSitesError as error:
-            reasons[rv.name] = error
-            continue
-        gone.update(x.name for x in found[-1].members)
-        gone |= found[-1].below
-        for member in found[-1].members:
-            reasons.pop(member.name, None)
-    return found
-
-
-def site_block_of(model: pm.Model, rv: Any) -> Block:
-    """The block of a SkewGP or Gaussian variable, some of whose observations may be sites.
-
-    That of a SkewGP variable has Gaussian variables by type beside it, and no potentials.
-
-    Raises
-    ------
-    NotSitesError
-        The message names what is in the way.
-    """
-    if is_function(rv):
-        if rv.type.ndim != _CORE_NDIM or model.rvs_to_transforms[rv] is not None:
-            raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
-        others = [x for x in model.free_RVs if is_function(x) or is_gaussian(model, x)]
-    else:
-        others = [x for x in model.free_RVs if is_quadratic(model, x)]
-    below = {x: children(model, x) for x in others if x is rv or not is_prediction(model, x)}
-    members = [rv]
-    _observed(model, members, below)
-    grows = True
-    while grows:
-        grows = False
-        for other in below:
-            if other in members or not _touches(other, members, below):
-                continue
-            joint = [x for x in model.free_RVs if x in members or x is other]
-            try:
-                potentials = _observed(model, joint, below)[2]
-            except NotSitesError:  # a hyperparameter, or a function with other observations
-                continue
-            if potentials and is_function(rv):  # whose block has no place for them
-                continue
-            members, grows = joint, True
-    members = _without_means(members)
-    rows, sites, potentials = _observed(model, members, below)
-    predictions = predictions_of(model, members)
-    return Block([x for x in model.free_RVs if x in members], rows, predictions, sites, potentials)
-
-
-def _without_means(members: list[Any]) -> list[Any]:
-    """Members but for those that the mean of a function depends on: they are hyperparameters."""
-    means = [mean_and_spread(x)[0] for x in members if is_function(x)]
-    return [x for x in members if is_function(x) or not uses_values(means, x, [])]
-
-
-def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
-    """Whether a variable shares an observation with members, or is above or below one."""
-    own = below[other]
-    return any(x in own or x is other for member in members for x in [member, *below[member]])
-
-
-def _observed(
-    model: pm.Model, members: list[Any], below: dict[Any, list[Any]]
-) -> tuple[list[Observed], list[ObservedSites], list[Any]]:
-    """Observations of members, rows and sites, and potentials that are quadratic in them.
-
-    Raises
-    ------
-    NotSitesError
-        Where one is neither in all the members that it depends on.
-    """
-    rows: list[Observed] = []
-    sites: list[ObservedSites] = []
-    potentials: list[Any] = []
-    kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
-    for child in kids:
-        used = [x for x in members if child in below[x]]
-        if child in members:
-            _refuse_other_means(model, child, used)
-        elif is_prediction(model, child):
-            continue
-        elif child in model.potentials and not any(is_function(x) for x in used):
-            _refuse_other_potentials(model, child, used)
-            potentials.append(child)
-        elif child not in model.observed_RVs:
-            raise NotSitesError(
-                f"{child.name}, which depends on {used[0].name}, is not observed.",
-                "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
-            )
-        else:
-            found = _as_rows(model, child, used)
-            if found is None:
-                sites.append(sites_of(model, child, used))
-            else:
-                rows.append(found)
-    if not rows and not sites:
-        raise NotSitesError(f"{members[0].name} has no observations.")
-    return rows, sites, potentials
-
-
-def _as_rows(model: pm.Model, child: Any, used: list[Any]) -> Observed | None:
-    """An observed variable as rows, where it is affine in members and no mixture."""
-    found = recognised(model, child)
-    if found is None or found.rows.mixture is not None:
-        return None
-    if any(outside_predictor(found.rows, x) for x in used):
-        return None
-    return None if why_not_affine(found.rows.predictor, used) is not None else found
-
-
-def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
-    """Refuse a member whose density is not jointly quadratic in it and in members above it."""
-    if is_typed(child):
-        mean, spread = mean_and_spread(child)
-        apart = not any(uses_values(spread, x, []) for x in used)
-        if apart and why_not_affine(mean, used) is None:
-            return
-    else:
-        own = own_density(model, child)
-        values = [model.rvs_to_values[x] for x in [*used, child]]
-        joint = own is not None and why_not_quadratic(own.log_density, values) is None
-        if joint and (not used or has_constant_integral(model, child, used)):
-            return
-    names = " and ".join(x.name for x in used)
-    raise NotSitesError(f"{child.name} does not depend affinely on {names}.")
-
-
-def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -> None:
-    (log_density,) = in_double(model.replace_rvs_by_values([potential]))
-    reason = why_not_quadratic(log_density.sum(), [model.rvs_to_values[x] for x in used])
-    if reason is not None:
-        names = " and ".join(x.name for x in used)
-        name = f"the potential {potential.name}"
-        raise NotSitesError(f"{name} is not known to be quadratic in {names}: {reason}.")

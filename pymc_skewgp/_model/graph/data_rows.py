@@ -20,7 +20,6 @@ from pymc_skewgp._observations.binary import BinomialProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood, as_derivative
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import EqualRows, Observations, as_matrix, equal_rows
-from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._observations.weighted import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import as_likelihood
 from pymc_skewgp._sun.parameters import SunParameters
@@ -298,16 +297,8 @@ def known_data(
     """
     likelihood = as_likelihood(likelihood)
     as_derivative(likelihood.derivative, X.shape[1])
-    if isinstance(likelihood, SiteLikelihood):
-        raise ValueError(
-            f"functions are not integrated out under {type(likelihood).__name__} here: write the "
-            "data as an observed variable of a model, with f from gp.prior, and use pm.sample."
-        )
-    random = {
-        field.name: getattr(likelihood, field.name)
-        for field in _fields(likelihood)
-        if isinstance(getattr(likelihood, field.name), Variable)
-    }
+    given = {field.name: getattr(likelihood, field.name) for field in _fields(likelihood)}
+    random = {name: x for name, x in given.items() if isinstance(x, Variable)}
     known = _with_numbers(likelihood, random, y)
     data = known.as_data(y, X.shape[0])
     if known.has_data:
@@ -353,15 +344,20 @@ def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Lik
         if name in ("lower", "upper"):
             stand_in[name] = _beyond(likelihood, random, y, name)
         if name in ("cutpoints", "lower", "upper") and (name == "cutpoints" or variable.type.ndim):
-            count = variable.type.shape[0] if variable.type.ndim == 1 else None
-            if count is None:
-                raise ValueError(
-                    f"{name} must be a vector whose length is known, as in pm.Normal(..., "
-                    f"shape=2); got a variable of shape {variable.type.shape}."
-                )
-            steps = 2.0 * np.arange(float(count)) if name == "cutpoints" else np.zeros(count)
-            stand_in[name] = stand_in[name] + steps
+            steps = 2.0 if name == "cutpoints" else 0.0
+            stand_in[name] = stand_in[name] + steps * np.arange(known_length(name, variable))
     return _replaced(likelihood, stand_in)
+
+
+def known_length(name: str, variable: Any) -> float:
+    """Of a vector that is a parameter of a likelihood."""
+    count = variable.type.shape[0] if variable.type.ndim == 1 else None
+    if count is None:
+        raise ValueError(
+            f"{name} must be a vector whose length is known, as in pm.Normal(..., shape=2); got a "
+            f"variable of shape {variable.type.shape}."
+        )
+    return float(count)
 
 
 def _beyond(likelihood: Any, random: dict[str, Any], y: Any, name: str) -> float:

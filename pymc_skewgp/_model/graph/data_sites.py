@@ -16,18 +16,11 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import parametric_graph
 from pymc_skewgp._model.gp.process import ValuesAt
 from pymc_skewgp._model.gp.site_functions import DistributionSites, SiteFunctions
-from pymc_skewgp._model.graph.data_rows import Arrays, RowsOfData, known_data
+from pymc_skewgp._model.graph.data_rows import Arrays, RowsOfData, known_data, known_length
 from pymc_skewgp._model.ops.plain_mode import softplus
+from pymc_skewgp._observations import sites as factors
 from pymc_skewgp._observations.binary import logistic_with_slope
 from pymc_skewgp._observations.likelihood import Data, Likelihood
-from pymc_skewgp._observations.sites import (
-    LikelihoodFamily,
-    SiteFamily,
-    SiteLikelihood,
-    SitesGiven,
-    joined_sites,
-    with_parameters,
-)
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.prior import as_likelihood
 from pymc_skewgp._validation import FloatArray
@@ -47,7 +40,7 @@ class SitesOfData(NamedTuple):
         What `family` is to be taken at.
     """
 
-    family: SiteFamily
+    family: factors.SiteFamily
     y: Any
     parameters: tuple[Any, ...]
 
@@ -57,13 +50,13 @@ class SitesOfData(NamedTuple):
         return [self.y, *self.parameters]
 
 
-def sites_at(parts: Sequence[SitesOfData], values: Sequence[Any]) -> SitesGiven | None:
+def sites_at(parts: Sequence[SitesOfData], values: Sequence[Any]) -> factors.SitesGiven | None:
     """Sites of all parts at values of their `graphs`; None of none."""
     if not parts:
         return None
     rest = iter(values)
     given = [(part, [next(rest) for _ in part.graphs]) for part in parts]
-    return joined_sites([part.family.at(own[0], own[1:]) for part, own in given])
+    return factors.joined_sites([part.family.at(own[0], own[1:]) for part, own in given])
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +79,9 @@ class KnownSites:
 
     X: FloatArray
     y: Data
-    likelihood: SiteLikelihood
+    likelihood: factors.SiteLikelihood
     random: dict[str, Any]
-    family: SiteFamily
+    family: factors.SiteFamily
     in_parts: bool
 
     n_functions = 1
@@ -118,13 +111,13 @@ class KnownSites:
         every_other = np.arange(1, n, 2)[:_ROWS_TRIED]
         return n > 1 and self.likelihood.is_same_of(every_other, self.y)
 
-    def family_of(self, index: IntArray) -> SiteFamily:
+    def family_of(self, index: IntArray) -> factors.SiteFamily:
         """Of some of the data."""
         if isinstance(self.likelihood, DistributionSites):
             return self.likelihood.functions_of(index.size)
-        assert isinstance(self.family, LikelihoodFamily)
+        assert isinstance(self.family, factors.LikelihoodFamily)
         own = self.family.likelihood.of_observations(index, self.y)
-        assert isinstance(own, SiteLikelihood)
+        assert isinstance(own, factors.SiteLikelihood)
         return replace(self.family, likelihood=own)
 
     def without_graphs(self) -> "KnownSites":
@@ -136,7 +129,7 @@ class KnownSites:
         values = {name: np.asarray(x)[()] for name, x in random.items()}
         if isinstance(self.likelihood, DistributionSites):
             return self.likelihood.at(values)
-        found: Likelihood = with_parameters(self.likelihood, values)
+        found: Likelihood = factors.with_parameters(self.likelihood, values)
         return found
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
@@ -186,20 +179,22 @@ def known_of(
             )
         return _of_distribution(X, y, likelihood, model)
     known = as_likelihood(likelihood)
-    if not isinstance(known, SiteLikelihood):
+    if not isinstance(known, factors.SiteLikelihood):
         return known_data(X, y, likelihood, weights)
     if weights is not None:
         known = Weighted(known, weights)
     random = _random_parameters(known)
-    numbers = with_parameters(known, {name: _stand_in(name, x) for name, x in random.items()})
+    numbers = factors.with_parameters(
+        known, {name: _stand_in(name, x) for name, x in random.items()}
+    )
     data = numbers.as_data(y, X.shape[0])
-    family = LikelihoodFamily(numbers, tuple(random))
+    family = factors.LikelihoodFamily(numbers, tuple(random))
     return KnownSites(X, data, numbers, random, family, not _has_rows(known, X.shape[0]))
 
 
 def is_of_sites(likelihood: Any) -> bool:
     """Whether `known_of` makes `KnownSites` of data under it."""
-    return isinstance(likelihood, SiteLikelihood) or _is_distribution(likelihood)
+    return isinstance(likelihood, factors.SiteLikelihood) or _is_distribution(likelihood)
 
 
 def _is_distribution(likelihood: Any) -> bool:
@@ -253,13 +248,8 @@ def _stand_in(name: str, variable: Any) -> Any:
     """Numbers that would do in place of a random parameter."""
     if not variable.type.ndim:
         return 1.0
-    count = variable.type.shape[0] if variable.type.ndim == 1 else None
-    if count is None:
-        raise ValueError(
-            f"{name} must be a vector whose length is known, as in pm.Normal(..., shape=2); got a "
-            f"variable of shape {variable.type.shape}."
-        )
-    return 2.0 * np.arange(float(count)) if name == "cutpoints" else np.ones(count)
+    steps = np.arange(known_length(name, variable))
+    return 2.0 * steps if name == "cutpoints" else np.ones_like(steps)
 
 
 def _has_rows(likelihood: Any, n: int) -> bool:
@@ -293,7 +283,7 @@ def _canonical_sites(
     constant: FloatArray,
     kappa: Callable[[FloatArray], FloatArray],
     slopes_of_kappa: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
-) -> SitesGiven:
+) -> factors.SitesGiven:
     """Sites of that form: `linear`, `trials` and `constant` are s, n and c."""
 
     def log_prob(eta: FloatArray) -> FloatArray:
@@ -307,7 +297,7 @@ def _canonical_sites(
         first, second = slopes_of_kappa(eta)
         return linear - trials * first, -trials * second
 
-    return SitesGiven(linear.size, log_prob, slopes, log_concave=True)
+    return factors.SitesGiven(linear.size, log_prob, slopes, log_concave=True)
 
 
 class RecognisedFamily:
@@ -320,9 +310,9 @@ class RecognisedFamily:
 
     def __init__(self, functions: SiteFunctions) -> None:
         self._functions = functions
-        self._known: tuple[Data, SitesGiven | None] | None = None
+        self._known: tuple[Data, factors.SitesGiven | None] | None = None
 
-    def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
+    def at(self, y: Data, parameters: Sequence[FloatArray]) -> factors.SitesGiven:
         """See `SiteFamily`."""
         sites = self._functions.at(y, parameters)
         if self._known is None:
@@ -331,7 +321,7 @@ class RecognisedFamily:
         return sites if found is None or not np.array_equal(seen, y) else found
 
 
-def canonical(sites: SitesGiven) -> SitesGiven | None:
+def canonical(sites: factors.SitesGiven) -> factors.SitesGiven | None:
     """Sites in that form, where their values have it."""
     rng = np.random.default_rng(_SEED)
     tried = np.sort(np.append(rng.uniform(-_FARTHEST, _FARTHEST, _TRIED), [-_FARTHEST, _FARTHEST]))

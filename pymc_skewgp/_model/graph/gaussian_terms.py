@@ -27,7 +27,7 @@ from pymc_skewgp._model.graph.joint_gaussian import (
     joint_prior_of,
     potentials_of,
 )
-from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood
+from pymc_skewgp._model.graph.likelihoods import Likelihood
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function

@@ -23,95 +23,59 @@ from pymc_skewgp._validation import FloatArray
 Blocks = dict[tuple[int, int], Any]
 
 
-class Placed(NamedTuple):
-    """A member among those that its mean depends on.
+def _means_and_moves(members: list[Member]) -> tuple[list[Any], Blocks]:
+    r"""Means of all, and what each moves by with the deviations of those that it depends on.
 
-    Attributes
-    ----------
-    mean : TensorVariable, shape (d,)
-        Whatever their values are.
-    above : list of int
-        Which they are.
-    design : TensorVariable, shape (d, p), or None
-        M of its mean k + M z given their values z; None without any.
-    sizes : list of TensorVariable
-        Numbers of their values.
+    With :math:`z_i = k_i + M_i z_{a(i)} + w_i`, a(i) being the members that its mean depends on,
+    all are :math:`z = m + T w`; of T the identities on the diagonal are left out.
     """
-
-    mean: Any
-    above: list[int]
-    design: Any = None
-    sizes: Sequence[Any] = ()
-
-    def carried(self, parts: Mapping[int, Any]) -> Any:
-        """`design` times blocks of rows, one for each of those above; None where all are zero."""
-        known = [part for part in parts.values() if part is not None]
-        if not known:
-            return None
-        width = known[0].shape[1]
-        filled = [
-            pt.zeros((size, width)) if part is None else part
-            for size, part in zip(self.sizes, parts.values(), strict=True)
-        ]
-        return self.design @ pt.concatenate(filled, axis=0)
-
-
-def placed_members(members: list[Member]) -> dict[int, Placed]:
-    """Members by their number, each after those that its mean depends on."""
-    found: dict[int, Placed] = {}
+    means: dict[int, Any] = {}
+    moves: Blocks = {}
     for i, above in _by_dependence(members):
         if not above:
-            found[i] = Placed(_raveled_mean(members[i]), above)
+            means[i] = _raveled_mean(members[i])
             continue
         design, offset = design_and_offset(members[i], [members[j] for j in above])
-        mean = offset + design @ pt.concatenate([found[j].mean for j in above])
-        found[i] = Placed(mean, above, design, [pt.prod(members[j].shape) for j in above])
-    return found
+        means[i] = offset + design @ pt.concatenate([means[j] for j in above])
+        start: Any = 0
+        for j in above:
+            stop = start + pt.prod(members[j].shape)
+            part, start = design[:, start:stop], stop
+            terms = {k: part @ move for (own, k), move in moves.items() if own == j} | {j: part}
+            for k, term in terms.items():
+                moves[i, k] = moves[i, k] + term if (i, k) in moves else term
+    return [means[i] for i in range(len(members))], moves
+
+
+def _carried(moves: Blocks, own: Mapping[int, Any]) -> Blocks:
+    """T times a matrix that has these blocks on its diagonal."""
+    found = {(i, i): x for i, x in own.items()}
+    return found | {(i, j): move @ own[j] for (i, j), move in moves.items() if j in own}
 
 
 def joint_prior(members: list[Member]) -> SunParameters:
     r"""Joint parameters, from those of each member given the others that its mean depends on.
 
-    With :math:`z_i` of mean :math:`k_i + M_i z_{a(i)}` and covariance :math:`\Omega_i` about it,
-    a(i) being the members above it and taken before it,
-
-    .. math:: m_i = k_i + M_i m_{a(i)}, \qquad \Sigma_{il} = M_i \Sigma_{a(i), l}, \qquad
-        \Sigma_{ii} = \Omega_i + M_i \Sigma_{a(i), a(i)} M_i^\top
-
-    and to the member's own cross-covariance :math:`M_i C_{a(i)}` is added.
+    With :math:`\Omega` and C the covariances and cross-covariances of all deviations these are
+    :math:`T \Omega T^\top` and :math:`T C`.
     """
     if len(members) == 1:
         return members[0].prior._replace(mu=_raveled_mean(members[0]))
-    cov: Blocks = {}
-    cross: Blocks = {}
-    latent = [i for i, member in enumerate(members) if member.n_latent != 0]
-    placed = placed_members(members)
-    done: list[int] = []
-    for i, place in placed.items():
-        member = members[i]
-        cov[i, i] = member.prior.scale
-        if i in latent:
-            cross[i, i] = member.prior.cross_cov
-        for other in done:
-            moved = place.carried({j: cov.get((j, other)) for j in place.above})
-            if moved is not None:
-                cov[i, other], cov[other, i] = moved, moved.T
-        own = {j: cov[i, j].T if (i, j) in cov else None for j in place.above}
-        if place.above:
-            cov[i, i] = cov[i, i] + place.carried(own)
-        for column in latent:
-            moved = place.carried({j: cross.get((j, column)) for j in place.above})
-            if moved is not None:
-                cross[i, column] = moved + cross.get((i, column), 0.0)
-        done.append(i)
+    means, moves = _means_and_moves(members)
     every = range(len(members))
+    cov: Blocks = {}
+    for (i, j), half in _carried(moves, {i: members[i].prior.scale for i in every}).items():
+        terms = {k: half @ move.T for (k, own), move in moves.items() if own == j} | {j: half}
+        for k, term in terms.items():
+            cov[i, k] = cov[i, k] + term if (i, k) in cov else term
     rows = [pt.prod(member.shape) for member in members]
-    columns = [members[j].prior.truncation.shape[0] for j in latent]
-    own_latent = {(j, j): members[j].prior.latent_cov for j in latent}
-    mean = pt.concatenate([placed[i].mean for i in every])
-    scale = assembled(cov, every, every, rows, rows)
+    scale, mean = assembled(cov, every, every, rows, rows), pt.concatenate(means)
+    latent = [i for i in every if members[i].n_latent != 0]
     if not latent:
         return sun_of_process(mean, scale, None, None, 0)
+    cross = _carried(moves, {j: members[j].prior.cross_cov for j in latent})
+    columns = [members[j].prior.truncation.shape[0] for j in latent]
+    own_latent = {(j, j): members[j].prior.latent_cov for j in latent}
     return SunParameters(
         mean,
         scale,
@@ -207,21 +171,9 @@ class JointPrior(NamedTuple):
 
 
 def joint_prior_of(members: list[Member]) -> JointPrior:
-    r"""Of members whose means are affine in others.
-
-    With :math:`z_i` of mean :math:`k_i + M_i z_{a(i)}` and factor :math:`F_i` about it the rows of
-    the joint factor are :math:`M_i F_{a(i)}`, then :math:`F_i` for coordinates of its own.
-    """
-    rows: Blocks = {}
-    placed = placed_members(members)
-    done: list[int] = []
-    for i, place in placed.items():
-        rows[i, i] = members[i].factor
-        for column in done:
-            part = place.carried({j: rows.get((j, column)) for j in place.above})
-            if part is not None:
-                rows[i, column] = part
-        done.append(i)
+    """Of members whose means are affine in others; see `_means_and_moves`."""
+    means, moves = _means_and_moves(members)
+    rows = _carried(moves, {i: member.factor for i, member in enumerate(members)})
     every = range(len(members))
     flat = [i for i in every if members[i].is_flat]
     others = [i for i in every if not members[i].is_flat]
@@ -239,7 +191,7 @@ def joint_prior_of(members: list[Member]) -> JointPrior:
         picked = assembled(own, flat, every, [heights[i] for i in flat], heights)
     constants = [x.log_constant for x in members if x.log_constant is not None]
     return JointPrior(
-        pt.concatenate([placed[i].mean for i in every]),
+        pt.concatenate(means),
         columns(others),
         columns(flat),
         picked,

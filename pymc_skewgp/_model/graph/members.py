@@ -24,7 +24,7 @@ from pymc_skewgp._model.graph.affine import (
     entries_by_name,
     why_not_affine,
 )
-from pymc_skewgp._model.graph.likelihoods.likelihood import block_diagonal, required_of
+from pymc_skewgp._model.graph.likelihoods import block_diagonal, required_of
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, as_real, in_double, plain_function
 from pymc_skewgp._sun.parameters import SunParameters
@@ -313,7 +313,7 @@ def as_member(model: pm.Model, rv: Any) -> Member:
     mean, spread = mean_and_spread(rv)
     if not (is_function(rv) or isinstance(rv.owner.op, MvNormalRV)):
         what = "the standard deviation of {} must be positive"
-        spread = [required_of(rv.name, sd, what, pt.gt(sd, 0.0)) for sd in spread]
+        spread = [required_of(rv, sd, what, pt.gt(sd, 0.0)) for sd in spread]
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
     mean, shape, *spread = model.replace_rvs_by_values([mean, _value_shape(rv), *spread])
     mean, *spread = (as_real(x) for x in (mean, *spread))

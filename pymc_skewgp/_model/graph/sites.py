@@ -29,8 +29,7 @@ from pymc_skewgp._model.graph.affine import (
     why_not_affine,
 )
 from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry, coupling, rebuilt
-from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS
-from pymc_skewgp._model.graph.likelihoods.likelihood import Likelihood, RowGraphs
+from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS, Likelihood, RowGraphs, rows_of
 from pymc_skewgp._model.graph.members import as_member, is_function, is_gaussian
 from pymc_skewgp._model.ops.plain_mode import in_double
 
@@ -210,12 +209,12 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     if other not in model.observed_RVs:
         return None
     values = model.rvs_to_values[other]
-    for likelihood in LIKELIHOODS:
-        rows = likelihood.rows(other, values)
-        if rows is not None:
-            rows = rows.replaced(dict(zip(rows.graphs, in_double(rows.graphs), strict=True)))
-            return Observed(other.name, likelihood, rows, values)
-    return None
+    found = rows_of(other, values)
+    if found is None:
+        return None
+    likelihood, rows = found
+    rows = rows.replaced(dict(zip(rows.graphs, in_double(rows.graphs), strict=True)))
+    return Observed(other.name, likelihood, rows, values)
 
 
 def outside_predictor(rows: RowGraphs, rv: Any) -> bool:

@@ -197,27 +197,13 @@ class MvnLogProb(ValueWithDerivatives):
 
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
         """`log_prob_and_gradient` as the arrays that an Op gives."""
-        return evaluate(self.method, self.n_draws, self.random_seed, *inputs)
+        options: dict[str, Any] = {"method": self.method, "n_draws": self.n_draws}
+        found = log_prob_and_gradient(*inputs, random_seed=self.random_seed, **options)
+        return _as_outputs(found.value, found.lower, found.upper, found.cov)
 
 
-def evaluate(
-    method: LogProbMethod,
-    n_draws: int,
-    random_seed: int,
-    lower: FloatArray,
-    upper: FloatArray,
-    cov: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """`log_prob_and_gradient` as the arrays that an Op gives."""
-    result = log_prob_and_gradient(
-        lower, upper, cov, method=method, n_draws=n_draws, random_seed=random_seed
-    )
-    return (
-        np.asarray(result.value),
-        np.ascontiguousarray(result.lower),
-        np.ascontiguousarray(result.upper),
-        np.ascontiguousarray(result.cov),
-    )
+def _as_outputs(value: Any, *derivatives: FloatArray) -> tuple[FloatArray, ...]:
+    return np.asarray(value), *(np.ascontiguousarray(x) for x in derivatives)
 
 
 def pt_mvn_logcdf(
@@ -333,13 +319,7 @@ class LogDensityAndOrthant(ValueWithDerivatives):
 
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
         """`density_and_orthant` as the arrays that an Op gives."""
-        return evaluate_density(*inputs)
-
-
-def evaluate_density(*inputs: FloatArray) -> tuple[FloatArray, ...]:
-    """`density_and_orthant` as the arrays that an Op gives."""
-    value, *derivatives = density_and_orthant(*inputs)
-    return np.asarray(value), *(np.ascontiguousarray(x) for x in derivatives)
+        return _as_outputs(*density_and_orthant(*inputs))
 
 
 def pt_log_density_and_orthant(
@@ -546,11 +526,6 @@ def interval_limits(
         pt.concatenate([pt.full_like(sun.truncation, np.inf, dtype=sun.truncation.dtype), upper]),
         pt.concatenate([top, bottom], axis=0),
     )
-
-
-def probit_limits(sun: SunParameters, labels: Graph) -> tuple[Graph, Graph, Graph]:
-    """`interval_limits` of labels: f + e > 0 for those that are positive, f + e < 0 for others."""
-    return interval_limits(sun, *label_intervals(labels))
 
 
 def label_intervals(labels: Graph) -> tuple[Graph, Graph, Graph]:

@@ -339,5 +339,7 @@ def pt_log_evidence(
         noise = pt.ones_like(lower, dtype="float64")
     shared = noise.type.ndim == 2 and lower.type.ndim == 1
     repeats = [] if counts is None else [counts]
-    op = LogEvidence(method, n_draws, shared, bool(repeats), kinds)
+    op = LogEvidence(
+        shared_noise=shared, repeats=bool(repeats), kinds=kinds, method=method, n_draws=n_draws
+    )
     return with_batches(op, lower, upper, value, noise, *sun, *repeats, *parameters)

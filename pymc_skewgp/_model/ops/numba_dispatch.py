@@ -15,72 +15,47 @@ from pytensor.link.numba.dispatch.basic import (
 )
 
 from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
-from pymc_skewgp._model.ops.densities import (
-    LogDensityAndOrthant,
-    MvnLogProb,
-    evaluate,
-    evaluate_density,
-)
+from pymc_skewgp._model.ops.densities import LogDensityAndOrthant, MvnLogProb
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 9
+_CACHE_VERSION = 10
+
+
+def _in_python(node: Apply, evaluate: Any) -> Any:
+    """A call of NumPy and LAPACK, in object mode.
+
+    Numba's own fallback would warn of that, and keep whole models that hold the Op out of the cache
+    on disk.
+    """
+    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+
+    @numba_njit
+    def value_with_derivatives(*inputs):  # type: ignore[no-untyped-def]
+        with numba.objmode(result=result_type):
+            result = evaluate(*inputs)
+        return result
+
+    return value_with_derivatives
 
 
 @register_funcify_default_op_cache_key(MvnLogProb)
-def _numba_mvn_log_prob(op: MvnLogProb, node: Apply, **kwargs: Any) -> Any:
-    method, n_draws, random_seed = op.method, op.n_draws, op.random_seed
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
-
-    # The work is NumPy's and LAPACK's, in object mode: numba's own fallback would warn of that,
-    # and keep whole models that hold this Op out of the cache on disk.
-    @numba_njit
-    def mvn_log_prob(lower, upper, cov):  # type: ignore[no-untyped-def]
-        with numba.objmode(result=result_type):
-            result = evaluate(method, n_draws, random_seed, lower, upper, cov)
-        return result
-
-    return mvn_log_prob, _CACHE_VERSION
-
-
-# `LogDensityAndOrthant` for PyTensor's numba backend.
-
-
 @register_funcify_default_op_cache_key(LogDensityAndOrthant)
-def _numba_log_density_and_orthant(op: LogDensityAndOrthant, node: Apply, **kwargs: Any) -> Any:
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
-
-    @numba_njit
-    def log_density(offset, scale, cross_cov, limits, latent_cov):  # type: ignore[no-untyped-def]
-        with numba.objmode(result=result_type):
-            result = evaluate_density(offset, scale, cross_cov, limits, latent_cov)
-        return result
-
-    return log_density, _CACHE_VERSION
-
-
-# `LogEvidence` for PyTensor's numba backend.
+def _numba_density(op: Any, node: Apply, **kwargs: Any) -> Any:
+    return _in_python(node, op.evaluate), _CACHE_VERSION
 
 
 @register_funcify_and_cache_key(LogEvidence)
 def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     # Sites are the data and Python functions: not for the cache on disk.
-    plain = op.kinds is None
-    key = default_hash_key_from_props(op, cache_version=_CACHE_VERSION) if plain else None
-    if plain and op.method == "ep" and not op.shared_noise and not op.repeats:
+    if op.kinds is not None:
+        return _in_python(node, op.evaluate), None
+    key = default_hash_key_from_props(op, cache_version=_CACHE_VERSION)
+    if op.method == "ep" and not op.shared_noise and not op.repeats:
         return _by_ep(op.n_draws), key
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
     # Compiled: for chains, which ask for it thousands of times.
-    evaluate = partial(log_evidence, op.method, op.n_draws, compiled=True) if plain else op.evaluate
-
-    @numba_njit
-    def evidence(*inputs):  # type: ignore[no-untyped-def]
-        with numba.objmode(result=result_type):
-            result = evaluate(*inputs)
-        return result
-
-    return evidence, key
+    return _in_python(node, partial(log_evidence, op.method, op.n_draws, compiled=True)), key
 
 
 def _by_ep(n_draws: int) -> Any:
@@ -109,7 +84,7 @@ def _by_ep(n_draws: int) -> Any:
             rows = (by_lower, by_upper, by_value, by_noise, by_mu)
             outputs = (*rows, by_cov, by_cross, by_truncation, by_latent)
             with numba.objmode(log_p="float64"):
-                log_p = _in_python(n_draws, inputs, outputs)
+                log_p = _derivatives_into(n_draws, inputs, outputs)
         else:
             for i in range(n):
                 by_noise[i] = by_cov[i, i]
@@ -120,7 +95,7 @@ def _by_ep(n_draws: int) -> Any:
     return evidence
 
 
-def _in_python(
+def _derivatives_into(
     n_draws: int, inputs: tuple[FloatArray, ...], outputs: tuple[FloatArray, ...]
 ) -> float:
     """`log_evidence` by EP, the derivatives written into `outputs`."""

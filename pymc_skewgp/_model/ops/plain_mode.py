@@ -236,21 +236,13 @@ def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
     first = zip(types[0].broadcastable, types[1].broadcastable, strict=True)
     whole = tuple(a and b for a, b in first) == result.broadcastable
     one_kind = all(x.dtype == result.dtype for x in types)
-    if whole and one_kind and result.ndim:
+    in_place = whole and one_kind and bool(result.ndim)
 
-        def folded(x: _Array, y: _Array, *others: _Array) -> Any:
-            total = function(x, y)
-            for y in others:
-                function(total, y, out=total)
-            return total
-
-    else:
-
-        def folded(x: _Array, y: _Array, *others: _Array) -> Any:
-            total = function(x, y)
-            for y in others:
-                total = function(total, y)
-            return total
+    def folded(x: _Array, y: _Array, *others: _Array) -> Any:
+        total = function(x, y)
+        for y in others:
+            total = function(total, y, out=total) if in_place else function(total, y)
+        return total
 
     return folded
 
@@ -267,18 +259,6 @@ def _elementwise(
 
         def thunk() -> None:
             output[0] = inputs[0][0].astype(dtype)
-
-    elif len(inputs) == 1:
-        (x,) = inputs
-
-        def thunk() -> None:
-            output[0] = asarray(function(x[0]), dtype)
-
-    elif len(inputs) == 2:
-        x, y = inputs
-
-        def thunk() -> None:
-            output[0] = asarray(function(x[0], y[0]), dtype)
 
     else:
 

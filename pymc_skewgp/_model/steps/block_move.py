@@ -1,6 +1,6 @@
 """One block of a PyMC model, moved by a Markov chain on (f, u, hyperparameters)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -27,7 +27,7 @@ from pymc_skewgp._model.graph.gaussian_terms import site_design, sites_of_data
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.observations import Observations, as_matrix, each_row, intervals
-from pymc_skewgp._observations.sites import SiteFamily, Sites, SitesGiven, factors_of, joined_sites
+from pymc_skewgp._observations.sites import Sites, SitesGiven, factors_of, joined_sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -38,6 +38,8 @@ _SPARSE_SHARE, _LEAST_SPARSE = 0.1, 10_000
 
 # Rows of one observed variable, and how many each interval stands for.
 _Block = tuple[Observations, FloatArray | None]
+# Numbers by name, and by number those of parameters.
+_AtPoint = Mapping[Any, FloatArray]
 
 
 class LatentAtPoint:
@@ -69,21 +71,23 @@ class LatentAtPoint:
         by_factors: bool = False,
     ) -> None:
         self._by_factors = by_factors
-        self._checks = [(y.name, y.likelihood.check) for y in latent.observed]
-        self._has = [
-            (y.A is not None, y.value is not None, y.counts is not None) for y in latent.observed
+        known = [sites_of_data(sites, compile_kwargs or {}) for sites in latent.sites]
+        self._families = [part.family for part in known]
+        self._rows = [
+            (y.name, y.likelihood.check, y.mixture and y.mixture.kind) for y in latent.observed
         ]
-        outputs = list(latent.prior)
+        names = ("values", "A", "a", "lower", "upper", "S", "value", "counts")
+        parts: list[dict[Any, Any]] = [latent.prior._asdict()]
         for y in latent.observed:
-            outputs += [y.values, *y.graphs]
-        self._mixtures = [
-            (y.mixture and y.mixture.kind, len(y.parameters)) for y in latent.observed
-        ]
-        self._sites: list[tuple[SiteFamily, list[str]]] = []
-        for sites in latent.sites:
-            known = sites_of_data(sites, compile_kwargs or {})
-            outputs += [site_design(latent, sites), sites.a, *known.graphs]
-            self._sites.append((known.family, [x.dtype for x in known.graphs]))
+            own: dict[Any, Any] = {name: getattr(y, name) for name in names}
+            own |= dict(enumerate(y.parameters))
+            parts.append({name: x for name, x in own.items() if x is not None})
+        for sites, part in zip(latent.sites, known, strict=True):
+            predictor = {"A": site_design(latent, sites), "a": sites.a}
+            parts.append(predictor | dict(enumerate(part.graphs)))
+        outputs = [x for part in parts for x in part.values()]
+        self._names = [list(part) for part in parts]
+        self._dtypes = [[x.dtype for x in part.graphs] for part in known]
         used = set(graph_inputs(outputs))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
@@ -146,19 +150,20 @@ class LatentAtPoint:
             np.asarray(next(moving), dtype=np.float64) if moves else next(constant)
             for moves in self._moving
         )
-        prior = SunParameters(*(next(results) for _ in SunParameters._fields))
-        size = prior.mu.size
-        blocks: list[_Block] = []
-        mixtures: list[Any] = []
-        each = zip(self._checks, self._has, self._mixtures, strict=True)
-        for (name, check), has, (kind, n_parameters) in each:
-            blocks.append(self._block(results, size, name, check, has))
-            parameters = [next(results) for _ in range(n_parameters)]
-            mixtures.append(None if kind is None else kind(*parameters))
+        parts: list[dict[Any, FloatArray]] = [
+            {name: next(results) for name in names} for names in self._names
+        ]
+        prior, rows = SunParameters(**parts[0]), parts[1 : 1 + len(self._rows)]
+        size, sites = prior.mu.size, parts[1 + len(self._rows) :]
+        blocks = [self._block(own, at, size) for own, at in zip(self._rows, rows, strict=True)]
+        mixtures = [
+            None if kind is None else kind(*(at[i] for i in range(len(at)) if i in at))
+            for (_, _, kind), at in zip(self._rows, rows, strict=True)
+        ]
         if self._repeats is None:
             self._repeats = not any(mixtures) and _repeat(prior, blocks)
         if self._repeats:
-            return self._with_factors(prior, blocks, results)
+            return self._with_factors(prior, blocks, sites)
         single = [
             rows if times is None else _with_design(each_row(rows, times), size)
             for rows, times in blocks
@@ -169,11 +174,11 @@ class LatentAtPoint:
             for mixture, (start, stop) in zip(mixtures, pairwise(ends), strict=True)
             if mixture is not None
         ]
-        sites = self._joined_sites(results, size)
-        return ConjugateModel(prior, _joined(single, size), tuple(placed), sites=sites)
+        joint = self._joined_sites(sites, size)
+        return ConjugateModel(prior, _joined(single, size), tuple(placed), sites=joint)
 
     def _with_factors(
-        self, prior: SunParameters, blocks: Sequence[_Block], results: Iterator[FloatArray]
+        self, prior: SunParameters, blocks: Sequence[_Block], parts: Sequence[_AtPoint]
     ) -> ConjugateModel:
         """Intervals with noise of their own as factors beside the sites, points as they are."""
         size = prior.mu.size
@@ -184,18 +189,18 @@ class LatentAtPoint:
         sites = factors_of(rows, counts[moved], unit, first)
         sites = replace(sites, A=design[first])
         points = observed.rows(observed.is_point)
-        return ConjugateModel(prior, points, sites=self._joined_sites(results, size, sites))
+        return ConjugateModel(prior, points, sites=self._joined_sites(parts, size, sites))
 
     def _joined_sites(
-        self, results: Iterator[FloatArray], size: int, rows: Sites | None = None
+        self, parts: Sequence[_AtPoint], size: int, rows: Sites | None = None
     ) -> Sites | None:
         """All that are no rows, one observed variable after the other, and those made of rows."""
         designs, offsets = ([], []) if rows is None else ([rows.A], [rows.a])
         given = [] if rows is None else [SitesGiven(rows.size, rows.log_prob, rows.slopes)]
-        for family, dtypes in self._sites:
-            designs.append(next(results))
-            offsets.append(next(results))
-            y, *parameters = [next(results).astype(dtype) for dtype in dtypes]
+        for family, dtypes, at in zip(self._families, self._dtypes, parts, strict=True):
+            designs.append(at["A"])
+            offsets.append(at["a"])
+            y, *parameters = [at[i].astype(dtype) for i, dtype in enumerate(dtypes)]
             given.append(family.at(y, parameters))
         if not given:
             return None
@@ -203,28 +208,18 @@ class LatentAtPoint:
         design = _design(np.vstack(designs), size)
         return Sites(design, np.concatenate(offsets), joint.log_prob, joint.slopes)
 
-    def _block(
-        self,
-        results: Iterator[FloatArray],
-        size: int,
-        name: str,
-        check: Any,
-        has: tuple[bool, bool, bool],
-    ) -> _Block:
+    def _block(self, own: tuple[str, Any, Any], at: _AtPoint, size: int) -> _Block:
         """One observed variable, and how many rows each interval stands for."""
-        has_design, has_value, has_counts = has
-        data = next(results)
-        A = next(results) if has_design else None
-        a, lower, upper, noise = (next(results) for _ in range(4))
-        value = next(results) if has_value else np.full(a.size, np.nan)
-        counts = next(results) if has_counts else None
+        name, check, _ = own
         if self._last is None:  # data change between chains only
-            check(name, data)
+            check(name, at["values"])
+        A, a, counts = at.get("A"), at["a"], at.get("counts")
         if A is None and a.size != size:  # one entry of f for all observations
             A = np.ones((a.size, 1))
         if counts is None:
             A = _design(A, size)
-        return Observations(A, a, noise, lower, upper, value), counts
+        value = at.get("value", np.full(a.size, np.nan))
+        return Observations(A, a, at["S"], at["lower"], at["upper"], value), counts
 
 
 def _every_row(
@@ -302,175 +297,55 @@ def with_values(
     return {**point, **new}
 
 
-# Hyperparameters of a block in a PyMC model, moved with its variables integrated out.
-
 Point = dict[str, NDArray[Any]]
 
 
-class Hyperparameters:
-    """Continuous free variables that a block's prior and rows depend on, as one vector.
+class FreeVariables:
+    """Continuous free variables of a model, moved as one vector on their unconstrained scale.
 
     Parameters
     ----------
     model : pymc.Model
-    latent : BlockGraph
-        The block.
-    at_point : LatentAtPoint
-        Of the same.
+    moved : sequence of TensorVariable
+        Their value variables.
+    terms : callable
+        Of the log density; those that do not depend on the variables are left out.
     compile_kwargs : dict, optional
         Of ``pymc.pytensorf.compile``.
-
-    Attributes
-    ----------
-    names : list of str
-        Of their value variables, on whose unconstrained scale they are moved.
     """
 
     def __init__(
         self,
         model: pm.Model,
-        latent: BlockGraph,
-        at_point: LatentAtPoint,
-        compile_kwargs: Mapping[str, Any] | None = None,
+        moved: Sequence[Any],
+        terms: Callable[[], list[Any]],
+        compile_kwargs: Mapping[str, Any] | None,
     ) -> None:
-        moved = latent.hyperparameters
         self.names = [value.name for value in moved]
-        self._latent = at_point
         if not moved:
             return
-        terms = model.logp(vars=latent.rest, jacobian=True, sum=False)
-        # With f integrated out its own density leaves the constant that normalises it.
-        terms += [-pt_mvn_logcdf(*normaliser) for normaliser in latent.normalisers]
-        if latent.log_constant is not None:
-            terms.append(latent.log_constant)
-        terms = [term.sum() for term in terms if not set(moved).isdisjoint(ancestors([term]))]
-        total = sum(terms[1:], start=terms[0])
+        own = [term.sum() for term in terms() if not set(moved).isdisjoint(ancestors([term]))]
+        total = sum(own[1:], start=own[0])
         used = set(graph_inputs([total]))
         inputs = [value for value in model.value_vars if value in used]
         self._inputs = [value.name for value in inputs]
-        self._log_rest = compile(inputs, total, **(compile_kwargs or {}))
+        self._log_density = compile(inputs, total, **(compile_kwargs or {}))
 
     def state(self, point: Point, last: SliceState | None) -> SliceState:
         """Their values at a point, with what was learnt until the last one."""
         values = np.concatenate([np.ravel(point[name]) for name in self.names]).astype(float)
-        if last is None:
-            return slices.init(values)
-        return last._replace(values=values)
+        return slices.init(values) if last is None else last._replace(values=values)
 
-    def move(self, point: Point, *, tune: bool) -> HyperparameterMove:
-        """A move of them while the model's other variables stay at `point`."""
-        return HyperparameterMove(DensityAtPoint(self, point), tune)
+    def point(self, values: FloatArray, around: Point) -> Point:
+        """A point with these values."""
+        return with_values(self.names, values, around)
 
-    def point(self, values: FloatArray, point: Point) -> Point:
-        """`point` with these values."""
-        return with_values(self.names, values, point)
-
-    def model(self, point: Point) -> ConjugateModel:
-        """Parameters of the block."""
-        return self._latent.model(point)
-
-    def log_rest(self, point: Point) -> float:
-        """Log of what the density has that depends on them, but for the rows behind the data."""
-        return float(self._log_rest(*(point[name] for name in self._inputs)))
+    def log_density(self, point: Point) -> float:
+        """Log of what the density has that depends on them."""
+        return float(self._log_density(*(point[name] for name in self._inputs)))
 
 
-@dataclass(frozen=True)
-class DensityAtPoint:
-    """`HyperparameterDensity` with the model's other variables at `point`."""
-
-    hyperparameters: Hyperparameters
-    around: Point
-
-    def at(self, values: FloatArray) -> tuple[ConjugateModel, float]:
-        """See `HyperparameterDensity`."""
-        there = self.hyperparameters.point(values, self.around)
-        log_rest = self.hyperparameters.log_rest(there)
-        return self.hyperparameters.model(there), log_rest
-
-
-# Parameters of observations that are mixtures, moved given f with the indicators integrated out.
-#
-# Given the indicators some of them hardly move: degrees of freedom and rates of lapses are then
-# known from as many indicators as there are data. With the indicators integrated out the density is
-# the model's own. With Student-t noise at n = 60 effective draws of 800 were 138 for the scale and
-# 27 for the degrees of freedom given indicators, 443 and 618 given f, 711 and 707 by both.
-#
-# Indicators are drawn right after these, so the order of the moves is a valid one (van Dyk & Park
-# 2008, doi:10.1198/016214508000000409).
-
-
-_SWEEPS = 3  # they cost little beside a draw of f
-
-
-class LikelihoodParameters:
-    """Continuous free variables behind the noise and the indicators of mixtures, as one vector.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    block : BlockGraph
-        Its `likelihood_parameters` are these.
-    compile_kwargs : dict, optional
-        Of ``pymc.pytensorf.compile``.
-    """
-
-    def __init__(
-        self,
-        model: pm.Model,
-        block: BlockGraph,
-        compile_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        moved = block.likelihood_parameters
-        self.names = [value.name for value in moved]
-        self._state: SliceState | None = None
-        if not moved:
-            return
-        # Predictions are drawn afterwards: they are integrated out too.
-        known = [x for x in [*model.basic_RVs, *model.potentials] if x not in block.predicted]
-        terms = model.logp(vars=known, jacobian=True, sum=False)
-        terms = [term.sum() for term in terms if not set(moved).isdisjoint(ancestors([term]))]
-        total = sum(terms[1:], start=terms[0])
-        used = set(graph_inputs([total]))
-        inputs = [value for value in model.value_vars if value in used]
-        self._inputs = [value.name for value in inputs]
-        self._logp = compile(inputs, total, **(compile_kwargs or {}))
-
-    def forget(self) -> None:
-        """Begin a chain: widths of slices are learnt anew."""
-        self._state = None
-
-    def step(self, point: Point, rng: np.random.Generator, *, tune: bool) -> Point:
-        """`point` with new values of them."""
-        if not self.names:
-            return point
-        values = np.concatenate([np.ravel(point[name]) for name in self.names]).astype(float)
-        last = self._state
-        state = slices.init(values) if last is None else last._replace(values=values)
-
-        def locate(values: FloatArray) -> _Place:
-            there = with_values(self.names, values, point)
-            found = float(self._logp(*(there[name] for name in self._inputs)))
-            return _Place(values, -np.inf if np.isnan(found) else found)
-
-        here = locate(values)
-        if np.isfinite(here.log_density):  # else nothing to compare with: stay
-            move = SliceMove(locate, _exists, tune)
-            for _ in range(_SWEEPS):
-                here, state = move.sweep(here, state, rng)
-        self._state = state
-        return with_values(self.names, state.values, point)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """See `Located`."""
-
-    values: FloatArray
-    log_density: float
-
-
-def _exists(place: _Place) -> bool:
-    return True
+_SWEEPS = 3  # of parameters of the likelihood: they cost little beside a draw of f
 
 
 @dataclass(frozen=True)
@@ -511,8 +386,10 @@ class BlockMove:
     ----------
     name : str
         Of the members, for messages.
+    hyperparameters : FreeVariables
+        Those moved with the variables of the block integrated out.
     moved : list of str
-        Names of the hyperparameters, those of the likelihood among them.
+        Names of all hyperparameters, those of the likelihood among them.
     """
 
     def __init__(
@@ -527,8 +404,26 @@ class BlockMove:
         self._kernel = kernel
         by_factors = kernel.under_sites
         self._latent = LatentAtPoint(model, block, compile_kwargs, by_factors=by_factors)
-        self._hyperparameters = Hyperparameters(model, block, self._latent, compile_kwargs)
-        self._parameters = LikelihoodParameters(model, block, compile_kwargs)
+
+        def without_f() -> list[Any]:
+            """With f integrated out its own density leaves the constant that normalises it."""
+            terms = model.logp(vars=block.rest, jacobian=True, sum=False)
+            terms += [-pt_mvn_logcdf(*normaliser) for normaliser in block.normalisers]
+            return terms if block.log_constant is None else [*terms, block.log_constant]
+
+        def given_f() -> list[Any]:
+            """Predictions are drawn afterwards: they are integrated out too."""
+            known = [*model.basic_RVs, *model.potentials]
+            known = [x for x in known if x not in block.predicted]
+            return list(model.logp(vars=known, jacobian=True, sum=False))
+
+        self.hyperparameters = FreeVariables(
+            model, block.hyperparameters, without_f, compile_kwargs
+        )
+        self._parameters = FreeVariables(
+            model, block.likelihood_parameters, given_f, compile_kwargs
+        )
+        self._learnt: SliceState | None = None
         self.moved = [model.values_to_rvs[value].name for value in block.moved]
         mixed = any(y.mixture is not None for y in block.observed)
         self._fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
@@ -545,8 +440,7 @@ class BlockMove:
         self._latent.forget()
         if self._sampler is not None:
             self._sampler.forget()
-        self._parameters.forget()
-        self._state = None
+        self._state, self._learnt = None, None
 
     def step(
         self, point: Point, rng: np.random.Generator, *, tune: bool, most: int | None
@@ -568,16 +462,17 @@ class BlockMove:
         point : dict
         info : ConjugateInfo
         """
-        point = self._parameters.step(point, rng, tune=tune)
-        f, hyperparameters = self._vector(point), None
+        point = self._with_parameters(point, rng, tune)
+        f = np.concatenate([np.ravel(point[name]) for name in self._values])
+        hyperparameters = None
         state, inputs = self._state, self._latent.inputs(point)
         if state is None:
             state = conjugate.init(f)
         elif not np.array_equal(f, state.f):
             state = conjugate.init(f, state.theta)
-        if self._hyperparameters.names:
-            hyperparameters = self._hyperparameters.move(point, tune=tune)
-            state = state._replace(theta=self._hyperparameters.state(point, state.theta))
+        if self.hyperparameters.names:
+            hyperparameters = HyperparameterMove(self._density_around(point), tune)
+            state = state._replace(theta=self.hyperparameters.state(point, state.theta))
         if state.model is not None and all(map(np.array_equal, inputs, self._seen)):
             model = state.model
         else:
@@ -587,7 +482,7 @@ class BlockMove:
         )
         self._state = state
         if state.theta is not None:
-            point = self._hyperparameters.point(state.theta.values, point)
+            point = self.hyperparameters.point(state.theta.values, point)
             inputs = self._latent.inputs(point)
         # Copies: the caller may write the next point where this one is.
         self._seen = [np.array(x) for x in inputs]
@@ -605,8 +500,38 @@ class BlockMove:
             )
         return self._sampler
 
-    def _vector(self, point: Point) -> FloatArray:
-        """Values of the members, one after the other."""
-        if len(self._values) == 1:
-            return np.ravel(point[self._values[0]])
-        return np.concatenate([np.ravel(point[name]) for name in self._values])
+    def _density_around(self, point: Point) -> slices.Density:
+        """Of the hyperparameters, the model's other variables staying at `point`."""
+
+        def density(values: FloatArray) -> tuple[ConjugateModel, float]:
+            there = self.hyperparameters.point(values, point)
+            log_rest = self.hyperparameters.log_density(there)
+            return self._latent.model(there), log_rest
+
+        return density
+
+    def _with_parameters(self, point: Point, rng: np.random.Generator, tune: bool) -> Point:
+        """`point` with new parameters of mixtures, moved given f, indicators integrated out.
+
+        Given the indicators some of them hardly move: degrees of freedom and rates of lapses are
+        then known from as many indicators as there are data. With Student-t noise at n = 60
+        effective draws of 800 were 138 for the scale and 27 for the degrees of freedom given
+        indicators, 443 and 618 given f, 711 and 707 by both. Indicators are drawn right after
+        these, so the order of the moves is a valid one (van Dyk & Park 2008,
+        doi:10.1198/016214508000000409).
+        """
+        moved = self._parameters
+        if not moved.names:
+            return point
+        state = moved.state(point, self._learnt)
+
+        def locate(values: FloatArray) -> slices.Place:
+            found = moved.log_density(moved.point(values, point))
+            return slices.Place(values, -np.inf if np.isnan(found) else found)
+
+        here = locate(state.values)
+        if np.isfinite(here.log_density):  # else nothing to compare with: stay
+            for _ in range(_SWEEPS):
+                here, state = SliceMove(locate, tune).sweep(here, state, rng)
+        self._learnt = state
+        return moved.point(state.values, point)

@@ -3,6 +3,8 @@
 import logging
 import sys
 import warnings
+from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ from pymc_skewgp._model.graph.analysis import (
     block_graph,
     blocks_under_rows_or_sites,
     gaussian_blocks,
-    part_of_any,
+    part_of,
     refuse_with_reason,
 )
 from pymc_skewgp._model.graph.joint_gaussian import proper_joint
@@ -41,7 +43,19 @@ from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 _MOST = 8  # entries of all of them together: beyond, NUTS has its gradient
 
-_KNOWN_CLAIMS: "WeakKeyDictionary[pm.Model, tuple[Any, list[Any]]]" = WeakKeyDictionary()
+_KNOWN: "WeakKeyDictionary[pm.Model, dict[Any, Any]]" = WeakKeyDictionary()
+
+
+def _remembered[T](model: pm.Model, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """Made once while the model stays as it is: PyMC asks for one variable after the other."""
+    whole = (*model.basic_RVs, *model.potentials)
+    known = _KNOWN.get(model, {})
+    if known.get("model") != whole:
+        known = _KNOWN[model] = {"model": whole}
+    if key not in known:
+        known[key] = make()
+    found: T = known[key]
+    return found
 
 
 def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
@@ -50,36 +64,27 @@ def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
     It is where nothing depends on it but the block, its observations and other such
     hyperparameters, and where these are few.
     """
-    claimed = _known(model, block)
+    claimed = _claimed(model, block)
     return rv in claimed and _n_entries(model, claimed) <= _MOST
 
 
-def too_many(model: pm.Model, block: Block) -> list[Any]:
-    """Hyperparameters that the step of a block would take for itself, were they not so many."""
-    claimed = _known(model, block)
-    return claimed if _n_entries(model, claimed) > _MOST else []
-
-
-def _known(model: pm.Model, block: Block) -> list[Any]:
-    # PyMC asks for one variable after the other: the graphs are the same for all of them.
-    key = (*model.basic_RVs, *model.potentials, *block.members)
-    known = _KNOWN_CLAIMS.get(model)
-    if known is None or known[0] != key:
-        known = _KNOWN_CLAIMS[model] = key, _claimed(model, block)
-    return known[1]
-
-
 def _claimed(model: pm.Model, block: Block) -> list[Any]:
-    claimed = [model.values_to_rvs[value] for value in block_graph(model, block).moved]
-    below = {x: {y.name for y in children(model, x)} for x in claimed}
-    own = {*(x.name for x in block.members), *block.below}
-    while True:
-        inside = {*own, *(x.name for x in claimed)}
-        left = [x for x in claimed if below[x] <= inside]
-        if left == claimed:
-            break
-        claimed = left
-    return claimed
+    """Hyperparameters that the step of a block takes for itself, where they are not too many."""
+
+    def make() -> list[Any]:
+        claimed = _moved(model, block)
+        below = {x: {y.name for y in children(model, x)} for x in claimed}
+        own, before = {*(x.name for x in block.members), *block.below}, None
+        while claimed != before:
+            before, inside = claimed, {*own, *(x.name for x in claimed)}
+            claimed = [x for x in claimed if below[x] <= inside]
+        return claimed
+
+    return _remembered(model, ("claims", *block.members), make)
+
+
+def _moved(model: pm.Model, block: Block) -> list[Any]:
+    return [model.values_to_rvs[value] for value in block_graph(model, block).moved]
 
 
 def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
@@ -88,12 +93,9 @@ def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
 
 def n_entries(model: pm.Model, rv: Any) -> int:
     """Entries of a variable, more than enough where they are hard to count."""
-    value = model.rvs_to_values[rv]
-    if None not in value.type.shape:
-        size = 1
-        for length in value.type.shape:
-            size *= length
-        return size
+    known = model.rvs_to_values[rv].type.shape
+    if None not in known:
+        return prod(known)
     infer_shape = getattr(rv.owner.op, "_infer_shape", None)
     if infer_shape is None:
         return _MOST + 1
@@ -102,15 +104,14 @@ def n_entries(model: pm.Model, rv: Any) -> int:
     return int(size.eval(mode=PLAIN))
 
 
-# Where `pm.sample` picks the step for sites: where NUTS has fewer effective draws a second.
-
-# Entries of hyperparameters: each takes a slice of its own, NUTS has one gradient for all.
-_MOST_MOVED = 8
+# Where `pm.sample` picks the step for sites: where NUTS has fewer effective draws a second. Each
+# entry of hyperparameters takes a slice of its own, NUTS has one gradient for all.
 
 
 def is_fast(model: pm.Model, block: Block) -> bool:
     """Whether the step is to be picked for a block under sites."""
-    return not _other_functions(model, block) and _n_moved(model, block) <= _MOST_MOVED
+    others = _other_functions(model, block)
+    return not others and _n_entries(model, _moved(model, block)) <= _MOST
 
 
 def refuse_slow(model: pm.Model, rv: Any, block: Block) -> None:
@@ -124,8 +125,8 @@ def refuse_slow(model: pm.Model, rv: Any, block: Block) -> None:
             f"what observes {rv.name} depends on {others[0]} too, and not jointly affinely."
         )
     raise NotConjugateError(
-        f"{_n_moved(model, block)} entries of hyperparameters would move with {rv.name}, more than "
-        f"{_MOST_MOVED}.",
+        f"{_n_entries(model, _moved(model, block))} entries of hyperparameters would move with "
+        f"{rv.name}, more than {_MOST}.",
         f"Make {rv.name} with SkewGP.prior(..., reparameterize=True), which NUTS samples well, or "
         "give pm.sample the step yourself.",
     )
@@ -134,16 +135,11 @@ def refuse_slow(model: pm.Model, rv: Any, block: Block) -> None:
 def _other_functions(model: pm.Model, block: Block) -> list[str]:
     """Functions that enter the sites, but are not in the block: in turn they would mix slowly."""
     values = {x for y in block.sites for x in y.hyperparameters}
-    return [rv.name for rv in model.free_RVs if is_function(rv) and _value(model, rv) in values]
-
-
-def _value(model: pm.Model, rv: Any) -> Any:
-    return model.rvs_to_values[rv]
-
-
-def _n_moved(model: pm.Model, block: Block) -> int:
-    moved: list[Any] = [model.values_to_rvs[x] for x in block_graph(model, block).moved]
-    return sum(n_entries(model, x) for x in moved)
+    return [
+        rv.name
+        for rv, x in model.rvs_to_values.items()
+        if x in values and rv in model.free_RVs and is_function(rv)
+    ]
 
 
 # Blocks that share hyperparameters, moved as one.
@@ -153,17 +149,12 @@ def _n_moved(model: pm.Model, block: Block) -> int:
 # Functions that no data see together are independent given the hyperparameters, so that all of them
 # are one unified skew-normal vector too.
 
-_KNOWN_BLOCKS: "WeakKeyDictionary[pm.Model, tuple[Any, list[Block]]]" = WeakKeyDictionary()
-
 
 def joined_blocks(model: pm.Model) -> list[Block]:
     """Blocks of a model, those with a hyperparameter in common as one, where they can be."""
-    # PyMC asks for one variable after the other: the blocks are the same for all of them.
-    key = (*model.basic_RVs, *model.potentials)
-    known = _KNOWN_BLOCKS.get(model)
-    if known is None or known[0] != key:
-        known = _KNOWN_BLOCKS[model] = key, _joined(model, blocks_under_rows_or_sites(model))
-    return known[1]
+    return _remembered(
+        model, ("blocks",), lambda: _joined(model, blocks_under_rows_or_sites(model))
+    )
 
 
 def every_block(model: pm.Model, *, joined: bool) -> list[Block]:
@@ -176,7 +167,7 @@ def every_block(model: pm.Model, *, joined: bool) -> list[Block]:
     for block in gaussian_blocks(model, taken, {}):
         proper = [x for x in block.members if not isinstance(x.owner.op, FlatRV)]
         if proper:
-            known.append(part_of_any(model, block, proper))
+            known.append(part_of(model, block, proper))
     return _joined(model, known) if joined else known
 
 
@@ -325,7 +316,8 @@ def _refuse_other_sampler(name: str, asked: Asked) -> None:
 
 def _say_that_nuts_moves(block: Block, asked: Asked) -> None:
     """A line where so many hyperparameters are left to NUTS that would otherwise not be."""
-    names = [x.name for x in too_many(asked.model, block)]
+    claimed = _claimed(asked.model, block)
+    names = [x.name for x in claimed if _n_entries(asked.model, claimed) > _MOST]
     collapse = asked.options.get("conjugate", {}).get("collapse", True)
     if names and collapse and not asked.quiet and "nuts" not in asked.options:
         function = block.members[0].name

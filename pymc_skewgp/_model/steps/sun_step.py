@@ -35,7 +35,7 @@ from pymc_skewgp._model.graph.analysis import (
     BlockGraph,
     blocks_under_rows_or_sites,
     find_blocks,
-    part_of_any,
+    part_of,
     refuse_with_reason,
 )
 from pymc_skewgp._model.graph.sites import distribution_name, find_observed
@@ -284,7 +284,7 @@ def _chosen_blocks(
     found = []
     for block in blocks:
         if any(rv in block.members for rv in rvs):
-            found.append(graph_to_move(model, part_of_any(model, block, rvs)))
+            found.append(graph_to_move(model, part_of(model, block, rvs)))
     names = {name for graph in found for name in graph.names}
     known = {value for graph in found for value in graph.moved}
     known |= {model.rvs_to_values[x] for graph in found for x in graph.predicted}
@@ -646,12 +646,7 @@ class ConjugateStep(SUNStep):
         make_move = partial(IndependenceMove, n_proposals=self.n_proposals)
         super().__init__(
             vars,
-            Kernel(
-                make_move,
-                self.n_proposals,
-                collapse=self.collapse,
-                under_sites=True,
-            ),
+            Kernel(make_move, self.n_proposals, collapse=self.collapse, under_sites=True),
             model=model,
             rng=rng,
             initial_point=initial_point,

@@ -6,10 +6,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pymc.testing import (
-    BaseTestDistributionRandom,
-    assert_support_point_is_expected,
-)
+from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
 from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.integrate import quad

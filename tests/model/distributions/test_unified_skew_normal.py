@@ -6,12 +6,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from oracles import (
-    brute_log_prob,
-    equicorrelated_cov,
-    equicorrelated_log_prob,
-    finite_difference,
-)
+from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob, finite_difference
 from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
 from pytensor.compile.mode import Mode
 from scipy import stats

@@ -17,11 +17,7 @@ GP = SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=0.8))
 SKEW = SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=0.8), pseudo_points=[[0.5]])
 
 SAME = {
-    "poisson": (
-        lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
-        likelihoods.Poisson(),
-        COUNTS,
-    ),
+    "poisson": (lambda eta: pm.Poisson.dist(pm.math.exp(eta)), likelihoods.Poisson(), COUNTS),
     "poisson with exposures": (
         lambda eta: pm.Poisson.dist(EXPOSURE * pm.math.exp(eta)),
         likelihoods.Poisson(EXPOSURE),
@@ -32,11 +28,7 @@ SAME = {
         likelihoods.NegativeBinomial(3.0),
         COUNTS,
     ),
-    "logit": (
-        lambda eta: pm.Bernoulli.dist(logit_p=eta),
-        likelihoods.BernoulliLogit(),
-        LABELS,
-    ),
+    "logit": (lambda eta: pm.Bernoulli.dist(logit_p=eta), likelihoods.BernoulliLogit(), LABELS),
     "gamma": (
         lambda eta: pm.Gamma.dist(alpha=2.0, beta=2.0 / pm.math.exp(eta)),
         likelihoods.Gamma(2.0),

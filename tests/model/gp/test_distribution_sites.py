@@ -73,11 +73,7 @@ CASES = {
         POSITIVE,
         lambda y, f: stats.gamma.logpdf(y, 4 * np.exp(2 * f), scale=0.25 * np.exp(-f)),
     ),
-    "ordered logistic": (
-        lambda eta: pm.OrderedLogistic.dist(eta, CUTPOINTS),
-        CATEGORIES,
-        _ordered,
-    ),
+    "ordered logistic": (lambda eta: pm.OrderedLogistic.dist(eta, CUTPOINTS), CATEGORIES, _ordered),
     "student t": (
         lambda eta: pm.StudentT.dist(nu=4, mu=eta, sigma=0.5),
         REAL,

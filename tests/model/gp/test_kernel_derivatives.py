@@ -59,10 +59,7 @@ KERNELS = {
         1.0 + 2.0 * cov.ExpQuad(2, ls=LS) * cov.Linear(2, c=0.3),
         lambda x, t: 1 + 2 * rbf(x, t) * linear(x, t),
     ),
-    "Polynomial": (
-        cov.Polynomial(2, c=0.3, d=3, offset=1.0),
-        lambda x, t: (linear(x, t) + 1) ** 3,
-    ),
+    "Polynomial": (cov.Polynomial(2, c=0.3, d=3, offset=1.0), lambda x, t: (linear(x, t) + 1) ** 3),
     "ScaledCov": (
         cov.ScaledCov(2, cov.ExpQuad(2, ls=LS), lambda x: 1 + x[:, 0] ** 2),
         lambda x, t: stretch(x) * rbf(x, t) * stretch(t),

@@ -125,9 +125,7 @@ def test_priors_that_agree_by_accident_are_distinguished():
         r = pm.Normal("r", 0.0, [[0.5], [3.0]], shape=(2, 1))
         positive = pm.Bernoulli("positive", 0.5, shape=2)
         gp = sg.SkewGP(
-            cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0),
-            pseudo_points=r,
-            phase=2 * positive - 1,
+            cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=r, phase=2 * positive - 1
         )
     fit = learn(gp, X, Y, start={"r": [[-1.0], [1.0]]})
     assert set(fit.runs["pattern"].to_numpy()) == {"00", "01", "10", "11"}

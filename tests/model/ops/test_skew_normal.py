@@ -10,7 +10,7 @@ from scipy import stats
 from pymc_skewgp import SUN
 from pymc_skewgp._model.ops.densities import (
     interval_limits,
-    probit_limits,
+    label_intervals,
     static_n_latent,
     sun_from_white,
     sun_given,
@@ -184,7 +184,7 @@ class TestProbitLimits:
 
     def found(self, s):
         labels = pt.as_tensor_variable((self.SIGN > 0).astype("int64"))
-        return [x.eval(mode=PLAIN) for x in probit_limits(graph_of(s), labels)]
+        return [x.eval(mode=PLAIN) for x in interval_limits(graph_of(s), *label_intervals(labels))]
 
     def test_are_those_of_the_conjugate_update(self, s):
         """Which has them as an orthant: rows of labels 0 with the other sign."""

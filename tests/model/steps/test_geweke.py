@@ -293,8 +293,7 @@ def build(case, s):
     with pm.Model() as model:
         ls, eta = pm.LogNormal("ls", 0.0, 0.3), pm.Normal("eta", 1.5, 0.3)
         gp = sg.SkewGP(
-            cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls),
-            pseudo_points=[[KNOT]] if s else None,
+            cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls), pseudo_points=[[KNOT]] if s else None
         )
         f = gp.prior("f", X[:, None])
         case.observe(f, pm.Data("data", case.data))

@@ -8,10 +8,11 @@ from arviz_stats.base import array_stats
 from scipy.stats import expon, multivariate_normal, norm
 from step_models import KNOTS, PHASE, rbf
 
+from pymc_skewgp._mcmc.site_chain import IndependenceMove
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.block_move import Hyperparameters, LatentAtPoint
+from pymc_skewgp._model.steps.block_move import BlockMove, Kernel
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -22,7 +23,7 @@ Y = np.array([0, 0, 1, 0, 1, 1])
 
 def hyperparameters(model, name="f"):
     latent = analyse(model, model[name], only=[model[name]])
-    return Hyperparameters(model, latent, LatentAtPoint(model, latent))
+    return BlockMove(model, latent, Kernel(IndependenceMove, 1), None).hyperparameters
 
 
 def crowded_model():
@@ -94,7 +95,7 @@ def test_density_of_all_but_the_function():
     log_eta, ls = 0.3, 1.3
 
     point = model.initial_point() | {"eta_log__": np.array(log_eta), "ls": np.array(ls)}
-    log_rest = found.log_rest(point)
+    log_rest = found.log_density(point)
     latent_cov = PHASE[:, None] * rbf(KNOTS, KNOTS, ls, 1.0) * PHASE
     expected = (
         expon.logpdf(np.exp(log_eta))

@@ -318,13 +318,7 @@ def test_it_agrees_with_nuts():
                 )
                 if reparameterize
                 else pm.sample(
-                    1500,
-                    tune=300,
-                    chains=2,
-                    cores=1,
-                    random_seed=4,
-                    progressbar=False,
-                    quiet=True,
+                    1500, tune=300, chains=2, cores=1, random_seed=4, progressbar=False, quiet=True
                 )
             )
         draws = [

@@ -1,0 +1,523 @@
+"""Observed variables whose distribution given f is that of rows of f: a table of recognisers."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.distributions.censored import CensoredRV
+from pymc.distributions.continuous import AsymmetricLaplaceRV
+from pymc.distributions.distribution import PartialObservedRV
+from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.random import basic
+from pytensor.tensor.random.op import RNGConsumerOp
+
+from pymc_skewgp._errors import NotConjugateError
+from pymc_skewgp._mcmc.model import LaplaceNoise, Lapses, StudentTNoise
+from pymc_skewgp._model.distributions import probit
+from pymc_skewgp._model.distributions.unified_skew_normal import known_value
+from pymc_skewgp._model.graph.links import Link, link_of, ordered_arguments
+from pymc_skewgp._model.ops.densities import label_intervals
+
+
+class MixtureGraphs(NamedTuple):
+    """Rows that are such given indicators only.
+
+    Attributes
+    ----------
+    kind : type
+        A `Mixture`.
+    parameters : tuple of TensorVariable, shape (m,)
+        Its arguments.
+    """
+
+    kind: type[Any]
+    parameters: tuple[Any, ...]
+
+
+class RowGraphs(NamedTuple):
+    """Rows v = eta + e, e ~ N(0, S), as graphs of the model's random variables.
+
+    Attributes
+    ----------
+    predictor : TensorVariable
+        eta, of any shape that broadcasts to `shape`; raveled it has an entry for each row.
+    shape : TensorVariable, shape (d,)
+        What the predictor is broadcast to, d known.
+    lower, upper : TensorVariable, shape (m,)
+        Limits of v; what they are at points has no meaning.
+    noise : TensorVariable, shape (m,) or (m, m)
+        Variances of e, or S itself.
+    value : TensorVariable, shape (m,), or None
+        v at points, NaN at intervals; None where all rows are intervals.
+    log_constant : TensorVariable, shape (), or None
+        Log p(y | f) less the log density of the rows given f, a function of the data alone: a
+        binomial coefficient, say. None for 0.
+    mixture : MixtureGraphs, or None
+        What makes rows of these. None where they are rows as they stand.
+    counts : TensorVariable, shape (m,), or None
+        How many intervals each row stands for, 0 or more, each with noise of its own. None for one.
+    """
+
+    predictor: Any
+    shape: Any
+    lower: Any
+    upper: Any
+    noise: Any
+    value: Any = None
+    log_constant: Any = None
+    mixture: MixtureGraphs | None = None
+    counts: Any = None
+
+    @property
+    def graphs(self) -> list[Any]:
+        """All of them."""
+        own = [x for x in self if x is not None and x is not self.mixture]
+        return [*own, *self.parameters]
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Those of the mixture."""
+        return () if self.mixture is None else self.mixture.parameters
+
+    def replaced(self, by: dict[Any, Any]) -> "RowGraphs":
+        """Other graphs in the place of these."""
+        found = {name: by.get(x) for name, x in self._asdict().items() if name != "mixture"}
+        mixture = self.mixture
+        if mixture is not None:
+            mixture = mixture._replace(parameters=tuple(by[x] for x in mixture.parameters))
+        return RowGraphs(**found, mixture=mixture)
+
+
+class Likelihood(NamedTuple):
+    """An observed variable whose distribution given f is that of rows of f.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    variables : str
+        How a user writes it, for messages.
+    ops : type, or tuple of type
+        Operations that make such variables.
+    rows : callable
+        From a random variable, the graph of its data and their shape to `RowGraphs`; None where the
+        variable has another distribution.
+    check : callable
+        From the name of the variable and its data to nothing; raises ValueError for impossible
+        data.
+    """
+
+    name: str
+    variables: str
+    ops: type | tuple[type, ...]
+    rows: Callable[[Any, Any, Any], RowGraphs | None]
+    check: Callable[[str, NDArray[Any]], None]
+
+
+# What the rows are made with.
+
+
+def parameters_of(rv: Any) -> Any:
+    """Graphs of the parameters of a random variable."""
+    return rv.owner.op.dist_params(rv.owner)
+
+
+def point_rows(predictor: Any, shape: Any, noise: Any, values: Any) -> RowGraphs:
+    """Rows that are all points, one for each of the data `values`."""
+    value = pt.cast(values.ravel(), "float64")
+    nowhere = pt.full_like(value, np.inf)
+    return RowGraphs(predictor, shape, -nowhere, nowhere, noise, value)
+
+
+def spread(x: Any, shape: Any) -> Any:
+    """`x`, broadcast to `shape` and raveled, in double precision."""
+    return pt.cast(pt.broadcast_to(x, shape).ravel(), "float64")
+
+
+def is_random(*graphs: Any) -> bool:
+    """Whether anything random is in the graphs: a variable of the model, or one without a name."""
+    return any(isinstance(getattr(v.owner, "op", None), RNGConsumerOp) for v in ancestors(graphs))
+
+
+def required(x: Any, message: str, *conditions: Any) -> Any:
+    """`x`; ValueError with `message`, when it is evaluated, unless all `conditions` hold."""
+    # As one condition: PyTensor cannot vectorise several, which the design of rows may need.
+    together = pt.all(pt.stack([pt.all(c) for c in conditions]))
+    return CheckAndRaise(ValueError, message)(x, together)
+
+
+def required_of(rv: Any, x: Any, what: str, condition: Any) -> Any:
+    """`x`, a parameter of the variable `rv`, where the condition holds.
+
+    Elsewhere an error says `what` it must be, where `x` is data; NaN, which is nowhere, for values
+    of random variables.
+    """
+    if not is_random(x):
+        return required(x, f"{what.format(rv.name)}.", condition)
+    return pt.switch(pt.all(condition), x, _NAN)
+
+
+def positive(rv: Any, x: Any, shape: Any, what: str = "the noise of {} must be positive") -> Any:
+    """A parameter for each of the data."""
+    x = spread(x, shape)
+    return required_of(rv, x, what, pt.gt(x, 0.0))
+
+
+def block_diagonal(blocks: Any) -> Any:
+    """Covariance of shape (n k, n k) with `blocks`, shape (n, k, k), on its diagonal."""
+    n, k = blocks.shape[0], blocks.shape[1]
+    apart = pt.eye(n, dtype="float64")[:, None, :, None] * blocks[:, :, None, :]
+    return apart.reshape((n * k, n * k))
+
+
+# Double precision: PyTensor would take Python's numbers for single.
+_INFINITY, _NAN = (pt.constant(x, dtype="float64") for x in (float("inf"), float("nan")))
+
+
+# Data that cannot be.
+
+
+def _finite(name: str, data: NDArray[Any]) -> None:
+    count = int((~np.isfinite(data)).sum())
+    if count:
+        raise ValueError(
+            f"the observations of {name} must be finite, found {count} NaN or infinite value(s): "
+            "leave them out."
+        )
+
+
+def _such(what: str, allowed: Callable[[Any], Any]) -> Callable[[str, NDArray[Any]], None]:
+    """A check that data are `what`."""
+
+    def check(name: str, data: NDArray[Any]) -> None:
+        wrong = data[~allowed(data)]
+        if wrong.size:
+            raise ValueError(
+                f"the observations of {name} must be {what}, got {np.unique(wrong)[:5]}."
+            )
+
+    return check
+
+
+_counts = _such("whole numbers from 0", lambda y: (y >= 0) & (y == np.floor(y)))
+_positive = _such("finite and positive", lambda y: (y > 0) & np.isfinite(y))
+_labels = _such("0 or 1", lambda y: np.isin(y, (0, 1)))
+_known = _such("no NaN: leave these out", lambda y: ~np.isnan(y))
+_outcomes = _such(
+    "1 where the first item of a pair won, -1 where the second did, 0 for ties",
+    lambda y: np.isin(y, (-1, 0, 1)),
+)
+
+
+# Labels, trials and ordered categories under a probit link.
+
+_FEW = 2.0  # trials of a unit, on average
+_ROUND_OFF = 1e-9
+
+
+def _probit_rows(rv: Any, labels: Any, shape: Any) -> RowGraphs | None:
+    """A label 1 is (0, inf), a label 0 is (-inf, 0), with noise of variance 1.
+
+    Labels that are flipped, or that are guesses, with a probability of their own are a mixture.
+    """
+    (eta,) = parameters_of(rv)
+    link = link_of(eta) if isinstance(rv.owner.op, basic.BernoulliRV) else Link(eta)
+    return None if link is None else _label_rows(rv.name, link, labels.ravel(), shape)
+
+
+def _label_rows(name: str, link: Link, label: Any, shape: Any) -> RowGraphs:
+    if link.probit is not None:
+        return RowGraphs(link.probit, shape, *label_intervals(label))
+    a, b = spread(link.a, shape), spread(link.b, shape)
+    lowest, highest = pt.minimum(a, a + b), pt.maximum(a, a + b)
+    lapse = required(
+        pt.switch(pt.gt(label, 0), lowest, np.float64(1.0) - highest),
+        f"the probability of {name} must lie between 0 and 1 wherever f is: in a + b Phi(f) both a "
+        "and a + b must. Give rates of lapses and flips a prior from 0 to 1, such as pm.Beta.",
+        pt.ge(lowest, -_ROUND_OFF),
+        pt.le(highest, 1.0 + _ROUND_OFF),
+    )
+    mixture = MixtureGraphs(Lapses, (pt.maximum(lapse, np.float64(0.0)), b))
+    return RowGraphs(link.eta, shape, *label_intervals(label), mixture=mixture)
+
+
+def _binomial_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
+    """A probit row for the successes of a unit and one for its failures, each so many times.
+
+    Of few trials, and of those that may be lapses, a row each.
+    """
+    n, p = parameters_of(rv)
+    link = link_of(p)
+    if link is None:
+        return None
+    if is_random(n):
+        raise NotConjugateError(
+            f"the numbers of trials of {rv.name} are random.", "Observe them: n must be data."
+        )
+    successes = pt.cast(values.ravel(), "int64")
+    trials = pt.cast(pt.broadcast_to(n, shape).ravel(), "int64")
+    successes = required(
+        successes,
+        f"the observations of {rv.name} must be numbers of successes from 0 to n, the trials.",
+        pt.ge(successes, 0),
+        pt.le(successes, trials),
+    )
+    orders = (pt.gammaln(k + 1.0) for k in (trials, successes, trials - successes))
+    coefficient, of_successes, of_failures = orders
+    log_constant = pt.sum(coefficient - of_successes - of_failures)
+    trials = pt.maximum(trials, 0)  # fewer are refused above; graphs are made all the same
+    known, counts = known_value(n), None
+    if link.probit is None or (known is not None and np.mean(known) <= _FEW):
+        unit = pt.repeat(pt.arange(trials.shape[0]), trials)
+        number = pt.arange(unit.shape[0]) - (pt.cumsum(trials) - trials)[unit]
+        is_success = pt.lt(number, successes[unit])
+    else:
+        unit = pt.repeat(pt.arange(trials.shape[0]), 2)
+        is_success = pt.eq(pt.arange(unit.shape[0]) % 2, 0)
+        counts = pt.stack([successes, trials - successes], axis=1).ravel()
+    if link.probit is None:
+        link = Link(link.eta, *(spread(x, shape)[unit] for x in (link.a, link.b)))
+    else:
+        link = Link(link.probit)
+    link = link._replace(eta=pt.broadcast_to(link.eta, shape).ravel()[unit])
+    rows = _label_rows(rv.name, link, is_success, pt.stack([unit.shape[0]]))
+    return rows._replace(log_constant=log_constant, counts=counts)
+
+
+def _ordered_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
+    """Category c is the interval from cut-point c - 1 to cut-point c."""
+    found = ordered_arguments(*parameters_of(rv))
+    if found is None:
+        return None
+    eta, cutpoints, sigma = found
+    category = pt.cast(values.ravel(), "int64")
+    category = required(
+        category,
+        f"the observations of {rv.name} must be categories from 0 to the number of cut-points.",
+        pt.ge(category, 0),
+        pt.le(category, cutpoints.shape[-1]),
+    )
+    rising = pt.lt(cutpoints[..., :-1], cutpoints[..., 1:])
+    if not is_random(cutpoints):  # of others intervals without inside have probability 0
+        cutpoints = required(cutpoints, f"the cut-points of {rv.name} must increase.", rising)
+    cuts = pt.cast(cutpoints, "float64")
+    row: tuple[Any, ...] = ()
+    if cuts.type.ndim > 1:  # else one set for all rows: fewer operations
+        n_cuts = cuts.shape[-1]
+        cuts = pt.broadcast_to(cuts, pt.concatenate([shape, pt.stack([n_cuts])]))
+        cuts, row = cuts.reshape((-1, n_cuts)), (pt.arange(category.shape[0]),)
+    end = pt.full_like(cuts[..., :1], np.inf)
+    edges = pt.concatenate([-end, cuts, end], axis=-1)
+    lower, upper = edges[(*row, category)], edges[(*row, category + 1)]
+    return RowGraphs(eta, shape, lower, upper, positive(rv, sigma, shape) ** 2)
+
+
+# Values with normal, Student-t or Laplace noise, some of them not seen.
+
+
+def _normal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """A point for each value."""
+    mu, sigma = parameters_of(rv)
+    return point_rows(mu, shape, positive(rv, sigma, shape) ** 2, values)
+
+
+def _lognormal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """A point for the logarithm of each value, whose density has the factor 1 / y."""
+    logs = pt.log(pt.cast(values, "float64"))
+    return _normal_rows(rv, logs, shape)._replace(log_constant=-pt.sum(logs))
+
+
+def _mvnormal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """A point for each entry; vectors are independent of each other."""
+    mu, cov = parameters_of(rv)
+    k = values.shape[-1]
+    cov = pt.cast(pt.broadcast_to(cov, pt.concatenate([shape, pt.stack([k])])), "float64")
+    regular = pt.all(pt.isfinite(pt.linalg.cholesky(cov)))
+    cov = required_of(rv, cov, "the covariance of {} must be positive definite", regular)
+    noise = cov if values.type.ndim == 1 else block_diagonal(cov.reshape((-1, k, k)))
+    return point_rows(mu, shape, noise, values)
+
+
+def _censored_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
+    """A point for each value between the limits, an interval for each at one: data decide."""
+    seen, whole = None, rv
+    if isinstance(rv.owner.op, PartialObservedRV):  # those that are not masked
+        whole, mask = rv.owner.inputs
+        seen = ~mask
+    if not isinstance(whole.owner.op, CensoredRV):
+        return None
+    base, lower, upper = whole.owner.inputs
+    if not isinstance(base.owner.op, basic.NormalRV | basic.StudentTRV):
+        return None
+    if is_random(lower, upper):
+        raise NotConjugateError(
+            f"the limits of {rv.name} are random: which values are censored is not known.",
+            "Give pm.Censored numbers, or data, as limits.",
+        )
+    given = [*parameters_of(base), lower, upper]
+    if seen is not None:
+        given = [pt.broadcast_to(x, list(seen.shape))[seen] for x in given]
+    *nu, mu, sigma, lower, upper = given
+    mixture = MixtureGraphs(StudentTNoise, (spread(nu[0], shape),)) if nu else None
+    y, low, high = (spread(x, shape) for x in (values, lower, upper))
+    low = required(low, f"lower of {rv.name} must be below upper.", pt.lt(low, high))
+    y = required(
+        y,
+        f"the observations of {rv.name} must lie between lower and upper of pm.Censored, which "
+        "censored ones equal.",
+        pt.ge(y, low),
+        pt.le(y, high),
+    )
+    below, above = pt.le(y, low), pt.ge(y, high)
+    return RowGraphs(
+        mu,
+        shape,
+        pt.switch(above, high, -_INFINITY),
+        pt.switch(below, low, _INFINITY),
+        positive(rv, sigma, shape) ** 2,
+        pt.switch(pt.or_(below, above), _NAN, y),
+        mixture=mixture,
+    )
+
+
+def _interval_normal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """An interval for each value that stands for one, a point for any other: data decide."""
+    mu, sigma, *limits = parameters_of(rv)
+    y, low, high = (spread(x, shape) for x in (values, *limits))
+    value = pt.switch(probit.within(y, low, high), _NAN, y)
+    return RowGraphs(mu, shape, low, high, positive(rv, sigma, shape) ** 2, value)
+
+
+def _student_t_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """A point for each value: normal ones whose variances are unknown."""
+    nu, mu, sigma = parameters_of(rv)
+    rows = point_rows(mu, shape, positive(rv, sigma, shape) ** 2, values)
+    nu = positive(rv, nu, shape, "the degrees of freedom of {} must be positive")
+    return rows._replace(mixture=MixtureGraphs(StudentTNoise, (nu,)))
+
+
+def _laplace_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """A point for each value: errors are of two exponential variables the difference."""
+    if isinstance(rv.owner.op, basic.LaplaceRV):
+        mu, mean = parameters_of(rv)
+        above = below = positive(rv, mean, shape)
+    else:
+        b, kappa, mu = parameters_of(rv)
+        b, kappa = positive(rv, b, shape), positive(rv, kappa, shape)
+        above, below = 1.0 / (b * kappa), kappa / b
+    rows = point_rows(mu, shape, 2.0 * above * below, values)
+    return rows._replace(mixture=MixtureGraphs(LaplaceNoise, (above - below,)))
+
+
+# Comparisons: duels between items, choices among alternatives, classes with a function each.
+
+
+def _preference_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """A row f_i - f_j for each duel: above the threshold, below minus it, or between for a tie."""
+    difference, noise, threshold = parameters_of(rv)
+    d, y = spread(threshold, shape), values.ravel()
+    d = required_of(rv, d, "the threshold of {} must not be negative", pt.ge(d, 0.0))
+    if not is_random(d):
+        y = required(
+            y,
+            f"the observations of {rv.name} hold 0, a tie, which needs threshold > 0: -1 says that "
+            "the second item of a pair won.",
+            pt.or_(pt.neq(y, 0), pt.gt(d, 0.0)),
+        )
+    end = pt.full_like(d, np.inf)
+    first, second = pt.gt(y, 0), pt.lt(y, 0)
+    lower = pt.switch(first, d, pt.switch(second, -end, -d))
+    upper = pt.switch(first, end, pt.switch(second, -d, d))
+    return RowGraphs(difference, shape, lower, upper, positive(rv, noise, shape) ** 2)
+
+
+def _choice_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+    """Rows eta_c - eta_j > 0, one for each alternative j that was not chosen.
+
+    The noise of c is in all of a choice: its rows have the covariance sigma^2 (I + 11').
+    """
+    eta, sigma = parameters_of(rv)
+    k = eta.shape[-1]
+    chosen = pt.cast(values.ravel(), "int64")
+    chosen = required(
+        chosen,
+        f"the observations of {rv.name} must be indices of alternatives, from 0 to their number "
+        "less 1.",
+        pt.ge(chosen, 0),
+        pt.lt(chosen, k),
+    )[:, None]
+    eta = pt.broadcast_to(eta, pt.concatenate([shape, pt.stack([k])])).reshape((-1, k))
+    choice, other = pt.arange(chosen.shape[0])[:, None], pt.arange(k - 1)[None, :]
+    other = other + pt.ge(other, chosen)
+    predictor = eta[choice, chosen] - eta[choice, other]
+    variance = positive(rv, sigma, shape) ** 2
+    noise = block_diagonal(variance[:, None, None] * (pt.eye(k - 1, dtype="float64") + 1.0))
+    zero = pt.zeros(noise.shape[0], dtype="float64")
+    rows = pt.stack([chosen.shape[0], k - 1])
+    return RowGraphs(predictor, rows, zero, pt.full_like(zero, np.inf), noise)
+
+
+PROBIT = Likelihood(
+    "probit",
+    "BernoulliProbit or pm.Bernoulli with p=pm.math.invprobit(...)",
+    (probit.BernoulliProbitRV, basic.BernoulliRV),
+    _probit_rows,
+    _labels,
+)
+BINOMIAL = Likelihood(
+    "binomial probit",
+    "pm.Binomial with p=pm.math.invprobit(...)",
+    basic.BinomialRV,
+    _binomial_rows,
+    _counts,
+)
+ORDERED = Likelihood(
+    "ordered probit", "pm.OrderedProbit", basic.CategoricalRV, _ordered_rows, _counts
+)
+NORMAL = Likelihood("normal", "pm.Normal", basic.NormalRV, _normal_rows, _finite)
+LOGNORMAL = Likelihood("lognormal", "pm.LogNormal", basic.LogNormalRV, _lognormal_rows, _positive)
+MVNORMAL = Likelihood(
+    "multivariate normal", "pm.MvNormal", basic.MvNormalRV, _mvnormal_rows, _finite
+)
+CENSORED = Likelihood(
+    "censored",
+    "pm.Censored of pm.Normal.dist or pm.StudentT.dist",
+    (CensoredRV, PartialObservedRV),
+    _censored_rows,
+    _finite,
+)
+STUDENT_T = Likelihood("Student-t", "pm.StudentT", basic.StudentTRV, _student_t_rows, _finite)
+LAPLACE = Likelihood(
+    "Laplace",
+    "pm.Laplace, pm.AsymmetricLaplace",
+    (basic.LaplaceRV, AsymmetricLaplaceRV),
+    _laplace_rows,
+    _finite,
+)
+INTERVAL = Likelihood(
+    "interval normal", "IntervalNormal", probit.IntervalNormalRV, _interval_normal_rows, _known
+)
+PREFERENCE = Likelihood(
+    "preference", "PreferenceProbit", probit.PreferenceProbitRV, _preference_rows, _outcomes
+)
+CHOICE = Likelihood(
+    "choice", "ChoiceProbit or MultinomialProbit", probit.ChoiceProbitRV, _choice_rows, _counts
+)
+LIKELIHOODS = (
+    PROBIT, BINOMIAL, ORDERED, NORMAL, LOGNORMAL, MVNORMAL, CENSORED, STUDENT_T, LAPLACE, INTERVAL,
+    PREFERENCE, CHOICE,
+)  # fmt: skip
+"""What the analysis of a model's graph has to know of a likelihood."""
+
+
+def rows_of(rv: Any, values: Any) -> tuple[Likelihood, RowGraphs] | None:
+    """A variable's likelihood and rows, where it is one of these."""
+    shape = pt.stack(list(values.shape)) if values.type.ndim else pt.zeros(0, "int64")
+    for likelihood in LIKELIHOODS:
+        if isinstance(rv.owner.op, likelihood.ops):
+            rows = likelihood.rows(rv, values, shape)
+            return None if rows is None else (likelihood, rows)
+    return None
