@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
+from xarray import DataTree
 
 from pymc_skewgp._learn.estimator import (
     ROWS_AT_ONCE,
@@ -317,67 +317,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 
-    def sample_latent(
-        self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
-    ) -> xr.DataTree:
-        """Draw the latent function at new points, jointly.
-
-        Parameters
-        ----------
-        X : array_like, shape (t, d)
-        draws, chains : int
-        random_state : int, RandomState instance or None
-
-        Returns
-        -------
-        DataTree
-            As `SkewGPPosterior.predict` returns it: ``predictions`` with ``f``, ``p`` and ``y``
-            (chain, draw, pred_id), and ``predictions_summary``. With more than two classes all of
-            them have a dimension ``class``, each class against the rest; with
-            ``multi_class="exact"`` `f` and `p` have a dimension ``category``.
-        """
-        X = self._checked(X)
-        seed = self._seed(random_state)
-        return self._by_class(
-            [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
-        )
-
-    def to_datatree(
-        self, draws: int = 1000, chains: int = 4, random_state: Any = None
-    ) -> xr.DataTree:
-        """Posterior at the training data, for ArviZ.
-
-        Parameters
-        ----------
-        draws, chains : int
-        random_state : int, RandomState instance or None
-
-        Returns
-        -------
-        DataTree
-            As `SkewGPPosterior.sample` returns it, with a dimension ``class`` where there are more
-            than two.
-        """
-        check_is_fitted(self)
-        seed = self._seed(random_state)
-        return self._by_class(
-            [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
-        )
-
-    def _by_class(self, trees: list[xr.DataTree]) -> xr.DataTree:
-        if len(trees) == 1:
-            return trees[0]
-        groups = {}
-        for name, first in trees[0].children.items():
-            groups[name] = first.to_dataset()
-            if not name.endswith("constant_data"):  # what all classes share
-                parts = [tree[name].to_dataset() for tree in trees]
-                dim = xr.IndexVariable("class", self.classes_)
-                groups[name] = xr.concat(
-                    parts, dim=dim, data_vars="all", combine_attrs="drop_conflicts"
-                )
-        return xr.DataTree.from_dict(groups)
-
     def _positive(self, X: ArrayLike) -> FloatArray:
         """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
         X = self._checked(X)
@@ -405,6 +344,6 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 )
         reports = self.hyperparameters_
         listed = reports if isinstance(reports, list) else [reports]
-        if any(isinstance(report, xr.DataTree) for report in listed):
+        if any(isinstance(report, DataTree) for report in listed):
             return []  # an average has no point to go on from
         return [None if report is None else report.point for report in listed]

@@ -414,6 +414,67 @@ class ProcessEstimator(BaseEstimator):
 
     # Not a parameter: benchmarks and tests set others on an instance.
     _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256)
+    _posteriors: list[SkewGPPosterior | AveragedPosterior]
+
+    def sample_latent(
+        self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
+    ) -> DataTree:
+        """Draw the latent function at new points, jointly.
+
+        Parameters
+        ----------
+        X : array_like, shape (t, d)
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.predict` returns it: ``predictions`` with ``f``, ``p`` and ``y``
+            (chain, draw, pred_id), and ``predictions_summary``. Of a `SkewGPClassifier` with more
+            than two classes all of them have a dimension ``class``, each class against the rest;
+            with ``multi_class="exact"`` `f` and `p` have a dimension ``category``.
+        """
+        X = self._checked(X)
+        seed = self._seed(random_state)
+        return self._by_class(
+            [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
+        )
+
+    def to_datatree(self, draws: int = 1000, chains: int = 4, random_state: Any = None) -> DataTree:
+        """Posterior at the training data, for ArviZ.
+
+        Parameters
+        ----------
+        draws, chains : int
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        DataTree
+            As `SkewGPPosterior.sample` returns it, with a dimension ``class`` where a
+            `SkewGPClassifier` has more than two.
+        """
+        check_is_fitted(self)
+        seed = self._seed(random_state)
+        return self._by_class(
+            [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
+        )
+
+    def _by_class(self, trees: list[DataTree]) -> DataTree:
+        if len(trees) == 1:
+            return trees[0]
+        groups = {}
+        for name, first in trees[0].children.items():
+            groups[name] = first.to_dataset()
+            if not name.endswith("constant_data"):  # what all classes share
+                groups[name] = xr.concat(
+                    [tree[name].to_dataset() for tree in trees],
+                    dim=xr.IndexVariable("class", self.classes_),
+                    data_vars="all",
+                    combine_attrs="drop_conflicts",
+                )
+        return DataTree.from_dict(groups)
 
     def _checked(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
@@ -526,51 +587,13 @@ class OneProcessEstimator(ProcessEstimator):
     """An estimator with one latent function."""
 
     posterior_: SkewGPPosterior | AveragedPosterior
-    hyperparameters_: HyperparameterFit | xr.DataTree | None
+    hyperparameters_: HyperparameterFit | DataTree | None
     log_marginal_likelihood_: Estimate
-
-    def sample_latent(
-        self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
-    ) -> xr.DataTree:
-        """Draw the latent function at new points, jointly.
-
-        Parameters
-        ----------
-        X : array_like, shape (t, d)
-        draws, chains : int
-        random_state : int, RandomState instance or None
-
-        Returns
-        -------
-        DataTree
-            As `SkewGPPosterior.predict` returns it.
-        """
-        X = self._checked(X)
-        seed = self._seed(random_state)
-        return self.posterior_.predict(X, draws=draws, chains=chains, random_seed=seed)
-
-    def to_datatree(
-        self, draws: int = 1000, chains: int = 4, random_state: Any = None
-    ) -> xr.DataTree:
-        """Posterior at the training data, for ArviZ.
-
-        Parameters
-        ----------
-        draws, chains : int
-        random_state : int, RandomState instance or None
-
-        Returns
-        -------
-        DataTree
-            As `SkewGPPosterior.sample` returns it.
-        """
-        check_is_fitted(self)
-        seed = self._seed(random_state)
-        return self.posterior_.sample(draws=draws, chains=chains, random_seed=seed)
 
     def _keep(self, found: FittedProcess) -> None:
         self.posterior_, self.hyperparameters_ = found.posterior, found.fit
         self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
+        self._posteriors = [found.posterior]
         self._warn_of_bounds([found.fit], stacklevel=4)
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:

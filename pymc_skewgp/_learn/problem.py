@@ -57,34 +57,8 @@ class TrainingData(NamedTuple):
     weights: Any = None
 
 
-class LearningProblem(NamedTuple):
-    """What a search is given.
-
-    Attributes
-    ----------
-    objective : Objective
-    part : Part or None
-        The objective on some of the data, where there are many.
-    origin : ndarray, shape (k,)
-        Where to start.
-    places : list of lists
-        Of the pseudo-points in the vector.
-    of_process : bool
-        Whether it is about a SkewGP: then its pseudo-points are known.
-    rows : ManyRows or None
-        What is searched in place of `objective`, whose matrices would be too large.
-    """
-
-    objective: Objective
-    part: Part | None
-    origin: FloatArray
-    places: Places
-    of_process: bool
-    rows: ManyRows | None = None
-
-
 class ProcessObjective(NamedTuple):
-    """The objective of a SkewGP, where to start, and its data.
+    """The objective of a SkewGP, or of a model, where to start, and its data.
 
     Attributes
     ----------
@@ -108,32 +82,18 @@ class ProcessObjective(NamedTuple):
     coefficients: Sequence[Any] = ()
 
 
-def learning_problem(
-    data: TrainingData, settings: SearchSettings, rng: np.random.Generator, start: Start
-) -> LearningProblem:
-    """Compile what is to be maximised.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no model, data that are missing or do not belong, as `find_hyperparameters`.
-    """
-    model = data.model
-    if isinstance(model, pm.Model):
-        if any(x is not None for x in data[1:]) or settings.batch_size is not None:
-            raise ValueError(
-                "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
-                "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
-            )
-        root = model.root
-        objective, origin = compile_objective(root, collapse_model(root), start=start)
-        return LearningProblem(objective, None, origin, [], False)
-    if not isinstance(model, SkewGP):
-        raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
-    found = process_objective(data, settings.batch_size, rng, start)
-    part = coarse_part(found, settings, rng)
-    places = pseudo_point_places(found.objective.coordinates, model)
-    return LearningProblem(found.objective, part, found.origin, places, True, found.rows)
+def _model_objective(
+    data: TrainingData, settings: SearchSettings, start: Start
+) -> ProcessObjective:
+    """That of a model, which has its data in it."""
+    if any(x is not None for x in data[1:]) or settings.batch_size is not None:
+        raise ValueError(
+            "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
+            "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
+        )
+    root = data.model.root
+    objective, origin = compile_objective(root, collapse_model(root), start=start)
+    return ProcessObjective(objective, origin, (), None)
 
 
 def coarse_part(
@@ -528,9 +488,20 @@ def learn(
     progressbar : bool
     """
     began = time.perf_counter()
-    problem = learning_problem(data, settings, rng, start)
+    places: Places = []
+    of_process = isinstance(data.model, SkewGP)
+    if of_process:
+        problem = process_objective(data, settings.batch_size, rng, start)
+    elif isinstance(data.model, pm.Model):
+        problem = _model_objective(data, settings, start)
+    else:
+        found = type(data.model).__name__
+        raise TypeError(f"model must be a pm.Model or a SkewGP, got {found}.")
+    part = coarse_part(problem, settings, rng)
     coordinates = problem.objective.coordinates
-    origin = separate_coincident(problem.origin, problem.places, rng)
+    if of_process:
+        places = pseudo_point_places(coordinates, data.model)
+    origin = separate_coincident(problem.origin, places, rng)
     middle = origin
     if centre is not None:
         model, continuous = coordinates.model, coordinates.continuous
@@ -539,25 +510,25 @@ def learn(
     bounds = coordinates.bounds(middle, settings.start.half_width, fixed)
     origin = np.clip(origin, *np.transpose(bounds)) if bounds else origin
     patterns = coordinates.patterns(settings.start.max_binary)
-    cheap: Searched = problem.objective if problem.part is None else problem.part.objective
+    cheap: Searched = problem.objective if part is None else part.objective
     first = Point(origin, patterns[0])
     vectors = spread_starts(cheap, first, settings.n_restarts, settings.start, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
     for pattern in patterns:
-        refuse_other_phases(cheap, Point(origin, pattern), problem.of_process)
-    patterns = distinct_patterns(cheap, origin, patterns, problem.places, settings.start)
+        refuse_other_phases(cheap, Point(origin, pattern), of_process)
+    patterns = distinct_patterns(cheap, origin, patterns, places, settings.start)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
     with EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
             objective: Searched = problem.objective
             try:
-                result = search(problem.objective, problem.part, starts, bounds, settings, log)
+                result = search(problem.objective, part, starts, bounds, settings, log)
             except NoValueError as error:
                 why = problem.objective.why_no_value(starts[0])
                 raise NoValueError(why or str(error)) from None
         else:
-            assert problem.part is not None
-            objective, result = problem.rows.search(problem.part, starts, bounds, settings, log)
+            assert part is not None
+            objective, result = problem.rows.search(part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
     return LearningRun(objective, result, bounds, log, settings, in_batches, seconds, fixed_from)

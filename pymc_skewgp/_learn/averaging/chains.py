@@ -319,7 +319,7 @@ def points_by_chains(
     for mode in modes:
         by_pattern.setdefault(mode.point.pattern, []).append(mode)
     parts = [_of_pattern(function, own, settings, rng) for own in by_pattern.values()]
-    patterns, draws = list(by_pattern), [part.draws for part in parts]
+    patterns, draws = list(by_pattern), [part for part, _ in parts]
     log_integrals = np.array([part.log_integral for part in draws])
     total = float(np.logaddexp.reduce(log_integrals))
     shares = np.exp(log_integrals - total)
@@ -339,7 +339,7 @@ def points_by_chains(
         np.zeros(which.size, dtype=np.intp),
     )
     effective = 1.0 / sum(shares**2 / [part.effective for part in draws])
-    converged = all(part.converged for part in parts) and not _misses(
+    converged = all(good for _, good in parts) and not _misses(
         modes, {pattern: part.x for pattern, part in zip(patterns, draws, strict=True)}
     )
     return ChainPoints(
@@ -358,15 +358,13 @@ def _misses(modes: list[Mode], x: dict[Pattern, FloatArray]) -> bool:
     return False
 
 
-class _Part(NamedTuple):
-    draws: RegionDraws
-    converged: bool
-
-
 def _of_pattern(
     function: Function, modes: list[Mode], settings: ChainSettings, rng: np.random.Generator
-) -> _Part:
-    """Chains from all modes that count, in proportion to their mass, two of each at least."""
+) -> tuple[RegionDraws, bool]:
+    """Chains from all modes that count, in proportion to their mass, two of each at least.
+
+    And whether they have converged.
+    """
     shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
     counting = [(mode, s) for mode, s in zip(modes, shares, strict=True) if s > _LEAST_MASS]
     chains = []
@@ -384,7 +382,7 @@ def _of_pattern(
         return np.array([function(modes[0].point.at(row)).total for row in x])
 
     draws = draws_of_regions(groups, log_density, _LEAST_MASS, rng)
-    return _Part(draws, converged and draws.complete)
+    return draws, converged and draws.complete
 
 
 def _of_mode(
