@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -125,25 +125,23 @@ class CompiledLogPrior:
 
     def __init__(self, coordinates: Coordinates, log_prior: Any) -> None:
         self._coordinates, self._log_prior = coordinates, log_prior
-        # Compiled when they are first asked for.
-        self._function = cache(self._compiled)
-        self._function_of_rows = cache(self._compiled_of_rows)
+        self._functions: dict[tuple[bool, bool], Any] = {}
 
     def value(self, point: Point) -> float:
         """The value alone."""
-        return float(self._function(False)(*self._coordinates.arguments(point)))
+        return float(self._function()(*self._coordinates.arguments(point)))
 
     def at_rows(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
         """Values at the rows of `x`, (N, D), and gradients, (N, D), all at once.
 
         Minus infinity where a parameter of a prior is impossible to double precision.
         """
-        found = self._at_rows(self._function_of_rows(True), x, pattern)
+        found = self._at_rows(self._function(rows=True, slopes=True), x, pattern)
         return found[:, 0], found[:, 1:]
 
     def values_at_rows(self, x: FloatArray, pattern: Pattern) -> FloatArray:
         """The values alone."""
-        return self._at_rows(self._function_of_rows(False), x, pattern)[:, 0]
+        return self._at_rows(self._function(rows=True), x, pattern)[:, 0]
 
     def _at_rows(self, function: Any, x: FloatArray, pattern: Pattern) -> FloatArray:
         first = self._coordinates.arguments(Point(x[0], pattern))
@@ -161,7 +159,21 @@ class CompiledLogPrior:
         flat = [slope.reshape(len(x), -1) for slope in slopes]
         return np.column_stack([np.broadcast_to(value, len(x)), *flat])
 
-    def _compiled_of_rows(self, with_slopes: bool) -> Any:
+    def _function(self, *, rows: bool = False, slopes: bool = False) -> Any:
+        """Of one point or of many; compiled when it is first asked for."""
+        key = rows, slopes
+        if key not in self._functions:
+            self._functions[key] = self._of_rows(slopes) if rows else self._of_point(slopes)
+        return self._functions[key]
+
+    def _of_point(self, with_slopes: bool) -> Any:
+        inputs = self._coordinates.inputs
+        if not with_slopes:
+            return plain_function(inputs, self._log_prior)
+        slopes = gradient_in(self._log_prior, self._coordinates)
+        return plain_function(inputs, [self._log_prior, *slopes])
+
+    def _of_rows(self, with_slopes: bool) -> Any:
         coordinates = self._coordinates
         rows = [
             pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in coordinates.continuous
@@ -176,16 +188,9 @@ class CompiledLogPrior:
             )
         return plain_function([*rows, *coordinates.binary], [value, *slopes])
 
-    def _compiled(self, with_slopes: bool) -> Any:
-        inputs = self._coordinates.inputs
-        if not with_slopes:
-            return plain_function(inputs, self._log_prior)
-        slopes = gradient_in(self._log_prior, self._coordinates)
-        return plain_function(inputs, [self._log_prior, *slopes])
-
     def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
         """Value, and one array of derivatives for each continuous variable."""
-        value, *slopes = self._function(True)(*self._coordinates.arguments(point))
+        value, *slopes = self._function(slopes=True)(*self._coordinates.arguments(point))
         return float(value), slopes
 
 
