@@ -23,7 +23,7 @@ from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
 from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
-from pymc_skewgp._model.ops.plain_mode import PLAIN, PlainFunction, plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN, PlainFunction, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
@@ -230,6 +230,7 @@ def pull_back_function(
     return plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
 
+@untraced()
 def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:
     wrt = [*coordinates.continuous, *also]
     if not wrt:
@@ -506,6 +507,7 @@ class Objective:
         return Value(total, log_evidence, flat, noise)
 
 
+@untraced()
 def compile_objective(
     model: pm.Model,
     collapsed: Collapsed,

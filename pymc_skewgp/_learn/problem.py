@@ -35,6 +35,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
+from pymc_skewgp._model.ops.plain_mode import untraced
 from pymc_skewgp._posterior.distributed_posterior import is_dask
 from pymc_skewgp._posterior.prior import kinds_of
 from pymc_skewgp._validation import FloatArray, as_count
@@ -112,6 +113,7 @@ def coarse_part(
     return found.rows.part(Point(found.origin, pattern), settings, rng)
 
 
+@untraced()
 def process_objective(
     data: TrainingData,
     batch_size: int | None,

@@ -220,6 +220,8 @@ def coefficients_out(
 
     `parameters` are those of sites, `rest` as for `mean_coefficients`.
     """
+    if set(model.free_RVs).isdisjoint(ancestors([sun.mu])):
+        return terms_of(sun), []
     # What is left of the terms where the mean is zero depends on all but the mean.
     centred = terms_of(sun._replace(mu=pt.zeros(sun.scale.shape[:1])))
     chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
@@ -531,13 +533,16 @@ def collapse_process(
     others = set(model.basic_RVs).difference(rest)
     # Potentials that tie these to other variables of the model say nothing without them.
     rest += [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
-    if not without_coefficients:
-        return Collapsed([terms], [sites], rest, [None], [None], [])
-    found, chosen = coefficients_out(
-        model, sun, lambda x: evidence_terms(*rows_of_parts(x, parts)), parameters, rest
-    )
+    chosen: list[Any] = []
+    if without_coefficients:
+        given = terms
+
+        def terms_of(own: SunParameters) -> EvidenceTerms:
+            return given if own is sun else evidence_terms(*rows_of_parts(own, parts))
+
+        terms, chosen = coefficients_out(model, sun, terms_of, parameters, rest)
     rest = [x for x in rest if x not in chosen]
-    return Collapsed([found], [sites], rest, [None], [None], chosen)
+    return Collapsed([terms], [sites], rest, [None], [None], chosen)
 
 
 def _without_means(model: pm.Model, block: analysis.Block) -> analysis.Block:
