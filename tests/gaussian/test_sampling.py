@@ -138,14 +138,6 @@ def test_large_problems_temper_from_the_first_proposal():
     assert np.abs(found - mean).max() < 8 * 0.6 / np.sqrt(4096)
 
 
-@pytest.mark.parametrize("n_draws", [1000, 1024, 1500, 2048])
-def test_batches_are_of_one_size(n_draws):
-    """The first one is made up to 2048 draws; those that follow have as many."""
-    precise = sample("probability", n_draws=n_draws, rtol=2e-5)
-    assert precise.u.shape[1] == n_draws
-    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error
-
-
 @pytest.mark.parametrize(("hair", "width"), [(1e-7, 1e-8), (1e-8, 1e-12), (1e-8, 1e-7)])
 def test_limits_beyond_double_precision_are_refused_by_name(hair, width):
     """Slabs about a point of a singular covariance: log probabilities of 1e13 came out."""

@@ -50,14 +50,6 @@ def random_cov(rng, n):
 # --- values -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [3, 10, 100, 300])
-def test_equicorrelated_half(n):
-    estimate = mvn_logcdf(np.zeros(n), equicorrelated_cov(n, 0.5))
-    error = abs(estimate.value + np.log(n + 1))
-    assert error < SIGMAS * estimate.std_error
-    assert error < 0.01
-
-
 @pytest.mark.parametrize(("rho", "tolerance"), [(0.2, 0.01), (0.9, 0.03)])
 @pytest.mark.parametrize("n", [10, 100])
 @pytest.mark.parametrize("limit", [-1.5, 0.0, 1.0])
@@ -447,16 +439,6 @@ properties = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 @properties
-@given(rectangles(), st.randoms(use_true_random=False))
-def test_permuting_rows_changes_nothing(rectangle, random):
-    cov, lower, upper = rectangle
-    p = np.array(random.sample(range(upper.size), upper.size))
-    a = mvn_logcdf(upper, cov, lower=lower, n_draws=256)
-    b = mvn_logcdf(upper[p], cov[np.ix_(p, p)], lower=lower[p], n_draws=256)
-    assert abs(a.value - b.value) < joint(a, b)
-
-
-@properties
 @given(rectangles(), st.lists(st.sampled_from([1e-4, 0.1, 1.0, 7.0, 1e5]), min_size=7, max_size=7))
 def test_scaling_rows_changes_nothing(rectangle, scales):
     cov, lower, upper = rectangle
@@ -512,21 +494,12 @@ EYE = np.eye(3)
         (lambda: mvn_logcdf([0.0, nan, 0.0], EYE), ValueError, "x holds 1 NaN"),
         (lambda: mvn_logcdf(0.0, nan * EYE), ValueError, "cov holds 9 NaN"),
         (lambda: mvn_logcdf(0.0, EYE, lower=nan), ValueError, "lower holds 3 NaN"),
-        (lambda: mvn_logcdf(-inf, EYE, lower=nan), ValueError, "lower holds 3 NaN"),
         (lambda: mvn_logcdf(0.0, EYE * [1, inf, 1]), ValueError, "cov holds .* NaN"),
-        (lambda: mvn_logcdf(0.0, EYE + np.diag([inf, 0, 0])), ValueError, "cov holds 1 infinite"),
         (lambda: mvn_logcdf([0.0, 0.0], EYE), ValueError, "x must have length 3, got 2"),
         (lambda: mvn_logcdf(0.0, EYE, lower=[0.0]), ValueError, "lower must have length 3, got 1"),
-        (lambda: mvn_logcdf(0.0, [1.0]), ValueError, "cov must have 2 dimension"),
         (lambda: mvn_logcdf(0.0, np.ones((2, 3))), ValueError, "cov must be square"),
-        (lambda: mvn_logcdf(0.0, np.ones((0, 0))), ValueError, "cov is empty"),
-        (lambda: mvn_logcdf("text", EYE), TypeError, "x must be numeric"),
         (lambda: mvn_logcdf(0.0, EYE, lower=1.0), ValueError, "lower must be below x .* x 0"),
         (lambda: mvn_logcdf(0.0, EYE, n_draws=0), ValueError, "n_draws must be at least 1"),
-        (lambda: mvn_logcdf(0.0, EYE, n_draws=1.5), TypeError, "n_draws must be an integer"),
-        (lambda: mvn_logcdf(0.0, EYE, rtol=0.0), ValueError, "rtol must be positive, got 0"),
-        (lambda: mvn_logcdf(0.0, EYE, rtol=-1.0), ValueError, "rtol must be positive, got -1"),
-        (lambda: mvn_logcdf(0.0, EYE, rtol=nan), ValueError, "rtol must be positive, got nan"),
         (lambda: truncated_mvn(EYE, nan, None), ValueError, "lower holds 3 NaN"),
         (lambda: truncated_mvn(EYE, None, [nan, 0, 0]), ValueError, "upper holds 1 NaN"),
         (lambda: truncated_mvn(EYE, 1.0, 0.0), ValueError, "lower must be below upper"),

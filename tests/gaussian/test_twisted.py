@@ -15,7 +15,7 @@ from oracles import (
     equicorrelated_moments,
 )
 
-from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.twisted import twist
@@ -142,20 +142,6 @@ def test_a_given_order():
     # Round-off, over a condition number of a few hundred.
     np.testing.assert_allclose(u[p], v, atol=1e-10)
     np.testing.assert_allclose(log_weights, others, atol=1e-10)
-
-
-@pytest.mark.parametrize(("relax", "power"), [(1.0, None), (0.6, 0.64)])
-def test_both_forms_of_a_covariance_give_the_same_draws(relax, power):
-    rng = np.random.default_rng(4)
-    low_rank = LowRankCovariance(rng.uniform(0.5, 1.5, 15), rng.normal(size=(15, 3)))
-    lower, upper = limits("orthant", 15)
-    a = draw(low_rank, lower, upper, relax=relax, n=32)
-    b = draw(low_rank.dense(), lower, upper, relax=relax, n=32)
-    np.testing.assert_allclose(a[0], b[0], atol=1e-8)
-    np.testing.assert_allclose(a[1], b[1], atol=1e-8)
-    # The leading direction depends on the form (a bound on its own noise): both are unbiased.
-    for form in (low_rank, low_rank.dense()):
-        draw(form, lower, upper, relax=relax, power=power, n=32)
 
 
 def test_twist_is_worth_its_while():
