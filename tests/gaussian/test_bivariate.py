@@ -5,16 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import brute_log_prob, equicorrelated_log_prob, finite_difference
-from scipy.special import log_ndtr
+from oracles import finite_difference
 from scipy.stats import multivariate_normal
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
 from pymc_skewgp._gaussian.univariate import (
     bivariate_log_prob,
     bivariate_truncated_moments,
-    log_ndtr_interval,
-    truncated_moments,
 )
 
 INF = np.inf
@@ -94,45 +91,6 @@ def test_extremes_against_mpmath(lower, upper, rho):
     assert value == pytest.approx(_exact(lower, upper, rho), abs=1e-11)
 
 
-def test_against_brute_quadrature():
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        scale = 10.0 ** rng.uniform(-2, 2, 2)
-        cov = _cov(rng.uniform(-0.95, 0.95)) * np.outer(scale, scale)
-        lower = rng.normal(size=2) * 4 * scale
-        upper = lower + rng.choice([0.1, 2.0, INF], 2) * scale
-        # The oracle's accuracy at these correlations.
-        assert bivariate_log_prob(lower, upper, cov) == pytest.approx(
-            brute_log_prob(lower, upper, cov), abs=1e-11
-        )
-
-
-def test_against_scipy_where_it_is_accurate():
-    upper = np.array([0.7, -0.4])
-    for rho in (-0.8, 0.1, 0.6):
-        # scipy's bivariate routine is good to 1e-15 absolute on probabilities of order .1.
-        expected = multivariate_normal([0, 0], _cov(rho)).logcdf(upper)
-        assert bivariate_log_prob(None, upper, _cov(rho)) == pytest.approx(expected, abs=1e-10)
-
-
-def test_against_the_common_factor():
-    lower, upper = np.array([1.0, 9.0]), np.array([3.0, INF])
-    # Another integral altogether (over the common factor): 1e-13.
-    assert bivariate_log_prob(lower, upper, _cov(0.97)) == pytest.approx(
-        equicorrelated_log_prob(lower, upper, 0.97), abs=1e-12
-    )
-
-
-def test_independence_and_unbounded_coordinates():
-    lower, upper = np.array([-1.0, 30.0]), np.array([0.5, 31.0])
-    expected = log_ndtr_interval(lower, upper)
-    assert bivariate_log_prob(lower, upper, np.eye(2)) == pytest.approx(expected.sum(), rel=1e-14)
-    assert bivariate_log_prob([-INF, 60.0], None, [[1.0, 2.9], [2.9, 9.0]]) == pytest.approx(
-        log_ndtr(-20.0), rel=1e-15
-    )
-    assert bivariate_log_prob(None, None, _cov(0.9)) == 0.0
-
-
 rectangles = st.tuples(
     st.floats(-20, 20), st.floats(-20, 20), st.floats(1e-6, 30), st.floats(1e-6, 30)
 )
@@ -158,15 +116,6 @@ def test_symmetries(rectangle, rho, open_end):
     assert bivariate_log_prob(-upper, -lower, _cov(rho)) == pytest.approx(value, abs=tolerance)
     flipped = bivariate_log_prob([-upper[0], lower[1]], [-lower[0], upper[1]], _cov(-rho))
     assert flipped == pytest.approx(value, abs=tolerance)
-
-
-@settings(max_examples=40, deadline=None)
-@given(a=st.floats(-6, 6), b=st.floats(-6, 6), width=st.floats(0.01, 5), rho=correlations)
-def test_rectangles_add_up(a, b, width, rho):
-    left = bivariate_log_prob([a, b], [a + width, INF], _cov(rho))
-    right = bivariate_log_prob([a + width, b], [INF, INF], _cov(rho))
-    whole = bivariate_log_prob([a, b], [INF, INF], _cov(rho))
-    assert np.logaddexp(left, right) == pytest.approx(whole, abs=1e-11)
 
 
 def _tensor_moments(lower, upper, cov, count=300):
@@ -208,46 +157,12 @@ def test_moments_against_a_tensor_rule(lower, upper, cov):
     np.testing.assert_allclose(moments.third, exact[3], atol=1e-10 * np.abs(exact[3]).max())
 
 
-def test_open_bounds_equal_far_ones():
-    cov = np.array([[1.0, 0.7], [0.7, 2.0]])
-    near = bivariate_truncated_moments([0.3, -INF], [INF, 0.5], cov)
-    for size in (60.0, 1e10, 1e300):
-        far = bivariate_truncated_moments([0.3, -size], [size, 0.5], cov)
-        for one, other in zip(near, far, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-12)
-
-
-@pytest.mark.parametrize("rho", [0.3, -0.95, 1 - 1e-7, 1e-7 - 1])
-@pytest.mark.parametrize("lower", [[0.2, -0.5], [8.0, 6.0]])
-def test_moments_agree_when_the_coordinates_are_swapped(rho, lower):
-    one = bivariate_truncated_moments(lower, None, _cov(rho))
-    other = bivariate_truncated_moments(lower[::-1], None, _cov(rho))
-    sd = np.sqrt(np.diag(one.cov))
-    # Round-off of means near 8; then of the log weights, of size log P = -5e8 at the worst
-    # (opposite corners at rho = 1e-7 - 1, where the deviations are 1e-8).
-    np.testing.assert_allclose(one.mean, other.mean[::-1], atol=1e-13)
-    tolerance = 1e-10 + 1e-15 * abs(one.log_prob)
-    square, cube = np.outer(sd, sd), np.einsum("i,j,k", sd, sd, sd)
-    assert (np.abs(one.cov - other.cov[::-1, ::-1]) <= tolerance * square).all()
-    assert (np.abs(one.third - other.third[::-1, ::-1, ::-1]) <= 10 * tolerance * cube).all()
-
-
 def test_moments_are_derivatives_of_the_log_probability():
     cov, lower = np.array([[1.0, -0.4], [-0.4, 0.8]]), np.array([20.0, -1.0])
     moments = bivariate_truncated_moments(lower, None, cov)
     # E u = cov s, s_i = -d log P / d low_i. Differences: round-off 1e-13/h, truncation h^4.
     s = -finite_difference(lambda a: bivariate_log_prob(a, None, cov), lower, h=2e-3)
     np.testing.assert_allclose(moments.mean, cov @ s, rtol=1e-9)
-
-
-def test_moments_of_independent_coordinates():
-    lower, upper = np.array([30.0, -1.0]), np.array([INF, 0.5])
-    moments = bivariate_truncated_moments(lower, upper, np.eye(2))
-    _, mean, variance = truncated_moments(lower, upper)
-    np.testing.assert_allclose(moments.mean, mean, rtol=1e-14)
-    # 1e-14 of 30 beside a standard deviation of 1/30.
-    np.testing.assert_allclose(moments.cov, np.diag(variance), atol=1e-14)
-    assert moments.third[0, 0, 1] == pytest.approx(0.0, abs=1e-15)
 
 
 def test_singular_and_indefinite_covariances():

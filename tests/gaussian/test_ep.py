@@ -3,17 +3,14 @@
 import mpmath
 import numpy as np
 import pytest
-from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob, finite_difference
-from scipy.special import log_ndtr
+from oracles import equicorrelated_cov, equicorrelated_log_prob
 
 from pymc_skewgp._errors import EPConvergenceWarning
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance, RepeatedCovariance
 from pymc_skewgp._gaussian.ep import fit_ep, fit_factors, sequential_sites
 from pymc_skewgp._gaussian.linalg import AndersonMixing
 from pymc_skewgp._gaussian.tilted import Intervals
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval, truncated_moments
-
-UNBOUNDED = np.inf
+from pymc_skewgp._gaussian.univariate import truncated_moments
 
 
 def random_problem(seed, n=6, two_sided=True):
@@ -65,19 +62,6 @@ def test_fixed_point(seed):
     np.testing.assert_allclose(product.mean, result.mean, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_both_forms_of_a_covariance_give_the_same_fixed_point(seed):
-    rng = np.random.default_rng(seed)
-    noise, factor = rng.uniform(0.5, 2.0, 20), rng.normal(size=(20, 3))
-    low_rank = LowRankCovariance(noise, factor)
-    lower, upper = rng.normal(size=20), np.full(20, np.inf)
-    a = fit_ep(low_rank, lower, upper, tol=1e-10)
-    b = fit_ep(DenseCovariance(low_rank.dense()), lower, upper, tol=1e-10)
-    np.testing.assert_allclose(a.tau, b.tau, rtol=1e-7)
-    np.testing.assert_allclose(a.mean, b.mean, rtol=1e-8)
-    assert a.log_prob == pytest.approx(b.log_prob, abs=1e-8)
-
-
 # EP is an approximation: its own error, measured once with tol=1e-10 and given with a margin of a
 # quarter. For rho = .5 it stays below .013 nats at n = 3 to 100, for rho = .2 below .004.
 @pytest.mark.parametrize(("rho", "error"), [(0.2, 0.02), (0.5, 0.05)])
@@ -88,56 +72,6 @@ def test_evidence_is_close_to_the_truth(rho, error, n):
     result = fit_ep(cov, lower, upper, tol=1e-10)
     exact = equicorrelated_log_prob(lower, upper, rho)
     assert abs(result.log_prob - exact) < error
-
-
-@pytest.mark.parametrize("n", [2, 10, 50])
-def test_evidence_of_two_sided_limits_is_close_to_the_truth(n):
-    cov = DenseCovariance(equicorrelated_cov(n, 0.5))
-    lower = np.linspace(-1.5, -0.2, n)
-    upper = np.linspace(0.1, 1.5, n)
-    exact = equicorrelated_log_prob(lower, upper, 0.5)
-    result = fit_ep(cov, lower, upper, tol=1e-10)
-    assert abs(result.log_prob - exact) < 0.05
-
-
-def test_evidence_against_brute_quadrature():
-    cov, lower, upper = random_problem(11, n=3)
-    result = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-10)
-    assert abs(result.log_prob - brute_log_prob(lower, upper, cov)) < 0.03
-
-
-def test_damped_and_undamped_starts_meet_mirrored_problem():
-    """u -> -u: the mirrored limits have the mirrored fixed point."""
-    cov, lower, upper = random_problem(5)
-    a = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-10)
-    b = fit_ep(DenseCovariance(cov), -upper, -lower, tol=1e-10)
-    np.testing.assert_allclose(a.mean, -b.mean, atol=1e-8)
-    assert a.log_prob == pytest.approx(b.log_prob, abs=1e-9)
-
-
-@pytest.mark.parametrize("side", ["lower", "upper"])
-def test_gradient_in_the_limits_is_that_of_the_tilted_mass(side):
-    """At a fixed point log Z is stationary in the sites (Minka 2001), so its derivative is the
-    explicit one: of each site's tilted mass in its own limit, with the cavity fixed."""
-    cov, lower, upper = random_problem(7, n=5)
-    limits = lower if side == "lower" else upper
-    finite = np.isfinite(limits)
-
-    def log_prob(values):
-        moved = limits.copy()
-        moved[finite] = values
-        low, high = (moved, upper) if side == "lower" else (lower, moved)
-        return fit_ep(DenseCovariance(cov), low, high, tol=1e-12, max_sweeps=1000).log_prob
-
-    result = fit_ep(DenseCovariance(cov), lower, upper, tol=1e-12, max_sweeps=1000)
-    centre, sd = cavities(result)
-    log_mass = log_ndtr_interval((lower - centre) / sd, (upper - centre) / sd)
-    density = np.exp(-0.5 * ((limits - centre) / sd) ** 2 - log_mass) / (sd * np.sqrt(2 * np.pi))
-    sign = -1.0 if side == "lower" else 1.0
-    # Fourth-order differences: h^4 f'''''/30 = 1e-12, and the fixed point's 1e-12 / h = 1e-9.
-    np.testing.assert_allclose(
-        finite_difference(log_prob, limits[finite]), sign * density[finite], atol=1e-7
-    )
 
 
 def test_unbounded_rows_have_no_site():
@@ -151,28 +85,12 @@ def test_unbounded_rows_have_no_site():
     assert result.log_prob == pytest.approx(without.log_prob, abs=1e-8)
 
 
-def test_no_limits_at_all():
-    result = fit_ep(
-        DenseCovariance(equicorrelated_cov(3, 0.5)), *np.array([[-np.inf], [np.inf]]) * np.ones(3)
-    )
-    assert result.log_prob == 0.0
-    assert result.residual == 0.0
-
-
 def steep_problem(n=60, variance=1000.0, seed=0):
     """Probit rows under an RBF kernel of large variance, labels at random."""
     rng = np.random.default_rng(seed)
     x, sign = np.sort(rng.uniform(size=n)), rng.choice([-1.0, 1.0], n)
     kernel = variance * np.exp(-0.5 * ((x[:, None] - x) / 0.1) ** 2)
     return sign[:, None] * kernel * sign + np.eye(n)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_steep_case_converges(seed):
-    cov = DenseCovariance(steep_problem(seed=seed))
-    result = fit_ep(cov, np.zeros(60), np.full(60, np.inf))
-    assert result.residual < 1e-3
-    assert result.n_sweeps < 200
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -249,21 +167,6 @@ def test_one_by_one_is_the_same_fixed_point():
         assert found.tau[7] == found.nu[7] == 0.0
 
 
-def test_no_sites_beyond_double_precision():
-    root = np.random.default_rng(0).normal(size=(30, 3))
-    cov = DenseCovariance(root @ root.T + 1e-8 * np.eye(30))
-    with np.errstate(all="ignore"):
-        assert sequential_sites(cov, np.full(30, 1.0), np.full(30, 1.0 + 1e-12), 0.1) is None
-
-
-def test_sites_are_proper():
-    cov = DenseCovariance(steep_problem())
-    result = fit_ep(cov, np.zeros(60), np.full(60, np.inf))
-    assert (result.tau > 0).all()
-    assert (result.variance > 0).all()
-    assert (result.mean > 0).all()
-
-
 def test_too_few_sweeps_are_reported():
     cov = DenseCovariance(steep_problem())
     with pytest.warns(EPConvergenceWarning, match="1 sweeps with residual"):
@@ -271,13 +174,6 @@ def test_too_few_sweeps_are_reported():
     assert result.n_sweeps == 1
     assert result.residual > 1e-3
     assert np.isfinite(result.log_prob)
-
-
-@pytest.mark.parametrize("limit", [-30.0, -5.0, 5.0, 30.0])
-def test_one_row_far_out(limit):
-    """Tails to 30 standard deviations: k is within 1e-3 of 1, where naive forms cancel."""
-    result = fit_ep(DenseCovariance(np.array([[1.0]])), np.array([limit]), np.array([np.inf]))
-    assert result.log_prob == pytest.approx(float(log_ndtr(-limit)), rel=1e-9)
 
 
 def test_sites_of_a_similar_problem_shorten_the_way():

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from oracles import brute_log_prob, equicorrelated_cov, finite_difference
 
-from pymc_skewgp._gaussian.compiled.rows import interval_moments
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep, fit_factors
 from pymc_skewgp._gaussian.ep_dense import fit_dense_ep
 from pymc_skewgp._gaussian.tilted import Intervals
-from pymc_skewgp._gaussian.univariate import truncated_moments
 
 
 def smooth_problem(n, variance, kind, seed=0):
@@ -96,18 +94,6 @@ def test_gradient_is_that_of_the_value(seed):
     assert gradient.lower[4] == gradient.upper[4] == 0.0
 
 
-def test_from_sites_of_a_similar_problem():
-    cov, limits = smooth_problem(90, 4.0, "noisy")
-    near = fit_dense_ep(1.1 * cov, limits, tol=1e-6).ep
-    cold, warm = (
-        fit_dense_ep(cov, limits, tol=1e-6).ep,
-        fit_dense_ep(cov, limits, tol=1e-6, start=near).ep,
-    )
-    assert warm.n_sweeps < cold.n_sweeps
-    assert_same(warm, cov, limits, 1e-6)
-    assert fit_dense_ep(cov, limits, tol=1e-5, start=cold).ep.n_sweeps == 1
-
-
 def test_results_do_not_share_memory():
     cov, limits = smooth_problem(30, 4.0, "noisy")
     first = fit_dense_ep(cov, limits, tol=1e-6)
@@ -131,19 +117,3 @@ def test_nothing_where_it_makes_no_progress():
     indefinite = cov - 40.0 * np.outer(np.ones(30), np.ones(30))
     np.fill_diagonal(indefinite, 1.0)
     assert fit_dense_ep(indefinite, limits, tol=1e-6) is None
-
-
-def test_moments_of_intervals():
-    """Against the array functions, which `test_univariate` compares with quadrature."""
-    rng = np.random.default_rng(0)
-    a = rng.normal(0.0, 6.0, 2000)
-    b = a + np.exp(rng.normal(0.0, 3.0, 2000))
-    kind = rng.random(2000)
-    b[kind < 0.3] = np.inf
-    a[(kind > 0.3) & (kind < 0.6)] = -np.inf
-    found = np.array([interval_moments(*bounds) for bounds in zip(a, b, strict=True)]).T
-    log_mass, mean, variance = truncated_moments(a, b)
-    np.testing.assert_allclose(found[0], log_mass, rtol=1e-14, atol=1e-14)
-    np.testing.assert_allclose(found[1], mean, rtol=1e-13, atol=1e-14)
-    # At 3 the closed form of the variance has lost 3^4 units of round-off and more.
-    np.testing.assert_allclose(found[2], variance, rtol=1e-11)

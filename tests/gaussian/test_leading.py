@@ -6,7 +6,7 @@ from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_
 
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler
+from pymc_skewgp._gaussian.escalation import RectangleSampler
 from pymc_skewgp._gaussian.twisted import twist
 
 LEVELS = (np.arange(20_000) + 0.5) / 20_000
@@ -53,19 +53,6 @@ def test_dependent_rows_do_not_make_a_mode_of_their_own():
     assert 0.3 < x.std() < 2.0
 
 
-def test_divergence_and_unseen_of_a_density_that_is_normal():
-    # Four deviations out and symmetric: nothing to see.
-    cov = equicorrelated_cov(5, 0.2)
-    direction = direction_of(cov, np.full(5, -4.0), np.full(5, 4.0))
-    assert direction.divergence < 1e-4
-    assert direction.unseen(100) < 1e-3
-
-
-def test_no_direction_without_limits():
-    whole = np.full(4, np.inf)
-    assert direction_of(equicorrelated_cov(4, 0.5), -whole, whole) is None
-
-
 @pytest.mark.parametrize(("rho", "n"), [(0.5, 20), (0.65, 60), (0.8, 120)])
 def test_errors_of_probabilities_under_one_strong_factor(rho, n):
     """Upper limits and one factor: reported errors were up to ten times too small.
@@ -84,14 +71,6 @@ def test_errors_of_probabilities_under_one_strong_factor(rho, n):
         ratios.append((estimate.value - exact) / estimate.std_error)
         assert estimate.pareto_k < 0.7
     assert np.mean(np.square(ratios)) < 2.5
-
-
-def test_the_rule_does_not_look_at_draws():
-    lower, upper = np.zeros(30), np.full(30, np.inf)
-    cov = DenseCovariance(equicorrelated_cov(30, 0.9))
-    ep = fit_ep(cov, lower, upper)
-    assert DEFAULT.first.twist(cov, ep, lower, upper).first is not None
-    assert twist(cov, ep, lower, upper, power=0.8, least_divergence=3.0).first is None
 
 
 def test_mirrored_rows_have_the_mirrored_direction():

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._errors import StuckChainWarning
 from pymc_skewgp._gaussian import lin_ess as module
-from pymc_skewgp._gaussian.lin_ess import SAFETY, LinESSResult, cone_arc, general_arcs, lin_ess
+from pymc_skewgp._gaussian.lin_ess import SAFETY, general_arcs, lin_ess
 
 N_CHAINS, BURN = 64, 100
 SIGMAS = 5.0
@@ -79,35 +79,6 @@ def test_arcs_agree_with_the_constraints_on_a_grid_of_angles(ellipse):
     assert n_active <= (low > -radius).sum() + (high < radius).sum()
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 300))
-def test_cone_arc_is_the_general_arc_at_zero_thresholds(seed, m):
-    rng = np.random.default_rng(seed)
-    value, direction = rng.normal(size=m), rng.normal(size=m)
-    low = np.where(value > 0, 0.0, -np.inf)
-    high = np.where(value > 0, np.inf, 0.0)
-    start, end, n_active = arcs_of(value, direction, low, high)
-    assert n_active == m
-    # Both are closed forms of a few operations, each with relative error eps.
-    np.testing.assert_allclose(cone_arc(value, direction), (start[0], end[0]), rtol=1e-14)
-    assert len(start) == 1
-
-
-def test_two_separate_arcs_are_both_found():
-    # sin t <= 0.5 leaves [-pi, pi/6] and [5 pi/6, pi].
-    start, end, n_active = arcs_of(
-        np.array([0.0]), np.array([1.0]), np.array([-np.inf]), np.array([0.5])
-    )
-    np.testing.assert_allclose(start, [-np.pi, 5 * np.pi / 6], rtol=1e-14)
-    np.testing.assert_allclose(end, [np.pi / 6, np.pi], rtol=1e-14)
-    assert n_active == 1
-
-
-def test_without_an_active_constraint_the_whole_ellipse_is_feasible():
-    start, end, n_active = arcs_of(np.ones(2), np.ones(2), np.full(2, -9.0), np.full(2, np.inf))
-    assert (start[0], end[0], n_active) == (-np.pi, np.pi, 0)
-
-
 # --- the chain's bookkeeping --------------------------------------------------------------------
 
 
@@ -139,35 +110,6 @@ def test_a_polytope_with_identity_constraints_is_the_rectangle(lower):
     np.testing.assert_allclose(polytope.draws, rectangle.draws, rtol=0, atol=1e-9)
     np.testing.assert_allclose(polytope.arc_length, rectangle.arc_length, rtol=0, atol=1e-9)
     np.testing.assert_array_equal(polytope.n_active, rectangle.n_active)
-
-
-def test_shapes_types_and_ranges():
-    result = lin_ess(np.eye(3), np.ones((5, 3)), 0.0, 4.0, n_draws=7, thin=2, random_seed=0)
-    assert isinstance(result, LinESSResult)
-    assert result.draws.shape == (5, 7, 3)
-    assert result.arc_length.shape == result.n_active.shape == (5, 7)
-    assert result.n_active.dtype == np.int64
-    assert ((result.arc_length > 0) & (result.arc_length <= 2 * np.pi)).all()
-    assert ((result.n_active >= 0) & (result.n_active <= 6)).all()
-
-
-def test_seed_gives_the_result_and_chains_differ():
-    def run(seed):
-        return lin_ess(np.eye(3), np.ones((2, 3)), 0.0, n_draws=50, random_seed=seed).draws
-
-    np.testing.assert_array_equal(run(5), run(5))
-    np.testing.assert_array_equal(run(5), run(np.random.default_rng(5)))
-    assert (run(5) != run(6)).all()
-    assert (run(5)[0] != run(5)[1]).all()
-
-
-def test_inputs_are_left_as_they_were():
-    factor, start, a = np.asfortranarray(np.eye(2)), np.ones((1, 2)), np.ones((1, 2))
-    lin_ess(factor, start, 0.0, constraints=a, n_draws=5, random_seed=0)
-    lin_ess(factor, start, 0.0, n_draws=5, random_seed=0)
-    np.testing.assert_array_equal(factor, np.eye(2))
-    np.testing.assert_array_equal(start, np.ones((1, 2)))
-    np.testing.assert_array_equal(a, np.ones((1, 2)))
 
 
 # --- strict feasibility -------------------------------------------------------------------------
@@ -225,17 +167,6 @@ def test_steps_that_cannot_move_are_counted_and_warned_of(monkeypatch):
         result = module.lin_ess(np.eye(2), start, 0.0, n_draws=10, random_seed=0)
     assert (result.draws == 1.0).all()
     assert (result.arc_length == 0.0).all()
-
-
-def test_faces_are_moved_in_by_round_off_but_not_past_a_start():
-    outer = np.array([[0.0, 0.0, -np.inf], [np.inf, 2.0, 1e-14]])
-    value = np.array([[1.0, 1e-14, 0.0]])
-    start = np.zeros((1, 3))
-    low, high = module._tightened(outer, value, np.eye(3), start, np.eye(3))
-    # 8 standard deviations are the size of the terms of each row.
-    np.testing.assert_allclose(low, [8 * SAFETY, 5e-15, -np.inf], rtol=1e-12)
-    np.testing.assert_allclose(high, [np.inf, 2.0 - 8 * SAFETY, 5e-15], rtol=1e-14)
-    np.testing.assert_array_equal(module._tightened(outer, value, np.eye(3), start, None), outer)
 
 
 def test_values_carried_along_are_refreshed_from_the_state(monkeypatch):
@@ -340,54 +271,4 @@ def test_equicorrelated_means_are_those_of_one_dimensional_quadrature(rho, low, 
     assert_expectation(u[..., -1].mean(axis=1), exact)
 
 
-def test_rows_without_limits_follow_their_conditional_normal():
-    # u_2 | u_1 ~ N(0.8 u_1, 0.36), and u_1 is half-normal.
-    factor = np.linalg.cholesky([[1.0, 0.8], [0.8, 1.0]])
-    draws = lin_ess(
-        factor, np.ones((N_CHAINS, 2)), [0.0, -np.inf], n_draws=BURN + 2000, random_seed=13
-    ).draws[:, BURN:]
-    residual = draws[..., 1] - 0.8 * draws[..., 0]
-    assert_expectation(draws[..., 0].mean(axis=1), np.sqrt(2 / np.pi))
-    assert_expectation(residual.mean(axis=1), 0.0)
-    assert_expectation((residual**2).mean(axis=1), 0.36)
-
-
-def test_no_constraint_at_all_gives_the_gaussian():
-    draws = lin_ess(
-        2 * np.eye(2), np.zeros((N_CHAINS, 2)), constraints=np.zeros((0, 2)),
-        n_draws=BURN + 500, random_seed=14,
-    ).draws[:, BURN:]  # fmt: skip
-    assert_expectation(draws.mean(axis=1), 0.0)
-    assert_expectation((draws**2).mean(axis=1), 4.0)
-
-
 # --- the inputs ---------------------------------------------------------------------------------
-
-GOOD = {"chol": np.eye(2), "start": np.ones((1, 2)), "lower": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"start": [[1.0, -0.5]]}, r"constraint row 1 is violated by 0.5 in chain 0"),
-        ({"start": [[1.0, 1.0], [-0.25, 1.0]]}, r"constraint row 0 is violated by 0.25 in chain 1"),
-        ({"start": [[1.0, 0.0]]}, r"constraint row 1 is violated by -?0 "),
-        ({"constraints": [[1.0, 0.0], [1.0, -3.0]]}, r"constraint row 1 is violated by 2 "),
-        ({"upper": [3.0, -1.0]}, r"lower must be below upper in every row; row 1"),
-        ({"start": [[1.0, np.nan]]}, r"start holds 1 NaN"),
-        ({"lower": np.nan}, r"lower holds 2 NaN"),
-        ({"chol": [[1.0, 0.0], [np.nan, 1.0]]}, r"chol holds 1 NaN"),
-        ({"chol": [[2.0, 1.0], [1.0, 2.0]]}, r"chol must be lower triangular"),
-        ({"chol": np.ones((2, 3))}, r"chol must be square"),
-        ({"start": np.ones(2)}, r"start must have 2 dimension"),
-        ({"start": np.ones((1, 3))}, r"start must have shape"),
-        ({"start": np.ones((0, 2))}, r"number of chains"),
-        ({"lower": np.zeros(3)}, r"lower must have length 2"),
-        ({"constraints": np.ones((2, 3))}, r"constraints must have shape"),
-        ({"n_draws": 0}, r"n_draws must be at least 1"),
-        ({"thin": 0}, r"thin must be at least 1"),
-    ],
-)
-def test_wrong_inputs_are_refused_with_a_reason(change, message):
-    with pytest.raises(ValueError, match=message):
-        lin_ess(**(GOOD | change))

@@ -56,16 +56,6 @@ def test_moments_against_quadrature(seed):
         assert skewness[i] == pytest.approx(third / v**1.5, abs=1e-8)
 
 
-def test_one_component_is_the_normal():
-    means, variance = np.array([[0.3], [-2.0]]), np.array([0.25, 9.0])
-    mean, sd, skewness = mixture_moments(means, variance, np.ones(1))
-    assert mean.tolist() == [0.3, -2.0]
-    assert sd.tolist() == [0.5, 3.0]
-    assert skewness.tolist() == [0.0, 0.0]
-    quantiles = mixture_quantiles(means, variance, np.ones(1), PROBS)
-    np.testing.assert_allclose(quantiles, norm.ppf(PROBS[:, None], mean, sd), atol=3e-10)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from pymc_skewgp._gaussian.weights import N_SOBOL, uniform_points
 
@@ -15,18 +14,6 @@ def test_shape_and_range(n_dims, n_points, n_replicates):
     assert points.shape == (n_dims, n_replicates * n_points)
     assert points.min() > 0.0
     assert points.max() < 1.0
-
-
-@pytest.mark.parametrize("dim", [0, 1, 40, N_SOBOL - 1, N_SOBOL, N_SOBOL + 9])
-def test_one_coordinate_of_one_point_is_uniform(dim):
-    """One point from each of many randomisations: independent, so Kolmogorov-Smirnov applies.
-
-    Three p-values a test, six tests, threshold 1e-5: false alarms 2e-4 in all.
-    """
-    rng = np.random.default_rng(dim)
-    draws = np.array([uniform_points(N_SOBOL + 10, 4, 1, rng)[dim] for _ in range(600)])
-    for column in (0, 1, 3):
-        assert stats.kstest(draws[:, column], "uniform").pvalue > 1e-5
 
 
 @pytest.mark.parametrize("n_points", [64, 128])
@@ -61,13 +48,6 @@ def test_order_within_a_replicate_is_random():
     # 127 pairs a row: 64 +- 5.6, five of them.
     opposite = ((points[:, 1:] > 0.5) != (points[:, :-1] > 0.5)).sum(axis=1)
     assert (np.abs(opposite - 63.5) < 5 * 5.7).all()
-
-
-def test_pairs_of_coordinates_fill_the_square():
-    """Product moments of 4096 points: independent ones would have error .083/64 = .0013."""
-    points = uniform_points(6, 4096, 1, np.random.default_rng(4)) - 0.5
-    off = (points @ points.T / 4096)[np.triu_indices(6, 1)]
-    assert np.abs(off).max() < 5 * 0.0013
 
 
 def test_seeded():

@@ -6,7 +6,6 @@ Monte Carlo means are within 4.5 of their standard errors: false-alarm rate 7e-6
 import numpy as np
 import pytest
 from oracles import equicorrelated_cov, equicorrelated_moments
-from scipy.special import ndtr
 from scipy.stats import kstest, norm, truncnorm
 
 from pymc_skewgp._gaussian import independent as rejection
@@ -60,13 +59,6 @@ def test_a_mean_and_two_sided_limits():
     assert_moments(x - mean, exact.first, exact.second[0])
 
 
-def test_independent_rows_are_accepted_at_once():
-    """Each passes half of the plain proposals; the bound of the tilted ones is attained."""
-    size = 40
-    x = draws(50, np.zeros(size), np.eye(size), np.zeros(size), np.full(size, np.inf))
-    assert kstest(ndtr(x.ravel()) * 2 - 1, "uniform").pvalue > 1e-4
-
-
 def test_the_bound_is_a_bound():
     """No weight of tilted draws exceeds it, and it is close: the largest is within a factor 3."""
     size = 8
@@ -83,20 +75,6 @@ def test_the_bound_is_a_bound():
         z[k] = truncnorm.rvs(low[k] - shift, np.inf, size=20_000, random_state=rng) + tilt[k]
         log_weight += norm.logsf(low[k] - shift) - tilt[k] * (z[k] - 0.5 * tilt[k])
     assert log_weight.max() <= bound
-
-
-def test_nearly_singular_covariance():
-    """Two rows that are one: both above 1, one above 0 to boot."""
-    cov = np.full((3, 3), 1.0) + np.diag([1e-12, 1e-12, 1e-12])
-    lower = np.array([1.0, 1.0, 0.0])
-    x = draws(1000, np.zeros(3), cov, lower, np.full(3, np.inf))
-    assert kstest(x[:, 0], truncnorm(1.0, np.inf).cdf).pvalue > 1e-4
-    assert np.ptp(x, axis=1).max() < 1e-4
-
-
-def test_equal_seeds_give_equal_draws():
-    args = np.zeros(3), equicorrelated_cov(3, 0.5), np.full(3, 1.0), np.full(3, np.inf)
-    np.testing.assert_array_equal(draws(5, *args, seed=3), draws(5, *args, seed=3))
 
 
 def test_rows_that_nearly_contradict_each_other():

@@ -4,8 +4,6 @@ Equicorrelated rows of variance 1 are c rho^.5 + e (1 - rho)^.5 with one c: kind
 group, whose probability and moments `oracles` has for any number of them.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from oracles import equicorrelated_log_prob, equicorrelated_moments
@@ -82,15 +80,6 @@ def test_moments_of_the_coordinate(rho):
         assert abs(weights @ drawn - exact) < 5 * error
 
 
-def test_limits_that_are_far():
-    """All of 50 rows beyond 6 deviations."""
-    limits = [(6.0, INF, 50)]
-    sampler = sampler_of(limits, 0.5)
-    found = sampler.coordinates(256, np.random.default_rng(0), goal="draws").log_prob
-    exact = equicorrelated_log_prob(*each(limits), 0.5)
-    assert abs(found.value - exact) < 4.5 * found.std_error
-
-
 def test_rows_without_noise():
     """Two coordinates; a third row, their difference, is above -.3: by a rule over both of them."""
     factor = np.array([[1.2, 0.0], [1.2, 0.0], [0.5, 0.9], [1.0, -1.0]])
@@ -145,10 +134,3 @@ def test_tempering_where_the_target_is_cut_off():
     for goal in ("draws", "probability"):
         estimate = sampler.coordinates(1024, np.random.default_rng(3), goal=goal).log_prob
         assert abs(estimate.value - exact) < 4.5 * estimate.std_error
-
-
-def test_unseen_share_shrinks():
-    """Of a proposal without tails: three hundred labels of one kind have a long one."""
-    first = replace(sampler_of(ONE_SIDED, 0.9).pairs, tails=None)
-    shares = [first.unseen_share(n) for n in (100, 1000, 10000)]
-    assert shares[0] > shares[1] > shares[2] > 0

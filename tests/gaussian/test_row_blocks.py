@@ -8,7 +8,7 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from pymc_skewgp._gaussian.blocks.ep import JoinedBlocks, LocalBlocks, fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.rows import (
     FunctionSites,
@@ -40,12 +40,15 @@ def problem(n=60, r=4, seed=0, size=1.0):
     return factor, lower, upper, rng.uniform(0.5, 2.0, n)
 
 
-def blocks_of(factor, lower, upper, noise, value=None, size=17):
+def blocks_of(factor, lower, upper, noise, value=None, size=17, counts=None):
     value = np.full(lower.size, np.nan) if value is None else value
+    columns = [lower, upper, value, noise] + ([] if counts is None else [counts])
     rows = [slice(i, i + size) for i in range(0, lower.size, size)]
-    return LocalBlocks(
-        [RowBlock(factor[i], RowSites(lower[i], upper[i], value[i], noise[i])) for i in rows]
-    )
+    return LocalBlocks([RowBlock(factor[i], RowSites(*(x[i] for x in columns))) for i in rows])
+
+
+# How often each of forty rows counts.
+COUNTS = np.arange(40.0) % 3 + 1.0
 
 
 def test_log_ndtr_by_table():
@@ -145,20 +148,6 @@ def test_labels_as_good_as_separated_converge():
     assert np.sqrt(off @ np.linalg.solve(cov, off)) < 0.05
 
 
-def test_blocks_do_not_matter():
-    factor, lower, upper, noise = problem()
-    one = fit_blocks(blocks_of(factor, lower, upper, noise, size=60), tol=1e-8)
-    many = fit_blocks(
-        JoinedBlocks([
-            blocks_of(factor[:20], lower[:20], upper[:20], noise[:20], size=7),
-            blocks_of(factor[20:], lower[20:], upper[20:], noise[20:], size=11),
-        ]),
-        tol=1e-8,
-    )  # fmt: skip
-    assert one.n_sweeps == many.n_sweeps
-    assert one.log_prob == pytest.approx(many.log_prob, abs=1e-9)
-
-
 def test_threads_do_not_matter():
     factor, lower, upper, noise = problem()
     found = []
@@ -230,21 +219,21 @@ def test_functions_are_rows_where_they_say_the_same():
     assert by_functions.total("missing", 100) == pytest.approx(mean, rel=0.05, abs=1e-12)
 
 
-def test_gradient_of_the_evidence():
+@pytest.mark.parametrize("counts", [None, COUNTS], ids=["once", "counted"])
+def test_gradient_of_the_evidence(counts):
     factor, lower, upper, noise = problem(40, 3)
     rng = np.random.default_rng(5)
     step, tilt, spread = rng.standard_normal((40, 3)), rng.standard_normal(40), rng.uniform(size=40)
 
-    def evidence(h):
-        blocks = blocks_of(
-            factor + h * step, lower - h * tilt, upper - h * tilt, noise + h * spread
-        )
-        return fit_blocks(blocks, tol=1e-10).log_prob
+    def at(h):
+        rows = factor + h * step, lower - h * tilt, upper - h * tilt, noise + h * spread
+        blocks = blocks_of(*rows, counts=counts)
+        return blocks, fit_blocks(blocks, tol=1e-10)
 
     h = 1e-4
-    wanted = (evidence(h) - evidence(-h)) / (2 * h)
-    blocks = blocks_of(factor, lower, upper, noise)
-    gaussian = fit_blocks(blocks, tol=1e-10).gaussian
+    wanted = (at(h)[1].log_prob - at(-h)[1].log_prob) / (2 * h)
+    blocks, ep = at(0.0)
+    gaussian = ep.gaussian
     found = [block.gradient(gaussian.mean, gaussian.spread) for block in blocks.blocks]
     total = sum(
         (part.factor * step[i : i + 17]).sum()
@@ -252,24 +241,14 @@ def test_gradient_of_the_evidence():
         + part.noise @ spread[i : i + 17]
         for part, i in zip(found, range(0, 40, 17), strict=True)
     )
-    assert total == pytest.approx(wanted, rel=1e-6)
-
-
-def counted(rows, counts, size=17):
-    """Blocks of rows that count more than once."""
-    factor, lower, upper, noise = rows
-    value = np.full(lower.size, np.nan)
-    parts = [slice(i, i + size) for i in range(0, lower.size, size)]
-    columns = lower, upper, value, noise, counts
-    return LocalBlocks([RowBlock(factor[i], RowSites(*(x[i] for x in columns))) for i in parts])
+    assert total == pytest.approx(wanted, rel=1e-6)  # differences of order h^2
 
 
 def test_rows_that_count_more_than_once():
     rows = problem(40, 3)
-    counts = np.arange(40.0) % 3 + 1.0
-    repeated = [np.repeat(x, counts.astype(int), axis=0) for x in rows]
+    repeated = [np.repeat(x, COUNTS.astype(int), axis=0) for x in rows]
     wanted = fit_ep(LowRankCovariance(repeated[3], repeated[0]), *repeated[1:3], tol=1e-10)
-    blocks = counted(rows, counts)
+    blocks = blocks_of(*rows, counts=COUNTS)
     found = fit_blocks(blocks, tol=1e-10)
     # As for one piece: one fixed point, residuals of 1e-10.
     assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-8)
@@ -281,38 +260,18 @@ def test_rows_that_count_more_than_once():
 
 def test_log_probs_of_rows_that_count_more_than_once():
     factor, lower, upper, noise = rows = problem(40, 3)
-    counts = np.arange(40.0) % 3 + 1.0
-    blocks = counted(rows, counts)
+    blocks = blocks_of(*rows, counts=COUNTS)
     centre, off = np.full(3, 0.1), np.random.default_rng(1).standard_normal((3, 5))
     sd = np.sqrt(noise)[:, None]
     limits = [x[:, None] for x in (lower, upper)]
     wanted = [
-        counts @ np.log(norm.cdf((limits[1] - eta) / sd) - norm.cdf((limits[0] - eta) / sd))
+        COUNTS @ np.log(norm.cdf((limits[1] - eta) / sd) - norm.cdf((limits[0] - eta) / sd))
         for eta in (factor @ (centre[:, None] + x) for x in (off, -off))
     ]
     # The oracle's differences of probabilities lose four digits.
     np.testing.assert_allclose(blocks.total("pair_log_probs", centre, off), wanted, rtol=1e-10)
     found = blocks.total("log_prob", centre[:, None] + off)
     np.testing.assert_allclose(found, wanted[0], rtol=1e-10)
-
-
-def test_gradient_of_rows_that_count_more_than_once():
-    factor, lower, upper, noise = problem(40, 3)
-    counts = np.arange(40.0) % 3 + 1.0
-    rng = np.random.default_rng(5)
-    step, tilt, spread = rng.standard_normal((40, 3)), rng.standard_normal(40), rng.uniform(size=40)
-
-    def at(h):
-        rows = factor + h * step, lower - h * tilt, upper - h * tilt, noise + h * spread
-        blocks = counted(rows, counts, 40)
-        return blocks.blocks[0], fit_blocks(blocks, tol=1e-10)
-
-    h = 1e-4
-    wanted = (at(h)[1].log_prob - at(-h)[1].log_prob) / (2 * h)
-    block, ep = at(0.0)
-    found = block.gradient(ep.gaussian.mean, ep.gaussian.spread)
-    total = (found.factor * step).sum() + found.offset @ tilt + found.noise @ spread
-    assert total == pytest.approx(wanted, rel=1e-6)  # differences of order h^2
 
 
 def sparse_problem(collinear=False):
@@ -350,17 +309,3 @@ def test_sparse_rows_are_dense_ones(collinear):
     off = np.random.default_rng(6).normal(size=(62, 5))
     pairs = (block.pair_log_probs(gaussian.mean, off) for block in (sparse, dense))
     np.testing.assert_allclose(*pairs, rtol=1e-10)
-
-
-def test_a_pattern_is_that_of_its_entries_alone():
-    factor, sites = sparse_problem()
-    pattern = row_block(factor, sites).pattern
-    other = factor.copy()
-    other[0, np.flatnonzero(other[0] == 0.0)[0]] = 1.0
-    assert pattern.is_of(2.0 * factor)
-    assert not pattern.is_of(other)
-    assert not pattern.is_of(factor[1:])
-    moved = factor.copy()
-    moved[0, :2] = 0.0
-    moved[1, 3:5] = 1.0
-    assert not pattern.is_of(moved)

@@ -48,14 +48,6 @@ def test_an_easy_problem_stays_on_the_first_rung():
     assert result.log_weights.shape == (256,)
 
 
-@pytest.mark.parametrize("n_draws", [1, 7, 63, 65, 1001])
-def test_the_number_of_draws_is_the_one_asked_for(n_draws):
-    result = sample(n_draws=n_draws)
-    assert result.u.shape == (N, n_draws)
-    assert result.log_weights.shape == (n_draws,)
-    assert np.isfinite(result.log_prob.std_error)
-
-
 @pytest.mark.parametrize("goal", ["draws", "probability"])
 def test_the_second_rung(goal):
     result = sample(goal, settings=WIDER)
@@ -146,22 +138,6 @@ def test_large_problems_temper_from_the_first_proposal():
     assert np.abs(found - mean).max() < 8 * 0.6 / np.sqrt(4096)
 
 
-def test_more_batches_reach_the_error_asked_for():
-    """Uneven numbers of draws a batch are rounded up to the replicates; the spread is over all."""
-    plain = sample("probability", n_draws=100)
-    precise = sample("probability", n_draws=100, rtol=0.3 * plain.log_prob.std_error)
-    assert precise.log_prob.std_error <= 0.3 * plain.log_prob.std_error
-    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error + 1e-4
-
-
-@pytest.mark.parametrize("n_draws", [1000, 1024, 1500, 2048])
-def test_batches_are_of_one_size(n_draws):
-    """The first one is made up to 2048 draws; those that follow have as many."""
-    precise = sample("probability", n_draws=n_draws, rtol=2e-5)
-    assert precise.u.shape[1] == n_draws
-    assert abs(precise.log_prob.value + np.log(N + 1)) < 5 * precise.log_prob.std_error
-
-
 @pytest.mark.parametrize(("hair", "width"), [(1e-7, 1e-8), (1e-8, 1e-12), (1e-8, 1e-7)])
 def test_limits_beyond_double_precision_are_refused_by_name(hair, width):
     """Slabs about a point of a singular covariance: log probabilities of 1e13 came out."""
@@ -241,7 +217,3 @@ class TestPolicy:
             0.9,
             False,
         )
-
-    def test_no_rung(self):
-        with pytest.raises(ValueError, match="no rung"):
-            first_accepted((), lambda rung: (rung, 1.0))

@@ -119,18 +119,6 @@ def test_moments_by_the_nodes_of_the_last_question(name):
     assert silent >= 7
 
 
-def test_sites_far_narrower_or_wider_than_the_gaussian_take_few_evaluations():
-    log_prob, slopes = SITES["many counts"]
-    rows = []
-
-    def counted(x):
-        rows.append(np.atleast_2d(x).shape[0])
-        return log_prob(x)
-
-    SiteFactors(counted, slopes, np.zeros(1)).tilted(np.array([8.0]), np.array([3.0]))
-    assert sum(rows) < 120
-
-
 def test_a_site_that_says_nothing_leaves_the_gaussian_as_it_is():
     zero = np.zeros_like
     factors = SiteFactors(zero, lambda x: (zero(x), zero(x)), np.array([1.0, -2.0]))

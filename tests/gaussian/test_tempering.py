@@ -93,22 +93,6 @@ def test_draws_are_at_the_target(runs):
     assert u.min() > 0.0
 
 
-def test_a_perfect_proposal_needs_one_stage():
-    cov = DenseCovariance(np.eye(N))
-    proposal = twist(cov, fit_ep(cov, LOWER, UPPER), LOWER, UPPER)
-    batch = run(proposal, 0, per_replicate=8)
-    assert batch.n_stages == 1
-    np.testing.assert_allclose(batch.log_probs, -N * np.log(2.0), atol=1e-10)
-    assert batch.acceptance == 1.0  # constant weights: every move is taken
-
-
-def test_replicates_keep_to_themselves():
-    """Each replicate has as many draws as it began with, and its own estimate."""
-    batch = run(poor_proposal(), 0, per_replicate=16)
-    assert batch.u.shape == (N, 16 * REPLICATES)
-    assert np.unique(batch.log_probs).size == REPLICATES
-
-
 class Narrow:
     """A proposal whose target is N(0, 1 / (1 + p)): log P is -N/2 log(1 + p)."""
 

@@ -9,9 +9,7 @@ from scipy import stats
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     chain_relative_ess,
-    log_mean_exp,
     metropolis_resample,
-    normalized_weights,
     pareto_k,
     relative_ess,
     replicate_estimate,
@@ -75,16 +73,6 @@ def test_metropolis_leaves_the_target_invariant():
     assert stats.chisquare(np.bincount(last, minlength=4), 4000 * p).pvalue > 1e-6
 
 
-def test_metropolis_chain_is_a_chain():
-    """Each state is the proposal of its own step or the state before."""
-    rng = np.random.default_rng(3)
-    chain = metropolis_resample(rng.normal(size=500), rng)
-    moved = chain[1:] != chain[:-1]
-    assert np.array_equal(chain[1:][moved], np.arange(1, 500)[moved])
-    equal = metropolis_resample(np.zeros(10), rng)  # equal weights: every proposal is taken
-    assert np.array_equal(equal, np.arange(10))
-
-
 @pytest.mark.parametrize("shape", [0.2, 0.5, 0.9])
 def test_pareto_k_of_pareto_weights(shape):
     """Weights with an exact generalised Pareto tail, 20000 of them: the tail of 3 sqrt(n) = 424
@@ -107,10 +95,6 @@ def test_relative_ess():
     assert relative_ess(np.array([0.0, -np.inf, -np.inf, -np.inf])) == pytest.approx(0.25)
     # Weights 1 and 3: (1 + 3)^2 / (1 + 9) / 2.
     assert relative_ess(np.log([1.0, 3.0])) == pytest.approx(0.8)
-
-
-def test_log_mean_exp_far_from_zero():
-    assert log_mean_exp(np.log([1.0, 3.0]) - 5000.0) == pytest.approx(np.log(2.0) - 5000.0)
 
 
 def test_replicate_estimate_by_hand():
@@ -158,11 +142,6 @@ def test_chain_relative_ess():
         0.2 / 1.8, rel=0.25
     )
     assert chain_relative_ess(noise[:, :2]) == 0.5  # too short: no estimate
-
-
-def test_normalized_weights():
-    log_weights = np.log([1.0, 2.0, 5.0]) - 2e4  # whose exponentials underflow
-    np.testing.assert_allclose(normalized_weights(log_weights), [0.125, 0.25, 0.625], rtol=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -30,18 +30,6 @@ def test_importing_the_plots_does_not_import_matplotlib():
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
 
 
-def test_new_axes_have_the_size_and_a_layout():
-    ax = axes_for(None, (3.0, 2.0))
-    assert tuple(ax.figure.get_size_inches()) == (3.0, 2.0)
-    assert ax.figure.get_layout_engine() is not None
-
-
-def test_given_axes_are_used():
-    _, ax = plt.subplots()
-    assert axes_for(ax, None) is ax
-    assert len(plt.get_fignums()) == 1
-
-
 def test_axes_of_another_kind_are_refused():
     figure, ax = plt.subplots()
     with pytest.raises(TypeError, match="ax must be a matplotlib Axes, got Figure"):
@@ -105,11 +93,6 @@ def test_trees_and_data_sets_are_one_object_each():
 def test_names_that_do_not_fit(labels, error, message):
     with pytest.raises(error, match=message):
         as_names("labels", labels, 2)
-
-
-def test_nothing_to_plot():
-    with pytest.raises(ValueError, match="coverage is empty"):
-        as_named("coverage", {}, None)
 
 
 @pytest.mark.parametrize("top", [1.0, 0.8])

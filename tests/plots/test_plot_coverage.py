@@ -36,20 +36,14 @@ def test_one_result():
     np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
 
 
-def test_spread_holds_nine_in_ten_points():
-    ax = plot_coverage(result())
+@pytest.mark.parametrize("dims", [("obs_id",), ("row", "column")])
+def test_spread_holds_nine_in_ten_points(dims):
+    values = EACH if dims == ("obs_id",) else EACH.reshape(2, 2, 2)
+    ax = plot_coverage(result(dims=("prob", *dims), values=values))
     (spread,) = [c for c in ax.collections if c.get_label().endswith("spread")]
     ends = np.array(spread.get_segments())
     np.testing.assert_allclose(ends[:, :, 1], np.quantile(EACH, [0.05, 0.95], axis=1).T)
     np.testing.assert_allclose(ends[:, :, 0], np.repeat(PROB[:, None], 2, axis=1))
-
-
-def test_points_may_have_several_dimensions():
-    values = EACH.reshape(2, 2, 2)
-    ax = plot_coverage(result(dims=("prob", "row", "column"), values=values))
-    (spread,) = [c for c in ax.collections if c.get_label().endswith("spread")]
-    ends = np.array(spread.get_segments())[:, :, 1]
-    np.testing.assert_allclose(ends, np.quantile(EACH, [0.05, 0.95], axis=1).T)
 
 
 def test_several_stand_at_the_probability_they_promise():

@@ -54,11 +54,6 @@ def test_approximation_is_dashed_in_another_colour():
     assert texts == ["SUN", "Laplace"]
 
 
-def test_zero_is_drawn():
-    ax = plot_latent_band(X, NORMAL)
-    assert any(list(line.get_ydata()) == [0.0, 0.0] for line in ax.get_lines())
-
-
 def test_labels_stand_on_the_edges():
     ax = plot_latent_band(X, NORMAL, y=[1, 0, 0, 1])
     marks = {line.get_label(): line for line in ax.get_lines() if "y =" in line.get_label()}
@@ -113,6 +108,12 @@ def tree():
         ((X, None), {}, TypeError, "got NoneType"),
         ((X, NORMAL, OTHER), {"labels": None}, TypeError, "a string, or a list of them; got None"),
         ((X, "posterior"), {}, TypeError, "expected a SkewGPPosterior.*got str"),
+        (
+            (X, NORMAL, LatentMarginals(MEAN[:2, None], SD[:2] ** 2, np.ones(1))),
+            {},
+            ValueError,
+            r"approximation has 2 point\(s\)",
+        ),
         ((X, tree()), {"group": "prior"}, KeyError, r"no group 'prior'.*\['posterior'\]"),
         ((X, tree()), {"var": "g"}, KeyError, r"no variable 'g'.*\['f'\]"),
     ],
@@ -121,10 +122,3 @@ def tree():
 def test_what_does_not_fit(arguments, options, error, message):
     with pytest.raises(error, match=message):
         plot_latent_band(*arguments, **options)
-
-
-@pytest.mark.usefixtures("no_figure_left")
-def test_approximation_at_other_points():
-    fewer = LatentMarginals(MEAN[:2, None], SD[:2] ** 2, np.ones(1))
-    with pytest.raises(ValueError, match=r"approximation has 2 point\(s\)"):
-        plot_latent_band(X, NORMAL, fewer)

@@ -28,11 +28,6 @@ def test_right_and_wrong():
     assert len(first.get_paths()[0]) != len(second.get_paths()[0])
 
 
-def test_other_codes_of_labels():
-    ax = plot_second_order(MEAN, SD, 2 * LABELS - 1)
-    np.testing.assert_array_equal(points(ax)[0][:, 0], MEAN[RIGHT])
-
-
 def test_without_labels():
     ax = plot_second_order(MEAN, SD)
     (found,) = points(ax)
@@ -41,17 +36,15 @@ def test_without_labels():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("mean of p", "standard deviation of p")
 
 
-def test_none_wrong():
-    ax = plot_second_order(MEAN, SD, MEAN > 0.5)
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["right (5)", "wrong (0)"]
-
-
 def test_draws_of_a_tree():
     p = norm.cdf(np.random.default_rng(0).normal(size=(2, 50, 3)))
     tree = az.from_dict({"predictions": {"p": p}})
     (found,) = points(plot_second_order(tree))
     flat = p.reshape(-1, 3)
     np.testing.assert_allclose(found, np.column_stack([flat.mean(axis=0), flat.std(axis=0)]))
+
+
+TREE = az.from_dict({"predictions": {"f": np.full((1, 8, 2), 0.5)}})
 
 
 @pytest.mark.parametrize(
@@ -65,20 +58,12 @@ def test_draws_of_a_tree():
         ((MEAN, -SD), {}, ValueError, "p_sd must not be negative"),
         (([], []), {}, ValueError, "p_mean is empty"),
         (("p", SD), {}, TypeError, "p_mean must be numeric"),
+        ((TREE,), {}, KeyError, r"no variable 'p'.*\['f'\]"),
+        ((TREE,), {"group": "posterior"}, KeyError, r"no group 'posterior'.*\['predictions'\]"),
+        ((TREE, [0.1, 0.1]), {"var": "f"}, ValueError, "comes from the DataTree"),
     ],
 )
 @pytest.mark.usefixtures("no_figure_left")
 def test_what_does_not_fit(arguments, options, error, message):
     with pytest.raises(error, match=message):
         plot_second_order(*arguments, **options)
-
-
-@pytest.mark.usefixtures("no_figure_left")
-def test_trees_without_what_is_asked_for():
-    tree = az.from_dict({"predictions": {"f": np.full((1, 8, 2), 0.5)}})
-    with pytest.raises(KeyError, match=r"no variable 'p'.*\['f'\]"):
-        plot_second_order(tree)
-    with pytest.raises(KeyError, match=r"no group 'posterior'.*\['predictions'\]"):
-        plot_second_order(tree, group="posterior")
-    with pytest.raises(ValueError, match="comes from the DataTree"):
-        plot_second_order(tree, [0.1, 0.1], var="f")

@@ -69,11 +69,6 @@ def test_several_with_the_gaussian_of_the_first():
     assert len(ax.collections) == 3
 
 
-def test_labels_replace_keys():
-    ax = plot_slice_density({"a": MIXTURE, "b": NORMAL}, 0, labels=["exact", "EP"])
-    assert [text.split(":")[0] for text in legend(ax)] == ["exact", "EP"]
-
-
 @pytest.mark.parametrize(("mean", "text"), [(9.0, "< 0.001"), (-9.0, "> 0.999")])
 def test_probabilities_beyond_three_digits(mean, text):
     ax = plot_slice_density(LatentMarginals(np.full((1, 1), mean), np.ones(1), np.ones(1)), 0)
@@ -93,10 +88,6 @@ def test_draws_are_smoothed():
     np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-10)
     assert ax.get_xlabel() == "g at point 2"
     assert legend(ax) == ["P(g < 0) < 0.001"]
-
-
-def test_no_room_below_a_density():
-    assert plot_slice_density(MIXTURE, 1).get_ylim()[0] == 0.0
 
 
 @pytest.mark.parametrize(

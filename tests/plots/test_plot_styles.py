@@ -79,9 +79,3 @@ def test_axes_and_size_come_last_and_by_name(name):
     for option in ("ax", "figsize"):
         assert parameters[option].default is None
         assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY
-
-
-@pytest.mark.parametrize("name", plots.__all__)
-def test_is_public(name):
-    assert getattr(sg, name) is getattr(plots, name)
-    assert name in sg.__all__

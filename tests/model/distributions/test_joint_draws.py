@@ -1,7 +1,6 @@
 """Rows that share parameters are drawn together, and numba runs the same draws without a word."""
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -10,8 +9,6 @@ from pytensor.compile.mode import Mode
 from pymc_skewgp._model.distributions.unified_skew_normal import (
     JointDrawsRV,
     ObjectModeDraws,
-    batch_shape_of,
-    draw_groups,
 )
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -85,43 +82,4 @@ def test_an_error_in_a_draw_reaches_the_caller():
         pytensor.function([mu], x, mode="NUMBA")(np.zeros(2))
 
 
-def test_draws_in_a_model_are_reproducible():
-    x = shifted(np.zeros(2), rng=pytensor.shared(np.random.default_rng()), return_next_rng=True)[1]
-    first, again, other = (pm.draw(x, 4, random_seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert not (first == other).any()
-    assert np.unique(first).size == 8
-
-
 # Groups
-
-
-def count_rows(calls):
-    def draw_rows(n, a, b):
-        calls.append((n, float(a), b.tolist()))
-        return np.full((n, 2), float(a)) + np.arange(n)[:, None]
-
-    return draw_rows
-
-
-def test_groups_of_rows():
-    calls = []
-    a = np.array([1.0, 2.0, 3.0])  # along the second of two batch dimensions
-    b = np.zeros((1, 1, 2))
-    found = draw_groups(count_rows(calls), (4, 3), 2, [(a, 0), (b, 1)])
-    assert calls == [(4, 1.0, [0.0, 0.0]), (4, 2.0, [0.0, 0.0]), (4, 3.0, [0.0, 0.0])]
-    expected = a[None, :, None] + np.arange(4.0)[:, None, None]
-    np.testing.assert_array_equal(found, np.broadcast_to(expected, (4, 3, 2)))
-
-
-@pytest.mark.parametrize(("shape", "asked"), [((), [1]), ((5,), [5]), ((2, 3), [6]), ((0,), [])])
-def test_one_group(shape, asked):
-    calls = []
-    found = draw_groups(count_rows(calls), shape, 2, [(np.array(1.0), 0), (np.zeros(2), 1)])
-    assert found.shape == (*shape, 2)
-    assert [n for n, _, _ in calls] == asked
-
-
-def test_common_batch_shape():
-    parameters = [(np.zeros((4, 1, 3)), 1), (np.zeros((5, 3, 3)), 2), (np.zeros(()), 0)]
-    assert batch_shape_of(parameters) == (4, 5)

@@ -87,21 +87,6 @@ def test_three_dimensions_against_quadrature():
     )
 
 
-def test_two_dimensions_are_exact():
-    two = {name: value[:2] for name, value in EXAMPLE.items() if name != "cov"}
-    x = np.array([[0.1, -1.0], [1.4, -0.1]])
-    expected = expected_log_density(x, cov=COV[:2, :2], **two)
-    found = pm.logp(TruncatedMvNormal.dist(cov=COV[:2, :2], **two), x).eval()
-    np.testing.assert_allclose(found, expected, atol=1e-11)
-
-
-def test_without_limits_it_is_normal():
-    x = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]])
-    found = pm.logp(TruncatedMvNormal.dist(MU, COV), x).eval()
-    # Round-off.
-    np.testing.assert_allclose(found, stats.multivariate_normal(MU, COV).logpdf(x), atol=1e-13)
-
-
 def test_many_dimensions():
     n, rho = 20, 0.5
     cov = equicorrelated_cov(n, rho)

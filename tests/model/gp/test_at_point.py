@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint, MeanAtPoint, fixed
+from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 X = np.random.default_rng(0).normal(size=(5, 2))
@@ -70,59 +70,3 @@ def test_kernels_without_columns(cov):
     same(found(X), cov(2.0)(X))
     same(found(X, NEW), cov(2.0)(X, NEW))
     same(found(X, diag=True), cov(2.0)(X, diag=True))
-
-
-def test_means():
-    with pm.Model():
-        c, slopes = pm.Normal("c"), pm.Normal("slopes", shape=2)
-        mean = pm.gp.mean.Linear(coeffs=slopes, intercept=c)
-    found = MeanAtPoint(mean, {"c": 0.5, "slopes": [1.0, -2.0]})
-    np.testing.assert_allclose(value(found(X)), 0.5 + X @ [1.0, -2.0], rtol=1e-13)
-
-
-@pytest.mark.parametrize("point", [{"ls": 0.4}, {"log_ls": np.log(0.4)}, None])
-def test_deterministics_and_what_they_are_made_of(point):
-    """Either settles the kernel; with both, as in a fit's point, what is nearest to it counts."""
-    with pm.Model():
-        log_ls = pm.Normal("log_ls")
-        ls = pm.Deterministic("ls", pm.math.exp(log_ls))
-        cov = pm.gp.cov.ExpQuad(1, ls=ls)
-    point = {"log_ls": 3.0, "ls": 0.4} if point is None else point
-    found = CovarianceAtPoint(cov, point)
-    same(found(X[:, :1]), pm.gp.cov.ExpQuad(1, ls=0.4)(X[:, :1]))
-
-
-def test_a_variable_that_is_needed_twice():
-    """Through a Deterministic with a value of its own, and by itself."""
-    with pm.Model():
-        a = pm.HalfNormal("a")
-        b = pm.Deterministic("b", 2.0 * a)
-        cov = a**2 * pm.gp.cov.ExpQuad(1, ls=b)
-    found = CovarianceAtPoint(cov, {"a": 3.0, "b": 0.4})
-    same(found(X[:, :1]), (9.0 * pm.gp.cov.ExpQuad(1, ls=0.4))(X[:, :1]))
-
-
-def test_what_has_nothing_random_stays():
-    graph = pm.gp.cov.ExpQuad(2, ls=1.0)(X)
-    assert fixed(graph, {"other": 1.0}) is graph
-
-
-def test_a_missing_value_is_named(random_kernel):
-    with pytest.raises(ValueError, match=r"depends on eta: give their values in point"):
-        CovarianceAtPoint(random_kernel, {"ls": POINT["ls"]})(X)
-
-
-def test_a_value_that_does_not_fit(random_kernel):
-    with pytest.raises(ValueError, match=r"point\['ls'\] must have shape \(2,\).*got \(3,\)"):
-        CovarianceAtPoint(random_kernel, {**POINT, "ls": np.ones(3)})(X)
-
-
-def test_in_a_model(random_kernel):
-    """What `pm.gp.Latent` makes of it has no random hyperparameters left."""
-    with pm.Model() as model:
-        pm.gp.Latent(cov_func=CovarianceAtPoint(random_kernel, POINT)).prior("f", X=X)
-    assert [v.name for v in model.free_RVs] == ["f_rotated_"]
-    white = np.random.default_rng(3).normal(size=5)
-    found = model["f"].eval({model["f_rotated_"]: white}, mode=PLAIN)
-    K = value(kernel(**POINT)(X)) + 1e-6 * np.eye(5)  # pm.gp's jitter
-    np.testing.assert_allclose(found, np.linalg.cholesky(K) @ white, rtol=1e-10)

@@ -8,7 +8,6 @@ import pymc as pm
 import pytest
 from arviz_base import from_dict
 from scipy.stats import kstest, norm
-from xarray import DataTree
 
 from pymc_skewgp import BernoulliProbit, SkewGP
 
@@ -105,26 +104,6 @@ class TestDistribution:
             error = np.hypot(theirs.std() / np.sqrt(S), theirs.std() / np.sqrt(len(theirs)))
             assert abs(ours.mean() - theirs.mean()) < norm.isf(1e-4 / 10) * error
 
-    def test_equal_to_the_conditional_of_the_model(self):
-        """``pm.sample_posterior_predictive`` of `conditional`: two samples of one distribution."""
-        model, gp = model_of(1)
-        rng = np.random.default_rng(5)
-        idata = trace(
-            rng.normal(size=(CHAINS, DRAWS, 3)),
-            ls=rng.uniform(0.5, 1.5, (CHAINS, DRAWS)),
-            eta=rng.uniform(0.5, 2.0, (CHAINS, DRAWS)),
-        )
-        with model:
-            gp.conditional("f_new", XNEW)
-            theirs = pm.sample_posterior_predictive(
-                idata, var_names=["f_new"], random_seed=2, progressbar=False
-            )
-        theirs = theirs["posterior_predictive"]["f_new"].to_numpy().reshape(S, 3)
-        ours = draws_of(continued(gp, idata))
-        for i in range(3):
-            assert kstest(ours[:, i], theirs[:, i]).pvalue > 1e-4 / 3
-        assert (ours != theirs).all()
-
 
 class TestDrawByDraw:
     def test_each_draw_has_its_own_hyperparameters(self):
@@ -154,15 +133,6 @@ class TestDrawByDraw:
             noisy.prior("f", X)
         assert (np.abs(continued(noisy, trace(f), Xnew=X)["predictions"]["f"] - f) > 1e-3).all()
 
-    def test_order_of_dimensions_does_not_matter(self):
-        idata = trace(np.random.default_rng(0).normal(size=(2, 3, 3)))
-        other = idata.copy()
-        other["posterior"] = DataTree(idata["posterior"].dataset.transpose("f_dim_0", "draw", ...))
-        gp = model_of()[1]
-        np.testing.assert_array_equal(
-            draws_of(continued(gp, idata)), draws_of(continued(gp, other))
-        )
-
 
 class TestOutput:
     def test_groups_and_dimensions(self):
@@ -176,25 +146,6 @@ class TestOutput:
         np.testing.assert_array_equal(tree["posterior"]["f"], idata["posterior"]["f"])
         np.testing.assert_array_equal(tree["predictions_constant_data"]["X"], XNEW)
         assert set(idata.children) == {"posterior"}
-
-    def test_coordinates_are_those_of_the_trace(self):
-        part = trace(chains=3, draws=10).isel(chain=[2, 0], draw=slice(4, None, 3))
-        tree = continued(model_of()[1], part)
-        np.testing.assert_array_equal(tree["predictions"]["chain"], [2, 0])
-        np.testing.assert_array_equal(tree["predictions"]["draw"], [4, 7])
-
-    def test_another_name(self):
-        tree = continued(model_of()[1], trace(draws=3), name="g")
-        assert set(tree["predictions"].data_vars) == {"g"}
-
-    def test_seeds(self):
-        gp, idata = model_of(1)[1], trace(draws=3)
-        one, again, other = (
-            draws_of(continued(gp, idata, random_seed=seed))
-            for seed in (7, np.random.default_rng(7), 8)
-        )
-        np.testing.assert_array_equal(one, again)
-        assert (one != other).all()
 
 
 class TestModels:
@@ -267,16 +218,3 @@ class TestPlainErrors:
     def test_a_trace_of_another_model(self):
         with pytest.raises(ValueError, match=r"no variable 'f', the latent function that prior"):
             continued(model_of()[1], from_dict({"posterior": {"ls": np.ones((2, 3))}}))
-
-    def test_a_missing_hyperparameter(self):
-        idata = from_dict({"posterior": {"ls": np.ones((2, 3)), "f": np.ones((2, 3, 3))}})
-        with pytest.raises(ValueError, match=r"depends on eta: give their values in idata"):
-            continued(model_of()[1], idata)
-
-    def test_columns(self):
-        with pytest.raises(ValueError, match=r"Xnew has 2 column\(s\)"):
-            continued(model_of()[1], trace(draws=3), Xnew=np.zeros((2, 2)))
-
-    def test_a_name_of_the_output(self):
-        with pytest.raises(ValueError, match="'X' is the name of another variable"):
-            continued(model_of()[1], trace(draws=3), name="X")

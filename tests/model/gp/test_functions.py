@@ -70,31 +70,6 @@ def test_a_kernel_may_broadcast_along_the_only_column():
     assert found.value == pytest.approx(expected.value, abs=1e-5)
 
 
-def test_compiled_functions_serve_any_number_of_rows():
-    function = ArrayCovariance(cov.ExpQuad(1, ls=1.0))
-    for n in (3, 1, 5):
-        x = np.linspace(0.0, 1.0, n)[:, None]
-        np.testing.assert_allclose(function(x), np.exp(-0.5 * (x - x.T) ** 2), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("mean", "expected"),
-    [
-        (pm.gp.mean.Zero(), np.zeros(7)),
-        (pm.gp.mean.Constant(1.5), np.full(7, 1.5)),
-        (pm.gp.mean.Linear([2.0, -1.0], 0.5), X @ [2.0, -1.0] + 0.5),
-        (pm.gp.mean.Linear([2.0, -1.0]) + pm.gp.mean.Constant(3.0), X @ [2.0, -1.0] + 3.0),
-    ],
-    ids=["zero", "constant", "linear", "sum"],
-)
-def test_mean(mean, expected):
-    value = ArrayMean(mean)(X)
-    assert value.shape == (7,)
-    assert value.dtype == np.float64
-    value += 0.0  # writable
-    np.testing.assert_allclose(value, expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("coefficients", [2.0, [2.0]], ids=str)
 @pytest.mark.parametrize("n", [1, 5])
 def test_linear_mean_of_one_column(coefficients, n):
@@ -170,26 +145,12 @@ def test_what_lies_above_a_given_variable_does_not_matter():
         ArrayCovariance(cov.ExpQuad(2, ls=twice), {})
 
 
-def test_names_of_the_inputs_are_no_hyperparameters():
-    """A point of a whole model may hold a variable called X."""
-    function = ArrayCovariance(cov.ExpQuad(2, ls=0.7), {"X": 3.0, "Xs": 1.0})
-    np.testing.assert_allclose(function(X, XS), value(cov.ExpQuad(2, ls=0.7)(X, XS)), rtol=1e-12)
-
-
 def test_named_model_and_data():
     with pm.Model(name="m"):
         ls = pm.Gamma("ls", 2, 1)
         scale = pm.Data("scale", 3.0)
     function = ArrayCovariance(scale * cov.ExpQuad(2, ls=ls), {"m::ls": 0.7})
     np.testing.assert_allclose(function(X), 3.0 * value(cov.ExpQuad(2, ls=0.7)(X)), rtol=1e-12)
-
-
-def test_one_variable_in_two_places():
-    with pm.Model():
-        ls = pm.Gamma("ls", 2, 1)
-    function = ArrayCovariance(cov.ExpQuad(2, ls=ls) + ls * cov.Matern32(2, ls=ls), {"ls": 0.7})
-    expected = cov.ExpQuad(2, ls=0.7)(X) + 0.7 * cov.Matern32(2, ls=0.7)(X)
-    np.testing.assert_allclose(function(X), value(expected), rtol=1e-12)
 
 
 @pytest.mark.parametrize("value", [[1.0, 2.0, 3.0], 1.0, [[1.0, 2.0]]], ids=str)

@@ -7,7 +7,6 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_base import from_dict
-from scipy.stats import norm
 
 import pymc_skewgp as sg
 
@@ -123,19 +122,6 @@ class TestChangedData:
         # Without what is beside the draws, the model's data count.
         other = _latent(gp, _drawn(a=0.0), Xnew=X)
         np.testing.assert_array_equal(other["observed_data"]["y"], 1 - LABELS)
-
-    def test_probabilities_against_two_labels_in_closed_form(self):
-        """P(y* = 1 | y = 1) at the input itself: an orthant of two variables."""
-        with pm.Model() as model:
-            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-            gp.marginal_likelihood("y", pm.Data("X", [[0.0]]), [1])
-        model.set_data("X", [[50.0]])
-        idata = _drawn({"X": np.zeros((1, 1))}, a=0.0, draws=500)
-        p = _latent(gp, idata, Xnew=[[0.0]])["predictions"]["p"].to_numpy()
-        rho = 0.5  # of f + e and f + e*, both of variance 2
-        exact = (0.25 + np.arcsin(rho) / (2 * np.pi)) / norm.cdf(0)
-        # Five standard errors: 6e-7.
-        assert abs(p.mean() - exact) < 5 * p.std() / np.sqrt(p.size)
 
     def test_correct(self):
         """Exact evidences are those of the data that the draws were given."""

@@ -43,29 +43,6 @@ def test_equal_to_the_array_form():
     )
 
 
-def test_hyperparameters_at_a_point():
-    with pm.Model() as model:
-        ls = pm.Gamma("ls", 2, 1)
-        eta = pm.HalfStudentT("eta", nu=3, sigma=2)
-        c = pm.Normal("c")
-    gp = SkewGP(mean_func=pm.gp.mean.Constant(c), cov_func=eta**2 * cov.ExpQuad(1, ls=ls))
-    fixed = SkewGP(mean_func=pm.gp.mean.Constant(0.3), cov_func=4.0 * cov.ExpQuad(1, ls=0.7))
-    expected = fixed.posterior(X, Y).log_marginal_likelihood.value
-    found = gp.posterior(
-        X, Y, point={"ls": 0.7, "eta": 2.0, "c": 0.3}
-    ).log_marginal_likelihood.value
-    assert found == pytest.approx(expected, abs=1e-10)
-    # The variable is named before any sampling, and a transformed value is not the value.
-    for point, name in (
-        (None, "eta, ls"),
-        ({"ls": 0.7}, "eta"),
-        ({"ls": 0.7, "eta": 2.0}, "c"),
-        (model.initial_point(), "eta, ls"),
-    ):
-        with pytest.raises(ValueError, match=f"depends on {name}: give their values in point"):
-            gp.posterior(X, Y, point=point)
-
-
 def test_white_noise_belongs_to_the_function():
     """`pm.gp.Latent` evaluates cov_func(X): white noise is variance of f, at old and new points."""
     gp = SkewGP(cov_func=cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(2.0), pseudo_points=[[0.2]])
@@ -86,24 +63,6 @@ def test_nan_hyperparameter_is_refused():
     posterior = SkewGP(cov_func=cov.ExpQuad(1, ls=ls)).posterior(X, Y, point={"ls": np.nan})
     with pytest.raises(ValueError, match=r"cov_func gave NaN .* check its hyperparameters"):
         _ = posterior.log_marginal_likelihood
-
-
-@pytest.mark.parametrize("wrong", [None, 1.0, matern, np.eye(3), pm.gp.mean.Zero()])
-def test_cov_func_must_be_a_covariance(wrong):
-    with pytest.raises(TypeError, match=r"cov_func must be a pm\.gp\.cov object"):
-        SkewGP(cov_func=wrong)
-
-
-@pytest.mark.parametrize("wrong", [1.0, len, cov.ExpQuad(1, ls=1.0)])
-def test_mean_func_must_be_a_mean(wrong):
-    with pytest.raises(TypeError, match=r"mean_func must be a pm\.gp\.mean object"):
-        SkewGP(cov_func=cov.ExpQuad(1, ls=1.0), mean_func=wrong)
-
-
-def test_composed_means_and_kernels_are_accepted():
-    mean = pm.gp.mean.Constant(1.0) + pm.gp.mean.Linear([1.0]) * pm.gp.mean.Constant(2.0)
-    gp = SkewGP(mean_func=mean, cov_func=(2.0 * cov.ExpQuad(1, ls=1.0)) ** 2 + 0.1)
-    np.testing.assert_allclose(gp.posterior(X, Y).sun.mu, 1.0 + 2.0 * X[:, 0], rtol=1e-12)
 
 
 def test_arguments_reach_the_posterior():

@@ -26,7 +26,6 @@ RNG = np.random.default_rng(5)
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 Y = (X[:, 0] + RNG.normal(size=8) > 0).astype(int)
 XNEW = np.array([[-0.7], [0.6], [2.5]])
-PRIOR = stats.lognorm(0.5)  # of eta
 TUNE, DRAWS = 100, 150
 SETTINGS = {
     "chains": 2,
@@ -250,13 +249,6 @@ class TestInterventions:
 class TestSetData:
     labels = np.array([1, 0, 1])
 
-    def test_density(self, model, gp):
-        function = model.compile_logp(vars=[model["y"]], mode=PLAIN)
-        with data(model, X=XNEW, labels=self.labels):
-            value = function({"eta_log__": np.log(1.4)})
-            expected = evidence(gp, 1.4, XNEW, self.labels)
-        assert value == pytest.approx(expected.value, abs=40 * expected.std_error)
-
     def test_sampling(self, model, gp):
         with data(model, X=XNEW, labels=self.labels), model:
             trace = pm.sample(tune=5, draws=5, nuts_sampler="pymc", **SETTINGS)
@@ -297,20 +289,6 @@ class TestLogLikelihood:
 
 
 class TestFiles:
-    def test_trace(self, trace, tmp_path):
-        trace.to_netcdf(tmp_path / "trace.nc")
-        self.assert_same(xr.open_datatree(tmp_path / "trace.nc"), trace)
-
-    def test_latent_functions(self, tree, tmp_path):
-        tree.to_netcdf(tmp_path / "tree.nc")
-        self.assert_same(xr.open_datatree(tmp_path / "tree.nc"), tree)
-
-    def assert_same(self, loaded, tree):
-        with loaded:
-            assert set(loaded.children) == set(tree.children)
-            for group in tree.children:
-                xr.testing.assert_equal(loaded[group].dataset.load(), tree[group].dataset)
-
     def test_a_trace_from_a_file_will_do(self, gp, trace, tmp_path):
         part = trace.isel(draw=slice(4))
         part.to_netcdf(tmp_path / "trace.nc")
@@ -336,10 +314,6 @@ class TestPickling:
         point = model.initial_point()
         assert copy.compile_logp(mode=PLAIN)(point) == model.compile_logp(mode=PLAIN)(point)
 
-    def test_process(self, gp):
-        copy = cloudpickle.loads(cloudpickle.dumps(gp))
-        assert evidence(copy, 1.4).value == evidence(gp, 1.4).value
-
     def test_process_with_its_model(self, model, gp, trace):
         """Together, so that the copy's data are those of the copied model."""
         _, copy = cloudpickle.loads(cloudpickle.dumps((model, gp)))
@@ -353,11 +327,6 @@ class TestPictures:
         graph = pm.model_graph.ModelGraph(model).make_compute_graph()
         assert graph["y"] == {"eta", "X"}
         assert graph["labels"] == {"y"}
-
-    def test_mermaid(self, model):
-        text = pm.model_to_mermaid(model)
-        assert "eta --> y" in text
-        assert "X --> y" in text
 
     def test_text(self, model):
         text = model.str_repr()

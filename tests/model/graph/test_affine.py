@@ -97,11 +97,6 @@ def test_what_is_not_affine_is_named(name):
     assert re.search(operation, why_not_affine(make(x, b), [x]))
 
 
-def test_a_graph_without_the_variable_is_affine():
-    x, b = pt.dvector("x"), pt.dscalar("b")
-    assert why_not_affine(pt.exp(b), [x]) is None
-
-
 def test_broadcasting_to_the_shape_of_the_data():
     """Two rows of observations of the same three entries."""
     x = pt.tensor("x", shape=(3,), dtype="float64")
@@ -139,17 +134,6 @@ def test_several_variables_at_once(name):
     )
     value, W, z = function(point, other)
     np.testing.assert_allclose(W @ np.concatenate([point, other]) + z, value, atol=1e-13)
-
-
-@pytest.mark.slow(ci=True)
-def test_a_matrix_and_a_number():
-    x, b = pt.tensor("x", shape=(2, 2), dtype="float64"), pt.dscalar("b")
-    graph = x[np.array([0, 1, 1]), np.array([1, 1, 0])] + b * np.arange(3.0)
-    origins = [pt.zeros((2, 2)), pt.zeros(())]
-    design, offset = affine_coefficients(graph, [x, b], origins, pt.as_tensor([3]))
-    expected = [[0, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 0, 2]]
-    np.testing.assert_array_equal(design.eval(), expected)
-    np.testing.assert_array_equal(offset.eval(), np.zeros(3))
 
 
 @pytest.mark.parametrize("make", [lambda x, b: x * b, lambda x, b: pt.dot(x, b)])

@@ -11,7 +11,6 @@ from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import (
     ChoiceProbit,
     IntervalNormal,
-    MultinomialProbit,
     PreferenceProbit,
 )
 from pymc_skewgp._model.graph.analysis import analyse
@@ -137,54 +136,6 @@ class TestOrderedProbit:
         ):
             error = refused(lambda f, p=p: pm.Categorical("y", p(f), observed=LEVELS))
             assert "y, which depends on f, is Categorical" in error.reason
-
-
-def test_rows_of_censored_values():
-    seen = np.array([0.0, 0.6, 0.4, 1.5, 0.0, 1.5])
-    found = rows(lambda f: pm.Censored("y", pm.Normal.dist(2 * f, 0.3), 0.0, 1.5, observed=seen))
-    np.testing.assert_array_equal(found.value, [np.nan, 0.6, 0.4, np.nan, np.nan, np.nan])
-    np.testing.assert_array_equal(found.lower[[0, 3, 4, 5]], [-INF, 1.5, -INF, 1.5])
-    np.testing.assert_array_equal(found.upper[[0, 3, 4, 5]], [0.0, INF, 0.0, INF])
-    np.testing.assert_allclose(found.S, 0.09)
-
-
-def test_rows_of_intervals():
-    lower, upper = np.array([-INF, 0.5, 0.4, 0.0, -1, 1]), np.array([0.0, 1, 0.4, 0.5, 0, INF])
-    y = np.array([-4.0, 0.7, 0.4, 0.9, -1, 8])
-    found = rows(lambda f: IntervalNormal("y", f, 0.5, lower, upper, observed=y))
-    # Limits that are equal, and a value beyond its limits, are points.
-    np.testing.assert_array_equal(found.value, [np.nan, np.nan, 0.4, 0.9, np.nan, np.nan])
-    inside = np.isnan(found.value)
-    np.testing.assert_array_equal(found.lower[inside], lower[inside])
-    np.testing.assert_array_equal(found.upper[inside], upper[inside])
-
-
-def test_rows_of_duels():
-    pairs = np.array([[0, 1], [2, 3], [4, 0]])
-    found = rows(lambda f: PreferenceProbit("y", f, pairs, 0.5, 0.2, observed=[1, 0, -1]))
-    np.testing.assert_array_equal(found.lower, [0.2, -0.2, -INF])
-    np.testing.assert_array_equal(found.upper, [INF, 0.2, -0.2])
-    np.testing.assert_allclose(found.S, 0.5)
-    np.testing.assert_array_equal(found.A, np.eye(N)[pairs[:, 0]] - np.eye(N)[pairs[:, 1]])
-
-
-@pytest.mark.parametrize("sigma", [None, 0.5])
-def test_rows_of_choices(sigma):
-    sets, chosen = np.array([[0, 1, 2], [5, 3, 4]]), np.array([2, 0])
-
-    def build(f):
-        if sigma is None:
-            return MultinomialProbit("y", f[sets], observed=chosen)
-        return ChoiceProbit("y", f[sets], sigma, observed=chosen)
-
-    found = rows(build)
-    difference = lambda i, j: np.eye(N)[i] - np.eye(N)[j]  # noqa: E731
-    pairs = ((2, 0), (2, 1), (5, 3), (5, 4))
-    np.testing.assert_array_equal(found.A, [difference(*pair) for pair in pairs])
-    variance = 1.0 if sigma is None else sigma**2
-    np.testing.assert_allclose(found.S, variance * np.kron(np.eye(2), [[2, 1], [1, 2]]))
-    np.testing.assert_array_equal(found.lower, np.zeros(4))
-    np.testing.assert_array_equal(found.upper, np.full(4, INF))
 
 
 def test_rows_of_binomial_variables():

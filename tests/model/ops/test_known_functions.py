@@ -49,12 +49,6 @@ def test_order_of_inputs_counts():
     assert difference(True)(one, two) == 2.0
 
 
-def test_one_output_is_not_a_list_of_one():
-    x = pt.dvector("x")
-    assert isinstance(plain_function([x], [x + 1.0])(np.zeros(2)), list)
-    assert isinstance(plain_function([x], x + 1.0)(np.zeros(2)), np.ndarray)
-
-
 def test_random_variables_are_replaced():
     with pm.Model():
         values = [pm.Normal(name) for name in ("a", "b")]
@@ -96,18 +90,6 @@ def test_threads_wait_for_each_other():
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-def test_other_threads_have_their_own():
-    found = []
-    thread = threading.Thread(target=lambda: found.append(scaled()))
-    thread.start()
-    thread.join()
-    assert found[0] is not scaled()
-
-
-def test_pickled():
-    np.testing.assert_allclose(cloudpickle.loads(cloudpickle.dumps(scaled()))(np.zeros(1)), [2.0])
 
 
 def test_pickled_after_a_reduction_was_called():

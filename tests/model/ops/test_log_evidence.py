@@ -192,15 +192,6 @@ def test_points_alone_are_a_normal_density(of_shared):
     np.testing.assert_allclose(gradient[2], -np.linalg.solve(scale + noise, y - mu), atol=1e-12)
 
 
-def test_without_latent_variables_rows_may_be_independent(function):
-    nothing = np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
-    unit = NOWHERE, np.ones(2)
-    value, *_ = function(*LIMITS, *unit, SUN.mu, np.diag([3.0, 8.0]), *nothing)
-    one = np.log(np.diff(np.exp(log_ndtr((np.array([-0.4, 1.1]) - 0.3) / 2.0))))[0]
-    # In closed form, two rows.
-    assert value == pytest.approx(one + log_ndtr(0.5 / 3.0), abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("at", "change"),
     [

@@ -129,10 +129,6 @@ class TestShapes:
                 expected = log_prob_and_gradient(lower[j], x[i, 0], cov[j], method="ep").value
                 assert found[i, j] == pytest.approx(expected, rel=1e-12)
 
-    def test_scalars_are_repeated(self):
-        found = pt_mvn_logcdf(0.7, COV, lower=-0.2, method="ep").eval()
-        assert found == log_prob_and_gradient([-0.2] * 3, [0.7] * 3, COV, method="ep").value
-
     def test_nothing_is_certain(self):
         x, cov = pt.dvector("x"), pt.dmatrix("cov")
         f = pytensor.function([x, cov], pt_mvn_logcdf(x, cov))
@@ -150,10 +146,6 @@ class TestShapes:
         assert not any(isinstance(op, MvnLogProb | Blockwise) for op in ops)
         shapes = f(np.zeros((*batch, 3)), COV)
         assert [tuple(shape) for shape in shapes] == [batch, *[(*batch, 3)] * 2, (*batch, 3, 3)]
-
-    def test_static_shapes(self):
-        outputs = MvnLogProb()(pt.zeros(3), pt.vector("x"), pt.matrix("cov"))
-        assert [out.type.shape for out in outputs] == [(), (3,), (3,), (3, 3)]
 
     def test_what_does_not_fit_is_refused(self):
         with pytest.raises(ValueError, match="upper must have 1 dimension"):

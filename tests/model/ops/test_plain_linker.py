@@ -1,6 +1,5 @@
 """Functions by `PlainLinker` against NumPy, and against PyTensor's own linker of that kind."""
 
-import cloudpickle
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -137,14 +136,6 @@ def test_sums_of_numbers():
     graphs = [pt.log(x).sum(axis=-1), pt.log(pt.constant(np.float64(2.0))).sum(axis=-1)]
     found = pytensor.function([x], graphs, mode=PLAIN)(2.0)
     np.testing.assert_allclose(found, np.log(2.0), rtol=1e-15)
-
-
-def test_functions_can_be_pickled():
-    x = x_of(A)
-    function = pytensor.function([x], pt.exp(-(x**2)).sum(axis=1), mode=PLAIN)
-    again = cloudpickle.loads(cloudpickle.dumps(function))
-    np.testing.assert_array_equal(again(A), function(A))
-    np.testing.assert_allclose(function(A), np.exp(-(A**2)).sum(axis=1), rtol=1e-14)
 
 
 def test_clips_with_one_bound_and_their_derivatives():

@@ -5,7 +5,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from scipy import stats
 
 from pymc_skewgp import SUN
 from pymc_skewgp._model.ops.densities import (
@@ -79,38 +78,6 @@ class TestOfProcess:
         np.testing.assert_allclose(skewness, correlation[s:, :s] * phase, **ROUND_OFF)
         assert static_n_latent(sun) == s
 
-    @pytest.mark.parametrize("s", [1, 2])
-    def test_is_the_vector_conditioned_on_its_signs(self, s):
-        """Against rejection: the definition itself, without a formula."""
-        mean, cov, phase, truncation = process(s)
-        rng = np.random.default_rng(1)
-        f = rng.multivariate_normal(np.zeros(s + P), cov, size=200_000)
-        known = phase * f[:, :s] / np.sqrt(cov.diagonal()[:s]) + truncation > 0
-        kept = f[known.all(axis=1)][:, s:]
-        sun = as_sun(graph_of(s))
-        error = np.sqrt(sun.cov().diagonal() / len(kept))
-        # Five standard errors, each of P coordinates: a false alarm in 3e-6 of all seeds.
-        assert (np.abs(mean + kept.mean(axis=0) - sun.mean()) < 5 * error).all()
-        # An element of the covariance has variance near 2 S_ii S_jj / k, the tails being Gaussian.
-        sd = np.sqrt(sun.cov().diagonal())
-        gap = np.abs(np.cov(kept.T) - sun.cov()) / np.outer(sd, sd)
-        assert gap.max() < 6 * np.sqrt(2.0 / len(kept))
-
-    def test_one_pseudo_point_and_one_coordinate_is_skew_normal(self):
-        """With gamma = 0: Azzalini's, of shape alpha = delta / sqrt(1 - delta^2)."""
-        cov = np.array([[4.0, 1.5], [1.5, 2.0]])
-        sun = as_sun(sun_of_process(np.array([0.7]), cov, np.array([-1.0]), np.zeros(1), 1))
-        delta = -1.5 / np.sqrt(8.0)
-        expected = stats.skewnorm(delta / np.sqrt(1 - delta**2), loc=0.7, scale=np.sqrt(2.0))
-        for x in (-2.0, 0.0, 1.3):
-            assert sun.logpdf([x]) == pytest.approx(expected.logpdf(x), abs=1e-12)
-
-    def test_without_pseudo_points_shapes_are_static(self):
-        sun = graph_of(0)
-        assert sun.truncation.type.shape == (0,)
-        assert sun.latent_cov.type.shape == (0, 0)
-        assert sun.cross_cov.type.shape[1] == 0
-
     def test_number_of_latent_rows_is_static_whatever_the_inputs(self):
         sun = sun_of_process(pt.dvector(), pt.dmatrix(), pt.dvector(), pt.dvector(), 2)
         assert sun.truncation.type.shape == (2,)
@@ -123,24 +90,6 @@ class TestGiven:
     def test_is_the_conditional_of_sun(self, s):
         found = as_sun(sun_given(graph_of(s), pt.as_tensor_variable(self.Z)))
         assert_same(found, as_sun(graph_of(s)).conditional(slice(2), self.Z))
-
-    def test_density_is_joint_over_marginal(self, s):
-        """The definition of a conditional density; s <= 2, where densities are exact."""
-        joint = as_sun(graph_of(s))
-        found = as_sun(sun_given(graph_of(s), pt.as_tensor_variable(self.Z)))
-        for rest in np.random.default_rng(2).normal(size=(3, P - 2)):
-            expected = joint.logpdf([*self.Z, *rest]) - joint.marginal(slice(2)).logpdf(self.Z)
-            # Round-off of log densities of size 10; bivariate probabilities are good to 1e-14.
-            assert found.logpdf(rest) == pytest.approx(expected, abs=1e-11)
-
-    def test_twice_is_once(self, s):
-        """Given z1 and then z2: the same as given both."""
-        sun = graph_of(s)
-        twice = sun_given(
-            sun_given(sun, pt.as_tensor_variable(self.Z)), pt.as_tensor_variable([0.5])
-        )
-        once = sun_given(sun, pt.as_tensor_variable([*self.Z, 0.5]))
-        assert_same(as_sun(twice), as_sun(once))
 
     def test_lengths_may_be_unknown_at_build(self, s):
         mean, cov, z = pt.dvector("mean"), pt.dmatrix("cov"), pt.dvector("z")
@@ -185,16 +134,6 @@ class TestProbitLimits:
     def found(self, s):
         labels = pt.as_tensor_variable((self.SIGN > 0).astype("int64"))
         return [x.eval(mode=PLAIN) for x in interval_limits(graph_of(s), *label_intervals(labels))]
-
-    def test_are_those_of_the_conjugate_update(self, s):
-        """Which has them as an orthant: rows of labels 0 with the other sign."""
-        lower, upper, cov = self.found(s)
-        updated = as_sun(graph_of(s)).condition(np.diag(self.SIGN), np.zeros(P), np.eye(P))
-        sign = np.append(np.ones(s), self.SIGN)
-        limits = np.where(sign > 0, -lower, upper)
-        np.testing.assert_allclose(limits, updated.truncation, **ROUND_OFF)
-        assert (np.where(sign > 0, upper, -lower) == np.inf).all()
-        np.testing.assert_allclose(sign[:, None] * cov * sign, updated.latent_cov, **ROUND_OFF)
 
     def test_are_those_of_noisy_signs(self, s):
         """Against the covariance of (known signs, f + e), built from the joint of f and e."""

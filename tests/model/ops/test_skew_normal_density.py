@@ -6,13 +6,11 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.gradient import NullTypeGradError
-from scipy import stats
 
 from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
 from pymc_skewgp._model.ops.densities import (
     LogDensityAndOrthant,
     pt_log_density_and_orthant,
-    pt_normal_log_density,
 )
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -56,17 +54,6 @@ def test_batches_have_the_value_and_the_gradient_of_their_members():
     np.testing.assert_allclose(by_cross, sum(m.cross_cov for m in members), atol=1e-13)
 
 
-def test_the_normal_density():
-    expected = stats.multivariate_normal(np.zeros(2), SCALE).logpdf([OFFSET, 2 * OFFSET])
-    one, many = pt.dvector(), pt.dmatrix()
-    # Round-off.
-    assert pt_normal_log_density(one, pt.constant(SCALE)).eval({one: OFFSET}) == pytest.approx(
-        expected[0], abs=1e-14
-    )
-    found = pt_normal_log_density(many, pt.constant(SCALE)).eval({many: [OFFSET, 2 * OFFSET]})
-    np.testing.assert_allclose(found, expected, atol=1e-14)
-
-
 def test_shapes_are_inferred():
     x = variables()
     outputs = LogDensityAndOrthant()(*x)
@@ -90,8 +77,3 @@ def test_second_derivatives_are_refused():
     first = pytensor.grad(pt_log_density_and_orthant(*x), x[0])
     with pytest.raises(NullTypeGradError, match="Second derivatives"):
         pytensor.grad(first.sum(), x[0])
-
-
-def test_batches_are_not_for_the_op_itself():
-    with pytest.raises(ValueError, match=r"offset must have 1 dimension\(s\), got 2"):
-        LogDensityAndOrthant()(*variables(batch=1))
