@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.linalg import block_diag
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
@@ -256,14 +255,3 @@ def test_different_rows_of_labels():
     assert (np.abs(a.moments.mean - b.moments.mean) < 5 * error).all()
     error = np.hypot(a.moment_errors.sd, b.moment_errors.sd)
     assert (np.abs(a.moments.sd - b.moments.sd) < 5 * error).all()
-
-
-def test_several_sets_of_values():
-    X, y = values("ExpQuad", 0.6)
-    sets = [(X[:200], y[:200], sg.likelihoods.Gaussian(SIGMA))]
-    sets.append((X[200:], y[200:], sg.likelihoods.Gaussian(2 * SIGMA)))
-    posterior = process("ExpQuad", 0.6).posterior(sets)
-    noise = block_diag(SIGMA**2 * np.eye(200), 4 * SIGMA**2 * np.eye(200))
-    evidence = log_density(y, correlation("ExpQuad", 0.6, X, X) + noise)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=0.1)
-    assert posterior.log_marginal_likelihood.std_error == 0.0

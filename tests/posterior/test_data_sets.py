@@ -1,7 +1,6 @@
 """Data of several kinds on one function, against a grid over the function itself."""
 
 import numpy as np
-import pymc as pm
 import pytest
 from observation_oracles import grid_posterior
 
@@ -65,12 +64,6 @@ def test_names_and_order():
         summary.data_vars
     )
     assert posterior.likelihood == tuple(kind[2] for kind in KINDS.values())
-
-
-def test_a_list_in_a_model_is_the_same(expected):
-    gp = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
-    posterior = gp.posterior(list(KINDS.values()))
-    assert posterior.log_marginal_likelihood.value == pytest.approx(expected.log_evidence, abs=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from finite_rank_cases import Grid, GridFeatures, agree, in_blocks, of_all_rows, rbf, slope
 from scipy import stats
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import logsumexp
 
 import pymc_skewgp as sg
 from pymc_skewgp import _limits as _cost
@@ -195,14 +195,6 @@ def test_coordinates_are_kept_of_many_rows(monkeypatch):
         posterior.at_rows(whole, [0])
 
 
-def test_rows_of_an_exact_posterior():
-    exact = SkewGPPosterior(MANY[:30], LABELS[:30], cov_func=rbf)
-    whole = exact.sample(50, 2, random_seed=1)["posterior"]["f"].values
-    some = exact.sample(50, 2, random_seed=1, rows=[2, 7])
-    np.testing.assert_array_equal(some["posterior"]["f"].values, whole[..., [2, 7]])
-    assert some["log_likelihood"]["y"].shape == (2, 50, 2)
-
-
 def test_what_blocks_do_not_take():
     shape = lk.Constraint.bounds(0.0)
     prior = Prior(rbf, slope, np.zeros((0, 1)), np.zeros(0), np.zeros(0), None, GRID)
@@ -224,13 +216,6 @@ def test_points_are_exact():
     cov = phi @ phi.T + np.diag(rest + 0.09)
     wanted = stats.multivariate_normal(slope(MANY), cov).logpdf(y)
     assert found.value == pytest.approx(wanted, abs=1e-8)
-
-
-def test_log_ndtr_is_what_labels_have():
-    # The oracle of `by_quadrature` uses the likelihood's own log probability: here is that.
-    f = np.array([[0.3, -0.4]])
-    found = lk.BernoulliProbit().log_likelihood(np.array([1, 0]), f)
-    np.testing.assert_allclose(found, log_ndtr([[0.3, 0.4]]))
 
 
 class NotDivisible(lk.Poisson):

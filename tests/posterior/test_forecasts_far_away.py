@@ -268,25 +268,6 @@ def test_by_draws_where_nothing_is_known():
         assert np.all(error < 0.1 * np.abs(right[name])), name
 
 
-@pytest.mark.slow(ci=True)
-def test_by_draws_of_what_pymc_knows_in_part():
-    """A hurdle: 5 errors of each number, false alarm 2e-6; the truncated part is never 0."""
-    found = far_away(lambda e: pm.HurdlePoisson.dist(0.4, pm.math.exp(e)), [1, 2], 0.7, draws=0)
-
-    def mean(f):
-        return 0.4 * np.exp(f) / -np.expm1(-np.exp(f))
-
-    def variance(f):
-        square = 0.4 * (np.exp(f) + np.exp(2 * f)) / -np.expm1(-np.exp(f))
-        return square - mean(f) ** 2
-
-    first = integral(mean, 0.7)
-    spread = np.sqrt(integral(lambda f: variance(f) + mean(f) ** 2, 0.7) - first**2)
-    assert abs(found["y_mean"] - first) < 5 * found["y_mean_se"]
-    assert abs(found["y_sd"] - spread) < 5 * found["y_sd_se"]
-    assert max(found["y_mean_se"], found["y_sd_se"]) < 0.05
-
-
 def test_errors_of_quantiles():
     """Against the spread over 25 posteriors, itself known to 14 %: a factor of 1.6 is 3.5 sd."""
     gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))

@@ -69,33 +69,6 @@ class TestOneLabel:
             assert error[0] < 0.03
 
 
-def test_a_mean_and_a_label_0():
-    """Density N(f; m, v) Phi(-f) / Phi(-m / (1 + v)^.5) by quadrature to 1e-10; as above.
-
-    Over 30 seeds the skewness has a root mean square error of 2.2e-3: four of them.
-    """
-    m, v = 0.8, 2.0
-    posterior = SkewGPPosterior(
-        [0.0], [0], cov_func=rbf(v), mean_func=lambda X: np.full(len(X), m), n_draws=2**14
-    )
-    at = posterior.marginals()
-
-    def density(f):
-        return norm.pdf(f, m, np.sqrt(v)) * ndtr(-f) / ndtr(-m / np.sqrt(1.0 + v))
-
-    def integral(g, stop=15.0):
-        return quad(lambda f: g(f) * density(f), -15.0, stop, points=[m], limit=200)[0]
-
-    mean = integral(lambda f: f)
-    variance = integral(lambda f: (f - mean) ** 2)
-    np.testing.assert_allclose(at.moments.mean, mean, atol=1e-3)
-    np.testing.assert_allclose(at.moments.sd, np.sqrt(variance), atol=1e-3)
-    third = integral(lambda f: (f - mean) ** 3)
-    np.testing.assert_allclose(at.moments.skewness, third / variance**1.5, atol=9e-3)
-    below = quad(density, -15.0, -1.0)[0]
-    np.testing.assert_allclose(at.cdf([-1.0]).value, [below], atol=1e-3)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_against_scipy(seed):
     at = mixture(seed)
@@ -111,10 +84,6 @@ def test_against_scipy(seed):
     # Solved to 1e-10 deviations of the mixture; its density times a deviation is below 3 here.
     np.testing.assert_allclose(back, np.repeat(PROBS[:, None], 3, axis=1), atol=3e-10)
     assert at.size == 3
-
-
-def test_one_probability_for_quantiles():
-    np.testing.assert_array_equal(mixture().quantile(0.3), mixture().quantile([0.3]))
 
 
 def test_probability_and_what_stands_for_what_no_draw_has_met():

@@ -17,11 +17,6 @@ from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coord
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.pairs import PairProposal
-from pymc_skewgp._posterior.evidence_gradient import (
-    EvidenceTerms,
-    evidence_by_pairs,
-    evidence_estimate,
-)
 from pymc_skewgp.approximations import Inducing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -241,77 +236,6 @@ def test_a_saddle_hides_no_modes():
     )
     assert posterior.latent.n_modes == 2
     assert posterior.latent.relative_ess > 0.5  # .24 without
-
-
-def test_the_evidence_that_hyperparameters_are_found_by():
-    """Exact evidence and gradient in the variance, of ten predictors of one value."""
-    y, likelihood = 1.5 + 0.1 * np.linspace(-1.0, 1.0, 10), TwoNormals()
-
-    class Factors:
-        size, has_parameters = 10, False
-
-        def log_prob(self, eta):
-            return likelihood.log_likelihood(y, eta)
-
-        def slopes(self, eta):
-            return likelihood.slopes(y, eta)
-
-        def kinked(self, eta):
-            return np.zeros(10, dtype=bool)
-
-    def exact(log_sd):
-        features = np.full((10, 1), np.exp(log_sd))
-        return posterior_of_coordinates(
-            features, lambda f: Factors().log_prob(f.T).sum(axis=-1)
-        ).log_evidence
-
-    def terms(log_sd):
-        none, nan = np.zeros(0), np.full(10, np.nan)
-        cov = np.full((10, 10), np.exp(2.0 * log_sd))
-        zero = np.zeros(10)
-        return EvidenceTerms(zero, zero, nan, cov, zero, none, none, np.zeros((0, 0)))
-
-    here = np.log(1.5)
-    estimate = evidence_estimate(terms(here), 1024, 2, Factors())
-    assert abs(estimate.value - exact(here)) < 5.0 * estimate.std_error < 0.05
-    found = evidence_by_pairs(terms(here), Factors(), 1024, 1)
-    slope = (exact(here + 0.01) - exact(here - 0.01)) / 0.02
-    # Over seeds the gradient has a deviation of .01; at one of the modes alone it is -.99.
-    assert 2.0 * 1.5**2 * found.wrt.cov.sum() == pytest.approx(slope, abs=0.06)
-
-
-def test_the_gradient_about_two_modes():
-    """In the variance of one value seen near 1 and -1; about EP alone errors were of 5 to 17."""
-    y, likelihood = PAIRED[[0, 2, 4, 5, 7, 9]], Student(0.15, 1.0)
-
-    class Factors:
-        size, has_parameters = 6, False
-
-        def log_prob(self, eta):
-            return likelihood.log_likelihood(y, eta)
-
-        def slopes(self, eta):
-            return likelihood.slopes(y, eta)
-
-        def kinked(self, eta):
-            return np.zeros(6, dtype=bool)
-
-    f = np.linspace(-8.0, 8.0, 16_001)
-    logs = Factors().log_prob(f[:, None]).sum(axis=1)
-    none, zero = np.zeros(0), np.zeros(6)
-    for sd in (0.9, 1.5):
-        p = np.exp(logs - 0.5 * f**2 / sd**2 - logsumexp(logs - 0.5 * f**2 / sd**2))
-        slope = (p @ f**2) / sd**2 - 1.0  # in log sd
-        cov = np.full((6, 6), sd**2)
-        terms = EvidenceTerms(
-            zero, zero, np.full(6, np.nan), cov, zero, none, none, np.zeros((0, 0))
-        )
-        errors = [
-            2.0 * sd**2 * evidence_by_pairs(terms, Factors(), 2048, seed).wrt.cov.sum() - slope
-            for seed in range(4)
-        ]
-        # At the modes of the data the curvature's mean of 1e3 has its own Monte Carlo error.
-        assert np.abs(np.mean(errors)) < 0.3
 
 
 @pytest.mark.parametrize("index", [2, 45, 79, 210, 219, 233])

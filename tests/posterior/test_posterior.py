@@ -22,11 +22,8 @@ from oracles import (
 from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import norm, skew
 
-from pymc_skewgp import SUN, NotPositiveDefiniteError, SkewGPPosterior
-from pymc_skewgp._gaussian import coordinates as row_factors
-from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp import SUN, SkewGPPosterior
 from pymc_skewgp._gaussian.escalation import GoalSettings, RectangleSampler, Rung, SamplerSettings
-from pymc_skewgp._posterior import conditioning
 
 N_SEEDS = 16
 # Settings under which every run ends on the second rung, on the last one, or on a poor first one.
@@ -270,13 +267,6 @@ class TestGaussianProcess:
         for name in ("mu", "scale", "cross_cov", "truncation", "latent_cov"):
             np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=3e-9)
 
-    def test_draws_have_the_joint_covariance_of_the_sun(self):
-        x, y = problem(12, seed=5)
-        posterior = SkewGPPosterior(x, y, cov_func=ou(2.0, 6.0))
-        draws = flat(posterior.sample(5000, random_seed=1))
-        # 144 correlated entries at 4.5 standard errors: 1e-3.
-        assert covariance_gap(draws, posterior.sun.cov(n_draws=2**15)) < 4.5
-
 
 SKEWED = {
     "one, +": ([0.9], [1.0], [0.3], 2),
@@ -343,39 +333,6 @@ class TestPseudoPoints:
         reference = expected.log_normalizer.value - prior.log_normalizer.value
         error = np.hypot(evidence.std_error, expected.log_normalizer.std_error)
         assert abs(evidence.value - reference) < 5 * error + 1e-9  # t of 7 degrees: 1.6e-3
-
-    def test_large_truncation_is_the_gaussian_process(self):
-        x, y = problem(15, seed=4)
-        new = [1.0, 2.5, 9.0]
-        signs = {"pseudo_points": [1.0, 4.0], "phase": [1, -1], "truncation": 30.0}
-        with_points, without = (
-            [
-                SkewGPPosterior(x, y, cov_func=rbf(), random_seed=i + shift, **kwargs)
-                for i in range(N_SEEDS)
-            ]
-            for shift, kwargs in ((0, signs), (100, {}))
-        )
-        pairs = list(zip(with_points, without, strict=True))
-        agree([a.log_marginal_likelihood.value - b.log_marginal_likelihood.value
-               for a, b in pairs], 0.0)  # fmt: skip
-        for name in ("f_mean", "f_sd", "p_mean"):
-            agree([summary(a, new, name) - summary(b, new, name) for a, b in pairs], 0.0)
-
-    def test_flipping_everything_flips_the_function(self):
-        x, y = problem(10, seed=6)
-        new = [0.5, 3.3]
-        signs = {"cov_func": rbf(), "pseudo_points": [1.0, 4.0], "truncation": [0.1, -0.3]}
-        pairs = [
-            (
-                SkewGPPosterior(x, y, phase=[1, -1], random_seed=i, **signs),
-                SkewGPPosterior(x, 1 - y, phase=[-1, 1], random_seed=100 + i, **signs),
-            )
-            for i in range(N_SEEDS)
-        ]
-        agree([a.log_marginal_likelihood.value - b.log_marginal_likelihood.value
-               for a, b in pairs], 0.0)  # fmt: skip
-        agree([summary(a, new, "p_mean") + summary(b, new, "p_mean") for a, b in pairs], 1.0)
-        agree([summary(a, new, "f_skewness") + summary(b, new, "f_skewness") for a, b in pairs], 0)
 
     def test_many_close_points_are_survived(self):
         """Eight pseudo-points within one lengthscale: Gamma has condition number 1e13."""
@@ -511,15 +468,6 @@ class TestPrediction:
         assert np.sqrt(ratio.mean()) < 1.35
         assert np.all(np.array(p_mean_se) > 0)
 
-    def test_summaries_do_not_depend_on_the_draws(self):
-        x, y = problem(8)
-        posterior = SkewGPPosterior(x, y, cov_func=rbf())
-        one = posterior.predict([1.0, 2.0], draws=1, chains=1, random_seed=1)
-        two = posterior.predict([1.0, 2.0], draws=7, chains=3, random_seed=2)
-        xr.testing.assert_equal(
-            one["predictions_summary"].to_dataset(), two["predictions_summary"].to_dataset()
-        )
-
     def test_no_draws(self):
         """Summaries alone do not need the covariance of the new points among themselves."""
         x, y = problem(8)
@@ -567,25 +515,6 @@ class TestMethods:
         agree([m[1] for m in drawn], cov, 10 * np.outer(sd, sd))
         agree([m[1].diagonal() for m in drawn], truth.variance, 10 * truth.variance)
         agree([m[2] for m in drawn], truth.third / sd**3, 20.0)
-
-    @pytest.mark.parametrize("signs", SIGNS.values(), ids=SIGNS)
-    def test_dense_and_low_rank_agree(self, signs, monkeypatch):
-        x, y = problem(60, seed=13)
-        new = [0.7, 3.1, 8.0]
-        kwargs = {"cov_func": rbf(1.5, 3.0), "mean_func": slope, **signs}
-        monkeypatch.setattr(row_factors, "_LEAST_ALIKE", np.inf)  # rows one by one
-        low = [SkewGPPosterior(x, y, random_seed=i, **kwargs) for i in range(N_SEEDS)]
-        assert isinstance(low[0]._fit.conditioning.cov, LowRankCovariance)
-        values = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in low]
-        f_low = flat(low[0].sample(5000, random_seed=0))
-        monkeypatch.setattr(conditioning, "LOW_RANK_SHARE", 0.0)
-        dense = [SkewGPPosterior(x, y, random_seed=100 + i, **kwargs) for i in range(N_SEEDS)]
-        assert isinstance(dense[0]._fit.conditioning.cov, DenseCovariance)
-        others = [[p.log_marginal_likelihood.value, *summary(p, new, "f_mean")] for p in dense]
-        agree(np.array(values) - others, 0.0)
-        f_dense = flat(dense[0].sample(5000, random_seed=1))
-        # Both sides are noisy: sqrt(2) larger errors.
-        assert covariance_gap(f_low, np.cov(f_dense.T)) < 4.5 * np.sqrt(2)
 
     def test_short_chains_are_draws_of_the_posterior(self):
         """One draw a chain must be weighted like any other, however poor the proposal.
@@ -655,14 +584,6 @@ class TestDataTree:
             group = tree["constant_data" if name == "feature" else "posterior"]
             np.testing.assert_array_equal(group[name], np.arange(size))
 
-    def test_attributes(self, tree):
-        for name in ("posterior", "sample_stats"):
-            attrs = tree[name].attrs
-            assert attrs["method"] == "twisted"
-            assert 0.5 < attrs["relative_ess"] <= 1.0
-            assert np.isreal(attrs["pareto_k"])
-            assert attrs["sampling_time"] > 0
-
     def test_predictions(self, posterior):
         tree = posterior.predict(np.ones((4, 2)), draws=5, chains=2, quantiles=0.5)
         assert set(tree.children) == {
@@ -709,16 +630,6 @@ class TestDataTree:
             read.close()
 
     @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
-    @pytest.mark.parametrize(("draws", "chains"), [(1, 1), (7, 3), (1, 5), (501, 1)])
-    def test_shapes(self, posterior, method, draws, chains):
-        tree = posterior.sample(draws, chains, method, random_seed=0)
-        assert tree["posterior"]["f"].shape == (chains, draws, 9)
-        assert np.isfinite(tree["posterior"]["f"]).all()
-        assert tree["sample_stats"]["log_weight"].shape == (chains, draws)
-        tree = posterior.predict(np.ones((2, 2)), draws=draws, chains=chains)
-        assert tree["predictions"]["y"].shape == (chains, draws, 2)
-
-    @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
     def test_seeds(self, posterior, method):
         first, again, other = (
             posterior.sample(20, 2, method, random_seed=seed)["posterior"]["f"].values
@@ -733,11 +644,6 @@ class TestDataTree:
         ]
         np.testing.assert_array_equal(drawn[0], drawn[1])
         assert not np.isin(drawn[0], drawn[2]).any()
-
-    def test_sampling_leaves_the_summaries_alone(self, posterior):
-        before = summary(posterior, [[1.0, 1.0]], "p_mean")
-        posterior.sample(10, 2, random_seed=99)
-        np.testing.assert_array_equal(summary(posterior, [[1.0, 1.0]], "p_mean"), before)
 
 
 X3, Y3 = np.array([0.0, 1.0, 2.0]), [0, 1, 1]
@@ -832,67 +738,6 @@ class TestInput:
             posterior.predict([0.0])
         with pytest.raises(ValueError, match=message):
             _ = posterior.sun
-
-    def test_indefinite_kernel_has_its_own_error(self):
-        def kernel(X, Xs=None, diag=False):
-            return np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 2.0], [0.0, 2.0, 1.0]])
-
-        with pytest.raises(NotPositiveDefiniteError, match="cov_func"):
-            SkewGPPosterior(X3, Y3, cov_func=kernel).sample(1)
-
-    @pytest.mark.parametrize(
-        ("args", "kwargs", "error", "message"),
-        [
-            ([np.zeros((2, 2))], {}, ValueError, "Xnew must have shape"),
-            ([[np.nan]], {}, ValueError, "Xnew holds 1 NaN"),
-            ([[]], {}, ValueError, "Xnew is empty"),
-            ([1.0], {}, ValueError, "Xnew must have 2 dim"),
-            ([X3], {"quantiles": [0.0, 0.5]}, ValueError, "quantiles must lie"),
-            ([X3], {"quantiles": [1.0]}, ValueError, "quantiles must lie"),
-            ([X3], {"quantiles": [np.nan]}, ValueError, "quantiles holds 1 NaN"),
-            ([X3], {"draws": -1}, ValueError, "draws must be at least 0"),
-            ([X3], {"chains": 0}, ValueError, "chains must be at least 1"),
-            ([X3], {"draws": 2.0}, TypeError, "draws must be an integer"),
-        ],
-    )
-    def test_predict_refuses(self, args, kwargs, error, message):
-        with pytest.raises(error, match=message):
-            SkewGPPosterior(X3, Y3, cov_func=rbf()).predict(*args, **kwargs)
-
-    @pytest.mark.parametrize(
-        ("kwargs", "error", "message"),
-        [
-            ({"draws": 0}, ValueError, "draws must be at least 1"),
-            ({"draws": 1.5}, TypeError, "draws must be an integer"),
-            ({"chains": 0}, ValueError, "chains must be at least 1"),
-            ({"method": "nuts"}, ValueError, 'method must be "twisted" or "lin_ess"'),
-        ],
-    )
-    def test_sample(self, kwargs, error, message):
-        with pytest.raises(error, match=message):
-            SkewGPPosterior(X3, Y3, cov_func=rbf()).sample(**kwargs)
-
-    def test_codings_of_the_labels(self):
-        values = {
-            SkewGPPosterior(X3, y, cov_func=rbf()).log_marginal_likelihood.value
-            for y in (
-                [0, 1, 1],
-                [-1, 1, 1],
-                [False, True, True],
-                np.array([0.0, 1.0, 1.0]),
-                np.array([0, 1, 1], dtype=object),
-                np.array([0, 1, 1], dtype=np.uint8),
-            )
-        }
-        assert len(values) == 1
-
-    def test_shapes_of_the_inputs(self):
-        flat_inputs = SkewGPPosterior([0, 1, 2], Y3, cov_func=rbf())
-        column = SkewGPPosterior(X3[:, None], Y3, cov_func=rbf())
-        assert flat_inputs.log_marginal_likelihood == column.log_marginal_likelihood
-        np.testing.assert_array_equal(
-            summary(flat_inputs, [3], "p_mean"), summary(column, [[3.0]], "p_mean")
-        )
 
     def test_later_changes_of_the_arrays_do_not_matter(self):
         X, R = X3[:, None].copy(), np.array([[4.0]])

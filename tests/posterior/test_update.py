@@ -96,7 +96,3 @@ def test_bad_data(likelihood, y, new, message):
     first = sg.SkewGPPosterior(X, y, likelihood=likelihood, cov_func=kernel)
     with pytest.raises(ValueError, match=message):
         first.update(NEW, new)
-
-
-def test_another_name_of_the_class():
-    assert sg.LatentPosterior is sg.SkewGPPosterior
