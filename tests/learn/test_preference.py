@@ -7,7 +7,6 @@ import pandas as pd
 import pymc as pm
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGPPreference
@@ -70,12 +69,6 @@ def test_cloning_pickling_and_pandas(fitted):
     np.testing.assert_array_equal(model.feature_names_in_, ["price"])
     tree = fitted.sample_latent(NEW, draws=5, chains=1, random_state=0)
     assert tree["predictions"]["f"].shape == (1, 5, 9)
-
-
-def test_before_it_is_fitted():
-    for ask in (lambda m: m.predict(NEW), lambda m: m.probability(NEW, NEW)):
-        with pytest.raises(NotFittedError):
-            ask(fast())
 
 
 @pytest.mark.parametrize(

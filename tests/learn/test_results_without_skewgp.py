@@ -4,7 +4,6 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 from pymc.exceptions import ImputationWarning
 from scipy.special import logsumexp
 from scipy.stats import norm, poisson
@@ -31,15 +30,6 @@ def result(model):
     return sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
 
 
-def test_new_data_come_from_its_draws(model, result):
-    with model:
-        new = pm.sample_posterior_predictive(result, random_seed=1, progressbar=False)
-    rate = np.exp(result["posterior"]["b"] + result["posterior"]["u"])
-    gap = (new["posterior_predictive"]["y"] - rate).mean(("chain", "draw"))
-    # Independent given the rates: five standard errors, six means, one false alarm in 3e5 seeds.
-    assert (np.abs(gap) < 5 * np.sqrt(rate.mean(("chain", "draw")) / 1000)).all()
-
-
 # An effect for each count: leaving one out is far from the posterior.
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
 def test_loo_and_compare_use_its_log_likelihood(model, result):
@@ -63,14 +53,6 @@ def test_loo_and_compare_use_its_log_likelihood(model, result):
     assert float(loo.elpd) == pytest.approx(sum(left), abs=0.3)
     table = az.compare({"effects": result, "one rate": fixed})
     assert set(table.index) == {"effects", "one rate"}
-
-
-def test_it_is_written_and_read(result, tmp_path):
-    result.to_netcdf(tmp_path / "result.nc")
-    with xr.open_datatree(tmp_path / "result.nc") as again:
-        np.testing.assert_array_equal(again["posterior"]["u"], result["posterior"]["u"])
-        assert list(again["posterior"]["group"].values) == list("abcdef")
-        assert again["posterior"].attrs["log_evidence"] == result["posterior"].attrs["log_evidence"]
 
 
 X = np.linspace(-1.5, 1.5, 10)
