@@ -142,14 +142,6 @@ def test_nothing_to_average():
     assert abs(own["log_evidence"] - exact.value) < 4 * error + 1e-6
 
 
-def test_some_kinds_of_rows_are_refused():
-    X, _ = data()
-    duels = np.stack([np.arange(N - 1), np.arange(1, N)], axis=1)
-    likelihood = sg.likelihoods.Preference(noise="item")
-    with pytest.raises(sg.ApproximationError, match="rows share in more"):
-        sg.integrate(process(Inducing(X)), X, duels, likelihood=likelihood)
-
-
 def test_many_rows_by_themselves(monkeypatch):
     monkeypatch.setattr("pymc_skewgp._learn.rows.rows_objective.MANY_ROWS", N - 1)
     X, y = data()

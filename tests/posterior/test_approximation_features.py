@@ -148,10 +148,7 @@ def test_hsgp_refuses_by_name():
             HSGP(m).features(prior_of(kernel), X).at(X)
 
     refused(pm.gp.cov.Linear(2, c=0.0), "PyMC has none of Linear")
-    refused(
-        KERNEL + pm.gp.cov.WhiteNoise(0.1),
-        "none of Add of .*WhiteNoise",
-    )
+    refused(KERNEL + pm.gp.cov.WhiteNoise(0.1), "none of Add of .*WhiteNoise")
     refused(lambda X, Xs=None, diag=False: np.eye(len(X)), "function of arrays")
     refused(KERNEL, "m has 3 entries", m=[4, 4, 4])
     one, other = (pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[j]) for j in (0, 1))
