@@ -68,38 +68,34 @@ def all_random():
             phase=2 * positive - 1,
             truncation=t,
         )
-    batches = [(X[:12], Y[:12]), (X[12:], Y[12:])]
-    return objective_of(model, gp, batches, {"r": R})[0]
+    return objective_of(model, gp, [(X[:12], Y[:12]), (X[12:], Y[12:])], {"r": R})[0]
 
 
-class TestGradient:
-    X0 = np.array([0.1, 0.4, -1.1, 1.4, 0.3, -0.2, 0.25])
+def test_coordinates(all_random):
+    coordinates = all_random.coordinates
+    names = ["ls", "eta", "r[0, 0]", "r[1, 0]", "t[0]", "t[1]", "level"]
+    assert coordinates.labels == names
+    assert coordinates.binary_names == ["positive"]
+    assert coordinates.patterns(3) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
-    def test_labels(self, all_random):
-        coordinates = all_random.coordinates
-        assert coordinates.labels == ["ls", "eta", "r[0, 0]", "r[1, 0]", "t[0]", "t[1]", "level"]
-        assert coordinates.binary_names == ["positive"]
-        assert coordinates.patterns(3) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
-    @pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
-    def test_by_ep(self, all_random, pattern):
-        point = Point(self.X0, pattern)
-        found = all_random.by_ep(point).gradient
-        numeric = finite_difference(lambda x: all_random.by_ep(point.at(x)).total, self.X0, 0.02)
-        # EP stops at 1e-4 of a standard deviation: gradients are off by about that times the
-        # number of labels, 1e-3; the differences' own error is less.
-        np.testing.assert_allclose(found, numeric, atol=5e-3)
+# EP stops at 1e-4 of a standard deviation: gradients are off by about that times the number of
+# labels, 1e-3; the differences' own error is less. The sampler's sites are constant in the gradient
+# and move in the differences: both are unbiased but for quasi-Monte Carlo errors of some 1e-2.
+WAYS = {
+    "ep": (lambda objective, point: objective.by_ep(point), 0.02, 5e-3),
+    "twisted": (lambda objective, point: objective.by_twisting(point, 2048, 0), 0.05, 0.05),
+}
 
-    @pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
-    def test_by_twisting(self, all_random, pattern):
-        point = Point(self.X0, pattern)
-        found = all_random.by_twisting(point, 2048, 0).gradient
-        numeric = finite_difference(
-            lambda x: all_random.by_twisting(point.at(x), 2048, 0).total, self.X0, 0.05
-        )
-        # The sites are constant in the gradient and move in the differences: both are unbiased
-        # but for quasi-Monte Carlo errors of some 1e-2 at 2048 draws.
-        np.testing.assert_allclose(found, numeric, atol=0.05)
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pattern", [(0, 1), (1, 1)])
+def test_gradient(all_random, way, pattern):
+    evaluate, step, atol = WAYS[way]
+    x = np.array([0.1, 0.4, -1.1, 1.4, 0.3, -0.2, 0.25])
+    numeric = finite_difference(lambda x: evaluate(all_random, Point(x, pattern)).total, x, step)
+    found = evaluate(all_random, Point(x, pattern)).gradient
+    np.testing.assert_allclose(found, numeric, atol=atol)
 
 
 def test_three_routes_to_one_objective():
@@ -174,17 +170,17 @@ class TestStarts:
         assert fixed == [(x, x) for x in origin]
 
 
-class TestRefusals:
-    def test_too_many_phases(self):
-        with pm.Model() as model:
-            points = np.arange(4.0)[:, None]
-            phase = 2 * pm.Bernoulli("positive", 0.5, shape=4) - 1
-            gp = sg.SkewGP(cov_func=priors(), pseudo_points=points, phase=phase)
-            gp.marginal_likelihood("y", X, Y)
-        coordinates = objective_of(model)[0].coordinates
-        with pytest.raises(ValueError, match="positive together have 4 binary entries: at most 3"):
-            coordinates.patterns(3)
+def test_too_many_phases():
+    with pm.Model() as model:
+        points = np.arange(4.0)[:, None]
+        phase = 2 * pm.Bernoulli("positive", 0.5, shape=4) - 1
+        gp = sg.SkewGP(cov_func=priors(), pseudo_points=points, phase=phase)
+        gp.marginal_likelihood("y", X, Y)
+    with pytest.raises(ValueError, match="positive together have 4 binary entries: at most 3"):
+        objective_of(model)[0].coordinates.patterns(3)
 
+
+class TestRefusals:
     def test_models_without_labels(self):
         with pm.Model() as model:
             sg.SkewGP(cov_func=priors()).prior("f", X)

@@ -64,6 +64,14 @@ def kernel_itself(name, ls, X, y):
     return log_density(y, G), cross @ np.linalg.solve(G, y), np.sqrt(variance)
 
 
+def is_that_of_the_kernel(posterior, name, ls, X, y):
+    evidence, mean, sd = kernel_itself(name, ls, X, y)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=TINY)
+    moments = posterior.marginals(NEW).moments
+    np.testing.assert_allclose(moments.mean, mean, atol=TINY)
+    np.testing.assert_allclose(moments.sd, sd, atol=TINY)
+
+
 GAUSSIAN = {"likelihood": sg.likelihoods.Gaussian(SIGMA)}
 
 
@@ -154,11 +162,7 @@ def test_values_take_the_kernel_where_it_is_cheap():
     posterior = process("Matern12", 0.2).posterior(X, y, **GAUSSIAN)
     assert posterior.prior.approximation is None
     assert posterior.approximation_loss.value == 0.0
-    evidence, mean, sd = kernel_itself("Matern12", 0.2, X, y)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=TINY)
-    moments = posterior.marginals(NEW).moments
-    np.testing.assert_allclose(moments.mean, mean, atol=TINY)
-    np.testing.assert_allclose(moments.sd, sd, atol=TINY)
+    is_that_of_the_kernel(posterior, "Matern12", 0.2, X, y)
 
 
 def test_more_data_are_checked_anew(monkeypatch):
@@ -227,11 +231,7 @@ def test_different_rows_count():
     X = Z[at]
     posterior = process("Matern12", 0.3).posterior(X, y, **GAUSSIAN)
     assert repr(posterior.prior.approximation) == "EveryInput()"
-    evidence, mean, sd = kernel_itself("Matern12", 0.3, X, y)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=TINY)
-    moments = posterior.marginals(NEW).moments
-    np.testing.assert_allclose(moments.mean, mean, atol=TINY)
-    np.testing.assert_allclose(moments.sd, sd, atol=TINY)
+    is_that_of_the_kernel(posterior, "Matern12", 0.3, X, y)
     # New points depend on each other as the kernel says, not through the different rows alone.
     near = np.array([[2.0, 2.0], [2.0, 2.1]])
     f = posterior.predict(near, draws=4000, chains=1, random_seed=0)["predictions"]["f"].values[0]

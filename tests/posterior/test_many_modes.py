@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from approximation_oracles import rbf
 from scipy.special import logsumexp
 from scipy.stats import norm
 from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coordinates
@@ -39,16 +40,6 @@ class Line:
         if diag:
             return (own**2).sum(axis=1)
         return own @ (own if Xs is None else self.features(Xs)).T
-
-
-class RBF:
-    def __init__(self, variance, ls):
-        self.variance, self.ls = variance, ls
-
-    def __call__(self, X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), self.variance)
-        return self.variance * np.exp(-0.5 * ((X - (X if Xs is None else Xs).T) / self.ls) ** 2)
 
 
 def halves(rng, share):
@@ -95,11 +86,7 @@ def test_data_that_are_their_own_mirror_image():
     x = np.concatenate([X, X])
     y = np.concatenate([1.0 + 0.3 * X[:, 0], -1.0 - 0.3 * X[:, 0]])
     posterior = sg.SkewGPPosterior(
-        x,
-        y,
-        cov_func=RBF(4.0, 3.0),
-        likelihood=sg.likelihoods.StudentT(1.0, 0.1),
-        random_seed=1,
+        x, y, cov_func=rbf(4.0, 3.0), likelihood=sg.likelihoods.StudentT(1.0, 0.1), random_seed=1
     )
     new = posterior.predict([[0.0]])["predictions_summary"]
     assert abs(new["f_mean"].item()) < 5.0 * new["f_mean_se"].item() < 0.15
@@ -122,7 +109,7 @@ def test_one_mode_stays_as_it_is():
         (Counts(), rng.poisson(np.exp(np.sin(x[:, 0]))).astype(float)),
     ):
         posterior = sg.SkewGPPosterior(
-            x, data, cov_func=RBF(1.0, 0.7), likelihood=likelihood, random_seed=0
+            x, data, cov_func=rbf(1.0, 0.7), likelihood=likelihood, random_seed=0
         )
         assert posterior.latent.n_modes == 1
         assert posterior.latent.relative_ess > 0.9

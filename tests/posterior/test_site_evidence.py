@@ -11,9 +11,7 @@ from site_oracles import site_posterior
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.distribution_graph import parametric_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
-from pymc_skewgp._observations.sites import (
-    LikelihoodFamily,
-)
+from pymc_skewgp._observations.sites import LikelihoodFamily
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
     EvidenceTerms,
