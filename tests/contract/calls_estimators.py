@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pymc_skewgp as sg
 
-from .harness import SEED, call, drawn, estimate
+from .harness import SEED, call, calls, drawn, estimate
 
 X = np.column_stack([np.linspace(-3.0, 3.0, 24), np.cos(np.arange(24.0))])
 VALUES = np.sin(2.0 * X[:, 0]) + 0.4 * np.cos(np.arange(24.0) ** 2)
@@ -34,6 +34,18 @@ def evidence(model):
     return found | ({"prior": (fit.log_prior, 2 * SEARCH)} if hasattr(fit, "log_prior") else {})
 
 
+def forecast(model, error=SEARCH):
+    """Evidence, and probabilities at new points."""
+    return evidence(model) | {"p": (model.predict_proba(NEW), error)}
+
+
+def trees(model):
+    """Means of drawn f, and the groups of draws at the data."""
+    tree = model.sample_latent(NEW, draws=500, chains=2, random_state=SEED)
+    groups = sorted(model.to_datatree(draws=2, chains=1, random_state=SEED))
+    return {"draws": drawn(tree["predictions"]["f"])["mean"], "groups": groups}
+
+
 def classifier(**options):
     return sg.SkewGPClassifier(options.pop("kernel", kernel), random_state=SEED, **options)
 
@@ -41,8 +53,7 @@ def classifier(**options):
 @call
 def labels():
     model = classifier().fit(X, LABELS)
-    return evidence(model) | {
-        "p": (model.predict_proba(NEW), SEARCH),
+    return forecast(model) | {
         "decision": (model.decision_function(NEW), 5 * SEARCH),
         "predicted": model.predict(NEW),
         "score": model.score(X, LABELS),
@@ -62,19 +73,10 @@ def labels_by_a_named_kernel():
 
 
 @call
-def labels_averaged():
-    model = classifier(hyperparameters="average").fit(X, LABELS)
-    return evidence(model) | {"p": (model.predict_proba(NEW), AVERAGE)}
-
-
-@call
 def labels_with_weights():
     weights = 1 + np.arange(24) % 3
     model = classifier().fit(X, LABELS, sample_weight=weights)
-    return evidence(model) | {
-        "p": (model.predict_proba(NEW), SEARCH),
-        "score": model.score(X, LABELS, sample_weight=weights),
-    }
+    return forecast(model) | {"score": model.score(X, LABELS, sample_weight=weights)}
 
 
 @call
@@ -104,19 +106,6 @@ def classes():
         "predicted": model.predict(NEW),
         "evidences": len(model.log_marginal_likelihood_),
     }
-
-
-@call
-def classes_of_one_model():
-    model = classifier(multi_class="exact").fit(X, LEVELS)
-    return evidence(model) | {"p": (model.predict_proba(NEW), 2 * SEARCH)}
-
-
-@call
-def started_warm():
-    model = classifier(warm_start=True).fit(X[:20], LABELS[:20])
-    model.fit(X, LABELS)
-    return evidence(model) | {"p": (model.predict_proba(NEW), SEARCH)}
 
 
 @call
@@ -154,25 +143,17 @@ def values_by_a_named_kernel():
 def censored_values():
     model = sg.SkewGPRegressor(kernel, censoring=(-0.5, None), random_state=SEED)
     model.fit(X, VALUES.clip(-0.5))
-    tree = model.sample_latent(NEW, draws=500, chains=2, random_state=SEED)
-    return evidence(model) | {
-        "mean": (model.predict(NEW), 5 * SEARCH),
-        "draws": drawn(tree["predictions"]["f"])["mean"],
-        "groups": sorted(model.to_datatree(draws=2, chains=1, random_state=SEED)),
-    }
+    return evidence(model) | trees(model) | {"mean": (model.predict(NEW), 5 * SEARCH)}
 
 
 @call
 def levels():
     model = sg.SkewGPOrdinalClassifier(kernel, random_state=SEED).fit(X, LEVELS)
-    tree = model.sample_latent(NEW, draws=500, chains=2, random_state=SEED)
-    return evidence(model) | {
-        "p": (model.predict_proba(NEW), 2 * SEARCH),
+    found = forecast(model, 2 * SEARCH) | trees(model)
+    return found | {
         "predicted": model.predict(NEW),
         "score": model.score(X, LEVELS),
         "cutpoints": (model.cutpoints_, 10 * SEARCH),
-        "draws": drawn(tree["predictions"]["f"])["mean"],
-        "groups": sorted(model.to_datatree(draws=2, chains=1, random_state=SEED)),
     }
 
 
@@ -193,13 +174,11 @@ DUELS = np.where((VALUES[DUELS[:, 0]] > VALUES[DUELS[:, 1]])[:, None], DUELS, DU
 @call
 def duels():
     model = sg.SkewGPPreference(kernel, random_state=SEED).fit(X, DUELS)
-    tree = model.sample_latent(NEW, draws=500, chains=2, random_state=SEED)
-    return evidence(model) | {
+    found = evidence(model) | trees(model)
+    return found | {
         "utility": (model.predict(NEW), 5 * SEARCH),
         "p": (model.probability(NEW[:1], NEW[1:2]).value, SEARCH),
         "score": model.score(X, DUELS),
-        "draws": drawn(tree["predictions"]["f"])["mean"],
-        "groups": sorted(model.to_datatree(draws=2, chains=1, random_state=SEED)),
     }
 
 
@@ -236,3 +215,16 @@ def as_scikit_learn_has_them():
 def in_a_pipeline():
     model = make_pipeline(StandardScaler(), sg.SkewGPRegressor(kernel, random_state=SEED))
     return {"scores": (cross_val_score(model, X, VALUES, cv=3), 0.01)}
+
+
+def two_fits():
+    return classifier(warm_start=True).fit(X[:20], LABELS[:20]).fit(X, LABELS)
+
+
+calls(
+    labels_averaged=lambda: forecast(classifier(hyperparameters="average").fit(X, LABELS), AVERAGE),
+    classes_of_one_model=lambda: forecast(
+        classifier(multi_class="exact").fit(X, LEVELS), 2 * SEARCH
+    ),
+    started_warm=lambda: forecast(two_fits()),
+)

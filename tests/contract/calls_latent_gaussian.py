@@ -247,9 +247,7 @@ calls(
     optimum_flat=lambda: found(flat_coefficients, "learnt_normal"),
 )
 calls(
-    slow=True,
-    optimum_walk=lambda: found(walk, "poisson"),
-    optimum_car=lambda: found(car, "probit"),
+    slow=True, optimum_walk=lambda: found(walk, "poisson"), optimum_car=lambda: found(car, "probit")
 )
 
 

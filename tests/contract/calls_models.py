@@ -41,11 +41,23 @@ def numbers(tree, *names):
     }
 
 
-@call
+def sampled(*names, draws=500, slow=False):
+    """A call of `pm.sample` in the model that a function makes, and of variables' means."""
+
+    def add(build):
+        def run():
+            with pm.Model():
+                build()
+                return numbers(sample(draws), *names)
+
+        return call(run, build.__name__, slow=slow)
+
+    return add
+
+
+@sampled("f", draws=8000)
 def labels():
-    with pm.Model():
-        sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
-        return numbers(sample(8000), "f")
+    sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
 
 
 @call
@@ -64,54 +76,42 @@ def labels_by_lin_ess():
         return numbers(sample(step=sg.LinESS([f], n_steps=5)), "f")
 
 
-@call(slow=True)
+@sampled("f", "ls", "sd", draws=1000, slow=True)
 def labels_with_a_learnt_kernel():
-    with pm.Model():
-        ls, sd = pm.InverseGamma("ls", 5, 3), pm.HalfNormal("sd", 2.0)
-        f = sg.SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
-        sg.BernoulliProbit("y", f, observed=LABELS)
-        return numbers(sample(1000), "f", "ls", "sd")
+    ls, sd = pm.InverseGamma("ls", 5, 3), pm.HalfNormal("sd", 2.0)
+    f = sg.SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
+    sg.BernoulliProbit("y", f, observed=LABELS)
 
 
-@call(slow=True)
+@sampled("f", "sigma", draws=1000, slow=True)
 def values_with_learnt_noise():
-    with pm.Model():
-        sigma = pm.HalfNormal("sigma", 1.0)
-        pm.Normal("y", function(), sigma, observed=VALUES)
-        return numbers(sample(1000), "f", "sigma")
+    sigma = pm.HalfNormal("sigma", 1.0)
+    pm.Normal("y", function(), sigma, observed=VALUES)
 
 
-@call(slow=True)
+@sampled("f", "ls", slow=True)
 def counts_with_a_learnt_kernel():
-    with pm.Model():
-        ls = pm.InverseGamma("ls", 5, 3)
-        f = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
-        pm.Poisson("y", pm.math.exp(f), observed=COUNTS)
-        return numbers(sample(), "f", "ls")
+    ls = pm.InverseGamma("ls", 5, 3)
+    f = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
+    pm.Poisson("y", pm.math.exp(f), observed=COUNTS)
 
 
-@call(slow=True)
+@sampled("f", "alpha", slow=True)
 def over_dispersed_counts():
-    with pm.Model():
-        alpha = pm.Gamma("alpha", 3.0, 1.0)
-        pm.NegativeBinomial("y", mu=pm.math.exp(function()), alpha=alpha, observed=COUNTS)
-        return numbers(sample(), "f", "alpha")
+    alpha = pm.Gamma("alpha", 3.0, 1.0)
+    pm.NegativeBinomial("y", mu=pm.math.exp(function()), alpha=alpha, observed=COUNTS)
 
 
-@call(slow=True)
+@sampled("f", slow=True)
 def logit_labels():
-    with pm.Model():
-        pm.Bernoulli("y", logit_p=function(), observed=LABELS)
-        return numbers(sample(), "f")
+    pm.Bernoulli("y", logit_p=function(), observed=LABELS)
 
 
-@call(slow=True)
+@sampled("f", slow=True)
 def rows_beside_counts():
-    with pm.Model():
-        f = function(pseudo_points=[[0.5]])
-        sg.BernoulliProbit("y", f, observed=LABELS)
-        pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
-        return numbers(sample(), "f")
+    f = function(pseudo_points=[[0.5]])
+    sg.BernoulliProbit("y", f, observed=LABELS)
+    pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
 
 
 @call(slow=True)
@@ -124,41 +124,33 @@ def effects_of_groups():
         return numbers(tree, "f", "tau") | drawn(tree["posterior"]["u"][..., 0])
 
 
-@call
+@sampled("f", "slope", draws=4000)
 def trend_with_coefficients():
-    with pm.Model():
-        slope = pm.Normal("slope", 0.0, 1.0)
-        mean = pm.gp.mean.Linear(coeffs=slope)
-        f = sg.SkewGP(mean_func=mean, cov_func=KERNEL).prior("f", X)
-        sg.BernoulliProbit("y", f, observed=LABELS)
-        return numbers(sample(4000), "f", "slope")
+    slope = pm.Normal("slope", 0.0, 1.0)
+    mean = pm.gp.mean.Linear(coeffs=slope)
+    f = sg.SkewGP(mean_func=mean, cov_func=KERNEL).prior("f", X)
+    sg.BernoulliProbit("y", f, observed=LABELS)
 
 
-@call(slow=True)
+@sampled("f", "g", "alpha", draws=1000, slow=True)
 def two_functions():
-    with pm.Model():
-        alpha = pm.Normal("alpha", 0.0, 1.0)
-        f, g = function(), function("g")
-        pm.Normal("y", f, 0.3, observed=VALUES)
-        sg.BernoulliProbit("z", g + alpha * f, observed=LABELS)
-        return numbers(sample(1000), "f", "g", "alpha")
+    alpha = pm.Normal("alpha", 0.0, 1.0)
+    f, g = function(), function("g")
+    pm.Normal("y", f, 0.3, observed=VALUES)
+    sg.BernoulliProbit("z", g + alpha * f, observed=LABELS)
 
 
-@call(slow=True)
+@sampled("f", "sigma", draws=1000, slow=True)
 def outliers():
-    with pm.Model():
-        sigma = pm.HalfNormal("sigma", 1.0)
-        pm.StudentT("y", nu=4.0, mu=function(), sigma=sigma, observed=VALUES)
-        return numbers(sample(1000), "f", "sigma")
+    sigma = pm.HalfNormal("sigma", 1.0)
+    pm.StudentT("y", nu=4.0, mu=function(), sigma=sigma, observed=VALUES)
 
 
-@call(slow=True)
+@sampled("f", "lapse", draws=1000, slow=True)
 def lapses():
-    with pm.Model():
-        lapse = pm.Beta("lapse", 1.0, 9.0)
-        p = lapse / 2 + (1 - lapse) * pm.math.invprobit(function())
-        pm.Bernoulli("y", p=p, observed=LABELS)
-        return numbers(sample(1000), "f", "lapse")
+    lapse = pm.Beta("lapse", 1.0, 9.0)
+    p = lapse / 2 + (1 - lapse) * pm.math.invprobit(function())
+    pm.Bernoulli("y", p=p, observed=LABELS)
 
 
 @call(slow=True)
@@ -173,19 +165,15 @@ def ordered_categories():
         return numbers(tree, "f") | drawn(tree["posterior"]["cuts"])
 
 
-@call
+@sampled("f", draws=8000)
 def censored_values():
-    with pm.Model():
-        y = pm.Normal.dist(function(), 0.3)
-        pm.Censored("y", y, lower=0.0, upper=1.5, observed=VALUES.clip(0.0, 1.5))
-        return numbers(sample(8000), "f")
+    y = pm.Normal.dist(function(), 0.3)
+    pm.Censored("y", y, lower=0.0, upper=1.5, observed=VALUES.clip(0.0, 1.5))
 
 
-@call
+@sampled("f")
 def intervals():
-    with pm.Model():
-        sg.IntervalNormal("y", function(), 0.3, VALUES - 0.5, VALUES + 1.0, observed=VALUES)
-        return numbers(sample(), "f")
+    sg.IntervalNormal("y", function(), 0.3, VALUES - 0.5, VALUES + 1.0, observed=VALUES)
 
 
 @call
@@ -204,12 +192,10 @@ def choices():
         return numbers(sample(), "f")
 
 
-@call
+@sampled("f", "g")
 def classes():
-    with pm.Model():
-        eta = pt.stack([function(), function("g"), function("h")], axis=1)
-        sg.MultinomialProbit("y", eta, observed=[0, 2, 1, 1, 0, 2])
-        return numbers(sample(), "f", "g")
+    eta = pt.stack([function(), function("g"), function("h")], axis=1)
+    sg.MultinomialProbit("y", eta, observed=[0, 2, 1, 1, 0, 2])
 
 
 @call
@@ -225,13 +211,11 @@ def missing_labels():
         }
 
 
-@call(slow=True)
+@sampled("f", draws=1000, slow=True)
 def whitened_function_by_nuts():
-    with pm.Model():
-        gp = sg.SkewGP(cov_func=KERNEL, pseudo_points=[[0.5]])
-        f = gp.prior("f", X, reparameterize=True)
-        sg.BernoulliProbit("y", f, observed=LABELS)
-        return numbers(sample(1000), "f")
+    gp = sg.SkewGP(cov_func=KERNEL, pseudo_points=[[0.5]])
+    f = gp.prior("f", X, reparameterize=True)
+    sg.BernoulliProbit("y", f, observed=LABELS)
 
 
 def step_of(pattern):

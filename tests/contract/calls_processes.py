@@ -14,142 +14,59 @@ RBF = 1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.8)
 LABELS = [0, 1, 0, 0, 1, 1, 0, 1]
 VALUES = np.array([-0.4, 0.2, -1.1, 0.3, 0.9, 1.6, 0.1, 0.8])
 COUNTS = [0, 1, 2, 0, 1, 4, 0, 3]
+CLASSES = [0, 1, 0, 2, 1, 2, 2, 1]
 # For approximations: fifty rows that a few features describe.
 MANY = np.linspace(-2.0, 2.0, 50)[:, None]
 SMOOTH = 1.5**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
 
 
-def labelled(gp, **more):
-    return told(gp.posterior(X, LABELS, random_seed=SEED, **more))
+def process(y=LABELS, likelihood=None, cov=RBF, x=X, new=((0.3,),), **more):
+    """A posterior of eight rows; what follows is said of the process, or of the data."""
+    of_data = {name: more.pop(name) for name in ("weights", "point") if name in more}
+    gp = sg.SkewGP(cov_func=cov, **more)
+    return told(gp.posterior(x, y, likelihood=likelihood, random_seed=SEED, **of_data), new)
 
 
-@call
-def signs_at_three_points():
-    points = [[-1.5], [0.0], [1.5]]
-    return labelled(sg.SkewGP(cov_func=RBF, pseudo_points=points, phase=[1, -1, 1]))
-
-
-@call
-def signs_that_are_uncertain():
-    gp = sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5], [2.5]], truncation=[0.3, 1.0])
-    return labelled(gp)
-
-
-@call
-def signs_about_a_mean():
-    mean = pm.gp.mean.Linear(coeffs=0.7, intercept=-0.2)
-    return labelled(sg.SkewGP(mean_func=mean, cov_func=RBF, pseudo_points=[[0.5]], phase=[-1]))
-
-
-@call
-def signs_and_values():
-    gp = sg.SkewGP(cov_func=RBF, pseudo_points=[[-0.5], [2.5]], phase=[1, 1])
-    return told(gp.posterior(X, VALUES, likelihood=of.Gaussian(0.3), random_seed=SEED))
-
-
-@call
-def signs_and_counts():
-    gp = sg.SkewGP(cov_func=RBF, pseudo_points=[[-0.5], [2.5]], phase=[1, -1])
-    return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
-
-
-@call
-def signs_and_classes():
-    gp = sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]])
-    classes = of.MultinomialProbit()
-    return told(gp.posterior(X, [0, 1, 0, 2, 1, 2, 2, 1], likelihood=classes, random_seed=SEED))
-
-
-@call
-def constant_mean_of_counts():
-    gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(1.0), cov_func=RBF)
-    return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
+ROWS = [0, 0, 0, 1, 2, 2, 3, 4, 5, 5, 6, 7]
+REPEATED = np.array([0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 1])
+WEIGHTS = [3, 1, 0, 2, 1, 5, 1, 1]
+MANY_ROWS, FORTY = np.arange(160) % 8, np.arange(40) % 8
+NOISY = RBF + pm.gp.cov.WhiteNoise(0.5)
 
 
 @call
 def sum_of_kernels():
-    cov = (
-        pm.gp.cov.Linear(1, c=0.2) + pm.gp.cov.Constant(0.5) + 0.5 * pm.gp.cov.RatQuad(1, 2.0, 1.0)
-    )
-    return labelled(sg.SkewGP(cov_func=cov))
-
-
-@call
-def kernel_with_noise_under_counts():
-    gp = sg.SkewGP(cov_func=RBF + pm.gp.cov.WhiteNoise(0.5))
-    return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
+    line = pm.gp.cov.Linear(1, c=0.2)
+    return process(cov=line + pm.gp.cov.Constant(0.5) + 0.5 * pm.gp.cov.RatQuad(1, 2.0, 1.0))
 
 
 @call
 def kernel_of_two_columns():
-    inputs = np.column_stack([X[:, 0], np.cos(3 * X[:, 0])])
-    gp = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(2, ls=[0.8, 1.5]))
-    return told(gp.posterior(inputs, LABELS, random_seed=SEED), [[0.3, 0.1]])
+    x = np.column_stack([X[:, 0], np.cos(3 * X[:, 0])])
+    cov = 2.0 * pm.gp.cov.ExpQuad(2, ls=[0.8, 1.5])
+    return process(cov=cov, x=x, new=[[0.3, 0.1]])
 
 
 @call
 def kernel_of_some_columns():
-    inputs = np.column_stack([np.arange(8.0), X[:, 0]])
-    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[1]))
-    return told(gp.posterior(inputs, LABELS, random_seed=SEED), [[0.0, 0.3]])
+    x = np.column_stack([np.arange(8.0), X[:, 0]])
+    cov = pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[1])
+    return process(cov=cov, x=x, new=[[0.0, 0.3]])
 
 
 @call
 def kernel_at_a_point():
     with pm.Model():
-        ls, sd = pm.HalfNormal("ls"), pm.HalfNormal("sd")
-        gp = sg.SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=ls))
-    return labelled(gp, point={"ls": 0.8, "sd": 1.5})
+        cov = pm.HalfNormal("sd") ** 2 * pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
+        return process(cov=cov, point={"ls": 0.8, "sd": 1.5})
 
 
 @call
 def likelihood_at_a_point():
     with pm.Model():
-        sigma, sd = pm.HalfNormal("sigma"), pm.HalfNormal("sd")
-        gp = sg.SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=0.8))
-    point = {"sigma": 0.3, "sd": 1.5}
-    return told(gp.posterior(X, VALUES, likelihood=of.Gaussian(sigma), point=point))
-
-
-@call
-def large_variance_of_counts():
-    gp = sg.SkewGP(cov_func=5.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8))
-    return told(gp.posterior(X, COUNTS, likelihood=of.Poisson(), random_seed=SEED))
-
-
-@call
-def weights_of_values():
-    gp, weights = sg.SkewGP(cov_func=RBF), [3, 1, 0, 2, 1, 5, 1, 1]
-    return told(gp.posterior(X, VALUES, likelihood=of.Gaussian(0.5), weights=weights))
-
-
-@call
-def weights_of_counts():
-    gp, weights = sg.SkewGP(cov_func=RBF), [3, 1, 0, 2, 1, 5, 1, 1]
-    found = gp.posterior(X, COUNTS, likelihood=of.Poisson(), weights=weights, random_seed=SEED)
-    return told(found)
-
-
-@call
-def repeated_rows():
-    rows = [0, 0, 0, 1, 2, 2, 3, 4, 5, 5, 6, 7]
-    y = np.array(LABELS)[rows]
-    y[2] = 1
-    return told(sg.SkewGP(cov_func=RBF).posterior(X[rows], y, random_seed=SEED))
-
-
-@call
-def many_repeats():
-    rows = np.arange(160) % 8
-    y = (np.arange(160) * 7 % 11 > 3 + rows % 3).astype(int)
-    return told(sg.SkewGP(cov_func=RBF).posterior(X[rows], y, random_seed=SEED))
-
-
-@call
-def many_repeats_under_noise_of_the_kernel():
-    rows = np.arange(40) % 8
-    gp = sg.SkewGP(cov_func=RBF + pm.gp.cov.WhiteNoise(0.5))
-    return told(gp.posterior(X[rows], np.arange(40) * 7 % 11 > 4, random_seed=SEED))
+        cov = pm.HalfNormal("sd") ** 2 * pm.gp.cov.ExpQuad(1, ls=0.8)
+        likelihood = of.Gaussian(pm.HalfNormal("sigma"))
+        return process(VALUES, likelihood, cov, point={"sigma": 0.3, "sd": 1.5})
 
 
 def together(*data):
@@ -220,55 +137,10 @@ def inducing_points_that_are_placed():
 
 
 @call
-def approximated_counts():
-    counts = np.arange(50) * 7 % 5
-    return approximated(Inducing(np.linspace(-2.0, 2.0, 9)[:, None]), counts, of.Poisson())
-
-
-@call
-def approximated_values():
-    values = np.sin(2 * MANY[:, 0]) + 0.3 * np.cos(np.arange(50.0) ** 2)
-    return approximated(Inducing(np.linspace(-2.0, 2.0, 9)[:, None]), values, of.Gaussian(0.3))
-
-
-@call
-def approximated_levels():
-    levels, likelihood = np.arange(50) * 7 % 3, of.OrderedProbit([-0.5, 0.6])
-    return approximated(HSGP(12, c=1.6), levels, likelihood)
-
-
-@call
-def approximated_classes():
-    classes = np.arange(50) * 7 % 3
-    return approximated(PivotedCholesky(9), classes, of.MultinomialProbit())
-
-
-@call
-def approximated_duels():
-    duels = np.column_stack([np.arange(40), (np.arange(40) * 7 + 3) % 50])
-    return approximated(Inducing(np.linspace(-2.0, 2.0, 9)[:, None]), duels, of.Preference(0.7))
-
-
-@call
-def approximated_with_signs():
-    points = np.linspace(-2.0, 2.0, 9)[:, None]
-    return approximated(Inducing(points), pseudo_points=[[0.5], [2.5]])
-
-
-@call
-def approximated_distribution():
-    counts, points = np.arange(50) * 7 % 5, np.linspace(-2.0, 2.0, 9)[:, None]
-    return approximated(Inducing(points), counts, lambda eta: pm.Poisson.dist(pm.math.exp(eta)))
-
-
-@call
 def approximated_shape():
     values = MANY[:, 0] + 0.3 * np.cos(np.arange(50.0) ** 2)
     gp = sg.SkewGP(cov_func=SMOOTH, approximation=Inducing(np.linspace(-2.0, 2.0, 9)[:, None]))
-    data = {
-        "y": (MANY, values, of.Gaussian(0.3)),
-        "shape": (X, None, of.Constraint.increasing()),
-    }
+    data = {"y": (MANY, values, of.Gaussian(0.3)), "shape": (X, None, of.Constraint.increasing())}
     return told(gp.posterior(data, random_seed=SEED))
 
 
@@ -326,19 +198,43 @@ def rows_beyond_ten_thousand():
     }
 
 
+NINE = Inducing(np.linspace(-2.0, 2.0, 9)[:, None])
+FIVE, DUELS = np.arange(50) * 7 % 5, np.column_stack([np.arange(40), (np.arange(40) * 7 + 3) % 50])
+THIRD = np.arange(50) * 7 % 3
+BOTH = [[-0.5], [2.5]]
 calls(
-    positive_at_a_point=lambda: labelled(sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]])),
-    constant_mean=lambda: labelled(sg.SkewGP(mean_func=pm.gp.mean.Constant(0.8), cov_func=RBF)),
-    matern_kernel=lambda: labelled(sg.SkewGP(cov_func=2.0 * pm.gp.cov.Matern32(1, ls=1.2))),
-    periodic_kernel=lambda: labelled(
-        sg.SkewGP(cov_func=2.0 * pm.gp.cov.Periodic(1, period=2.5, ls=0.7))
+    positive_at_a_point=lambda: process(pseudo_points=[[0.5]]),
+    signs_at_three_points=lambda: process(pseudo_points=[[-1.5], [0.0], [1.5]], phase=[1, -1, 1]),
+    signs_that_are_uncertain=lambda: process(pseudo_points=[[0.5], [2.5]], truncation=[0.3, 1.0]),
+    signs_about_a_mean=lambda: process(
+        mean_func=pm.gp.mean.Linear(coeffs=0.7, intercept=-0.2), pseudo_points=[[0.5]], phase=[-1]
     ),
-    kernel_with_noise=lambda: labelled(sg.SkewGP(cov_func=RBF + pm.gp.cov.WhiteNoise(0.5))),
-    neural_network_kernel=lambda: labelled(
-        sg.SkewGP(cov_func=4.0 * sg.cov.NeuralNetwork(1, ls=0.5, bias=0.7))
+    signs_and_values=lambda: process(VALUES, of.Gaussian(0.3), pseudo_points=BOTH, phase=[1, 1]),
+    signs_and_counts=lambda: process(COUNTS, of.Poisson(), pseudo_points=BOTH, phase=[1, -1]),
+    signs_and_classes=lambda: process(CLASSES, of.MultinomialProbit(), pseudo_points=[[0.5]]),
+    constant_mean=lambda: process(mean_func=pm.gp.mean.Constant(0.8)),
+    constant_mean_of_counts=lambda: process(
+        COUNTS, of.Poisson(), mean_func=pm.gp.mean.Constant(1.0)
     ),
-    large_variance=lambda: labelled(sg.SkewGP(cov_func=30.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8))),
-    weights_of_labels=lambda: labelled(sg.SkewGP(cov_func=RBF), weights=[3, 1, 0, 2, 1, 5, 1, 1]),
+    matern_kernel=lambda: process(cov=2.0 * pm.gp.cov.Matern32(1, ls=1.2)),
+    periodic_kernel=lambda: process(cov=2.0 * pm.gp.cov.Periodic(1, period=2.5, ls=0.7)),
+    kernel_with_noise=lambda: process(cov=NOISY),
+    kernel_with_noise_under_counts=lambda: process(COUNTS, of.Poisson(), NOISY),
+    neural_network_kernel=lambda: process(cov=4.0 * sg.cov.NeuralNetwork(1, ls=0.5, bias=0.7)),
+    large_variance=lambda: process(cov=30.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8)),
+    large_variance_of_counts=lambda: process(
+        COUNTS, of.Poisson(), 5.0**2 * pm.gp.cov.ExpQuad(1, ls=0.8)
+    ),
+    weights_of_labels=lambda: process(weights=WEIGHTS),
+    weights_of_values=lambda: process(VALUES, of.Gaussian(0.5), weights=WEIGHTS),
+    weights_of_counts=lambda: process(COUNTS, of.Poisson(), weights=WEIGHTS),
+    repeated_rows=lambda: process(REPEATED, x=X[ROWS]),
+    many_repeats=lambda: process(
+        (np.arange(160) * 7 % 11 > 3 + MANY_ROWS % 3).astype(int), x=X[MANY_ROWS]
+    ),
+    many_repeats_under_noise_of_the_kernel=lambda: process(
+        np.arange(40) * 7 % 11 > 4, cov=NOISY, x=X[FORTY]
+    ),
     values_and_labels=lambda: together(
         (X[::2], VALUES[::2], of.Gaussian(0.3)), (X, LABELS, of.BernoulliProbit())
     ),
@@ -348,7 +244,18 @@ calls(
     labels_and_counts=lambda: together(
         (X, LABELS, of.BernoulliProbit()), (X, COUNTS, of.Poisson())
     ),
-    inducing_points=lambda: approximated(Inducing(np.linspace(-2.0, 2.0, 9)[:, None])),
+    inducing_points=lambda: approximated(NINE),
     pivoted_cholesky=lambda: approximated(PivotedCholesky(9)),
     basis_functions=lambda: approximated(HSGP(12, c=1.6)),
+    approximated_counts=lambda: approximated(NINE, FIVE, of.Poisson()),
+    approximated_values=lambda: approximated(
+        NINE, np.sin(2 * MANY[:, 0]) + 0.3 * np.cos(np.arange(50.0) ** 2), of.Gaussian(0.3)
+    ),
+    approximated_levels=lambda: approximated(HSGP(12, c=1.6), THIRD, of.OrderedProbit([-0.5, 0.6])),
+    approximated_classes=lambda: approximated(PivotedCholesky(9), THIRD, of.MultinomialProbit()),
+    approximated_duels=lambda: approximated(NINE, DUELS, of.Preference(0.7)),
+    approximated_with_signs=lambda: approximated(NINE, pseudo_points=[[0.5], [2.5]]),
+    approximated_distribution=lambda: approximated(
+        NINE, FIVE, lambda eta: pm.Poisson.dist(pm.math.exp(eta))
+    ),
 )

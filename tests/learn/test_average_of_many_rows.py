@@ -142,27 +142,6 @@ def test_nothing_to_average():
     assert abs(own["log_evidence"] - exact.value) < 4 * error + 1e-6
 
 
-def test_some_kinds_of_rows_are_refused():
-    X, _ = data()
-    duels = np.stack([np.arange(N - 1), np.arange(1, N)], axis=1)
-    likelihood = sg.likelihoods.Preference(noise="item")
-    with pytest.raises(sg.ApproximationError, match="rows share in more"):
-        sg.integrate(process(Inducing(X)), X, duels, likelihood=likelihood)
-
-
-@pytest.mark.slow
-def test_two_classes_of_two_functions_are_labels(dense):
-    """Their difference has twice the variance, and so has its noise."""
-    X, y = data()
-    gp, classes = process(Inducing(X)), sg.likelihoods.MultinomialProbit()
-    found = sg.integrate(gp, X, y, likelihood=classes, random_seed=1, progressbar=False)
-    own, other = found["posterior"].attrs, dense["posterior"].attrs
-    error = np.hypot(own["log_evidence_se"], other["log_evidence_se"])
-    assert error < 0.1
-    # Four joint standard errors: a false alarm in ten thousand seeds.
-    assert abs(own["log_evidence"] - other["log_evidence"]) < 4 * error
-
-
 def test_many_rows_by_themselves(monkeypatch):
     monkeypatch.setattr("pymc_skewgp._learn.rows.rows_objective.MANY_ROWS", N - 1)
     X, y = data()

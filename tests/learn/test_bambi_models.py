@@ -46,20 +46,6 @@ def test_the_result_is_as_that_of_fit_built_or_not(data):
     assert posterior.attrs["log_evidence"] == inside.attrs["log_evidence"]
 
 
-def test_predict_and_interpret_take_the_result(data):
-    model = bmb.Model("y ~ x", data)
-    found = _integrated(model)
-    model.predict(found, kind="response", inplace=True, random_seed=0)
-    posterior = found["posterior"]
-    assert found["posterior_predictive"]["y"].shape == (2, 200, 30)
-    new = model.predict(found, data=pd.DataFrame({"x": [2.0]}), inplace=False)["posterior"]["mu"]
-    mean = posterior["Intercept"] + posterior["x"] * 2.0
-    np.testing.assert_allclose(new.values[..., 0], mean, atol=1e-12)
-    slope = bmb.interpret.comparisons(model, found, {"x": [1.0, 2.0]})
-    estimate = float(slope.summary["estimate"].iloc[0])
-    assert estimate == pytest.approx(float(posterior["x"].mean()), abs=1e-10)
-
-
 @pytest.mark.parametrize("formula", ["count ~ hsgp(t, m=3, c=1.5)", "count ~ bs(t, df=4)"])
 def test_centred_and_non_centred_effects_have_one_evidence(data, formula):
     """And a basis, whose length no type says, is found to be no row."""

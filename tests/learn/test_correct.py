@@ -69,10 +69,3 @@ def test_draws_are_thinned(model):
     assert set(dt["posterior"]["ls"].values[0]) <= set(
         trace(2, 50, 2)["posterior"]["ls"].values[0, 4::5]
     )
-
-
-def test_a_model_without_evidence_is_refused():
-    with pm.Model() as other:
-        pm.Normal("ls")
-    with pytest.raises(ValueError, match="no marginal_likelihood"):
-        sg.correct(trace(1, 5, 3), model=other)

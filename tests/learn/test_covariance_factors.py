@@ -2,36 +2,14 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
-import pytensor.tensor as pt
-import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
-from pymc_skewgp._model.graph.joint_gaussian import CovarianceCoordinates, in_covariance_coordinates
-from pymc_skewgp._model.ops.plain_mode import plain_function
+from pymc_skewgp._model.graph.joint_gaussian import in_covariance_coordinates
 
 GROUP, X = np.repeat(np.arange(6), 5), np.tile(np.linspace(-1.0, 1.0, 5), 6)
 NOISE = 0.7
-
-
-def test_coordinates_of_a_factor():
-    """Back and forth, and the Jacobian against autodiff's determinant."""
-    u = pt.dvector()
-    known = CovarianceCoordinates(3)
-    factor = known.backward(u)
-    slopes = pytensor.gradient.jacobian(factor, u)
-    graphs = [factor, known.forward(factor), known.log_jac_det(u), slopes]
-    run = plain_function([u], graphs)
-    values = np.random.default_rng(0).normal(size=(5, 6)) * [1, 1, 1, 2, 2, 1]
-    for value in [*values, np.array([-8.0, 0.3, -9.0, 12.0, -1.0, 3.0])]:
-        packed, again, log_det, matrix = run(value)
-        np.testing.assert_allclose(again, value, rtol=1e-6, atol=1e-6)
-        assert log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-9)
-        L = np.zeros((3, 3))
-        L[np.tril_indices(3)] = packed
-        np.testing.assert_allclose(np.log(np.linalg.norm(L, axis=1)), value[[0, 2, 5]], atol=1e-9)
 
 
 def line_model():

@@ -104,20 +104,6 @@ def test_all_classes_at_once():
     assert model.score(X, kinds) > 0.78
 
 
-@pytest.mark.slow(ci=True)
-def test_with_pseudo_points():
-    X, values = data()
-    model = sg.SkewGPClassifier(n_restarts=0, n_pseudo_points=1, random_state=0)
-    model.fit(X, values > 0)
-    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
-    assert model.hyperparameters_.kind == "evidence"
-    assert model.score(X, values > 0) > 0.87
-    plain = sg.SkewGPClassifier(n_restarts=0, random_state=0).fit(X, values > 0)
-    # Hyperparameters of both are optimal, and one sign more can say nothing.
-    own, other = model.log_marginal_likelihood_, plain.log_marginal_likelihood_
-    assert own.value > other.value - 0.1
-
-
 def test_average():
     X, values = data()
     average = sg.SkewGPClassifier(hyperparameters="average", random_state=0).fit(X, values > 0)

@@ -46,12 +46,6 @@ def test_spsa_finds_an_optimum():
     assert value.total > -0.1
 
 
-def test_spsa_stays_in_the_box():
-    function, bounds = value_of(np.sum), [(-1.0, 1.0)] * 2
-    point, _ = spsa(function, Point(np.zeros(2)), bounds, 300, np.random.default_rng(1))
-    np.testing.assert_allclose(point.x, [1.0, 1.0], atol=1e-12)
-
-
 def test_on_data_the_bound_is_void():
     """What the documentation says of it: negative for batches of any use, so not to be trusted."""
     rng = np.random.default_rng(0)
@@ -72,14 +66,3 @@ def test_on_data_the_bound_is_void():
     # Two estimates of one number; 5 standard errors.
     error = np.hypot(direct.std_error, fit.log_marginal_likelihood.std_error)
     assert abs(direct.value - fit.log_marginal_likelihood.value) < 5 * error
-
-
-def test_binary_variables_are_refused():
-    with pm.Model():
-        r = pm.Flat("r", shape=(2, 1))
-        phase = 2 * pm.Bernoulli("positive", 0.5, shape=2) - 1
-        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=r, phase=phase)
-    with pytest.raises(ValueError, match="positive cannot be perturbed"):
-        maximize_frechet_bound(
-            gp, [[0.0], [1.0]], [0, 1], start={"r": [[0.0], [1.0]]}, progressbar=False
-        )

@@ -247,41 +247,6 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.parametrize("spelling", ["process", "marginal"])
-def test_counts(spelling):
-    """Found and integrated as with the line in the kernel; results go through pickle."""
-    y, poisson = LIKELIHOODS["Poisson"]
-    found = []
-    for own in (True, False):
-        with pm.Model() as model:
-            eta = pm.LogNormal("eta", -0.5, 0.5)
-            gp = with_line(eta)
-            if own:
-                b = pm.MvNormal("b", LINE_MEAN, LINE_COV)
-                mean = pm.gp.mean.Linear(coeffs=b[1:], intercept=b[0])
-                kernel = eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0)
-                gp = sg.SkewGP(cov_func=kernel, mean_func=mean)
-            if spelling == "marginal":
-                gp.marginal_likelihood("y", X[:, None], y, likelihood=poisson, jitter=0.0)
-        given = (gp, X[:, None], y) if spelling == "process" else (model,)
-        options = {"likelihood": poisson} if spelling == "process" else {}
-        options |= {"progressbar": False, "random_seed": 0}
-        fit = sg.find_hyperparameters(*given, n_restarts=0, **options)
-        dt = sg.integrate(*given, draws=100, **options)
-        found.append(pickle.loads(pickle.dumps((fit, dt))))
-    (fit, dt), (right, wanted) = found
-    assert set(fit.point) == {"eta"}
-    # Searches end where the slope is below 1e-3; evidences of one point have errors of .003.
-    assert fit.point["eta"] == pytest.approx(right.point["eta"], rel=0.02)
-    assert fit.log_marginal_likelihood.value == pytest.approx(
-        right.log_marginal_likelihood.value, abs=0.02
-    )
-    a, b = (x["posterior"].attrs for x in (dt, wanted))
-    error = np.hypot(a["log_evidence_se"], b["log_evidence_se"])
-    assert abs(a["log_evidence"] - b["log_evidence"]) < 4 * error
-    assert "b" in dt["posterior"]
-
-
 class TestPosteriorWithoutCoefficients:
     def test_it_is_that_of_the_closed_form(self, posterior):
         assert posterior.log_marginal_likelihood.value == pytest.approx(log_evidence(ETA), abs=1e-8)
@@ -293,20 +258,6 @@ class TestPosteriorWithoutCoefficients:
         cov = line_cov(far, far, ETA) - gain @ cross.T
         np.testing.assert_allclose(new["f_mean"], mean, atol=1e-8)
         np.testing.assert_allclose(new["f_sd"], np.sqrt(cov.diagonal()), atol=1e-8)
-
-    def test_it_can_be_pickled(self, posterior):
-        again = pickle.loads(pickle.dumps(posterior))
-        new = [p.predict([[3.0]], draws=0)["predictions_summary"] for p in (again, posterior)]
-        np.testing.assert_array_equal(new[0]["f_sd"], new[1]["f_sd"])
-
-    def test_its_derivatives(self):
-        """A slope that is seen: f' at 0 is the slope b and that of the process, 1 / ls^2."""
-        _, gp, _ = learnt("process")
-        steep = sg.likelihoods.Constraint.increasing(0)
-        found = gp.posterior([[0.0]], likelihood=steep, point={"eta": ETA})
-        # P(f'(0) > 0), f' ~ N(.3, 1 + eta^2); one row: exact.
-        right = stats.norm.logcdf(0.3 / np.hypot(1.0, ETA))
-        assert found.log_marginal_likelihood.value == pytest.approx(right, abs=1e-6)
 
     def test_values_that_are_given_stay(self):
         """With b known it is a regression about the line."""

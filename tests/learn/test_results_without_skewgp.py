@@ -1,77 +1,15 @@
 """Results of `integrate` for models without a SkewGP, used as those of ``pm.sample`` are."""
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 from pymc.exceptions import ImputationWarning
 from scipy.special import logsumexp
-from scipy.stats import norm, poisson
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._model.graph.collapsed import collapse_model
-
-COUNTS = np.array([3, 1, 4, 2, 1, 4])
-
-
-@pytest.fixture(scope="module")
-def model():
-    with pm.Model(coords={"group": list("abcdef")}) as model:
-        b = pm.Normal("b", 0.0, 1.0)
-        u = pm.Normal("u", 0.0, 0.5, dims="group")
-        pm.Poisson("y", pm.math.exp(b + u), observed=COUNTS, dims="group")
-    return model
-
-
-@pytest.fixture(scope="module")
-def result(model):
-    return sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
-
-
-def test_new_data_come_from_its_draws(model, result):
-    with model:
-        new = pm.sample_posterior_predictive(result, random_seed=1, progressbar=False)
-    rate = np.exp(result["posterior"]["b"] + result["posterior"]["u"])
-    gap = (new["posterior_predictive"]["y"] - rate).mean(("chain", "draw"))
-    # Independent given the rates: five standard errors, six means, one false alarm in 3e5 seeds.
-    assert (np.abs(gap) < 5 * np.sqrt(rate.mean(("chain", "draw")) / 1000)).all()
-
-
-# An effect for each count: leaving one out is far from the posterior.
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
-def test_loo_and_compare_use_its_log_likelihood(model, result):
-    rate = np.exp(result["posterior"]["b"] + result["posterior"]["u"])
-    true = poisson(rate.values).logpmf(COUNTS)
-    np.testing.assert_allclose(result["log_likelihood"]["y"].values, true, atol=1e-10)
-    with pm.Model(coords={"group": list("abcdef")}) as other:
-        b = pm.Normal("b", 0.0, 1.0)
-        pm.Poisson("y", pm.math.exp(b), observed=COUNTS, dims="group", shape=6)
-    fixed = sg.integrate(other, draws=500, chains=2, random_seed=0, progressbar=False)
-    loo = az.loo(fixed)
-    # Leave one out by quadrature over b.
-    grid = np.linspace(-6, 6, 4001)
-    logs = poisson(np.exp(grid[:, None])).logpmf(COUNTS)
-    prior = norm.logpdf(grid)
-    left = [
-        logsumexp(prior + logs.sum(axis=1)) - logsumexp(prior + logs.sum(axis=1) - logs[:, i])
-        for i in range(6)
-    ]
-    # Seen over seeds: .03; importance sampling of six counts by 1000 draws.
-    assert float(loo.elpd) == pytest.approx(sum(left), abs=0.3)
-    table = az.compare({"effects": result, "one rate": fixed})
-    assert set(table.index) == {"effects", "one rate"}
-
-
-def test_it_is_written_and_read(result, tmp_path):
-    result.to_netcdf(tmp_path / "result.nc")
-    with xr.open_datatree(tmp_path / "result.nc") as again:
-        np.testing.assert_array_equal(again["posterior"]["u"], result["posterior"]["u"])
-        assert list(again["posterior"]["group"].values) == list("abcdef")
-        assert again["posterior"].attrs["log_evidence"] == result["posterior"].attrs["log_evidence"]
-
 
 X = np.linspace(-1.5, 1.5, 10)
 Y = np.array([0, 2, 0, 1, 3, 2, 4, 1, 3, 5])

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.linalg import block_diag
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
@@ -63,6 +62,14 @@ def kernel_itself(name, ls, X, y):
     cross = correlation(name, ls, NEW, X)
     variance = 1 - np.einsum("ij,ji->i", cross, np.linalg.solve(G, cross.T))
     return log_density(y, G), cross @ np.linalg.solve(G, y), np.sqrt(variance)
+
+
+def is_that_of_the_kernel(posterior, name, ls, X, y):
+    evidence, mean, sd = kernel_itself(name, ls, X, y)
+    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=TINY)
+    moments = posterior.marginals(NEW).moments
+    np.testing.assert_allclose(moments.mean, mean, atol=TINY)
+    np.testing.assert_allclose(moments.sd, sd, atol=TINY)
 
 
 GAUSSIAN = {"likelihood": sg.likelihoods.Gaussian(SIGMA)}
@@ -155,11 +162,7 @@ def test_values_take_the_kernel_where_it_is_cheap():
     posterior = process("Matern12", 0.2).posterior(X, y, **GAUSSIAN)
     assert posterior.prior.approximation is None
     assert posterior.approximation_loss.value == 0.0
-    evidence, mean, sd = kernel_itself("Matern12", 0.2, X, y)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=TINY)
-    moments = posterior.marginals(NEW).moments
-    np.testing.assert_allclose(moments.mean, mean, atol=TINY)
-    np.testing.assert_allclose(moments.sd, sd, atol=TINY)
+    is_that_of_the_kernel(posterior, "Matern12", 0.2, X, y)
 
 
 def test_more_data_are_checked_anew(monkeypatch):
@@ -228,11 +231,7 @@ def test_different_rows_count():
     X = Z[at]
     posterior = process("Matern12", 0.3).posterior(X, y, **GAUSSIAN)
     assert repr(posterior.prior.approximation) == "EveryInput()"
-    evidence, mean, sd = kernel_itself("Matern12", 0.3, X, y)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=TINY)
-    moments = posterior.marginals(NEW).moments
-    np.testing.assert_allclose(moments.mean, mean, atol=TINY)
-    np.testing.assert_allclose(moments.sd, sd, atol=TINY)
+    is_that_of_the_kernel(posterior, "Matern12", 0.3, X, y)
     # New points depend on each other as the kernel says, not through the different rows alone.
     near = np.array([[2.0, 2.0], [2.0, 2.1]])
     f = posterior.predict(near, draws=4000, chains=1, random_seed=0)["predictions"]["f"].values[0]
@@ -256,14 +255,3 @@ def test_different_rows_of_labels():
     assert (np.abs(a.moments.mean - b.moments.mean) < 5 * error).all()
     error = np.hypot(a.moment_errors.sd, b.moment_errors.sd)
     assert (np.abs(a.moments.sd - b.moments.sd) < 5 * error).all()
-
-
-def test_several_sets_of_values():
-    X, y = values("ExpQuad", 0.6)
-    sets = [(X[:200], y[:200], sg.likelihoods.Gaussian(SIGMA))]
-    sets.append((X[200:], y[200:], sg.likelihoods.Gaussian(2 * SIGMA)))
-    posterior = process("ExpQuad", 0.6).posterior(sets)
-    noise = block_diag(SIGMA**2 * np.eye(200), 4 * SIGMA**2 * np.eye(200))
-    evidence = log_density(y, correlation("ExpQuad", 0.6, X, X) + noise)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(evidence, abs=0.1)
-    assert posterior.log_marginal_likelihood.std_error == 0.0

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from pymc_skewgp._gaussian.covariance import DenseCovariance, FactoredCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.escalation import RectangleSampler
-from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
+from pymc_skewgp._observations.observations import Observations, intervals, points
 from pymc_skewgp._posterior import conditioning
 from pymc_skewgp._posterior import conditioning as points_module
 from pymc_skewgp._posterior.conditioning import Conditioning
@@ -122,20 +122,6 @@ def test_evidence_and_moments(name, form):
     np.testing.assert_array_less(np.abs(spread - exact.cov.diagonal()), 1.5 * error * sd**2)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_new_points_that_are_the_data(name, form):
-    """Regression at new points with the covariances of z is regression of z itself."""
-    given = condition(CASES[name])
-    own = given.regression(joint=True)
-    new = given.regression_at(M, K.diagonal(), K, joint=True)
-    np.testing.assert_allclose(new.centre, own.centre, atol=1e-12)
-    np.testing.assert_allclose(new.variance, own.variance, atol=1e-12)
-    np.testing.assert_allclose(new.solved, own.solved, atol=1e-11)
-    # What is taken counts from the prior at new points, from the moments given points for z.
-    given_points = given.factor @ given.factor.T
-    np.testing.assert_allclose(K - new.taken, given_points - own.taken, atol=1e-12)
-
-
 class Fixed:
     """A generator whose normal numbers are given."""
 
@@ -164,29 +150,3 @@ def test_rows_that_share_noise_in_blocks(monkeypatch):
     np.testing.assert_allclose(given.draw(u, Fixed(np.zeros((r, 1))))[0], mean, atol=1e-12)
     off = given.draw(u, Fixed(np.eye(r)), np.zeros(r, dtype=int)) - mean
     np.testing.assert_allclose(off.T @ off, cov, atol=1e-12)
-
-
-def test_points_without_noise():
-    """f itself is known at two places: kriging."""
-    y = np.array([0.7, -0.3])
-    given = condition(points(y, np.zeros(2)))
-    expected = M[2] + K[2, :2] @ np.linalg.solve(K[:2, :2], y - M[:2])
-    np.testing.assert_allclose(given.mean, [*y, expected], atol=1e-12)
-    variance = K[2, 2] - K[2, :2] @ np.linalg.solve(K[:2, :2], K[:2, 2])
-    np.testing.assert_allclose(
-        (given.factor @ given.factor.T).diagonal(), [0, 0, variance], atol=1e-12
-    )
-
-
-def test_stacked_rows_are_the_rows_of_both():
-    left = intervals(np.zeros(1), np.full(1, INF), np.zeros(1), A=np.array([0.5]))
-    right = rows(A=rows().A[:, :2])
-    both = stacked([left, right])
-    expected = np.zeros((5, 3))
-    expected[0, 0] = 0.5
-    expected[1:, 1:] = rows().A[:, :2]
-    np.testing.assert_array_equal(both.of(np.eye(3)), expected)
-    np.testing.assert_array_equal(both.is_point, [False, True, True, False, False])
-    dense = stacked([left, rows(A=rows().A[:, :2], S=SELECTION)])
-    np.testing.assert_array_equal(dense.S[1:, 1:], SELECTION)
-    np.testing.assert_array_equal(dense.S[0], 0.0)

@@ -16,27 +16,14 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from approximation_oracles import (
-    ExactMarginals,
-    continued,
-    exact_marginals,
-    numerical_laplace,
-    sequential_ep,
-)
+from approximation_oracles import ExactMarginals, exact_marginals
 from oracles import probit_posterior_quadrature
 from scipy.integrate import quad
 from scipy.special import ndtr
-from scipy.stats import norm, skewnorm
+from scipy.stats import norm
 
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.functions import ArrayCovariance
-from pymc_skewgp._model.gp.process import process_at
-from pymc_skewgp._plots import plot_latent_band
-from pymc_skewgp._posterior.gaussian_posterior import (
-    continue_draws,
-    ep_posterior,
-    laplace_posterior,
-)
 
 N_SEEDS = 16
 cov = pm.gp.cov
@@ -136,22 +123,6 @@ def x(request):
     return ROWS[request.param]
 
 
-class TestPriorCovariance:
-    def test_stacked_rows(self, kernel, x):
-        """Pseudo-points, data and new points in one evaluation: the blocks of three."""
-        points = np.array([[0.3]])
-        prior = kernel.posterior(x, Y, pseudo_points=points).prior
-        stacked = prior.covariance("X", np.vstack([points, x, NEW]))
-        # PyMC's distances are off by 1e-6 lengthscales at equal inputs, its squares by round-off.
-        np.testing.assert_allclose(stacked, kernel.joint(points, x, NEW), atol=1e-11)
-        np.testing.assert_allclose(
-            prior.covariance("X", x, NEW), kernel.joint(x, NEW)[:2, 2:], atol=1e-11
-        )
-        np.testing.assert_allclose(
-            prior.covariance("X", NEW, diag=True), kernel.joint(NEW).diagonal(), atol=1e-11
-        )
-
-
 class TestMarginals:
     def test_at_the_data(self, kernel, x):
         """Two rows: f ~ N(0, K) with the noise in K, by quadrature over f itself."""
@@ -164,30 +135,12 @@ class TestMarginals:
     def test_at_new_points(self, kernel, x):
         """Noise of their own, at the very inputs of the data, and no share of that of the data."""
         wanted = truth(kernel, x)
-        found = [kernel.posterior(x, Y, random_seed=i).marginals(NEW) for i in range(N_SEEDS)]
+        posteriors = [kernel.posterior(x, Y, random_seed=i) for i in range(N_SEEDS)]
+        agree([p.probability(NEW).value for p in posteriors], wanted.p()[2:])
+        found = [p.marginals(NEW) for p in posteriors]
         for name, want in zip(("mean", "sd", "skewness"), wanted.moments(), strict=True):
             agree([getattr(at.moments, name) for at in found], want[2:])
         agree([at.cdf(np.zeros(3)).value for at in found], wanted.cdf(np.zeros(5))[2:])
-
-    def test_probability_is_that_of_new_labels_at_new_points(self, kernel, x):
-        wanted = truth(kernel, x).p()[2:]
-        agree(
-            [kernel.posterior(x, Y, random_seed=i).probability(NEW).value for i in range(N_SEEDS)],
-            wanted,
-        )
-
-    def test_one_label_under_noise_alone(self):
-        """Closed form: f at the row is skew-normal, a new point has the prior."""
-        posterior = sg.SkewGP(cov_func=cov.WhiteNoise(1.5)).posterior([[0.0]], [1], n_draws=8192)
-        mean, sd, skewness = posterior.marginals().moments
-        exact = skewnorm(a=1.5, scale=1.5)
-        # Means over 8192 evenly spread draws.
-        assert mean[0] == pytest.approx(exact.mean(), abs=1e-3)
-        assert sd[0] == pytest.approx(exact.std(), abs=1e-3)
-        assert skewness[0] == pytest.approx(exact.stats("s"), abs=5e-3)
-        at = posterior.marginals([[0.0]])
-        assert at.moments.mean[0] == 0.0
-        assert at.moments.sd[0] == pytest.approx(1.5, rel=1e-12)
 
     def test_what_equal_inputs_share_new_points_share(self):
         """A function of two inputs tells no data from new points: the same f at both."""
@@ -196,16 +149,6 @@ class TestMarginals:
         # The covariance at the data is a product of factors: round-off.
         np.testing.assert_allclose(at.means, new.means, rtol=1e-10)
         np.testing.assert_allclose(at.variance, new.variance, rtol=1e-10)
-
-    def test_many_smooth_rows(self):
-        """Without noise, and of low rank, the two are one as well."""
-        rows = np.linspace(-2.0, 2.0, 60)[:, None]
-        gp = sg.SkewGP(cov_func=4.0 * cov.ExpQuad(1, ls=1.5))
-        posterior = gp.posterior(rows, (rows[:, 0] > 0.2).astype(int))
-        # The factor leaves 1e-13 of the variance out; the deviations of u are of the order 1.
-        np.testing.assert_allclose(
-            posterior.marginals().means, posterior.marginals(rows).means, atol=1e-9
-        )
 
 
 class TestPseudoPoints:
@@ -264,20 +207,6 @@ class TestDraws:
         error = np.sqrt(probs * (1.0 - probs) / (0.8 * len(f)))
         assert (np.abs(share - probs[:, None]) < 5.0 * error[:, None]).all()
 
-    def test_skewness(self, posterior, draws):
-        """Both with errors of their own; 5 of these at 12 points: false alarms 1e-5."""
-        of_draws, exact = sg.posterior_skewness(draws), sg.posterior_skewness(posterior)
-        error = np.hypot(of_draws["skewness_se"], exact["skewness_se"])
-        assert (np.abs(of_draws["skewness"] - exact["skewness"]) < 5.0 * error).all()
-
-    def test_coverage(self, posterior, draws):
-        """Exact draws cover what they promise: 48 intervals to 5 standard errors, alarms 3e-5."""
-        found = sg.coverage(draws, posterior)
-        gap = np.abs(found["coverage"] - found["prob"])
-        assert (gap < 5.0 * found["coverage_se"]).all()
-        # The mean's error is from eight parts of either: a t statistic of 7 degrees and more.
-        assert (np.abs(found["mean"] - found["prob"]) < 7.0 * found["mean_se"]).all()
-
     def test_predict_at_the_inputs_of_the_data(self, posterior):
         """Its draws are those of its own summaries; 20000 draws, 5 standard errors, 24 numbers."""
         tree = posterior.predict(MANY, draws=5000, random_seed=2)
@@ -298,54 +227,8 @@ class TestDraws:
         # 20000 draws: an error of .07 for a product of two deviations of 3.2.
         assert np.cov(f.T)[0, 1] < 1.0 + 5 * 0.08
 
-    def test_the_band_of_a_posterior_is_that_of_its_draws(self, posterior, draws):
-        """Medians of 20000 draws: an error of 1.25 sd / sqrt(16000); 12 of them to 5 of these."""
-        ax = plot_latent_band(MANY[:, 0], posterior)
-        (line,) = (line for line in ax.lines if line.get_label() == "exact")
-        f = draws["posterior"]["f"].values.reshape(-1, 12)
-        tolerance = 5 * 1.25 * f.std(axis=0) / np.sqrt(16_000)
-        assert (np.abs(line.get_ydata() - np.median(f, axis=0)) < 1.3 * tolerance).all()
-
 
 class TestApproximations:
-    @pytest.fixture
-    def prior(self, kernel):
-        return kernel.posterior(ROWS["tied"], Y).prior
-
-    def test_ep(self, kernel, prior, x):
-        """EP of f at the data, site by site, and GP regression on it at new points."""
-        K = kernel.joint(x, NEW)
-        found = ep_posterior(prior, x, SIGN, NEW)
-        there = sequential_ep(np.zeros(2), K[:2, :2], SIGN, np.zeros(2), np.ones(2))
-        wanted = continued(there, np.zeros(5), K, 2)
-        # EP stops at 1e-6 deviations, and its sites are off by a few times that.
-        np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(found.cov, wanted.cov, rtol=1e-5, atol=1e-5)
-
-    def test_laplace(self, kernel, prior, x):
-        K = kernel.joint(x, NEW)
-        found = laplace_posterior(prior, x, SIGN, NEW)
-        wanted = continued(numerical_laplace(np.zeros(2), K[:2, :2], SIGN), np.zeros(5), K, 2)
-        # The oracle's second derivatives are finite differences.
-        np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-5)
-        np.testing.assert_allclose(found.cov, wanted.cov, rtol=1e-5, atol=1e-5)
-
-    def test_draws_continued_to_the_inputs_of_the_data(self):
-        """Weighted prior draws at two rows, carried to new points, by quadrature.
-
-        An effective sample size of a quarter of 100000: .006 of a deviation; 5 of these.
-        """
-        x = ROWS["apart"]
-        rng = np.random.default_rng(3)
-        f = rng.multivariate_normal(np.zeros(2), SUM.joint(x), 100_000)
-        p = ndtr(SIGN * f).prod(axis=1)
-        f = f[rng.choice(len(f), len(f), p=p / p.sum())]
-        prior = SUM.posterior(x, Y).prior
-        found = continue_draws(prior, x, f, NEW).marginals(None).moments
-        mean, sd, _ = truth(SUM, x).moments()
-        np.testing.assert_allclose(found.mean, mean[2:], atol=0.03 * sd[2:].max())
-        np.testing.assert_allclose(found.sd, sd[2:], rtol=0.03)
-
     @pytest.mark.parametrize("Xnew", [None, NEW], ids=["data", "new points at the data"])
     def test_comparison(self, Xnew):
         """The exact draws are as far from the reference as 20000 draws are; EP is near.
@@ -387,14 +270,6 @@ class TestApproximations:
 
 
 class TestOfAModel:
-    def test_graphs(self, x):
-        """Pseudo-points, rows and new points of the prior that `conditional` conditions."""
-        gp = sg.SkewGP(cov_func=SUM.function, pseudo_points=[[0.3]], phase=[-1.0])
-        graph = process_at(gp, [x, NEW], 0.0)
-        K = SUM.joint(np.array([[0.3]]), x, NEW)
-        np.testing.assert_allclose(graph.scale.eval(), K[1:, 1:], atol=1e-11)
-        np.testing.assert_allclose(graph.cross_cov.eval(), -K[1:, :1] / np.sqrt(10.0), atol=1e-11)
-
     def test_latent_draws(self):
         """f at two equal rows and at new points for each draw of a trace, by quadrature.
 
@@ -417,20 +292,3 @@ class TestOfAModel:
         p = tree["predictions"]["p"].mean(("chain", "draw")).values
         # A probability has a deviation below 1/2.
         np.testing.assert_allclose(p, truth(SUM, x).p()[2:], atol=5 * 0.5 / np.sqrt(1000))
-
-    def test_classifier(self, x):
-        """`predict_proba` forecasts for new points; the draws of `to_datatree` are at the data."""
-        model = sg.SkewGPClassifier(kernel=lambda d: SUM.function, random_state=0).fit(x, Y)
-        p = model.predict_proba(NEW)[:, 1]
-        wanted = truth(SUM, x)
-        # 1024 evenly spread draws: an error of some 1e-3.
-        np.testing.assert_allclose(p, wanted.p()[2:], atol=5e-3)
-        mean, sd, _ = wanted.moments()
-        f = model.to_datatree(draws=5000, random_state=1)["posterior"]["f"]
-        np.testing.assert_allclose(
-            f.mean(("chain", "draw")), mean[:2], atol=5 * sd.max() / np.sqrt(16_000)
-        )
-        new = model.sample_latent(NEW, draws=5000, random_state=1)["predictions"]["f"]
-        np.testing.assert_allclose(
-            new.mean(("chain", "draw")), mean[2:], atol=5 * sd.max() / np.sqrt(16_000)
-        )

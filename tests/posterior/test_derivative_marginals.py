@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_skewgp as sg
-from pymc_skewgp.likelihoods import Constraint, Gaussian, Selection
+from pymc_skewgp.likelihoods import Constraint, Gaussian
 
 ETA, LS = 1.3, 0.8
 X, Y = np.array([[0.0], [0.7], [1.5]]), np.array([0.2, 0.9, -0.3])
@@ -49,15 +49,6 @@ def test_a_constraint_holds_for_the_marginal():
     assert posterior.marginals(NEW, derivative=(0, 1)).cdf([0.0] * 3).value.max() < 0.01
 
 
-def test_of_several_functions():
-    posterior = sg.SkewGP(cov_func=GP.cov_func).posterior(
-        X, [0.3, np.nan, 0.4], likelihood=Selection(0.5, 0.2)
-    )
-    at = posterior.marginals(NEW, derivative=(0, 1))
-    assert at.size == 6
-    assert at.covariance.shape == (3, 2, 2)
-
-
 @pytest.mark.parametrize(
     ("new", "derivative", "message"),
     [
@@ -71,9 +62,3 @@ def test_bad_input(new, derivative, message):
     posterior = GP.posterior(X, Y, likelihood=Gaussian(0.3))
     with pytest.raises((TypeError, ValueError), match=message):
         posterior.marginals(new, derivative=derivative)
-
-
-def test_a_kernel_without_derivatives():
-    posterior = sg.SkewGP(cov_func=pm.gp.cov.Exponential(1, ls=1.0)).posterior(X, [0, 1, 0])
-    with pytest.raises(sg.NotDifferentiableError, match="Exponential"):
-        posterior.marginals(NEW, derivative=(0, 1))

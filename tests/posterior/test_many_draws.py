@@ -62,26 +62,6 @@ def test_the_law_of_f():
     np.testing.assert_allclose(drawn.std(axis=0), f.std(axis=0), rtol=0.15)
 
 
-def test_which_cases_go_side_by_side(monkeypatch):
-    """None where the judging draws have unequal weights, or there are too many rows."""
-    alone = []
-    original = many_draws.draws_with_evidence
-
-    def counted(*given):
-        alone.append(given)
-        return original(*given)
-
-    monkeypatch.setattr(many_draws, "draws_with_evidence", counted)
-    cases = [case(ls) for ls in LENGTHS]
-    run(cases, 1)
-    assert not alone
-    run(cases, 1, settings=GroupSettings(least_ess=1.0))
-    assert len(alone) >= 35  # a few have equal weights to all digits
-    alone.clear()
-    run(cases, 1, settings=GroupSettings(rows=(4, 400)))
-    assert len(alone) == 40
-
-
 def test_more_draws_where_weights_are_less_equal(monkeypatch):
     """Evidences without bias all the same."""
     numbers = []
@@ -96,18 +76,6 @@ def test_more_draws_where_weights_are_less_equal(monkeypatch):
     assert set(numbers) == {16, 64}
     ratio = np.exp([x.log_evidence - log_orthant(1.5, 400.0) for x in found])
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(ratio.size)
-
-
-def test_results_do_not_depend_on_where_they_are_made():
-    def last_first(function, arguments):
-        made = [function(*given) for given in list(arguments)[::-1]]
-        return iter(made[::-1])
-
-    cases = [case(ls) for ls in LENGTHS]
-    one, other = run(cases, 2), run(cases, 2, mapped=last_first)
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a.f, b.f)
-        assert a.log_evidence == b.log_evidence
 
 
 def test_where_ep_fails_the_policy_decides(monkeypatch):

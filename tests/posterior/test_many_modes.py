@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from approximation_oracles import rbf
 from scipy.special import logsumexp
 from scipy.stats import norm
 from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coordinates
@@ -17,11 +18,6 @@ from site_oracles import Counts, Lapses, Student, TwoNormals, posterior_of_coord
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.pairs import PairProposal
-from pymc_skewgp._posterior.evidence_gradient import (
-    EvidenceTerms,
-    evidence_by_pairs,
-    evidence_estimate,
-)
 from pymc_skewgp.approximations import Inducing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -44,16 +40,6 @@ class Line:
         if diag:
             return (own**2).sum(axis=1)
         return own @ (own if Xs is None else self.features(Xs)).T
-
-
-class RBF:
-    def __init__(self, variance, ls):
-        self.variance, self.ls = variance, ls
-
-    def __call__(self, X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), self.variance)
-        return self.variance * np.exp(-0.5 * ((X - (X if Xs is None else Xs).T) / self.ls) ** 2)
 
 
 def halves(rng, share):
@@ -100,11 +86,7 @@ def test_data_that_are_their_own_mirror_image():
     x = np.concatenate([X, X])
     y = np.concatenate([1.0 + 0.3 * X[:, 0], -1.0 - 0.3 * X[:, 0]])
     posterior = sg.SkewGPPosterior(
-        x,
-        y,
-        cov_func=RBF(4.0, 3.0),
-        likelihood=sg.likelihoods.StudentT(1.0, 0.1),
-        random_seed=1,
+        x, y, cov_func=rbf(4.0, 3.0), likelihood=sg.likelihoods.StudentT(1.0, 0.1), random_seed=1
     )
     new = posterior.predict([[0.0]])["predictions_summary"]
     assert abs(new["f_mean"].item()) < 5.0 * new["f_mean_se"].item() < 0.15
@@ -127,7 +109,7 @@ def test_one_mode_stays_as_it_is():
         (Counts(), rng.poisson(np.exp(np.sin(x[:, 0]))).astype(float)),
     ):
         posterior = sg.SkewGPPosterior(
-            x, data, cov_func=RBF(1.0, 0.7), likelihood=likelihood, random_seed=0
+            x, data, cov_func=rbf(1.0, 0.7), likelihood=likelihood, random_seed=0
         )
         assert posterior.latent.n_modes == 1
         assert posterior.latent.relative_ess > 0.9
@@ -241,77 +223,6 @@ def test_a_saddle_hides_no_modes():
     )
     assert posterior.latent.n_modes == 2
     assert posterior.latent.relative_ess > 0.5  # .24 without
-
-
-def test_the_evidence_that_hyperparameters_are_found_by():
-    """Exact evidence and gradient in the variance, of ten predictors of one value."""
-    y, likelihood = 1.5 + 0.1 * np.linspace(-1.0, 1.0, 10), TwoNormals()
-
-    class Factors:
-        size, has_parameters = 10, False
-
-        def log_prob(self, eta):
-            return likelihood.log_likelihood(y, eta)
-
-        def slopes(self, eta):
-            return likelihood.slopes(y, eta)
-
-        def kinked(self, eta):
-            return np.zeros(10, dtype=bool)
-
-    def exact(log_sd):
-        features = np.full((10, 1), np.exp(log_sd))
-        return posterior_of_coordinates(
-            features, lambda f: Factors().log_prob(f.T).sum(axis=-1)
-        ).log_evidence
-
-    def terms(log_sd):
-        none, nan = np.zeros(0), np.full(10, np.nan)
-        cov = np.full((10, 10), np.exp(2.0 * log_sd))
-        zero = np.zeros(10)
-        return EvidenceTerms(zero, zero, nan, cov, zero, none, none, np.zeros((0, 0)))
-
-    here = np.log(1.5)
-    estimate = evidence_estimate(terms(here), 1024, 2, Factors())
-    assert abs(estimate.value - exact(here)) < 5.0 * estimate.std_error < 0.05
-    found = evidence_by_pairs(terms(here), Factors(), 1024, 1)
-    slope = (exact(here + 0.01) - exact(here - 0.01)) / 0.02
-    # Over seeds the gradient has a deviation of .01; at one of the modes alone it is -.99.
-    assert 2.0 * 1.5**2 * found.wrt.cov.sum() == pytest.approx(slope, abs=0.06)
-
-
-def test_the_gradient_about_two_modes():
-    """In the variance of one value seen near 1 and -1; about EP alone errors were of 5 to 17."""
-    y, likelihood = PAIRED[[0, 2, 4, 5, 7, 9]], Student(0.15, 1.0)
-
-    class Factors:
-        size, has_parameters = 6, False
-
-        def log_prob(self, eta):
-            return likelihood.log_likelihood(y, eta)
-
-        def slopes(self, eta):
-            return likelihood.slopes(y, eta)
-
-        def kinked(self, eta):
-            return np.zeros(6, dtype=bool)
-
-    f = np.linspace(-8.0, 8.0, 16_001)
-    logs = Factors().log_prob(f[:, None]).sum(axis=1)
-    none, zero = np.zeros(0), np.zeros(6)
-    for sd in (0.9, 1.5):
-        p = np.exp(logs - 0.5 * f**2 / sd**2 - logsumexp(logs - 0.5 * f**2 / sd**2))
-        slope = (p @ f**2) / sd**2 - 1.0  # in log sd
-        cov = np.full((6, 6), sd**2)
-        terms = EvidenceTerms(
-            zero, zero, np.full(6, np.nan), cov, zero, none, none, np.zeros((0, 0))
-        )
-        errors = [
-            2.0 * sd**2 * evidence_by_pairs(terms, Factors(), 2048, seed).wrt.cov.sum() - slope
-            for seed in range(4)
-        ]
-        # At the modes of the data the curvature's mean of 1e3 has its own Monte Carlo error.
-        assert np.abs(np.mean(errors)) < 0.3
 
 
 @pytest.mark.parametrize("index", [2, 45, 79, 210, 219, 233])

@@ -7,6 +7,7 @@ it: the evidence came out .1 too low, the deviation of f by a fifth, and the wei
 import numpy as np
 import pymc as pm
 import pytest
+from approximation_oracles import rbf
 from scipy.special import log_ndtr, logsumexp
 
 import pymc_skewgp as sg
@@ -114,24 +115,14 @@ def test_hyperparameters_integrated_out(form):
     assert about["log_evidence_se"] < 0.03
 
 
-class RBF:
-    def __init__(self, variance, ls):
-        self.variance, self.ls = variance, ls
-
-    def __call__(self, X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), self.variance)
-        return self.variance * np.exp(-0.5 * ((X - (X if Xs is None else Xs).T) / self.ls) ** 2)
-
-
 def crowded(n, variance, ls):
     """Labels of a draw of f at normal inputs: hundreds of them are at nearly one place."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((n, 1))
-    values, vectors = np.linalg.eigh(RBF(variance, ls)(x))
+    values, vectors = np.linalg.eigh(rbf(variance, ls)(x))
     f = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(n))
     y = (f + rng.standard_normal(n) > 0).astype(int)
-    return sg.SkewGPPosterior(x, y, cov_func=RBF(variance, ls), random_seed=1)
+    return sg.SkewGPPosterior(x, y, cov_func=rbf(variance, ls), random_seed=1)
 
 
 def test_crowded_labels_without_a_long_tail_are_drawn_row_by_row():
@@ -161,7 +152,7 @@ def test_labels_nearly_at_one_place_go_by_the_tail(sd, number, method):
     X = np.repeat([0.0, 60.0, 120.0], number)[:, None]
     X = X + 0.01 * np.random.default_rng(0).standard_normal(X.shape)
     y = np.ones(len(X), dtype=int)
-    found = [sg.SkewGPPosterior(X, y, cov_func=RBF(sd**2, 1.0), random_seed=i) for i in range(8)]
+    found = [sg.SkewGPPosterior(X, y, cov_func=rbf(sd**2, 1.0), random_seed=i) for i in range(8)]
     assert {p.latent.method for p in found} == {method}
     value = np.array([p.log_marginal_likelihood.value for p in found])
     error = np.array([p.log_marginal_likelihood.std_error for p in found])
@@ -177,7 +168,7 @@ def test_the_search_does_not_go_by_the_tail():
     X = X + 0.01 * np.random.default_rng(0).standard_normal(X.shape)
     nothing = np.zeros(0)
     for sd in (0.5, 1.0, 2.0, 4.0, 8.0):
-        cov = RBF(sd**2, 1.0)(X) + np.eye(40)
+        cov = rbf(sd**2, 1.0)(X) + np.eye(40)
         ends = np.zeros(40), np.full(40, np.inf), np.full(40, np.nan)
         terms = EvidenceTerms(*ends, cov, np.ones(40), nothing, nothing, np.zeros((0, 0)))
         assert alike_rows_of(Intervals(terms), EQUAL) is None

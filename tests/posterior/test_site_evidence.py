@@ -11,12 +11,7 @@ from site_oracles import site_posterior
 import pymc_skewgp as sg
 from pymc_skewgp._model.gp.distribution_graph import parametric_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
-from pymc_skewgp._observations.sites import (
-    LikelihoodFamily,
-    joined_sites,
-    slope_jumps,
-    support_jumps,
-)
+from pymc_skewgp._observations.sites import LikelihoodFamily
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
     EvidenceTerms,
@@ -102,90 +97,6 @@ def test_exact_evidence_and_gradient(name):
     assert abs(found.value - value) < 5 * estimate.std_error + 1e-6
     # 4096 pairs: over 20 seeds the gradient has deviations up to .001, that in sigma .004.
     np.testing.assert_allclose(gradient_of(found), slopes, atol=0.012)
-
-
-@pytest.mark.parametrize("name", list(CASES)[:3])
-def test_ep_gradient_is_that_of_its_evidence(name):
-    family, y, parameters = CASES[name]
-    y = np.array(y)
-
-    def evidence(x):
-        return EvidenceByEP(1e-10)(terms_of(x[:2], x[2:5]), family.at(y, at(parameters, x[5:])))
-
-    here = np.concatenate([V, MEAN, *(np.ravel(p) for p in parameters)])
-    slopes = finite_difference(lambda x: evidence(x).value, here, 1e-3)
-    # EP at a residual of 1e-10 and quadrature to 1e-8, whose errors differences of 1e-3 divide.
-    np.testing.assert_allclose(gradient_of(evidence(here)), slopes, rtol=1e-4, atol=2e-5)
-
-
-def mixed_terms(v, mean):
-    """A label, a value and a sign at a pseudo-point, then two predictors of sites."""
-    x = np.array([0.5, -0.2, 0.1, -0.6, 0.4])  # sign, label, value, sites
-    cov = np.exp(v[0] - 0.5 * ((x[:, None] - x) * np.exp(-v[1])) ** 2)
-    noise = np.array([0.0, 1.0, 0.25, 0.0, 0.0])
-    infinite, nan = np.inf, np.nan
-    lower = np.array([0.0, 0.0, -infinite, 0.0, 0.0]) - mean
-    upper = np.array([infinite, infinite, infinite, 0.0, 0.0]) - mean
-    value = np.array([nan, nan, 0.6, nan, nan]) - mean
-    one = np.zeros(1)
-    return EvidenceTerms(
-        lower, upper, value, cov + np.diag(noise), noise, one - mean[0], one + infinite, cov[:1, :1]
-    )
-
-
-def mixed_evidence(v, mean, sites):
-    """By quadrature over f at the label, the value and the sites; the sign given them is normal."""
-    terms = mixed_terms(v, mean)
-    cov = terms.cov - np.diag(terms.noise)
-    gain = np.linalg.solve(cov[1:, 1:], cov[1:, 0])
-    left = np.sqrt(cov[0, 0] - gain @ cov[1:, 0])
-
-    def log_likelihood(f):
-        sign = log_ndtr((mean[0] + gain @ (f - mean[1:, None])) / left)
-        value = stats.norm.logpdf(0.6, f[1], 0.5)
-        return log_ndtr(f[0]) + sign + value + sites.log_prob(f[2:].T).sum(axis=-1)
-
-    found = site_posterior(mean[1:], cov[1:, 1:], log_likelihood, nodes=31).log_evidence
-    return found - stats.norm.logcdf(mean[0] / np.sqrt(cov[0, 0]))
-
-
-def test_rows_beside_sites():
-    mean = np.array([0.2, 0.1, -0.1, 0.3, 0.0])
-    v = np.log([1.5, 0.6])
-    sites = joined_sites(
-        [
-            LikelihoodFamily(lk.Poisson()).at(np.array([3]), []),
-            LikelihoodFamily(lk.BernoulliLogit()).at(np.array([0]), []),
-        ]
-    )
-    # A trapezoid rule of 31 nodes a dimension, halved it changes in the seventh digit.
-    exact = mixed_evidence(v, mean, sites)
-    estimate = evidence_estimate(mixed_terms(v, mean), 4096, 1, sites)
-    assert abs(estimate.value - exact) < 4 * estimate.std_error + 1e-6
-    assert estimate.std_error < 3e-3
-    found = EvidenceByEP(1e-10)(mixed_terms(v, mean), sites)
-    assert abs(found.value - exact) < 0.02  # EP's own error
-    assert abs(evidence_by_pairs(mixed_terms(v, mean), sites, 2048, 3).value - exact) < 5e-3
-
-    def by_ep(x):
-        return EvidenceByEP(1e-10)(mixed_terms(x[:2], x[2:]), sites).value
-
-    here = np.concatenate([v, mean])
-    slopes = finite_difference(by_ep, here, 1e-3)
-    parts = []
-    for step in 1e-5 * np.eye(2):
-        ahead, behind = mixed_terms(v + step, mean), mixed_terms(v - step, mean)
-        parts.append(
-            (
-                (found.wrt.cov * (ahead.cov - behind.cov)).sum()
-                + (found.wrt.prior_cov * (ahead.prior_cov - behind.prior_cov)).sum()
-            )
-            / 2e-5
-        )
-    wrt = found.wrt
-    in_mean = -(wrt.lower + wrt.upper + wrt.value)
-    in_mean[0] -= wrt.prior_lower[0] + wrt.prior_upper[0]
-    np.testing.assert_allclose([*parts, *in_mean], slopes, rtol=1e-4, atol=2e-5)
 
 
 def test_smooth_kernels_and_impossible_parameters():
@@ -286,33 +197,6 @@ def test_gradient_where_slopes_jump(name):
     np.testing.assert_allclose(slopes, finite_difference(exact, here, 1e-4), atol=0.02)
 
 
-def test_what_counts_as_a_jump():
-    """Of double exponential noise, not of Huber's, nor of smooth noise that is narrow."""
-
-    def slopes(eta):
-        off = eta - 0.3
-        student, laplace, huber, skew = off.T
-        inside = np.abs(huber) < 0.01
-        first = [
-            -5.0 * student / (4e-8 + student**2),
-            -np.sign(laplace),
-            -np.clip(huber, -0.01, 0.01),
-            np.where(skew > 0, -3.0, 0.5),
-        ]
-        second = [
-            -5.0 * (4e-8 - student**2) / (4e-8 + student**2) ** 2,
-            np.zeros(laplace.size),
-            -1.0 * inside,
-            np.zeros(skew.size),
-        ]
-        return np.stack(first, axis=-1), np.stack(second, axis=-1)
-
-    eta = np.random.default_rng(0).normal(size=(200, 4))
-    np.testing.assert_array_equal(slope_jumps(slopes, eta), [False, True, False, True])
-    poisson = LikelihoodFamily(lk.Poisson()).at(np.array([0, 3, 9, 40]), [])
-    assert not slope_jumps(poisson.slopes, 4.0 * eta).any()
-
-
 def test_gradient_where_y_is_impossible_beyond_a_limit():
     """y uniform on (f, f + 1): the evidence is a normal probability, all of it in the limits."""
     mean, variance, y = 0.3, 1.7, 1.4
@@ -339,21 +223,3 @@ def test_gradient_where_y_is_impossible_beyond_a_limit():
     # With one site EP's moments are those of the quadrature, which cuts a jump to some 1e-3.
     expected = finite_difference(exact, np.array([mean, variance]), 1e-4)
     np.testing.assert_allclose(slopes, expected, atol=5e-3)
-
-
-def test_what_counts_as_impossible():
-    def log_prob(eta):
-        left, right, both, falling, nowhere = np.moveaxis(eta, -1, 0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            found = [
-                np.where(left > 0.1, -left, -np.inf),
-                np.where(right < 0.3, 0.0, -np.inf),
-                np.where(np.abs(both) < 0.5, 0.0, -np.inf),
-                np.where(falling > 0, 2.0 * np.log(np.abs(falling)), -np.inf),  # no jump
-                -(nowhere**2),
-            ]
-        return np.stack(found, axis=-1)
-
-    eta = np.random.default_rng(0).normal(size=(200, 5))
-    expected = [True, True, True, False, False]
-    np.testing.assert_array_equal(support_jumps(log_prob, eta), expected)

@@ -1,0 +1,462 @@
+"""The rungs of an average over hyperparameters, on targets whose integrals are known.
+
+Adaptive importance sampling, the surrogate with many coordinates, chains from several modes, and
+the correction of EP's evidence by exact ones at points. Of twenty z scores a sum of squares above
+48 (t with 15 degrees of freedom, as errors of 16 replicates have), or one beyond 4.5: 1 in 1000.
+"""
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+from scipy import stats
+from scipy.special import expit, log_expit, ndtri
+
+import pymc_skewgp as sg
+from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn.averaging.average_process import warn_of
+from pymc_skewgp._learn.averaging.chains import Chains, _misses, draws_of_regions, points_by_chains
+from pymc_skewgp._learn.averaging.integration import (
+    IMPORTANCE,
+    Integral,
+    Run,
+    _by_importance,
+    _from_every_mode,
+)
+from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
+from pymc_skewgp._learn.averaging.problem import Mode
+from pymc_skewgp._learn.averaging.settings import (
+    ChainSettings,
+    ImportanceSettings,
+    IntegrationSettings,
+    Stages,
+    StudentMixture,
+    SurrogateSettings,
+)
+from pymc_skewgp._learn.averaging.surrogate import (
+    AdaptiveImportance,
+    SmoothTarget,
+    points_by_surrogate,
+)
+from pymc_skewgp._learn.coordinates import Point, Value, coordinates_of
+from pymc_skewgp._learn.objective import CompiledLogPrior
+from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
+
+TWO = np.eye(2)
+
+
+def run(log_density, modes, rounds, seed=0, last=None, settings=None):
+    """Adaptive importance sampling, in so many rounds."""
+
+    def target(points):
+        values = np.array([log_density(point.x, point.pattern) for point in points])
+        return values, values
+
+    settings, rng = settings or ImportanceSettings(), np.random.default_rng(seed)
+    sampler = AdaptiveImportance(target, modes, settings, rng)
+    for _ in range(rounds - 1):
+        sampler.round()
+    return sampler.round(last)
+
+
+def test_two_modes_and_binary_values():
+    """Two modes under one value of a binary variable, one under the other."""
+
+    def log_density(x, pattern):
+        if pattern == (1,):
+            return float(np.log(0.2) + stats.norm(0.0, 0.5).logpdf(x).sum())
+        parts = [stats.norm(-4.0, 0.7), stats.norm(4.0, 1.0)]
+        return float(np.logaddexp(*(np.log(0.4) + p.logpdf(x).sum() for p in parts)))
+
+    modes = [
+        Mode(Point(np.full(2, -4.0), (0,)), 0.49 * TWO, np.log(0.4)),
+        Mode(Point(np.full(2, 4.0), (0,)), TWO, np.log(0.4)),
+        Mode(Point(np.zeros(2), (1,)), 0.25 * TWO, np.log(0.2)),
+    ]
+    found = run(log_density, modes, 3)
+    estimate = found.estimate()
+    assert abs(estimate.value) < 4 * estimate.std_error < 0.1
+    share = found.weights[[found.point(i).pattern == (1,) for i in range(len(found.x))]].sum()
+    assert share == pytest.approx(0.2, abs=0.03)  # quasi-random: plain draws have sd .02
+    assert found.weights @ (found.x[:, 0] > 0) == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(("rounds", "last"), [(1, None), (2, 600)])
+def test_standard_errors_are_honest(rounds, last):
+    """A correlated heavy-tailed target, by rounds of one size, and of several."""
+    cov = np.array([[1.0, 0.9], [0.9, 1.5]])
+    target = stats.multivariate_t(np.ones(2), cov, df=8)
+    mode = Mode(Point(np.ones(2)), cov, 0.0)
+    found = [run(lambda x, _: target.logpdf(x), [mode], rounds, s, last) for s in range(20)]
+    z = np.array([e.value / e.std_error for e in (x.estimate() for x in found)])
+    assert np.square(z).sum() < 48
+    assert np.abs(z).max() < 4.5
+
+
+def test_integral_has_no_bias():
+    """Few points in five dimensions, three rounds, many runs: their mean is the integral's."""
+    target = stats.multivariate_t(np.zeros(5), np.eye(5), df=3)
+    settings = ImportanceSettings(n_points=32, points_per_coordinate=8)
+    mode = Mode(Point(np.full(5, 0.5)), 0.5 * np.eye(5), 0.0)
+    ratios = [
+        np.exp(run(lambda x, _: target.logpdf(x), [mode], 3, s, None, settings).estimate().value)
+        for s in range(150)
+    ]
+    error = np.std(ratios, ddof=1) / np.sqrt(len(ratios))
+    # Beyond four: 1 in 16000. Weights by all three mixtures: a mean of .81, 37 errors off.
+    assert abs(np.mean(ratios) - 1.0) < 4.0 * error < 0.05
+
+
+def test_a_mixture_is_fitted_to_its_target():
+    """EM from a wrong start on equal weights: two Gaussians far from each other."""
+    rng = np.random.default_rng(5)
+    target = [(np.array([-3.0, 0.0]), 0.5 * TWO), (np.array([3.0, 1.0]), TWO)]
+    x = np.concatenate([rng.multivariate_normal(m, s, 2000) for m, s in target])
+    means = np.array([[-1.0, 0.0], [1.0, 0.0]])
+    start = StudentMixture(np.array([0.5, 0.5]), means, np.array([3 * TWO] * 2), 50.0)
+    found = start.fitted(x, np.full(4000, 1 / 4000), widen=1.0, least_share=0.01, steps=30)
+    np.testing.assert_allclose(found.weights, 0.5, atol=0.02)
+    for k, (mean, cov) in enumerate(target):
+        # 2000 points: standard errors of .02; a t of 50 degrees of freedom fits 4 % narrower.
+        np.testing.assert_allclose(found.means[k], mean, atol=0.1)
+        np.testing.assert_allclose(found.chols[k] @ found.chols[k].T, cov, atol=0.15)
+
+
+def test_the_mode_with_the_mass():
+    """Begun in a minor mode: twelve nats below, as narrow, four standard deviations away."""
+    minor, major = np.zeros(3), np.array([4.0, 0.0, 0.0])
+
+    class TwoModes:
+        count = 0
+
+        def __call__(self, point):
+            distances = np.array([point.x - minor, point.x - major])
+            logs = -0.5 * (distances**2).sum(axis=1) + [0.0, 12.0] - 1.5 * np.log(2.0 * np.pi)
+            total = np.logaddexp(*logs)
+            return Value(total, total, -np.exp(logs - total) @ distances)
+
+        def values(self, points):
+            found = np.array([self(point).total for point in points])
+            return found, found
+
+    bounds = SimpleNamespace(bounds=lambda x, half_width: [(-20.0, 20.0)] * x.size)
+    objective = SimpleNamespace(coordinates=bounds)
+    problem = SimpleNamespace(objective=objective, prior_draws=lambda pattern, rng: None)
+    # Its own height, and Laplace's integral of it.
+    height = stats.multivariate_normal(np.zeros(3)).logpdf(minor)
+    settings = IntegrationSettings(importance=ImportanceSettings(n_points=96, enough=64))
+    rng, stages = np.random.default_rng(0), Stages(progressbar=False)
+    found, modes = _from_every_mode(
+        _by_importance,
+        Run(problem, TwoModes(), settings, rng, stages),
+        [Mode(Point(minor), np.eye(3), 0.0, height)],
+    )
+    assert found.accepted
+    # The ascent stops within a hundredth of a nat of the mode.
+    np.testing.assert_allclose(modes[0].point.x, major, atol=0.2)
+    assert modes[0].log_mass == pytest.approx(12.0, abs=0.05)
+    # Beyond five: 6 in 10 million.
+    error = found.log_integral.std_error
+    assert error < 0.1
+    assert abs(found.log_integral.value - np.log(1.0 + np.exp(12.0))) < 5.0 * error
+
+
+PRIOR_SD = 1.5
+
+
+class CutOff:
+    """Coordinates like log lengthscales of inputs that do not matter: cut off below only.
+
+    log evidence = sum_j log expit(4 (x_j + c_j)), prior N(0, 1.5^2).
+    """
+
+    def __init__(self, d, seed):
+        self.c = np.random.default_rng(seed).uniform(-1.0, 1.0, d)
+        grid = np.linspace(-14.0, 14.0, 40001)
+        density = stats.norm(0.0, PRIOR_SD).pdf(grid) * expit(4.0 * (grid + self.c[:, None]))
+        mass = np.trapezoid(density, grid)
+        self.log_integral = float(np.log(mass).sum())
+        self.mean = np.trapezoid(density * grid, grid) / mass
+
+    def log_prior(self, x, _=()):
+        return stats.norm(0.0, PRIOR_SD).logpdf(x).sum(axis=1), -x / PRIOR_SD**2
+
+    def log_evidence(self, x):
+        u = 4.0 * (x + self.c)
+        return log_expit(u).sum(axis=1), 4.0 * expit(-u)
+
+    def both(self, x):
+        (a, da), (b, db) = self.log_prior(x), self.log_evidence(x)
+        return a + b, da + db
+
+    def target(self):
+        def function(point):
+            total, gradient = self.both(point.x[None])
+            return Value(total[0], self.log_evidence(point.x[None])[0][0], gradient[0])
+
+        def values(points):
+            x = np.array([point.x for point in points])
+            return self.both(x)[0], self.log_evidence(x)[0]
+
+        groups = [(np.arange(self.c.size), True)]
+        return SmoothTarget(function, values, self.log_prior, groups)
+
+    def mode(self):
+        x = np.zeros(self.c.size)
+        for _ in range(200):
+            x += 0.2 * self.both(x[None])[1][0]
+        slope = expit(-4.0 * (x + self.c))
+        curvature = 1.0 / PRIOR_SD**2 + 16.0 * slope * (1.0 - slope)
+        total = float(self.both(x[None])[0][0])
+        log_mass = total + 0.5 * float(np.log(2.0 * np.pi / curvature).sum())
+        return Mode(Point(x), np.diag(1.0 / curvature), log_mass, total)
+
+    def points(self, size=100, mode=None, seed=3, changed=None, **settings):
+        target = self.target()._replace(**changed or {})
+        mode, rng = mode or self.mode(), np.random.default_rng(seed)
+        settings = SurrogateSettings(**settings)
+        return points_by_surrogate(target, [mode], size, settings, rng, lambda *_: None).points
+
+
+def test_many_coordinates():
+    """18 that a mixture has no chance with: relative ESS, integral and means."""
+    cut = CutOff(18, 2)
+    found = cut.points()
+    estimate = found.estimate()
+    assert estimate.relative_ess > 0.25
+    assert not estimate.heavy_tailed
+    assert abs(estimate.value - cut.log_integral) < 4.0 * estimate.std_error < 0.5
+    # 100 effective draws of deviations near 1.2: four errors are .48.
+    np.testing.assert_allclose(found.weights @ found.x, cut.mean, atol=0.48)
+
+
+def test_points_without_any_weight():
+    """The evidence is known at the points of the surrogate, and nowhere else: no estimate."""
+    nowhere = {"values": lambda points: (np.full(len(points), -np.inf),) * 2}
+    found = CutOff(3, 2).points(10, changed=nowhere, most_points=1, cloud=8, final_cloud=8)
+    estimate = found.estimate()
+    assert (estimate.value, estimate.std_error, estimate.relative_ess) == (-np.inf, np.inf, 0.0)
+    assert estimate.heavy_tailed
+
+
+def test_slopes_that_are_not_finite_are_left_out():
+    """One in three points has a value and no slope: the integral is as right as without them."""
+    cut, count = CutOff(3, 2), 0
+
+    def function(point):
+        nonlocal count
+        count += 1
+        found = cut.target().function(point)
+        none = np.full_like(found.gradient, np.inf)
+        return found._replace(gradient=none) if count % 3 == 2 else found
+
+    estimate = cut.points(changed={"function": function}, most_points=1).estimate()
+    assert estimate.relative_ess > 0.5
+    assert abs(estimate.value - cut.log_integral) < 4.0 * estimate.std_error < 0.5
+
+
+def test_evidence_that_is_constant():
+    """Nothing is learnt: the integral is that of the prior."""
+    cut = CutOff(6, 4)
+    cut.log_evidence = lambda x: (np.full(len(x), -3.0), np.zeros_like(x))
+    found = cut.points(64, Mode(Point(np.zeros(6)), PRIOR_SD**2 * np.eye(6), -3.0), 5).estimate()
+    assert abs(found.value + 3.0) < 4.0 * found.std_error < 0.2
+    assert found.relative_ess > 0.9
+
+
+def test_log_prior_of_rows_where_a_parameter_is_impossible():
+    """A scale that is 0 in double precision at one row: the others keep their values."""
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, pm.HalfNormal("scale"), shape=2)
+    log_prior = model.logp(sum=True)
+    prior = CompiledLogPrior(coordinates_of(model, [log_prior])[0], log_prior)
+    x = np.array([[0.3, 0.1, -0.4], [-900.0, 0.2, 0.1], [-0.5, 1.0, 0.0]])
+    value, gradient = prior.at_rows(x, ())
+    np.testing.assert_array_equal(prior.values_at_rows(x, ()), value)
+    assert value[1] == -np.inf
+    s, f = np.exp(x[[0, 2], 0]), x[[0, 2], 1:]
+    of_f = stats.norm(0, s[:, None]).logpdf(f).sum(axis=1)
+    expected = stats.halfnorm.logpdf(s) + np.log(s) + of_f
+    np.testing.assert_allclose(value[[0, 2]], expected, rtol=1e-10)
+    in_log_s = 1.0 - s**2 - 2.0 + (f**2).sum(axis=1) / s**2
+    wanted = np.column_stack([in_log_s, -f / s[:, None] ** 2])
+    np.testing.assert_allclose(gradient[[0, 2]], wanted, rtol=1e-10)
+
+
+# Two modes of unequal width, with three tenths of the mass in the second; the integral is e^7.
+PARTS = [
+    (0.7, stats.multivariate_t([-3.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], df=9)),
+    (0.3, stats.multivariate_normal([9.0, 1.0], 0.25 * TWO)),
+]
+
+
+def log_density(x):
+    return 7.0 + np.logaddexp(*(np.log(p) + part.logpdf(x) for p, part in PARTS))
+
+
+def drawn(which, rng):
+    """400 draws in two chains, of the second part where `which` says so."""
+    x = np.where(which[:, None], *(p.rvs(400, random_state=rng) for _, p in PARTS[::-1]))
+    return Chains(x.reshape(2, 200, 2), log_density(x).reshape(2, 200), 400.0)
+
+
+@pytest.mark.parametrize("crossing", [False, True])
+def test_integral_and_shares_of_chains(crossing):
+    """Independent draws: as many in each mode, or in proportion, of both groups."""
+    z, shares = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        first = np.zeros(400, dtype=bool)
+        which = [rng.random(400) < 0.3 for _ in range(2)] if crossing else [first, ~first]
+        found = draws_of_regions([drawn(w, rng) for w in which], log_density, 0.01, rng)
+        assert found.complete
+        assert found.std_error < (0.2 if crossing else 0.1)
+        z.append((found.log_integral - 7.0) / found.std_error)
+        weights = np.exp(found.log_weights - found.log_integral)
+        assert weights.sum() == pytest.approx(1.0)
+        shares.append(weights[found.x[:, 0] > 1.5].sum())
+    # A sum of 20 squares above 45.3: 1 in 1000.
+    assert np.square(z).sum() < 45.3
+    # Each is right to a fiftieth or so, their mean to a hundredth and less.
+    assert np.mean(shares) == pytest.approx(0.3, abs=0.02)
+
+
+def test_a_region_that_no_new_point_meets():
+    """Its share is not known: no NaN, and not complete."""
+    rng, first = np.random.default_rng(0), np.zeros(400, dtype=bool)
+    groups = [drawn(first, rng), drawn(~first, rng)]
+
+    def first_alone(x):
+        return np.where(x[:, 0] > 3.0, -np.inf, log_density(x))
+
+    found = draws_of_regions(groups, first_alone, 0.01, rng)
+    assert not found.complete
+    assert not np.isnan(found.log_weights).any()
+    # Of the first alone; its t distribution has a thousandth or so beyond the border.
+    error = 5.0 * found.std_error
+    assert found.log_integral == pytest.approx(7.0 + np.log(0.7), abs=error + 1e-3)
+    with pytest.raises(sg.DoublePrecisionError, match="no value at any"):
+        draws_of_regions(groups, lambda x: np.full(len(x), -np.inf), 0.01, rng)
+
+
+def test_chains_from_every_mode():
+    """PyMC's NUTS on two modes twelve standard deviations apart, and a value of a binary one."""
+
+    def function(point):
+        x, step = point.x, 1e-5
+        if point.pattern == (1,):
+            value = 7.0 + np.log(0.5) + stats.multivariate_normal(np.zeros(2)).logpdf(x)
+            return Value(value, value - 1.0, -x)
+        value = log_density(x)
+        slope = [(log_density(x + e) - log_density(x - e)) / (2 * step) for e in step * TWO]
+        return Value(value, value - 1.0, np.array(slope))
+
+    modes = [
+        Mode(Point(np.array([-3.0, 0.0]), (0,)), np.array([[1.0, 0.5], [0.5, 1.0]]), 6.6),
+        Mode(Point(np.array([9.0, 1.0]), (0,)), 0.25 * TWO, 5.8),
+        Mode(Point(np.zeros(2), (1,)), TWO, 6.3),
+    ]
+    settings = ChainSettings(chains=2, tune=150, draws=300, largest_r_hat=1.1, least_ess=30)
+    rng = np.random.default_rng(3)
+    found = points_by_chains(function, lambda _: 1.0, modes, settings, rng)
+    assert found.converged
+    assert abs(found.log_integral.value - 7.0 - np.log(1.5)) < 4.0 * found.log_integral.std_error
+    assert found.log_integral.std_error < 0.15
+    points = found.points
+    assert np.exp(points.log_weights).mean() == pytest.approx(np.exp(found.log_integral.value))
+    second = points.weights[(points.pattern == 0) & (points.x[:, 0] > 1.5)].sum()
+    assert second == pytest.approx(0.2, abs=0.04)
+    np.testing.assert_allclose(points.log_evidence, points.log_target - 1.0)
+
+
+def test_a_mode_without_draws_near_it_is_missed():
+    """Twelve standard deviations away, with and without a share of the mass."""
+    x = np.random.default_rng(0).standard_normal((400, 2))
+    near, far = Mode(Point(np.zeros(2)), TWO, 0.0), Mode(Point(np.full(2, 9.0)), TWO, -1.0)
+    assert not _misses([near], {(): x})
+    assert _misses([near, far], {(): x})
+    assert not _misses([near, far._replace(log_mass=-6.0)], {(): x})
+    assert not _misses([near, far], {(): np.concatenate([x, x + 9.0])})
+
+
+def exact_points(ratios, entries=None, own=0.0, f=None):
+    """Points with these log ratios of exact evidences to EP's, as often as `entries` says."""
+    n = len(ratios)
+    f = np.zeros((n, 1, 1)) if f is None else f
+    points = [Point(np.array([float(u)])) for u in range(n)]
+    found = [DrawsWithEvidence(0.0, own, 1.0, draws) for draws in f]
+    return ExactPoints(np.arange(n) if entries is None else entries, points, ratios, found)
+
+
+def corrections(copies, sd, own):
+    """400 runs of points as often as `copies` says, with log-normal ratios of mean one."""
+    rng, entries = np.random.default_rng(0), np.repeat(np.arange(len(copies)), copies)
+    ratios = sd * rng.standard_normal((400, len(copies))) - 0.5 * sd**2
+    made = [exact_points(ratio, entries, own).correction() for ratio in ratios]
+    return np.array([[c.value, c.std_error] for c in made]).T
+
+
+@pytest.mark.parametrize("copies", [[1] * 256, [16] * 16, [64] * 4, [100] + [4] * 39])
+def test_copies_of_a_point_share_one_error(copies):
+    """The root mean square of the standard errors is the standard deviation over 400 runs."""
+    values, errors = corrections(copies, 0.3, 0.0)
+    # The standard deviation of 400 runs has a relative error of 4 %, the errors one of 3 % at four
+    # points: five of these together. The error that counts copies is wrong by a factor of four.
+    assert np.sqrt(np.mean(errors**2)) / values.std() == pytest.approx(1.0, abs=0.25)
+
+
+def test_no_error_is_less_than_that_of_the_single_points():
+    """Two points whose ratios agree by chance."""
+    values, errors = corrections([8, 8], 0.1, 0.1)
+    assert errors.min() > 0.97 * 0.1 / np.sqrt(2.0)
+    assert values.std() == pytest.approx(0.1 / np.sqrt(2.0), rel=0.15)
+
+
+def test_each_draw_has_f_of_its_own():
+    """A point that takes nearly all draws: those that lack are made there."""
+    f = 10.0 * np.arange(4)[:, None, None] + [[0.0], [1e-3]]
+    exact, asked = exact_points(np.array([0.0, 5.0, 0.0, 0.0]), f=f), {}
+
+    def more(points, counts):
+        asked.update({int(p.x[0]): n for p, n in zip(points, counts, strict=True)})
+        return [10.0 * u + 1.0 + np.arange(n)[:, None] / n for u, n in asked.items()]
+
+    equal = exact.equal_draws(2, 50, more, np.random.default_rng(0))
+    assert np.unique(equal.f).size == 100
+    np.testing.assert_array_equal(equal.f[..., 0] // 10, equal.point)
+    wanted = np.bincount(equal.point.ravel(), minlength=4)
+    assert asked == {u: n - 2 for u, n in enumerate(wanted) if n > 2}
+
+
+def test_chains_of_few_points_look_alike_and_count_them():
+    """R-hat is that of independent draws, and the error of a mean that of the different points."""
+    means, errors, r_hats = [], [], []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x = np.sort(rng.standard_normal(256))
+        exact = exact_points(np.zeros(256), f=np.zeros((256, 16, 1)))
+        found = x[exact.equal_draws(4, 1000, lambda points, counts: [], rng).point]
+        r_hats.append(float(array_stats.rhat(found, chain_axis=0, draw_axis=1)))
+        errors.append(float(array_stats.mcse(found, chain_axis=0, draw_axis=1, method="mean")))
+        means.append(found.mean())
+    # Chains by chance alone: 1.015 to 1.05.
+    assert max(r_hats) < 1.01
+    # A relative error of 5 % of the deviation of 200 means, and errors that vary by 10 %.
+    assert np.sqrt(np.mean(np.square(errors))) / np.std(means) == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.parametrize(("sd", "said"), [(0.3, False), (1.3, True)])
+def test_exact_evidences_that_are_poor_are_said_to_be(sd, said):
+    """Log-normal ratios have a relative ESS of exp(-sd^2): .91, and .18 with a warning."""
+    exact = exact_points(sd * ndtri((np.arange(400) + 0.5) / 400))
+    # The weights by EP's evidence are good.
+    known = Estimate(0.0, 0.01, 0.9, 0.1)
+    equal = WeightedPoints(np.zeros((1, 1)), *[np.zeros(1, int), [()], *[np.zeros(1)] * 3, [0]])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of(Integral(equal, known, IMPORTANCE, True, 1), exact, stacklevel=1)
+    assert [x.category for x in caught] == [sg.IntegrationWarning] * said
+    assert all("far from the exact one" in str(x.message) for x in caught)

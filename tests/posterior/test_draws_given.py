@@ -1,0 +1,121 @@
+"""f elsewhere given draws or observations: regression on draws, signs, what features leave."""
+
+import numpy as np
+import pytest
+from approximation_oracles import rbf
+from scipy.stats import kstest, norm
+
+import pymc_skewgp as sg
+from pymc_skewgp._posterior.gaussian_posterior import (
+    Continuation,
+    continue_draws,
+    with_pseudo_points,
+)
+from pymc_skewgp._posterior.prior import DataSet, Prior
+from pymc_skewgp._posterior.row_groups import residual_draws
+from pymc_skewgp._posterior.row_predictors import NoiseRule
+
+JITTER = 1e-6  # what pm.gp adds to the variances at the data
+
+
+def ou(X, Xs=None, diag=False):
+    """Ornstein-Uhlenbeck: rough, so that its matrices are well conditioned."""
+    if diag:
+        return np.full(len(X), 2.0)
+    Xs = X if Xs is None else Xs
+    return 2.0 * np.exp(-np.abs(X - Xs.T) / 0.8)
+
+
+def slope(X):
+    return 0.4 - 0.3 * X[:, 0]
+
+
+PRIOR = Prior(ou, slope, np.zeros((0, 1)), np.zeros(0), np.zeros(0))
+X = np.array([[-1.0], [0.2], [0.9], [3.0]])
+NEW = np.array([[-2.0], [0.5], [2.0]])
+
+
+def test_continuations_by_the_precision_matrix():
+    """A Gaussian's rows given others have the inverse of their block of the precision."""
+    f = np.random.default_rng(0).normal(size=(5, 4))
+    found = continue_draws(PRIOR, X, f, NEW)
+    K = ou(np.vstack([X, NEW]))
+    K[np.diag_indices(4)] += JITTER
+    P = np.linalg.inv(K)
+    cov = np.linalg.inv(P[4:, 4:])
+    means = slope(NEW)[:, None] - cov @ P[4:, :4] @ (f - slope(X)).T
+    # Condition numbers below 100.
+    np.testing.assert_allclose(found.cov, cov, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(found.means, means, rtol=1e-11, atol=1e-12)
+    np.testing.assert_array_equal(found.cov, found.cov.T)
+
+
+def test_draws_of_a_continuation():
+    """40000 draws given one f: means to 5 standard errors, covariances to 6; alarms below 1e-5."""
+    one = continue_draws(PRIOR, X, np.zeros((1, 4)), NEW)
+    many = Continuation(np.repeat(one.means, 40_000, axis=1), one.cov)
+    draws = many.sample(np.random.default_rng(0))
+    assert draws.shape == (40_000, 3)
+    variance = one.cov.diagonal()
+    gap = np.abs(draws.mean(axis=0) - one.means[:, 0])
+    assert (gap < 5 * np.sqrt(variance / 40_000)).all()
+    spread = np.sqrt((np.outer(variance, variance) + one.cov**2) / 40_000)
+    assert (np.abs(np.cov(draws.T) - one.cov) < 6 * spread).all()
+
+
+@pytest.mark.parametrize("s", [0, 1, 2])
+def test_pseudo_points_against_rejection(s):
+    """The same f for all draws. False alarms: 1e-4 each time."""
+    kernel, size, points = rbf(4.0), 600, np.array([[-0.3], [2.0]])[:s]
+    given = Prior(kernel, slope, points, np.array([1.0, -1.0])[:s], np.full(s, 0.3))
+    f, rng = np.array([0.3, -0.4, 0.2, 0.1]), np.random.default_rng(1)
+    places, values = with_pseudo_points(given, X, np.tile(f, (size, 1)), rng)
+    np.testing.assert_array_equal(places, np.vstack([points, X]))
+    np.testing.assert_array_equal(values[:, s:], np.tile(f, (size, 1)))
+    if not s:
+        return
+    gain = np.linalg.solve(kernel(X) + JITTER * np.eye(4), kernel(X, points))
+    centre = slope(points) + (f - slope(X)) @ gain
+    cov = kernel(points) - kernel(points, X) @ gain
+    at = np.random.default_rng(2).multivariate_normal(centre, cov, 100_000)
+    keep = (given.phase * (at - slope(points)) / 2.0 + 0.3 > 0).all(axis=1)
+    assert 0.1 < keep.mean() < 0.95  # the signs say something
+    for i in range(s):
+        assert kstest(values[:, i], at[keep, i]).pvalue > 1e-4 / 3
+    if s == 2:
+        ours, theirs = values[:, 0] * values[:, 1], at[keep, 0] * at[keep, 1]
+        error = theirs.std() * np.hypot(size**-0.5, theirs.size**-0.5)
+        assert abs(ours.mean() - theirs.mean()) < norm.isf(1e-4 / 6) * error
+
+
+@pytest.mark.parametrize(("variance", "off"), [(0.01, 0.08), (0.25, 0.3), (0.5, 5.0)])
+def test_residuals_under_counts_that_say_more_of_f_than_the_features(variance, off):
+    """A count of 10,000 leaves f a deviation of .01; 5 is seven deviations of e away."""
+    y, size = np.array([10_000, 100, 3]), 20_000
+    part = DataSet("f", np.zeros((3, 1)), y, sg.likelihoods.Poisson())
+    signal = np.tile(np.log(y) + off, (size, 1))
+    e = residual_draws(part, signal, np.full(3, variance), np.random.default_rng(1))
+    grid = np.sqrt(variance) * np.linspace(-12.0, 12.0, 400_001)[:, None]
+    f = grid + signal[0]
+    logs = y * f - np.exp(f) - 0.5 * grid**2 / variance
+    weights = np.exp(logs - logs.max(axis=0))
+    weights /= weights.sum(axis=0)
+    mean = (weights * grid).sum(axis=0)
+    sd = np.sqrt((weights * (grid - mean) ** 2).sum(axis=0))
+    # Five standard errors of 20,000 draws: a false alarm in 10^5 runs; of the table .002.
+    assert (np.abs(e.mean(axis=0) - mean) < 5.0 * sd / np.sqrt(size)).all()
+    np.testing.assert_allclose(e.std(axis=0), sd, rtol=5.0 / np.sqrt(2 * size) + 0.002)
+
+
+def test_mean_over_noise_of_a_site_that_is_0_somewhere():
+    """N(eta; 0, 1/6) but for 0 below -5, where it is exp(-75): the closed form holds."""
+
+    def log_prob(eta):
+        return np.where(eta > -5.0, -3.0 * eta**2, -np.inf)
+
+    variance = np.array([0.01, 0.02])
+    rule = NoiseRule.of(log_prob, variance, np.zeros(2), np.array([2.0, 2.0]))
+    eta = np.array([[0.0, 0.5], [1.0, -1.0]])
+    scale = 1.0 + 6.0 * variance
+    wanted = -3.0 * eta**2 / scale - 0.5 * np.log(scale)
+    np.testing.assert_allclose(rule.log_mean(log_prob, eta), wanted, atol=1e-8)
