@@ -119,10 +119,14 @@ def draw(truth, laplace, ep, *, new=grid, axes=None):
         _, axes = plt.subplots(
             1, 3, figsize=(14, 4.8), layout="constrained", width_ratios=[3, 3, 2.4]
         )
-    for ax, name, other in zip(axes, ("Laplace", "EP"), (laplace, ep), strict=False):
-        sg.plot_latent_band(new, truth, other, labels=("exact", name), y=y, X_data=X, ax=ax)
-        ax.set(xlabel="x", ylabel="latent f")
     where = int(np.argmax(np.abs(wrong_side(laplace) - wrong_side(truth))))
+    own, *others = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    pairs = zip(axes, ("Laplace", "EP"), (laplace, ep), others, strict=False)
+    for ax, name, other, colour in pairs:  # each its colour in all panels
+        with plt.rc_context({"axes.prop_cycle": plt.cycler(color=[own, colour])}):
+            sg.plot_latent_band(new, truth, other, labels=("exact", name), y=y, X_data=X, ax=ax)
+        ax.axvline(new[where, 0], color="0.6", lw=0.8)
+        ax.set(xlabel="x", ylabel="latent f")
     slices = {"exact": truth, "Laplace": laplace, "EP": ep}
     sg.plot_slice_density(slices, where, ax=axes[2])
     axes[2].set_xlabel(f"f at x = {new[where, 0]:.1f}")

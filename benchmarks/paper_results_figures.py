@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor, plot_tree
 
 import pymc_skewgp as sg
 
-SAMPLERS = {"ess": "elliptical slices", "lin_ess": "lin-ess", "twisted": "twisted, as here"}
+SAMPLERS = {"ess": "elliptical slices", "lin_ess": "lin-ess", "twisted": "this package"}
 CORNERS = np.array([[0.0, 0.0], [0.5, np.sqrt(0.75)], [1.0, 0.0]])  # worse, equal, better
 FEATURES = ["skewness", "n", "d"]
 # Sets that a leaf needs: fewer would be read as a rule.
@@ -26,8 +26,8 @@ def timing(results: Path, small: bool = False) -> Figure:
     rows["error"] = rows["ess_per_second"] * rows["ess_error"] / rows["ess"]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharex=True)
     columns = {
-        "draws_per_second": ("draws a second", None),
-        "ess_per_second": ("independent draws a second", "error"),
+        "draws_per_second": ("draws per second", None),
+        "ess_per_second": ("independent draws per second", "error"),
     }
     for ax, (column, (label, error)) in zip(axes, columns.items(), strict=True):
         for sampler, name in SAMPLERS.items():
@@ -49,8 +49,11 @@ def simplex(results: Path, small: bool = False) -> Figure:
     for ax, (first, second) in zip(axes, pairs, strict=True):
         drawn = signed_rank(table, first, second, 2000 if small else 20_000)
         x, y = (drawn @ CORNERS).T
-        ax.hexbin(x, y, gridsize=45, mincnt=1, bins="log", cmap="viridis", extent=(0, 1, 0, 0.87))
-        ax.plot(*CORNERS[[0, 1, 2, 0]].T, color="0.3", lw=1)
+        drawn_at = ax.hexbin(
+            x, y, gridsize=45, mincnt=1, bins="log", cmap="viridis", extent=(0, 1, 0, 0.87)
+        )
+        (edges,) = ax.fill(*CORNERS.T, fc="none", ec="0.3", lw=1)
+        drawn_at.set_clip_path(edges)
         # From the middle to the edges: inside, which of the three is the most probable.
         middle = CORNERS.mean(axis=0)
         for i in range(3):
@@ -61,9 +64,10 @@ def simplex(results: Path, small: bool = False) -> Figure:
         places = ((0.0, -0.03, "left", "top"), (0.5, 0.89, "center", "bottom"),
                   (1.0, -0.03, "right", "top"))  # fmt: skip
         for name, share, (left, height, ha, va) in zip(names, shares, places, strict=True):
-            ax.text(left, height, f"{name}\n{share:.3f}", ha=ha, va=va, fontsize=11)
+            ax.text(left, height, f"{name}\nP = {share:.3f}", ha=ha, va=va, fontsize=11)
         ax.set(aspect="equal", xlim=(-0.05, 1.05), ylim=(-0.17, 1.05))
         ax.axis("off")
+    figure.colorbar(drawn_at, ax=axes, label="draws in a cell", shrink=0.6)
     return figure
 
 
@@ -100,12 +104,16 @@ def tree(results: Path, small: bool = False) -> Figure:
     axes[0].scatter(rows["skewness"], rows["gain"], s=18)
     axes[0].set(xlabel="largest skewness of f over the test rows",
                 ylabel="bits a label, exact less EP")  # fmt: skip
-    axes[0].legend()
+    axes[0].legend(loc="lower left", frameon=True)
     plot_tree(
         fitted, feature_names=FEATURES, impurity=False, filled=True, rounded=True, precision=4,
         fontsize=10, ax=axes[1],
     )  # fmt: skip
-    axes[1].set_title(f"variance explained, each set left out once: {explained:.2f}", fontsize=12)
+    axes[1].set_title(
+        "mean gain (value) by inputs d, rows n and skewness; darker: larger\n"
+        f"share of the variance explained, each set left out once: {explained:.2f}",
+        fontsize=12,
+    )
     return figure
 
 
@@ -137,7 +145,7 @@ def calibration(results: Path, small: bool = False) -> Figure:
             ax.set(title=f"{PROBLEMS[problem]}\n{kernels[kernel]}")
             ax.title.set_fontsize(12)
     for ax in axes[-1]:
-        ax.set_xlabel("forecast")
+        ax.set_xlabel("forecast probability")
     for ax in axes[:, 0]:
         ax.set_ylabel("share that came true")
     axes[0, 0].legend(loc="upper left")

@@ -98,6 +98,9 @@ def draw_figure(path, posterior, at_two, two, scaler, X, y, pseudo_points, phase
             ha="center",
             bbox={"boxstyle": "round", "fc": "w", "ec": "none", "alpha": 0.8},
         )
+    for index, letter in zip(two, "AB", strict=True):
+        surface.scatter(*points[index], s=90, fc="none", ec="k", lw=1.5)
+        surface.annotate(letter, points[index], (7, 5), textcoords="offset points", weight="bold")
     surface.set(
         xlabel=FEATURES[0],
         ylabel=FEATURES[1],
@@ -124,9 +127,10 @@ def draw_figure(path, posterior, at_two, two, scaler, X, y, pseudo_points, phase
         place = ", ".join(
             f"{name} {v:.3g}" for name, v in zip(FEATURES, points[index], strict=True)
         )
-        panel.set_title(f"{place}: skewness {skewness[k]:+.2f}", fontsize=8)
+        panel.set_title(f"{'AB'[k]}: {place}; skewness {skewness[k]:+.2f}", fontsize=8)
         panel.set(yticks=[], ylabel="density", ylim=(0, None))
     panels[0].legend(fontsize=8)
+    panels[0].set_xlabel("latent f")
     panels[1].set_xlabel("latent f (at 0 the probability is 1/2)")
     figure.savefig(path, dpi=110)
 

@@ -396,7 +396,7 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Spli
         raise NotSitesError(
             f"the log probability of {name} depends on {names} by no one predictor that is affine "
             f"in {names} and has an entry for each observation: {why_not_affine(log_prob, xs)} is "
-            "in between.",
+            "in between, or observations see several predictors, as means of a mixture's parts.",
             _REMEDY,
         )
     how = "couples them" if reason.certain else "is not known to keep them apart"
