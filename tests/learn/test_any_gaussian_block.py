@@ -135,25 +135,6 @@ def test_several_modes_of_coefficients(kind):
     assert abs(drawn).mean() == pytest.approx(1.5, abs=0.1)
 
 
-@pytest.mark.parametrize("is_centred", [True, False])
-def test_values_of_equal_predictors_count_once_each(is_centred):
-    rng = np.random.default_rng(4)
-    n, groups = 40, 4
-    kind, noise, offset = rng.integers(0, groups, n), rng.uniform(0.3, 2.0, n), rng.normal(size=n)
-    y = rng.normal(size=groups)[kind] + offset + noise * rng.normal(size=n)
-    with pm.Model() as model:
-        s = pm.HalfNormal("s", 1.0)
-        u = pm.Normal("u", 0.0, s if is_centred else 1.0, shape=groups)
-        pm.Normal("y", (u if is_centred else s * u)[kind] + offset, s * noise, observed=y)
-    _, log_evidence, se = _integrated(model)
-    grid = np.linspace(1e-3, 5.0, 1001)
-    same = (kind[:, None] == kind) + np.diag(noise**2)
-    logs = [multivariate_normal(offset, s**2 * same).logpdf(y) for s in grid]
-    true = logsumexp(np.array(logs) + norm.logpdf(grid) + np.log(2.0)) + np.log(grid[1] - grid[0])
-    # Five standard errors: a false alarm in 2e6 seeds.
-    assert abs(log_evidence - true) < 5 * se
-
-
 def _with_a_change(y):
     with pm.Model() as model:
         change, level = pm.Uniform("change", 0.0, 30.0), pm.Normal("level", 0.0, 3.0, shape=2)

@@ -86,24 +86,6 @@ def test_regression_spreads_with_the_noise():
     assert set(model.hyperparameters_["posterior"].data_vars) == {"sigma", "eta", "ls"}
 
 
-@pytest.mark.slow(ci=True)
-def test_ordered_classes_and_duels():
-    rng = np.random.default_rng(1)
-    x = np.linspace(-2, 2, 15)[:, None]
-    y = np.digitize(x[:, 0] + rng.normal(0, 0.4, 15), [-0.7, 0.7])
-    ordinal = sg.SkewGPOrdinalClassifier(hyperparameters="average", random_state=0).fit(x, y)
-    p = ordinal.predict_proba(x[[0, 7, 14]])
-    np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    assert (p.argmax(axis=1) == [0, 1, 2]).all()
-    assert ordinal.cutpoints_[0] < ordinal.cutpoints_[1]
-    duels = np.array([[14, 0], [12, 3], [9, 5], [10, 2], [13, 6]])
-    preference = sg.SkewGPPreference(hyperparameters="average", random_state=0).fit(x, duels)
-    a_beats_b = preference.probability(x[14:], x[:1])
-    b_beats_a = preference.probability(x[:1], x[14:])
-    assert a_beats_b.value[0] > 0.5
-    assert a_beats_b.value[0] + b_beats_a.value[0] == pytest.approx(1.0, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from quick_search import QUICK, QuickClassifier
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_skewgp as sg
-from pymc_skewgp._learn.optimizers import OptimizerSettings, SearchSettings
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(16, 1))
@@ -27,19 +27,6 @@ EVERY = {
     sg.SkewGPRegressor: F,
     sg.SkewGPPreference: DUELS,
 }
-# Two steps of L-BFGS, and one evaluation by twisting.
-QUICK = SearchSettings(
-    n_draws=64,
-    hessian=False,
-    max_noise=np.inf,
-    optimizer=OptimizerSettings(max_iterations=2, newton_gain=np.inf),
-)
-
-
-class QuickClassifier(sg.SkewGPClassifier):
-    """For tests of the interface."""
-
-    _search = QUICK
 
 
 # To seven digits of rows in two orders. What is learnt is the same; but on labels that are

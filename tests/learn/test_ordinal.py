@@ -1,4 +1,4 @@
-"""SkewGPOrdinalClassifier: scikit-learn's checks, the posterior behind it, its errors."""
+"""SkewGPOrdinalClassifier: the posterior behind it, levels that nobody chose, orders, errors."""
 
 import numpy as np
 import pandas as pd

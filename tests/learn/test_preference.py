@@ -1,4 +1,4 @@
-"""SkewGPPreference: the posterior behind it, what it learns, its errors."""
+"""SkewGPPreference: the posterior behind it, weights, its errors."""
 
 import numpy as np
 import pymc as pm

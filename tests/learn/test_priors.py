@@ -37,10 +37,11 @@ class TestLine:
     N_LEFT = 10
 
     @pytest.fixture(scope="class")
-    def model(self):
+    @classmethod
+    def model(cls):
         with pm.Model() as model:
             b, sigma = pm.Flat("b", shape=2), pm.HalfFlat("sigma")
-            pm.Normal("y", pm.math.dot(self.X, b), sigma, observed=self.Y)
+            pm.Normal("y", pm.math.dot(cls.X, b), sigma, observed=cls.Y)
         return model
 
     def test_average(self, model):

@@ -73,17 +73,6 @@ def tobit():
 
 
 class TestCensored:
-    def test_it_sees_below_the_limit(self, tobit):
-        latent = tobit.posterior_.predict(X, draws=0)["predictions_summary"]["f_mean"]
-        low = LIMIT - 1.0 > F
-        assert low.any()
-        assert (latent[low] < LIMIT).all()
-        assert (tobit.predict(X) >= LIMIT).all()
-        naive = fast().fit(X, np.maximum(Y, LIMIT))
-        truth = np.maximum(F, LIMIT)
-        errors = [np.abs(model.predict(X) - truth).mean() for model in (tobit, naive)]
-        assert errors[0] < errors[1]
-
     def test_the_posterior_is_that_of_the_likelihood(self, tobit):
         point = tobit.hyperparameters_.point
         values = np.maximum(Y, LIMIT)

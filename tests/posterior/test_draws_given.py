@@ -68,7 +68,7 @@ def test_pseudo_points_against_rejection(s):
     """The same f for all draws. False alarms: 1e-4 each time."""
     kernel, size, points = rbf(4.0), 600, np.array([[-0.3], [2.0]])[:s]
     given = Prior(kernel, slope, points, np.array([1.0, -1.0])[:s], np.full(s, 0.3))
-    f, rng = np.array([0.3, -0.4, 0.2, 0.1]), np.random.default_rng(1)
+    f, rng = np.array([0.2, 0.1, 0.0, -1.0]), np.random.default_rng(1)
     places, values = with_pseudo_points(given, X, np.tile(f, (size, 1)), rng)
     np.testing.assert_array_equal(places, np.vstack([points, X]))
     np.testing.assert_array_equal(values[:, s:], np.tile(f, (size, 1)))

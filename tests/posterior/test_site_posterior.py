@@ -200,13 +200,15 @@ class TestTwelveCounts:
     Y = np.array([0, 1, 0, 2, 3, 5, 9, 6, 4, 1, 0, 1.0])
     NEW = np.array([[-3.0], [-0.7], [0.0], [1.3]])
 
-    def make(self, X=X, y=Y, likelihood=None, **more):
+    @staticmethod
+    def make(X=X, y=Y, likelihood=None, **more):
         known = likelihood or (Counts() if y is not None else None)
         return SkewGPPosterior(X, y, cov_func=rbf(2.0, 0.8), likelihood=known, **more)
 
     @pytest.fixture(scope="class")
-    def posterior(self):
-        return self.make(n_draws=2048)
+    @classmethod
+    def posterior(cls):
+        return cls.make(n_draws=2048)
 
     def test_draws_have_the_moments_of_marginals_and_forecasts(self, posterior):
         f = posterior.sample(draws=1000, chains=4, random_seed=1)["posterior"]["f"].values
