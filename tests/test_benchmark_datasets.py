@@ -185,12 +185,6 @@ def test_without_a_network_the_refusal_gives_the_reason(datasets, monkeypatch, t
         datasets.pmlb_sizes(None)
 
 
-def test_a_set_that_the_package_does_not_know_is_refused(datasets, monkeypatch):
-    package(monkeypatch, made_up())
-    with pytest.raises(datasets.fetching.SetUnavailableError, match="knows no set of this name"):
-        datasets.pmlb(None, "made_down")
-
-
 def test_sets_that_pmlb_does_not_give_are_left_out_of_the_list_with_a_warning(
     datasets, monkeypatch
 ):
@@ -218,15 +212,6 @@ def test_fashion_mnist_of_openml_is_that_of_the_files(datasets, openml, tmp_path
             assert fetched.dtype == read.dtype
     # Fetched, and read, once for the two parts.
     assert openml == [(40996, tmp_path / "cache" / "pymc_skewgp")]
-
-
-def test_fashion_mnist_is_fetched_unless_all_its_files_are_there(datasets, openml, tmp_path):
-    write_fashion_mnist(tmp_path)
-    (tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    datasets.fashion_mnist(tmp_path, "train")
-    assert not openml
-    assert len(datasets.fashion_mnist(tmp_path, "test")[0]) == N - N_TRAIN
-    assert len(openml) == 1
 
 
 def test_mnist_3_vs_5_of_openml_is_that_of_the_file(datasets, openml, tmp_path):
@@ -259,12 +244,6 @@ def test_images_out_of_reach_are_refused_with_the_reason(datasets, tmp_path):
         assert isinstance(refusal.value.__cause__, URLError)
 
 
-def test_images_of_another_size_are_refused(datasets, openml, monkeypatch):
-    monkeypatch.setattr(datasets.fetching, "OPENML_SIZE", (N + 1, 784))
-    with pytest.raises(datasets.DataUnavailableError, match=r"images of shape \(70, 784\)"):
-        datasets.mnist_3_vs_5(None)
-
-
 def write_signs(data, track):
     (data / "gtsrb").mkdir(exist_ok=True)
     pixels = np.full((4, 32, 32, 3), 51, np.uint8)
@@ -287,17 +266,3 @@ def test_traffic_signs_come_from_the_directory_alone(datasets, tmp_path):
     write_signs(tmp_path, [0, 1, 1, 2])
     with pytest.raises(ValueError, match=r"tracks \[1\] are on both sides"):
         datasets.speed_limits(tmp_path)
-
-
-def test_problems_without_images_are_left_out_with_a_warning(module, openml, tmp_path):
-    paper_images = module("paper_images")
-    with pytest.warns(UserWarning, match="No German traffic signs"):
-        tasks = paper_images.image_tasks(None, tmp_path, 10)
-    assert {(task[0], task[2]) for task in tasks} == {*(("fashion", k) for k in range(10)),
-                                                      ("mnist", 0)}  # fmt: skip
-
-
-def test_no_images_at_all_are_refused(module, tmp_path):
-    paper_images = module("paper_images")
-    with pytest.raises(paper_images.DataUnavailableError, match="No Fashion-MNIST"):
-        paper_images.image_tasks(None, tmp_path, 10)

@@ -184,28 +184,6 @@ def test_gradients_with_the_points_themselves(three, size):
     check_sum(X, 2.0, weights, three.slopes(X, LS, 2.0, weights)[:3])
 
 
-def test_gradient_agrees_with_differences(three):
-    """Not by a formula, and with regard to the variables as they are."""
-    rng = np.random.default_rng(3)
-    X, ls, bias = rng.standard_normal((5, 3)), np.array([0.7, 1.5, 2.0]), 0.8
-    X[1] = X[0]
-    weights = rng.standard_normal((5, 5))
-    theta = np.concatenate([X.ravel(), ls, [bias]])
-
-    def value(t):
-        return (weights * three.own(t[:15].reshape(5, 3), t[15:18], t[18])[0]).sum()
-
-    steps = 1e-4 * np.eye(theta.size)
-    # Richardson's: errors of the order of h^4 and of 1e-16 / h.
-    found = [
-        (8 * (value(theta + h) - value(theta - h)) - value(theta + 2 * h) + value(theta - 2 * h))
-        / 12e-4
-        for h in steps
-    ]
-    slopes = np.concatenate([np.ravel(s) for s in three.slopes(X, ls, bias, weights)])
-    np.testing.assert_allclose(slopes, found, atol=1e-10)
-
-
 def test_definition(three):
     """E[erf(u'z) erf(u'z')] by Monte Carlo."""
     rng = np.random.default_rng(4)
@@ -231,16 +209,6 @@ def test_matrix_of_a_set(three, size):
         np.testing.assert_allclose(matrix, cross, rtol=0, atol=atol)
         # Errors of entries move eigenvalues by n times as much.
         assert np.linalg.eigvalsh(matrix).min() >= -len(X) * atol
-
-
-def test_many_columns():
-    # Errors grow with the root of the number of columns, and the values of small angles with them.
-    rng = np.random.default_rng(5)
-    ls = rng.uniform(0.5, 2.0, 100)
-    x = rng.standard_normal(100) * 1e6
-    X = np.array([x, x, x * (1.0 + 1e-9 * rng.standard_normal(100)), -x, rng.standard_normal(100)])
-    found = NeuralNetwork(100, ls=ls)(X).eval(mode=PLAIN)
-    np.testing.assert_allclose(found, exact_matrix(X, X, ls, 1.0), rtol=0, atol=1e-14)
 
 
 def test_inputs_without_information(three):

@@ -70,12 +70,6 @@ def results(tmp_path_factory, modules):
     return folder
 
 
-def test_sets_that_are_not_whole_are_left_out(modules, results):
-    table = modules[0].by_set(results)
-    assert len(table) == N_SETS
-    assert f"set {N_SETS:02}" not in table.index
-
-
 def test_differences_are_those_that_were_planted(modules, results):
     summary = modules[0]
     found = summary.differences(summary.by_set(results))
@@ -114,31 +108,6 @@ def test_priors_are_compared_where_they_were_tried(modules, results, tmp_path):
     expected = [0.2 - GAIN / 2, 0.15, 0.05, 0.4]
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert summary.with_priors(summary.by_set(results)).empty
-
-
-def test_gpy_is_compared_where_it_made_something(modules, results, tmp_path):
-    rows = pd.read_csv(results / "paper_pmlb.csv")
-    peer = rows[rows["method"] == "GP-EP"].head(7).assign(method="GPy-EP")
-    peer["information"] -= 0.02
-    peer.iloc[2:4, peer.columns.get_loc("information")] = np.nan
-    pd.concat([rows, peer]).to_csv(tmp_path / "paper_pmlb.csv", index=False)
-    found, failed = modules[0].beside_gpy(tmp_path)
-    np.testing.assert_allclose(found["information"], np.full(5, 0.02))
-    assert failed == 2
-    assert modules[0].by_set(tmp_path)["accuracy"].notna()["GP-EP"].sum() == N_SETS
-    assert modules[0].beside_gpy(results)[0].empty
-
-
-def test_seconds_count_where_every_fold_has_them(modules, results, tmp_path):
-    rows = pd.read_csv(results / "paper_pmlb.csv")
-    shared = (rows["set"] == "set 03") & (rows["method"] == "GP-EP") & (rows["fold"] > 2)
-    rows.loc[shared, "seconds"] = np.nan
-    rows.loc[rows["set"] == "set 03", "seconds"] *= 100.0
-    rows.to_csv(tmp_path / "paper_pmlb.csv", index=False)
-    table = modules[0].by_set(tmp_path)
-    assert len(table) == N_SETS
-    assert list(modules[0].timed(table).index) == [name for name in table.index if name != "set 03"]
-    assert modules[0].averages(table).loc["SkewGP2", "seconds a fold"] == 1.0
 
 
 @pytest.fixture
@@ -182,25 +151,6 @@ def test_the_tree_finds_where_the_gain_is(modules, results):
     assert explained > 0.99
 
 
-def test_a_tree_that_knows_nothing_explains_nothing(modules):
-    """Too few sets for two leaves: the prediction is the mean of the others."""
-    figures = modules[1]
-    rng = np.random.default_rng(2)
-    rows = pd.DataFrame(
-        rng.normal(size=(2 * figures.LEAF - 1, 4)), columns=[*figures.FEATURES, "gain"]
-    )
-    assert figures.fitted_tree(rows)[1] == pytest.approx(0.0, abs=1e-12)
-
-
-def test_of_two_runs_at_once_the_later_row_counts(modules, results, tmp_path):
-    rows = pd.read_csv(results / "paper_pmlb.csv")
-    again = rows[rows["set"] == "set 00"].assign(information=0.25)
-    pd.concat([rows, again]).to_csv(tmp_path / "paper_pmlb.csv", index=False)
-    table = modules[0].by_set(tmp_path)
-    assert len(table) == N_SETS
-    assert table.loc["set 00", ("information", "GP-EP")] == pytest.approx(0.25)
-
-
 def test_calibrated_forecasts_lie_on_the_diagonal(modules):
     rng = np.random.default_rng(3)
     p = rng.uniform(size=20_000)
@@ -210,11 +160,6 @@ def test_calibrated_forecasts_lie_on_the_diagonal(modules):
     for row in rows:  # 5 standard errors: false alarms 6e-6 for ten bins
         error = np.sqrt(row["p"] * (1.0 - row["p"]) / row["count"])
         assert abs(row["share"] - row["p"]) < 5 * error
-
-
-def test_the_ends_of_the_scale_have_bins(modules):
-    rows = modules[2].reliability(np.array([0, 1, 1]), np.array([0.0, 0.9, 1.0]))
-    assert [(row["low"], row["count"]) for row in rows] == [(0.0, 1), (pytest.approx(0.9), 2)]
 
 
 @pytest.mark.parametrize("name", ["timing", "simplex", "tree", "calibration", "second_order"])

@@ -9,10 +9,7 @@ from oracles import finite_difference
 from scipy.stats import multivariate_normal
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
-from pymc_skewgp._gaussian.univariate import (
-    bivariate_log_prob,
-    bivariate_truncated_moments,
-)
+from pymc_skewgp._gaussian.univariate import bivariate_log_prob, bivariate_truncated_moments
 
 INF = np.inf
 

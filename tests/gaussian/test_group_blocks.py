@@ -9,17 +9,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
-from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
-from pymc_skewgp._gaussian.blocks.groups import (
-    DenseRows,
-    FunctionRows,
-    GroupBlock,
-    GroupSites,
-    OneFactor,
-    one_factor,
-)
-from pymc_skewgp._gaussian.covariance import DenseCovariance
-from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian.blocks.groups import GroupSites, OneFactor, one_factor
 
 RNG = np.random.default_rng(3)
 ALL = slice(None)
@@ -71,53 +61,3 @@ def test_limits_of_any_side_and_noise_of_two_rows():
     # P(e1 > .4 - .2, e2 < .9 - 1.5)
     wanted = multivariate_normal([0, 0], [[1.0, 0.6], [0.6, 0.7]]).cdf([-0.2, -0.6])
     assert np.exp(found[0, 0]) == pytest.approx(wanted, abs=1e-8)
-
-
-def test_one_factor_of_noise():
-    loading, own = RNG.normal(0.0, 1.0, (5, 4)), RNG.uniform(0.3, 1.0, (5, 4))
-    noise = loading[:, :, None] * loading[:, None]
-    np.einsum("ijj->ij", noise)[:] += own**2
-    b, s = one_factor(noise)
-    np.testing.assert_allclose(b[:, :, None] * b[:, None], loading[:, :, None] * loading[:, None])
-    np.testing.assert_allclose(s, own)
-    chain = np.diag(np.full(3, 2.0)) - np.diag(np.ones(2), 1) - np.diag(np.ones(2), -1)
-    assert one_factor(chain[None]) is None
-
-
-def test_functions_are_dense_rows():
-    n, m, r, n_functions = 7, 2, 3, 4
-    phi, mixing = RNG.normal(size=(n, r)), RNG.normal(size=(n, m, n_functions))
-    some = FunctionRows(phi, mixing)
-    F = np.einsum("nml,nr->nmlr", mixing, phi).reshape(n * m, -1)
-    dense = DenseRows(F, m)
-    np.testing.assert_allclose(some.rows(), F)
-    W = RNG.normal(size=(n, m, m))
-    W = W @ W.swapaxes(1, 2)
-    w, c = RNG.normal(size=(n, m)), RNG.normal(size=(n_functions * r, 5))
-    spread = np.triu(RNG.normal(size=(n_functions * r, n_functions * r)))
-    wide = np.zeros((n * m, n * m))
-    for i in range(n):
-        wide[i * m : i * m + m, i * m : i * m + m] = W[i]
-    cov = F @ spread @ spread.T @ F.T
-    blocks = np.array([cov[i * m : i * m + m, i * m : i * m + m] for i in range(n)])
-    for one in (some, dense):
-        np.testing.assert_allclose(one.at(slice(2, 5), c).reshape(-1, 5), (F @ c)[4:10])
-        np.testing.assert_allclose(one.gram(W), F.T @ wide @ F, atol=1e-10)
-        np.testing.assert_allclose(one.pull(w), F.T @ w.ravel(), atol=1e-12)
-        np.testing.assert_allclose(one.covariances(spread), blocks, atol=1e-10)
-
-
-def test_ep_as_of_the_rows_at_once():
-    n, m, r = 40, 2, 6
-    F = RNG.normal(0.0, 0.7, (n * m, r))
-    sites = winner_sites(n, m)
-    blocks = LocalBlocks(
-        [
-            GroupBlock(DenseRows(F[: 20 * m], m), winner_sites(20, m)),
-            GroupBlock(DenseRows(F[20 * m :], m), winner_sites(20, m)),
-        ]
-    )
-    found = fit_blocks(blocks, tol=1e-9)
-    G = F @ F.T + np.kron(np.eye(n), sites.noise[0])
-    wanted = fit_ep(DenseCovariance(G, "G"), np.zeros(n * m), np.full(n * m, np.inf), tol=1e-9)
-    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-6)

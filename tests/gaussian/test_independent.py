@@ -43,21 +43,6 @@ def test_moments(n, rho, low, high):
     check_moments(draws, low, high, rho, 5.5)
 
 
-@pytest.mark.parametrize("few", [0, 64])
-@pytest.mark.parametrize("n_draws", [1, 7])
-def test_a_few_draws_are_as_good(n_draws, few):
-    """Many calls for few draws have the moments of one call for many, by chains and rejection."""
-    settings = SamplerSettings(rejection_values=few)
-    low, high = np.zeros(2), np.full(2, INF)
-    cov = DenseCovariance(equicorrelated_cov(2, 0.8))
-    rng = np.random.default_rng(5)
-    calls = 350 // n_draws  # each makes its own proposal
-    draws = np.vstack(
-        [independent_draws(cov, low, high, n_draws, rng, settings) for _ in range(calls)]
-    )
-    check_moments(draws, low, high, 0.8, 5)  # five numbers: 3e-6
-
-
 def test_draws_are_independent_of_each_other():
     """The variance of a mean of k draws is a k-th of one draw's: evenly spread points have less."""
     low, high, k = np.zeros(3), np.full(3, INF), 16

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._errors import StuckChainWarning
 from pymc_skewgp._gaussian import lin_ess as module
@@ -192,27 +191,6 @@ def test_values_carried_along_are_refreshed_from_the_state(monkeypatch):
 # --- the law of the draws -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("mean", "sd", "low", "high"),
-    [
-        (0.0, 1.0, 0.0, np.inf),
-        (0.0, 1.0, 3.0, np.inf),
-        (0.0, 1.0, -1.0, 0.5),
-        (0.0, 2.0, -np.inf, -1.0),
-        (1.0, 0.5, -0.5, 1.2),
-        (0.0, 1.0, -np.inf, np.inf),
-    ],
-)
-def test_one_dimension_has_the_moments_of_the_truncated_normal(mean, sd, low, high):
-    exact = stats.truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd)
-    start = np.full((N_CHAINS, 1), exact.median())
-    schedule = {"n_draws": BURN + 2000, "random_seed": 10}
-    draws = lin_ess([[sd]], start - mean, low - mean, high - mean, **schedule).draws[:, BURN:, 0]
-    draws = draws + mean
-    assert_expectation(draws.mean(axis=1), exact.mean())
-    assert_expectation(((draws - exact.mean()) ** 2).mean(axis=1), exact.var())
-
-
 def test_two_dimensional_polytope_has_the_moments_of_quadrature():
     a = np.array([[1.0, 0.5], [-0.3, 1.0], [1.0, -1.0], [0.2, 1.0]])
     low = np.array([-0.5, -np.inf, -1.5, -0.8])
@@ -241,34 +219,6 @@ def test_two_dimensional_polytope_has_the_moments_of_quadrature():
     second = np.einsum("cdk,cdl->ckl", draws, draws) / draws.shape[1]
     assert_expectation(draws.mean(axis=1), exact_mean)
     assert_expectation(second, exact_second)
-
-
-@pytest.mark.parametrize("whitened", [False, True])
-@pytest.mark.parametrize(("rho", "low"), [(0.5, 0.0), (0.5, -0.6), (0.3, 0.4)])
-def test_equicorrelated_means_are_those_of_one_dimensional_quadrature(rho, low, whitened):
-    size = 20
-    # u_i = sqrt(rho) z + sqrt(1 - rho) e_i: independent given z. The trapezoidal rule on a smooth
-    # integrand that vanishes at both ends is exact to round-off.
-    z = np.linspace(-10, 10, 4001)
-    edge = (low - np.sqrt(rho) * z) / np.sqrt(1 - rho)
-    hazard = np.exp(stats.norm.logpdf(edge) - log_ndtr(-edge))
-    weight = stats.norm.pdf(z) * ndtr(-edge) ** size
-    if rho == 0.5 and low == 0.0:
-        np.testing.assert_allclose(weight.sum() * (z[1] - z[0]), 1 / (size + 1), rtol=1e-12)
-    exact = np.sum(weight * (np.sqrt(rho) * z + np.sqrt(1 - rho) * hazard)) / weight.sum()
-
-    factor = np.linalg.cholesky(np.full((size, size), rho) + (1 - rho) * np.eye(size))
-    start = np.full((N_CHAINS, size), max(low, 0.0) + 0.5)
-    schedule = {"n_draws": BURN // 2 + 250, "thin": 8, "random_seed": 12}
-    if whitened:
-        start = np.linalg.solve(factor, start.T).T
-        result = lin_ess(np.eye(size), start, low, constraints=factor, **schedule)
-        u = result.draws[:, BURN // 2 :] @ factor.T
-    else:
-        u = lin_ess(factor, start, low, **schedule).draws[:, BURN // 2 :]
-    assert_expectation(u.mean(axis=(1, 2)), exact)
-    assert_expectation(u[..., 0].mean(axis=1), exact)
-    assert_expectation(u[..., -1].mean(axis=1), exact)
 
 
 # --- the inputs ---------------------------------------------------------------------------------

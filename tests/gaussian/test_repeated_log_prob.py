@@ -12,8 +12,6 @@ from scipy.special import log_ndtr, logsumexp
 
 from pymc_skewgp._gaussian.log_prob_gradient import (
     RepeatedRectangle,
-    folded,
-    log_prob_and_gradient,
     log_prob_by_ep,
     repeated_log_prob,
 )
@@ -140,43 +138,3 @@ def test_gradients(hard, index):
     # Derivatives in limits and noise alone, mean and covariance of z being what they are, are means
     # over draws of sums over a hundred rows: their standard deviation is one, over 64.
     assert drawn == pytest.approx(slope, abs=5e-3 if which == "cov" else 0.05)
-
-
-@pytest.mark.parametrize("by", ["ep", "draws"])
-@pytest.mark.parametrize("hard", [False, True])
-def test_mean(hard, by):
-    """All limits of a place moved together: the derivative that a mean has."""
-    rows = problem(hard)
-    s = rows.count.size - 3
-    shift = np.concatenate([np.zeros(s), 1.0 * (PLACE == 0)])
-
-    def at(t):
-        return exact(moved(moved(rows, "lower", t * shift), "upper", t * shift))
-
-    slope = float(finite_difference(at, 0.0, 0.02))
-    found = (
-        log_prob_by_ep(rows, tol=1e-9)[0] if by == "ep" else repeated_log_prob(rows, n_draws=4096)
-    )
-    # EP's own error; and a tenth of that of the plain mean, whose standard deviation is ten.
-    assert along(found, "lower", shift) + along(found, "upper", shift) == pytest.approx(
-        slope, abs=0.02 if by == "ep" else 5e-3
-    )
-
-
-def test_single_rows():
-    """The gradient in rows one by one, folded, is that of kinds."""
-    rows = problem(True, many=False)
-    single, kind = rows.single()
-    assert single.count.tolist() == [1.0] * 7
-    found = log_prob_and_gradient(single.lower, single.upper, single.cov, method="ep")
-    kinds = log_prob_by_ep(rows, tol=1e-9)[0]
-    back = folded(found, kind, 4)
-    assert found.value == pytest.approx(kinds.value, abs=1e-8)
-    for a, b in zip(back, kinds, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def test_nothing_to_compute():
-    rows = problem(True)
-    broken = moved(rows, "cov", np.full((4, 4), np.nan))
-    assert repeated_log_prob(broken).value == -INF

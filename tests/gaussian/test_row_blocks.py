@@ -17,12 +17,9 @@ from pymc_skewgp._gaussian.blocks.rows import (
     SparseBlock,
     row_block,
 )
-from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
-from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 
 OPEN = np.inf
 
@@ -45,29 +42,6 @@ def blocks_of(factor, lower, upper, noise, value=None, size=17, counts=None):
     columns = [lower, upper, value, noise] + ([] if counts is None else [counts])
     rows = [slice(i, i + size) for i in range(0, lower.size, size)]
     return LocalBlocks([RowBlock(factor[i], RowSites(*(x[i] for x in columns))) for i in rows])
-
-
-# How often each of forty rows counts.
-COUNTS = np.arange(40.0) % 3 + 1.0
-
-
-def test_log_ndtr_by_table():
-    x = np.concatenate([np.linspace(-12.0, 10.0, 4001), [-60.0, 40.0]])
-    one = np.ones((1, 1))
-    rows = np.stack([0.0 * one[0], OPEN * one[0], np.nan * one[0], one[0], one[0]])
-    found = row_log_probs(rows, x[:, None], log_ndtr_table())[:, 0]
-    np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-14)
-
-
-def test_ep_is_that_of_one_piece():
-    factor, lower, upper, noise = problem()
-    wanted = fit_ep(LowRankCovariance(noise, factor), lower, upper, tol=1e-10)
-    found = fit_blocks(blocks_of(factor, lower, upper, noise), tol=1e-10)
-    # Sites of u and sites of the predictors have one fixed point; both residuals are at 1e-10.
-    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-8)
-    covariance = np.eye(4) + factor.T @ (factor / noise[:, None])
-    mean = np.linalg.solve(covariance, factor.T @ (wanted.mean / noise))
-    np.testing.assert_allclose(found.gaussian.mean, mean, atol=1e-6)
 
 
 def test_steep_problems_converge():
@@ -160,35 +134,10 @@ def test_threads_do_not_matter():
         np.testing.assert_array_equal(one, other)
 
 
-def test_points_are_a_linear_model():
-    rng = np.random.default_rng(2)
-    factor, noise = rng.standard_normal((30, 3)), rng.uniform(0.5, 2.0, 30)
-    value = rng.standard_normal(30)
-    nowhere = np.full(30, np.nan)
-    blocks = blocks_of(factor, nowhere, nowhere, noise, value)
-    ep = fit_blocks(blocks, tol=1e-10)
-    cov = factor @ factor.T + np.diag(noise)
-    wanted = -0.5 * (value @ np.linalg.solve(cov, value) + np.linalg.slogdet(2 * np.pi * cov)[1])
-    assert ep.log_prob == pytest.approx(wanted, abs=1e-9)
-    pairs = SiteSampler(BlockPairs(ep.gaussian, blocks)).members(128, np.random.default_rng(0))
-    assert pairs.log_prob.value == pytest.approx(wanted, abs=1e-9)
-    assert pairs.log_prob.relative_ess == pytest.approx(1.0)
-
-
 def sampled(blocks, n_draws=2048, seed=0):
     ep = fit_blocks(blocks)
     proposal = BlockPairs(gaussian_of(blocks.total("sums")), blocks)
     return ep, SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
-
-
-def test_pairs_have_the_exact_evidence():
-    factor, lower, upper, noise = problem()
-    exact = log_prob_rectangle(np.diag(noise) + factor @ factor.T, lower, upper, 8192, None, 1)
-    _, draws = sampled(blocks_of(factor, lower, upper, noise))
-    gap = draws.log_prob.value - exact.value
-    # False alarms: 1 in 10,000.
-    assert abs(gap) < 4.0 * np.hypot(draws.log_prob.std_error, exact.std_error)
-    assert draws.log_prob.std_error < 0.02
 
 
 def test_functions_are_rows_where_they_say_the_same():
@@ -217,61 +166,6 @@ def test_functions_are_rows_where_they_say_the_same():
     assert same.log_prob.value == pytest.approx(draws.log_prob.value, abs=1e-4)
     mean = by_rows.total("missing", 100)
     assert by_functions.total("missing", 100) == pytest.approx(mean, rel=0.05, abs=1e-12)
-
-
-@pytest.mark.parametrize("counts", [None, COUNTS], ids=["once", "counted"])
-def test_gradient_of_the_evidence(counts):
-    factor, lower, upper, noise = problem(40, 3)
-    rng = np.random.default_rng(5)
-    step, tilt, spread = rng.standard_normal((40, 3)), rng.standard_normal(40), rng.uniform(size=40)
-
-    def at(h):
-        rows = factor + h * step, lower - h * tilt, upper - h * tilt, noise + h * spread
-        blocks = blocks_of(*rows, counts=counts)
-        return blocks, fit_blocks(blocks, tol=1e-10)
-
-    h = 1e-4
-    wanted = (at(h)[1].log_prob - at(-h)[1].log_prob) / (2 * h)
-    blocks, ep = at(0.0)
-    gaussian = ep.gaussian
-    found = [block.gradient(gaussian.mean, gaussian.spread) for block in blocks.blocks]
-    total = sum(
-        (part.factor * step[i : i + 17]).sum()
-        + part.offset @ tilt[i : i + 17]
-        + part.noise @ spread[i : i + 17]
-        for part, i in zip(found, range(0, 40, 17), strict=True)
-    )
-    assert total == pytest.approx(wanted, rel=1e-6)  # differences of order h^2
-
-
-def test_rows_that_count_more_than_once():
-    rows = problem(40, 3)
-    repeated = [np.repeat(x, COUNTS.astype(int), axis=0) for x in rows]
-    wanted = fit_ep(LowRankCovariance(repeated[3], repeated[0]), *repeated[1:3], tol=1e-10)
-    blocks = blocks_of(*rows, counts=COUNTS)
-    found = fit_blocks(blocks, tol=1e-10)
-    # As for one piece: one fixed point, residuals of 1e-10.
-    assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-8)
-    each = blocks_of(*repeated)
-    same = fit_blocks(each, tol=1e-10)
-    assert same.n_sweeps == found.n_sweeps
-    assert blocks.total("missing", 100) == pytest.approx(each.total("missing", 100), rel=1e-6)
-
-
-def test_log_probs_of_rows_that_count_more_than_once():
-    factor, lower, upper, noise = rows = problem(40, 3)
-    blocks = blocks_of(*rows, counts=COUNTS)
-    centre, off = np.full(3, 0.1), np.random.default_rng(1).standard_normal((3, 5))
-    sd = np.sqrt(noise)[:, None]
-    limits = [x[:, None] for x in (lower, upper)]
-    wanted = [
-        COUNTS @ np.log(norm.cdf((limits[1] - eta) / sd) - norm.cdf((limits[0] - eta) / sd))
-        for eta in (factor @ (centre[:, None] + x) for x in (off, -off))
-    ]
-    # The oracle's differences of probabilities lose four digits.
-    np.testing.assert_allclose(blocks.total("pair_log_probs", centre, off), wanted, rtol=1e-10)
-    found = blocks.total("log_prob", centre[:, None] + off)
-    np.testing.assert_allclose(found, wanted[0], rtol=1e-10)
 
 
 def sparse_problem(collinear=False):

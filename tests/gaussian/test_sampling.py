@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from oracles import (
-    equicorrelated_cov,
-    equicorrelated_log_prob,
-    equicorrelated_moments,
-)
+from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_moments
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian import escalation as runs
@@ -82,38 +78,6 @@ def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
     np.testing.assert_allclose(result.log_weights, log_probs[replicate])
     assert set(replicate) == set(range(N_REPLICATES))
     assert result.log_prob.relative_ess == pytest.approx(1 / (1 + 256 * error**2))
-
-
-def test_tempering_goes_on_until_the_error_is_small(monkeypatch):
-    """Batches are pooled: with a spread of one nat, one batch is not enough and two are."""
-    rough = np.tile([0.0, 0.7, -0.7, 0.45, -0.45, 0.3, -0.3, 0.0], 2)
-    monkeypatch.setattr(runs, "temper", fake_temper([rough, 0.1 * rough, rough]))
-    result = sample(settings=LAST)
-    assert set(result.u[0].astype(int) // 100) == {0, 1}
-    assert result.log_prob.std_error <= 0.1
-    pooled = np.concatenate([rough, 0.1 * rough])
-    assert result.log_prob.value == pytest.approx(np.log(np.exp(pooled).mean()))
-    batch, replicate = np.divmod(result.u[0].astype(int), 100)
-    np.testing.assert_allclose(
-        result.log_weights, pooled.reshape(2, N_REPLICATES)[batch, replicate]
-    )
-
-
-def test_tempering_gives_up_after_eight_batches(monkeypatch):
-    wild = np.tile([0.0, 4.0, -4.0, 1.0, -1.0, 2.0, -2.0, 0.0], 2)
-    monkeypatch.setattr(runs, "temper", fake_temper([wild] * 20))
-    result = sample(settings=LAST)
-    assert result.log_prob.std_error > 0.1
-    assert result.u[0].max() < 800
-
-
-def test_tempering_gives_up_at_once_where_more_batches_would_not_help(monkeypatch):
-    """Replicates some 10 nats apart: seven more batches would leave an error of 3."""
-    apart = 20.0 * np.tile([0.0, 1.0, -1.0, 0.3, -0.3, 0.6, -0.6, 0.0], 2)
-    monkeypatch.setattr(runs, "temper", fake_temper([apart] * 8))
-    result = sample(settings=LAST)
-    assert result.log_prob.std_error == pytest.approx(apart.std(ddof=1))
-    assert result.u[0].max() < 100  # of the first batch
 
 
 def test_tempered_for_real():

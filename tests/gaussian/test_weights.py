@@ -9,7 +9,6 @@ from scipy import stats
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     chain_relative_ess,
-    metropolis_resample,
     pareto_k,
     relative_ess,
     replicate_estimate,
@@ -32,45 +31,6 @@ def test_systematic_counts_are_floor_or_ceiling(seed, size, n):
     # 1e-9: the cumulative sum may round an expected count across an integer.
     assert (counts >= np.floor(expected - 1e-9)).all()
     assert (counts <= np.ceil(expected + 1e-9)).all()
-
-
-def test_systematic_is_unbiased_and_its_order_random():
-    """3000 resamplings of 5 draws from weights 1:2:3:4: counts and first places both follow them.
-
-    Chi-square on the first place (independent over resamplings): false-alarm rate 1e-6.
-    """
-    rng = np.random.default_rng(0)
-    weights = np.array([1.0, 2.0, 3.0, 4.0])
-    chosen = np.array([systematic_resample(np.log(weights), 5, rng) for _ in range(3000)])
-    observed = np.bincount(chosen[:, 0], minlength=4)
-    assert stats.chisquare(observed, 3000 * weights / 10).pvalue > 1e-6
-    # Each count is floor or ceiling, so its mean has a standard error below .5/sqrt(3000) = .009.
-    mean = np.apply_along_axis(np.bincount, 1, chosen, minlength=4).mean(axis=0)
-    np.testing.assert_allclose(mean, weights / 2, atol=5 * 0.0092)
-
-
-def test_zero_weights_are_never_chosen():
-    log_weights = np.array([-np.inf, 0.0, -np.inf, 1.0, -np.inf])
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        assert set(systematic_resample(log_weights, 7, rng)) <= {1, 3}
-        assert set(metropolis_resample(log_weights, rng)) <= {1, 3}
-
-
-def test_metropolis_leaves_the_target_invariant():
-    """Proposals from q on four points, weights p/q: the last state of a run of 60 follows p.
-
-    Chi-square of 4000 independent runs, false-alarm rate 1e-6. The chain forgets its start at the
-    rate 1 - 1/max(p/q) a step: (1 - 1/4)^60 = 3e-8 of it is left.
-    """
-    rng = np.random.default_rng(2)
-    q, p = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
-    last = []
-    for _ in range(4000):
-        proposals = rng.choice(4, size=60, p=q)
-        chain = metropolis_resample(np.log(p / q)[proposals], rng)
-        last.append(proposals[chain[-1]])
-    assert stats.chisquare(np.bincount(last, minlength=4), 4000 * p).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.5, 0.9])

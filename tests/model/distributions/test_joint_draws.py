@@ -6,10 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 
-from pymc_skewgp._model.distributions.unified_skew_normal import (
-    JointDrawsRV,
-    ObjectModeDraws,
-)
+from pymc_skewgp._model.distributions.unified_skew_normal import JointDrawsRV, ObjectModeDraws
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

@@ -274,24 +274,6 @@ def test_observed():
     assert model.compile_logp()({}) == pytest.approx(expected, abs=4e-3)  # 256 draws
 
 
-@pytest.mark.slow(ci=True)
-def test_nuts_recovers_exact_moments():
-    low, high, rho = np.array([-1.0, 0.0, 0.5]), np.array([1.0, 2.0, 1.5]), 0.7
-    with pm.Model(), pytensor.config.change_flags(linker="auto"):
-        TruncatedMvNormal("x", 0.0, equicorrelated_cov(3, rho), low, high)
-        trace = pm.sample(
-            2000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
-        )
-    draws = trace["posterior"]["x"].values.reshape(-1, 3)
-    first, second = equicorrelated_moments(low, high, rho)
-    # At least 1000 effective draws of 4000, five standard errors: nine numbers, a false alarm in
-    # 5e-6 of all seeds.
-    assert (np.abs(draws.mean(axis=0) - first) < 5 * draws.std(axis=0) / np.sqrt(1000)).all()
-    products = draws[:, :, None] * draws[:, None, :]
-    assert (np.abs(products.mean(axis=0) - second) < 5 * products.std(axis=0) / 1000**0.5).all()
-    assert trace["sample_stats"]["diverging"].sum() == 0
-
-
 # Bad input
 
 

@@ -153,39 +153,3 @@ def test_model_travels_to_other_processes():
     value = log_evidence(model, AT)
     again = cloudpickle.loads(cloudpickle.dumps(model))
     assert log_evidence(again, AT) == pytest.approx(value, abs=1e-6)
-
-
-@pytest.mark.slow
-def test_nuts_on_the_collapsed_model():
-    """Means of hyperparameters by NUTS against a grid of exact evidences."""
-    model, _ = model_of(negative_binomial, "ep")
-    with model:
-        trace = pm.sample(500, tune=300, chains=2, cores=1, random_seed=3, progressbar=False)[
-            "posterior"
-        ]
-    grid = np.linspace(-4.0, 1.8, 25), np.linspace(-3.0, 3.0, 13)
-    log_p = np.array(
-        [
-            [
-                site_posterior(
-                    np.zeros(2),
-                    kernel(X, np.exp(2 * a)) + JITTER * np.eye(2),
-                    lambda f, b=b: log_counts(f, np.exp(b)),
-                    nodes=61,
-                ).log_evidence
-                + stats.halfnorm(scale=2.0).logpdf(np.exp(a))
-                + stats.halfnorm(scale=5.0).logpdf(np.exp(b))
-                + a
-                + b
-                for b in grid[1]
-            ]
-            for a in grid[0]
-        ]
-    )
-    p = np.exp(log_p - log_p.max())
-    p /= p.sum()
-    mean = p.sum(axis=1) @ np.exp(grid[0])
-    sd = np.sqrt(p.sum(axis=1) @ np.exp(2 * grid[0]) - mean**2)
-    found = trace["eta"].to_numpy()
-    # Some 300 effective draws: four standard errors.
-    assert abs(found.mean() - mean) < 4 * sd / np.sqrt(300)

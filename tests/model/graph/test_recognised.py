@@ -8,11 +8,7 @@ from pymc.distributions.transforms import ordered
 from step_models import X, prior
 
 from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._model.distributions.probit import (
-    ChoiceProbit,
-    IntervalNormal,
-    PreferenceProbit,
-)
+from pymc_skewgp._model.distributions.probit import ChoiceProbit, IntervalNormal, PreferenceProbit
 from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.links import link_of
 from pymc_skewgp._model.graph.sites import find_observed
@@ -136,20 +132,6 @@ class TestOrderedProbit:
         ):
             error = refused(lambda f, p=p: pm.Categorical("y", p(f), observed=LEVELS))
             assert "y, which depends on f, is Categorical" in error.reason
-
-
-def test_rows_of_binomial_variables():
-    found = rows(
-        lambda f: pm.Binomial(
-            "y", n=[3, 0, 1, 2, 0, 1], p=pm.math.invprobit(-f), observed=[1, 0, 0, 2, 0, 1]
-        )
-    )
-    unit = np.array([0, 0, 0, 2, 3, 3, 5])
-    np.testing.assert_array_equal(found.A, -np.eye(N)[unit])
-    np.testing.assert_array_equal(found.lower, [0, -INF, -INF, -INF, 0, 0, 0])
-    np.testing.assert_array_equal(found.upper, [INF, 0, 0, 0, INF, INF, INF])
-    one = rows(lambda f: pm.Binomial("y", n=1, p=pm.math.invprobit(f), observed=LEVELS // 2))
-    assert one.A is None
 
 
 PAIRS = np.array([[0, 1], [2, 3]])

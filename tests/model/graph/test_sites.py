@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import stats
-from scipy.special import expit, gammaln, log_expit
+from scipy.special import expit, gammaln
 
 from pymc_skewgp import NotSitesError, SkewGP
 from pymc_skewgp._model.graph.sites import sites_of
@@ -42,11 +42,6 @@ def prior(name="f"):
 def log_link():
     pm.Poisson("y", pm.math.exp(prior()), observed=Y)
     return F, _poisson(Y, np.exp(F)), "f"
-
-
-def offset():
-    pm.Poisson("y", pm.math.exp(prior() + np.log(EXPOSURE)), observed=Y)
-    return None, _poisson(Y, EXPOSURE * np.exp(F)), "f"
 
 
 def exposure_as_data():
@@ -92,16 +87,6 @@ def shared_dispersion():
     return F, stats.nbinom.logpmf(Y, 1.7, 1.7 / (1.7 + np.exp(F))), "f"
 
 
-def logit():
-    pm.Bernoulli("y", logit_p=prior(), observed=Y > 0)
-    return F, log_expit(np.where(Y > 0, F, -F)), "f"
-
-
-def logit_by_hand():
-    pm.Bernoulli("y", p=1 / (1 + pm.math.exp(-prior())), observed=Y > 0)
-    return F, log_expit(np.where(Y > 0, F, -F)), "f"
-
-
 def trials():
     pm.Binomial("y", n=pm.Data("n", Y + 3), logit_p=prior(), observed=Y)
     return F, stats.binom.logpmf(Y, Y + 3, expit(F)), "f"
@@ -119,12 +104,6 @@ def ordered():
 def repeated_rows():
     pm.Poisson("y", pm.math.exp(prior()), observed=np.tile(Y, (3, 1)))
     return np.tile(F, 3), np.tile(_poisson(Y, np.exp(F)), 3), "f"
-
-
-def repeated_columns_raveled():
-    rate = (pm.math.exp(prior())[:, None] * np.ones(2)).ravel()
-    pm.Poisson("y", rate, observed=np.repeat(Y, 2))
-    return np.repeat(F, 2), np.repeat(_poisson(Y, np.exp(F)), 2), "f"
 
 
 def scale_of_noise():
@@ -221,7 +200,6 @@ CASES = (
     censored_extremes,
     truncated_waiting,
     log_link,
-    offset,
     exposure_as_data,
     linear_terms,
     two_functions,
@@ -229,12 +207,9 @@ CASES = (
     picked_after_from_a_deterministic,
     masked,
     shared_dispersion,
-    logit,
-    logit_by_hand,
     trials,
     ordered,
     repeated_rows,
-    repeated_columns_raveled,
     scale_of_noise,
     predictor_in_the_scale,
     scaled_function,

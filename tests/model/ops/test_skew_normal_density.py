@@ -8,10 +8,7 @@ from pytensor.compile.mode import Mode
 from pytensor.gradient import NullTypeGradError
 
 from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
-from pymc_skewgp._model.ops.densities import (
-    LogDensityAndOrthant,
-    pt_log_density_and_orthant,
-)
+from pymc_skewgp._model.ops.densities import LogDensityAndOrthant, pt_log_density_and_orthant
 
 pytestmark = pytest.mark.usefixtures("in_python")
 
