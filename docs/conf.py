@@ -40,6 +40,19 @@ def list_of_modules() -> str:
     return "\n".join(page) + "\n"
 
 
+def list_of_likelihoods() -> str:
+    """The page of the reference with all public likelihoods."""
+    page = ["Likelihoods", "===========", "", ".. currentmodule:: pymc_skewgp", ""]
+    lists = {
+        "module": ["likelihoods"],
+        "plain_class": [f"likelihoods.{name}" for name in pymc_skewgp.likelihoods.__all__],
+    }
+    for template, names in lists.items():
+        page += [".. autosummary::", "   :toctree: .", f"   :template: autosummary/{template}.rst"]
+        page += ["   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+    return "\n".join(page)
+
+
 project = "pymc_skewgp"
 author = "The pymc_skewgp developers"
 project_copyright = author
@@ -87,6 +100,7 @@ myst_heading_anchors = 3
 shutil.rmtree(ROOT / "docs" / "generated", ignore_errors=True)
 (ROOT / "docs" / "generated").mkdir()
 (ROOT / "docs" / "generated" / "modules.md").write_text(list_of_modules(), encoding="utf-8")
+(ROOT / "docs" / "generated" / "likelihoods.rst").write_text(list_of_likelihoods())
 autosummary_generate = True
 autosummary_ignore_module_all = False
 toc_object_entries_show_parents = "hide"

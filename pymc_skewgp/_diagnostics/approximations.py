@@ -1,6 +1,6 @@
 """One data set, one prior, many ways to the posterior of f; each is a function of a `Problem`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -15,15 +15,12 @@ from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.truncated import truncated_mvn
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._model.distributions import probit as bernoulli_probit
+from pymc_skewgp._model.distributions import probit
 from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint, MeanAtPoint
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit, BinomialLogit
+from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._observations.log_link import Gamma, NegativeBinomial, Poisson
-from pymc_skewgp._observations.ordered import OrderedLogit
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._observations.real_values import Laplace, StudentT
 from pymc_skewgp._posterior.gaussian_posterior import (
     GaussianPosterior,
     continue_draws,
@@ -191,27 +188,6 @@ def function_tree(
 
 # Data under a likelihood as an observed variable of a PyMC model, for PyMC's own methods.
 
-Parameters = Callable[[Any, Any], Mapping[str, Any]]
-
-# PyMC's distribution, and its parameters for a likelihood and f.
-_DISTRIBUTIONS: Mapping[type[Likelihood], tuple[Any, Parameters]] = {
-    BernoulliProbit: (bernoulli_probit.BernoulliProbit, lambda known, f: {"eta": f}),
-    BernoulliLogit: (pm.Bernoulli, lambda known, f: {"logit_p": f}),
-    BinomialLogit: (pm.Binomial, lambda known, f: {"n": known.n, "logit_p": f}),
-    OrderedLogit: (
-        pm.OrderedLogistic,
-        lambda known, f: {"eta": f, "cutpoints": known.cutpoints, "compute_p": False},
-    ),
-    Poisson: (pm.Poisson, lambda known, f: {"mu": known.exposure * pt.exp(f)}),
-    NegativeBinomial: (
-        pm.NegativeBinomial,
-        lambda known, f: {"mu": known.exposure * pt.exp(f), "alpha": known.alpha},
-    ),
-    Gamma: (pm.Gamma, lambda known, f: {"alpha": known.alpha, "beta": known.alpha * pt.exp(-f)}),
-    StudentT: (pm.StudentT, lambda known, f: {"nu": known.nu, "mu": f, "sigma": known.sigma}),
-    Laplace: (pm.Laplace, lambda known, f: {"mu": f, "b": known.b}),
-}
-
 
 def observe(problem: Problem, f: Any) -> None:
     """The data, in the model of the context.
@@ -222,16 +198,17 @@ def observe(problem: Problem, f: Any) -> None:
         Where PyMC has no such variable.
     """
     known = problem.likelihood
-    noisy_alike = isinstance(known, BernoulliProbit) and not known.independent
-    if type(known) not in _DISTRIBUTIONS or noisy_alike:
+    found = known.in_pymc(f, pt.exp)
+    if found is None:
         raise ValueError(
             f"PyMC's methods are compared on labels with noise of their own, and on likelihoods of "
             f"one distribution of PyMC; under {known!r} the methods 'exact', 'lin_ess', 'ep' and "
             "'laplace' are there."
         )
-    distribution, parameters = _DISTRIBUTIONS[type(known)]
+    name, parameters = found
+    distribution = getattr(pm, name, None) or getattr(probit, name)
     y = known.as_data(problem.labels, problem.X.shape[0])
-    distribution("y", **parameters(known, f), observed=y)
+    distribution("y", **parameters, observed=y)
 
 
 # From draws of f at the data to an `Approximation`.

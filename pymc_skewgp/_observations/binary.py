@@ -219,6 +219,10 @@ class BernoulliProbit(_Probit, _Labels):
         """Whether each label has noise of its own."""
         return self.noise_cov is None
 
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]] | None:
+        """Where each label has noise of its own."""
+        return ("BernoulliProbit", {"eta": f}) if self.independent else None
+
     def _noise(self, n: int) -> Noise:
         """Of the labels: those of the data, then labels that came later."""
         if self.noise_cov is None:
@@ -471,6 +475,10 @@ class BernoulliLogit(_Logit, _Labels):
     array([0.22, 0.78])
     """
 
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """By log odds."""
+        return "Bernoulli", {"logit_p": f}
+
     def functions(self, y: Data) -> FactorFunctions:
         """Of the side of 0 that each label is on."""
         side = np.where(y == 1, 1.0, -1.0)
@@ -528,6 +536,10 @@ class BinomialLogit(_Logit, _Trials):
     """
 
     n: Any
+
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """By log odds."""
+        return "Binomial", {"n": self.n, "logit_p": f}
 
     def functions(self, y: Data) -> FactorFunctions:
         """Of successes and failures."""

@@ -110,8 +110,43 @@ class Likelihood(ABC):
     """A frozen object: the parameters of p(y | f), which the data are handed to.
 
     f are values of K functions at the n rows of X. Where K is 1 arrays of it have shape (..., n),
-    else (..., n, K). To add one: a class in a file of its own beside this one, its name in
-    `pymc_skewgp.likelihoods`, and a test against quadrature.
+    else (..., n, K). A class that lacks one of the abstract methods cannot be made, and Python says
+    which; the others have defaults. `ClosedFormSites` is for factors log p(y | f).
+
+    Examples
+    --------
+    A likelihood of rows, v = A f + a + e. Numbers that were rounded:
+
+    >>> from dataclasses import dataclass
+    >>> from typing import Any
+    >>> import numpy as np
+    >>> from pymc_skewgp._observations.likelihood import Likelihood, as_integers
+    >>> from pymc_skewgp._observations.observations import intervals
+    >>> from pymc_skewgp._observations.real_values import as_scale, log_masses
+    >>> @dataclass(frozen=True, eq=False)
+    ... class Rounded(Likelihood):
+    ...     sigma: Any  # one number, one for each row, or a random variable of a PyMC model
+    ...     row_parameters = ("sigma",)
+    ...
+    ...     def as_data(self, y, n):  # checks data and parameters, and says what is wrong
+    ...         as_scale("sigma", self.sigma, n)
+    ...         return as_integers(y, n, "rounded number")
+    ...
+    ...     def observations(self, y, n):  # lower and upper limits, and variances of the noise
+    ...         return intervals(y - 0.5, y + 0.5, as_scale("sigma", self.sigma, n) ** 2)
+    ...
+    ...     def log_likelihood(self, y, f):
+    ...         return log_masses(f, y - 0.5, y + 0.5, as_scale("sigma", self.sigma, y.size))
+    ...
+    ...     def draw(self, f, rng):  # replicated data, and new ones; None if it is left out
+    ...         noise = as_scale("sigma", self.sigma, f.shape[-1]) * rng.standard_normal(f.shape)
+    ...         return np.rint(f + noise).astype(int)
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> posterior = gp.posterior([0.0, 1.0], [1, 2], likelihood=Rounded(0.3))
+    >>> posterior.predict([0.5], draws=10, chains=1)["predictions"]["y"].shape
+    (1, 10, 1)
     """
 
     # Dimension of y: of the rows of X, unless the data are about several of them each.
@@ -211,6 +246,13 @@ class Likelihood(ABC):
         `f` are joint draws there; `mixture` has their covariance given u, in ``joint``.
         """
         return {}
+
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]] | None:
+        """PyMC's distribution of y given f, a graph: its name and parameters; None: there is none.
+
+        `exp` is the exponential function of graphs.
+        """
+        return None
 
     def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
         """Checked data at `n` rows of X together with `new` ones, at so many rows more."""

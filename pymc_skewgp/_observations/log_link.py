@@ -199,6 +199,10 @@ class Poisson(_Counts):
         """The mean."""
         return 1.0, 0.0
 
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """By its mean."""
+        return "Poisson", {"mu": self.exposure * exp(f)}
+
     def functions(self, y: Data) -> FactorFunctions:
         """Of counts and exposures."""
         exposure, counts = as_exposure(self.exposure, y.size), y * 1.0
@@ -290,6 +294,10 @@ class NegativeBinomial(_Counts):
         """The mean and, over alpha, its square."""
         return 1.0, 1.0 / float(self.alpha)
 
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """By its mean."""
+        return "NegativeBinomial", {"mu": self.exposure * exp(f), "alpha": self.alpha}
+
     def functions(self, y: Data) -> FactorFunctions:
         """In the odds of the mean against alpha."""
         exposure, alpha, counts = as_exposure(self.exposure, y.size), float(self.alpha), y * 1.0
@@ -379,6 +387,10 @@ class Gamma(_LogLink):
     def variance(self) -> tuple[float, float]:
         """The square of the mean over alpha."""
         return 0.0, 1.0 / float(self.alpha)
+
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """By its rate."""
+        return "Gamma", {"alpha": self.alpha, "beta": self.alpha * exp(-f)}
 
     def functions(self, y: Data) -> FactorFunctions:
         """In the log of the value over its mean."""

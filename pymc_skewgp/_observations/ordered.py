@@ -288,6 +288,10 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
         """Of logistic noise."""
         return logistic_probability(mixture, lower, upper)
 
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """By its predictor."""
+        return "OrderedLogistic", {"eta": f, "cutpoints": self.cutpoints, "compute_p": False}
+
     def functions(self, y: Data) -> FactorFunctions:
         r"""By :math:`L(h) - L(l) = L(h) L(-l) (1 - e^{l - h})`, which no subtraction spoils."""
         limits = limits_of(self.cutpoints)

@@ -491,6 +491,10 @@ class StudentT(ClosedFormSites):
         as_scale("sigma", self.sigma, n)
         return as_values(y, n)
 
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """About f."""
+        return "StudentT", {"nu": self.nu, "mu": f, "sigma": self.sigma}
+
     def functions(self, y: Data) -> FactorFunctions:
         """Of scaled residuals."""
         return student_t(y, float(self.nu), as_scale("sigma", self.sigma, y.size))
@@ -587,6 +591,10 @@ class Laplace(ClosedFormSites):
         """Values as floats, with b checked."""
         as_scale("b", self.b, n)
         return as_values(y, n)
+
+    def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
+        """About f."""
+        return "Laplace", {"mu": f, "b": self.b}
 
     def functions(self, y: Data) -> FactorFunctions:
         """The first derivative is 0 at the kink, the second one everywhere."""

@@ -68,9 +68,6 @@ class Sites:
 class SiteLikelihood(Likelihood):
     """A likelihood of one predictor an observation that has no rows, such as that of counts.
 
-    To add one: a class in a file of its own beside this one, its name in
-    `pymc_skewgp.likelihoods`, and a test against quadrature.
-
     Attributes
     ----------
     has_kinks : bool
@@ -342,7 +339,51 @@ def with_parameters(likelihood: Any, values: Mapping[str, Any]) -> Any:
 
 
 class ClosedFormSites(SiteLikelihood):
-    """Sites by `functions`, which are called many times for the same data."""
+    """Factors log p(y | f) by `functions`, which are called many times for the same data.
+
+    Examples
+    --------
+    Waiting times with mean exp(f):
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from pymc_skewgp._observations.forecasts import averaged_forecasts
+    >>> from pymc_skewgp._observations.likelihood import as_values, refuse_rows
+    >>> from pymc_skewgp._observations.predictive_quantiles import NewValues
+    >>> from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
+    >>> @dataclass(frozen=True, eq=False)
+    ... class Exponential(ClosedFormSites):  # parameters would be fields
+    ...     def as_data(self, y, n):  # checks data and parameters, and says what is wrong
+    ...         values = as_values(y, n)
+    ...         refuse_rows("y", values, ~(values > 0), "be positive")
+    ...         return values
+    ...
+    ...     def functions(self, y):  # log p(y | f), and its first and second derivatives in f
+    ...         log_p = lambda f: -f - y * np.exp(-f)
+    ...         return FactorFunctions(log_p, lambda f: (y * np.exp(-f) - 1, -y * np.exp(-f)))
+    ...
+    ...     def draw(self, f, rng):  # replicated data, and new ones; None if it is left out
+    ...         return rng.exponential(np.exp(f))
+    ...
+    ...     def predictive_summary(self, mixture):  # from mean and deviation given f
+    ...         return averaged_forecasts(mixture, lambda f: (np.exp(f), np.exp(f)))
+    ...
+    ...     def predictive_quantiles(
+    ...         self, mixture, probs
+    ...     ):  # from P(log y <= q | f), and its inverse
+    ...         new = NewValues(mixture, lambda q, f: -np.expm1(-np.exp(q - f)))
+    ...         return new.noisy_quantiles(probs, lambda p: np.log(-np.log1p(-p))).named(np.exp)
+    ...
+    ...     def in_pymc(self, f, exp):  # for `compare_approximations`
+    ...         return "Exponential", {"lam": exp(-f)}
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> posterior = gp.posterior([0.0, 1.0], [0.5, 2.0], likelihood=Exponential())
+    >>> summary = posterior.predict([0.5])["predictions_summary"]
+    >>> bool(summary["y_mean"].item() > summary["y_quantile"].values[1, 0])
+    True
+    """
 
     @abstractmethod
     def functions(self, y: Data) -> FactorFunctions:

@@ -35,9 +35,13 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-7
 
 @dataclass(frozen=True)
 class Call:
-    """A function without arguments; an error that it ends with, or a warning, and their words."""
+    """A function without arguments; an error that it ends with, or a warning, and their words.
+
+    What another test compares with an oracle is compared with the record once it is there.
+    """
 
     make: Callable[[], Any]
+    has_oracle: bool = False
     slow: bool = False
     error: type[Exception] | None = None
     warning: type[Warning] | None = None

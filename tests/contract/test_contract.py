@@ -13,7 +13,8 @@ RECORD = read()
 
 def cases() -> list:
     slow = pytest.mark.slow(ci=True)
-    return [pytest.param(name, marks=[slow] * CALLS[name].slow) for name in CALLS]
+    there = [name for name, call in CALLS.items() if name in RECORD or not call.has_oracle]
+    return [pytest.param(name, marks=[slow] * CALLS[name].slow) for name in there]
 
 
 @pytest.mark.parametrize("name", cases())

@@ -83,9 +83,10 @@ def test_names():
     assert set(sg.__all__) - named == set(NOT_NAMED)
 
 
-@pytest.mark.parametrize("module", [sg.likelihoods, sg.approximations])
-def test_names_of_modules(module):
-    assert not [n for n in module.__all__ if not re.search(rf"\b(of\.)?{n}\(|of\.{n}\.", SOURCE)]
+def test_names_of_modules():
+    """Calls of the likelihoods come from a table, which another test asks to be complete."""
+    names = sg.approximations.__all__
+    assert not [n for n in names if not re.search(rf"\b(of\.)?{n}\(|of\.{n}\.", SOURCE)]
 
 
 @pytest.mark.parametrize(("name", "method"), methods())

@@ -1,6 +1,6 @@
 """Simulation-based calibration of the exact posterior under every likelihood.
 
-A function is drawn from the prior, data given it by plain NumPy (not by the likelihood itself), and
+A function is drawn from the prior, data given it by SciPy (not by the likelihood itself), and
 its place among draws of the posterior is to be uniform: of f at one point, of the mean of f, and
 of the log likelihood, by the Kolmogorov-Smirnov test at 1e-4 each. A right posterior is called
 wrong with probability 3e-4 for a new seed, never for the seed fixed here. With 300 simulations a
@@ -8,12 +8,14 @@ gap of .13 between the distribution of places and the uniform one is found.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import likelihood_cases
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.special import ndtr
+from likelihood_cases import sets
 from scipy.stats import kstest
 
 import pymc_skewgp as sg
@@ -27,6 +29,7 @@ X = np.linspace(-2.5, 2.5, N)[:, None]
 DESIGN = np.random.default_rng(18)  # of what is compared with what, and with how much noise
 
 SIGMA = DESIGN.uniform(0.2, 1.0, N)
+PAIRS = sets(N, 2)
 
 
 class Case(NamedTuple):
@@ -37,8 +40,10 @@ class Case(NamedTuple):
     y: Any = None
 
 
-def labels(f, rng):
-    return (f + rng.standard_normal(f.shape) > 0).astype(int)
+def of_row(case):
+    """Of the table of likelihoods, with numbers for each observation where there are any."""
+    arguments = case.arguments_of(N)
+    return Case(case.kind(**arguments), partial(case.draw, **arguments), case.data(N))
 
 
 # Groups of three labels at neighbouring places, or of the last one alone.
@@ -53,22 +58,6 @@ def values(f, rng, factor=1.0):
     return f + factor * SIGMA * rng.standard_normal(f.shape)
 
 
-CUTS = np.array([-1.0, 0.2, 1.4])
-TRIALS = DESIGN.integers(0, 6, N)
-
-
-def categories(f, rng, factor=1.0):
-    return np.searchsorted(CUTS, f + factor * 0.7 * rng.standard_normal(f.shape))
-
-
-def successes(f, rng):
-    return rng.binomial(TRIALS, ndtr(f))
-
-
-def censored(f, rng):
-    return np.clip(f + 0.5 * rng.standard_normal(f.shape), -0.8, 1.5)
-
-
 def bounds(f, rng):
     """Every third value as it is, of the others the whole numbers next to it."""
     value = f + 0.5 * rng.standard_normal(f.shape)
@@ -77,45 +66,10 @@ def bounds(f, rng):
     return np.column_stack([low, high])
 
 
-PAIRS = np.array([DESIGN.choice(N, 2, replace=False) for _ in range(30)])
-SETS = np.array([DESIGN.choice(N, 4, replace=False) for _ in range(14)])
-SETS[::3, 3] = -1  # smaller ones
-
-
-def utilities(f, items, rng):
-    """With noise, in each observation anew; of nobody the smallest there is."""
-    found = f[items] + 0.6 * rng.standard_normal(items.shape)
-    return np.where(items < 0, -np.inf, found)
-
-
-def duels(f, rng):
-    """Winners first; the third column says whether neither was ahead by .5."""
-    first, second = utilities(f, PAIRS, rng).T
-    ordered = np.where((first > second)[:, None], PAIRS, PAIRS[:, ::-1])
-    return np.column_stack([ordered, np.abs(first - second) < 0.5])
-
-
 def duels_of_fixed_items(f, rng):
     """Each item has one utility, in all its duels."""
     found = f + 0.6 * rng.standard_normal(N)
     return np.where((found[PAIRS[:, 0]] > found[PAIRS[:, 1]])[:, None], PAIRS, PAIRS[:, ::-1])
-
-
-def rankings(f, rng, factor=1.0):
-    order = np.argsort(-utilities(factor * f, SETS, rng), axis=1)
-    return np.take_along_axis(SETS, order, axis=1)
-
-
-def choices(f, rng):
-    """The chosen one first, the others in their old order."""
-    rows = []
-    for items, best in zip(SETS, utilities(f, SETS, rng).argmax(axis=1), strict=True):
-        rows.append([items[best], *np.delete(items, best)])
-    return np.array(rows)
-
-
-def classes(f, rng):
-    return (f + rng.standard_normal(f.shape)).argmax(axis=1)
 
 
 NOISES = np.array([[1.0, 0.4, 0.0], [0.4, 0.8, -0.3], [0.0, -0.3, 1.5]])
@@ -125,72 +79,25 @@ def classes_of_correlated_noise(f, rng):
     return (f + rng.multivariate_normal(np.zeros(3), NOISES, N)).argmax(axis=1)
 
 
-def selected(f, rng):
-    """An outcome is seen where the second function is positive; their noises are correlated."""
-    e = rng.standard_normal((2, N))
-    outcome = f[:, 0] + 0.5 * e[0]
-    return np.where(f[:, 1] + 0.6 * e[0] + 0.8 * e[1] > 0, outcome, np.nan)
-
-
-EXPOSURE = DESIGN.uniform(0.3, 4.0, N)
-
-
-def logistic(f):
-    return 1.0 / (1.0 + np.exp(-f))
-
-
-def gamma_counts(f, rng):
-    """Poisson with a gamma factor of mean 1."""
-    return rng.poisson(np.exp(f) * rng.gamma(1.5, 1.0 / 1.5, f.shape))
-
-
-def logit_categories(f, rng):
-    return np.searchsorted(CUTS, f + np.log(1.0 / rng.random(f.shape) - 1.0))
-
-
+# A likelihood to a power generates no data, and a constraint has none.
 CASES = {
-    "BernoulliProbit": Case(likelihoods.BernoulliProbit(), labels),
+    name: of_row(case)
+    for name, case in likelihood_cases.CASES.items()
+    if name not in ("Weighted", "Constraint")
+} | {
     "BernoulliProbit: shared noise": Case(
         likelihoods.BernoulliProbit(noise_cov=SHARED), labels_that_share_noise
     ),
     "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
-    "OrderedProbit": Case(likelihoods.OrderedProbit(CUTS, sigma=0.7), categories),
-    "BinomialProbit": Case(likelihoods.BinomialProbit(TRIALS), successes),
-    "CensoredGaussian": Case(likelihoods.CensoredGaussian(0.5, lower=-0.8, upper=1.5), censored),
     "CensoredGaussian: bounds": Case(likelihoods.CensoredGaussian(0.5), bounds, np.zeros((N, 2))),
-    "Preference: ties": Case(
-        likelihoods.Preference(0.6, threshold=0.5), duels, np.pad(PAIRS, ((0, 0), (0, 1)))
-    ),
     "Preference: noise of items": Case(
         likelihoods.Preference(0.6, noise="item"),
         duels_of_fixed_items,
         np.sort(PAIRS, axis=1),  # no winners in a circle
     ),
-    "Choice": Case(likelihoods.Choice(0.6), choices, SETS),
-    "Ranking": Case(likelihoods.Ranking(0.6), rankings, SETS),
-    "MultinomialProbit": Case(likelihoods.MultinomialProbit(3), classes),
     "MultinomialProbit: correlated noise": Case(
         likelihoods.MultinomialProbit(noise_cov=NOISES), classes_of_correlated_noise
     ),
-    "Selection": Case(likelihoods.Selection(0.5, 0.6), selected),
-    "BernoulliLogit": Case(
-        likelihoods.BernoulliLogit(), lambda f, rng: (rng.random(N) < logistic(f)) * 1
-    ),
-    "BinomialLogit": Case(
-        likelihoods.BinomialLogit(TRIALS), lambda f, rng: rng.binomial(TRIALS, logistic(f))
-    ),
-    "OrderedLogit": Case(likelihoods.OrderedLogit(CUTS), logit_categories),
-    "Poisson": Case(
-        likelihoods.Poisson(EXPOSURE), lambda f, rng: rng.poisson(EXPOSURE * np.exp(f))
-    ),
-    "NegativeBinomial": Case(likelihoods.NegativeBinomial(1.5), gamma_counts),
-    "Gamma": Case(
-        likelihoods.Gamma(2.0), lambda f, rng: np.exp(f) * rng.gamma(2.0, 0.5, N), np.ones(N)
-    ),
-    "StudentT": Case(
-        likelihoods.StudentT(4.0, SIGMA), lambda f, rng: f + SIGMA * rng.standard_t(4.0, N)
-    ),
-    "Laplace": Case(likelihoods.Laplace(SIGMA), lambda f, rng: f + rng.laplace(0.0, SIGMA)),
 }
 
 
@@ -233,12 +140,15 @@ def test_places_are_uniform(name, s):
     assert min(found.values()) > SIZE, found
 
 
+RIGHT = likelihood_cases.CASES
 WRONG = {
     "Ranking: less noise": CASES["Ranking"]._replace(
-        simulate=lambda f, rng: rankings(f, rng, factor=4.0)
+        simulate=lambda f, rng: RIGHT["Ranking"].draw(4.0 * f, rng, sigma=0.6)
     ),
     "OrderedProbit: more noise": CASES["OrderedProbit"]._replace(
-        simulate=lambda f, rng: categories(f, rng, factor=2.5)
+        simulate=lambda f, rng: RIGHT["OrderedProbit"].draw(
+            f, rng, **RIGHT["OrderedProbit"].arguments | {"sigma": 1.75}
+        )
     ),
     "Gaussian: more noise": CASES["Gaussian"]._replace(
         simulate=lambda f, rng: values(f, rng, factor=1.5)
