@@ -99,8 +99,14 @@ def draw_figure(path, posterior, at_two, two, scaler, X, y, pseudo_points, phase
             bbox={"boxstyle": "round", "fc": "w", "ec": "none", "alpha": 0.8},
         )
     for index, letter in zip(two, "AB", strict=True):
-        surface.scatter(*points[index], s=90, fc="none", ec="k", lw=1.5)
-        surface.annotate(letter, points[index], (7, 5), textcoords="offset points", weight="bold")
+        surface.scatter(*points[index], s=90, fc="none", ec="w", lw=1.5)
+        surface.annotate(
+            letter,
+            points[index],
+            (8, 6),
+            textcoords="offset points",
+            bbox={"boxstyle": "round,pad=0.2", "fc": "w", "ec": "none", "alpha": 0.8},
+        )
     surface.set(
         xlabel=FEATURES[0],
         ylabel=FEATURES[1],
