@@ -6,11 +6,14 @@ normal e. A probit label y is a = 2y - 1, b = 0, noise 1; a pseudo-point has noi
 
 from typing import NamedTuple
 
+import arviz as az
 import numpy as np
 from oracles import finite_difference
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
+
+from pymc_skewgp import LatentMarginals
 
 _NODES = 120
 
@@ -19,6 +22,17 @@ class Gaussian(NamedTuple):
     mean: np.ndarray
     cov: np.ndarray
     log_evidence: float
+
+
+def normal_marginals(mean, sd):
+    """Independent N(mean, sd^2), one a point."""
+    mean = np.asarray(mean, dtype=float)
+    return LatentMarginals(mean[:, None], np.broadcast_to(sd, mean.shape) ** 2.0, np.ones(1))
+
+
+def tree(draws, group="posterior", dims=("obs_id",), **coords):
+    """Draws of f as a tree, (n_chains, n_draws, ...)."""
+    return az.from_dict({group: {"f": draws}}, dims={"f": list(dims)}, coords=coords)
 
 
 def rbf(variance=2.0, lengthscale=1.0):

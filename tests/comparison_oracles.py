@@ -4,20 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from likelihood_oracles import FunctionGrid, function_grid
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 FloatArray = NDArray[np.float64]
-
-
-class LatentPosterior(NamedTuple):
-    """Log evidence, moments of f, and f with its weights on the grid."""
-
-    log_evidence: float
-    mean: FloatArray
-    cov: FloatArray
-    f: FloatArray
-    weights: FloatArray
 
 
 class Sign(NamedTuple):
@@ -32,25 +23,22 @@ def latent_posterior(
     probability: Callable[[FloatArray], FloatArray],
     sign: Sign | None = None,
     step: float = 0.5,
-) -> LatentPosterior:
+) -> FunctionGrid:
     """f ~ N(0, cov), perhaps given a sign elsewhere, and `probability` of the data, (n, q) to (n,).
 
     Whitened f runs from -6.5 to 6.5. For noise that is not small the rule converges exponentially.
     """
     cov = np.asarray(cov, dtype=float)
-    axis = np.arange(-6.5, 6.5 + step / 2, step)
-    white = np.stack([g.ravel() for g in np.meshgrid(*[axis] * len(cov), indexing="ij")])
-    f = (np.linalg.cholesky(cov) @ white).T
-    weights = np.exp(-0.5 * (white**2).sum(axis=0)) * (step / np.sqrt(2 * np.pi)) ** len(cov)
-    if sign is not None:
-        gain = np.linalg.solve(cov, sign.cross)
-        weights = 2.0 * weights * ndtr(f @ gain / np.sqrt(sign.variance - sign.cross @ gain))
-    weights = weights * probability(f)
-    total = weights.sum()
-    weights = weights / total
-    mean = weights @ f
-    off = f - mean
-    return LatentPosterior(float(np.log(total)), mean, (off.T * weights) @ off, f, weights)
+
+    def log_likelihood(f: FloatArray) -> FloatArray:
+        p = probability(f)
+        if sign is not None:
+            gain = np.linalg.solve(cov, sign.cross)
+            p = 2.0 * p * ndtr(f @ gain / np.sqrt(sign.variance - sign.cross @ gain))
+        with np.errstate(divide="ignore"):
+            return np.log(p)
+
+    return function_grid(np.zeros(len(cov)), cov, log_likelihood, round(13 / step) + 1, 6.5)
 
 
 NOISE = np.arange(-8.0, 8.01, 0.25)

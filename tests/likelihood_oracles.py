@@ -51,16 +51,17 @@ def function_grid(
     mean: ArrayLike,
     cov: ArrayLike,
     log_likelihood: Callable[[FloatArray], FloatArray],
+    nodes: int | None = None,
+    reach: float | None = None,
 ) -> FunctionGrid:
     """f ~ N(mean, cov) given data; `log_likelihood` takes f of shape (N, d) and gives shape (N,).
 
     The rule's error is below 1e-8 for one to three values, and below 1e-7 for four, where the
-    likelihood varies over half a deviation or more, which `test_likelihood_oracles` checks by
-    closed forms.
+    likelihood varies over half a deviation or more, which `test_oracles` checks by closed forms.
     """
     mean, cov = np.asarray(mean, dtype=float), np.asarray(cov, dtype=float)
-    reach = _REACH[mean.size]
-    axis = np.linspace(-reach, reach, _NODES[mean.size])
+    reach = reach or _REACH[mean.size]
+    axis = np.linspace(-reach, reach, nodes or _NODES[mean.size])
     white = np.stack([g.ravel() for g in np.meshgrid(*[axis] * mean.size, indexing="ij")])
     f = mean[:, None] + np.linalg.cholesky(cov) @ white
     log_density = log_likelihood(f.T) - 0.5 * (white**2).sum(axis=0)

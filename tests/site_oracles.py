@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from likelihood_oracles import function_grid
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.special import expit, gammaln, ndtr, ndtri
@@ -36,21 +37,10 @@ def site_posterior(
     Whitened f runs from -8.5 to 8.5. For integrands that are smooth on the scale of a step (.12 of
     a prior deviation) the rule's error is below 1e-10; halving the step is the check of it.
     """
-    mean, cov = np.asarray(mean, dtype=float), np.asarray(cov, dtype=float)
-    axis = np.linspace(-8.5, 8.5, nodes)
-    white = np.stack([g.ravel() for g in np.meshgrid(*[axis] * mean.size, indexing="ij")])
-    f = mean[:, None] + np.linalg.cholesky(cov) @ white
-    log_density = log_likelihood(f) - 0.5 * (white**2).sum(axis=0)
-    assert not np.isnan(log_density).any()
-    largest = log_density.max()
-    p = np.exp(log_density - largest)
-    total = p.sum()
-    p /= total
-    step = mean.size * (np.log(axis[1] - axis[0]) - 0.5 * np.log(2 * np.pi))
-    first = f @ p
-    off = f - first[:, None]
-    sd = np.sqrt(off**2 @ p)
-    return SitePosterior(float(largest + np.log(total) + step), first, sd, off**3 @ p / sd**3)
+    found = function_grid(mean, cov, lambda f: log_likelihood(f.T), nodes, 8.5)
+    off = found.f - found.mean[:, None]
+    sd = np.sqrt(off**2 @ found.mass)
+    return SitePosterior(found.log_evidence, found.mean, sd, off**3 @ found.mass / sd**3)
 
 
 def log_signs(f: FloatArray, cov: ArrayLike, n: int) -> FloatArray:

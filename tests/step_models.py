@@ -43,3 +43,20 @@ def probit_model(n=6, s=0, observe=BernoulliProbit):
 
 def by_invprobit(name, eta, observed):
     return pm.Bernoulli(name, p=pm.math.invprobit(eta), observed=observed)
+
+
+def sample(model, draws=200, **options):
+    """`pm.sample` in one process, without a word: two chains that are hardly tuned."""
+    settings = {"tune": 20, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
+    settings |= {"quiet": True, "compute_convergence_checks": False}
+    return pm.sample(draws, model=model, **{**settings, **options})
+
+
+def walk(step, model, n, seed=1, tune=0):
+    """Points of a chain of this step alone, one after each of `n` steps."""
+    step.setup_chain(np.random.default_rng(seed), tune, n)
+    point, path = model.initial_point(), []
+    for _ in range(n):
+        point, _ = step.step(point)
+        path.append(point)
+    return path

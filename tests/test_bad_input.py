@@ -330,9 +330,10 @@ def test_draws_beyond_memory(call, monkeypatch):
         call(FAR_TOO_MANY)
 
 
-def test_draws_beyond_memory_are_of_both_kinds_of_error():
-    assert issubclass(sg.TooManyDrawsError, MemoryError)
-    assert issubclass(sg.TooManyDrawsError, ValueError)
+@pytest.mark.parametrize("kind", [sg.TooManyDrawsError, sg.TooManyRowsError])
+def test_both_kinds_of_error(kind):
+    assert issubclass(kind, MemoryError)
+    assert issubclass(kind, ValueError)
 
 
 def test_where_memory_is_not_known_nothing_is_refused(monkeypatch):
@@ -360,43 +361,29 @@ def _machine(root, available=None, groups="", **files):
     return available_bytes(root / "proc", root / "cgroup")
 
 
-def test_memory_of_a_machine_without_groups(tmp_path):
-    assert _machine(tmp_path, 1000) == 1000 * 1024
+VERSION_2 = {
+    "user/job/memory.max": "500000\n",
+    "user/job/memory.current": "300000\n",
+    "user/job/memory.stat": "anon 200000\ninactive_file 100000\n",
+    "user/memory.current": "300000\n",
+}
+VERSION_1 = {"memory/memory.limit_in_bytes": "400000\n", "memory/memory.usage_in_bytes": "100000\n"}
 
 
-def test_memory_of_a_system_that_does_not_tell(tmp_path):
+@pytest.mark.parametrize(
+    ("available", "groups", "files", "expected"),
+    [
+        (1000, "", {}, 1000 * 1024),
+        (None, "0::/\n", {}, None),
+        (1000, "0::/user/job\n", {**VERSION_2, "user/memory.max": "max\n"}, 300_000),
+        (1000, "0::/user/job\n", {**VERSION_2, "user/memory.max": "900000\n"}, 300_000),
+        # Seen from a container.
+        (1000, "8:pids:/x\n4:memory:/docker/abc\n0::/\n", VERSION_1, 300_000),
+    ],
+)
+def test_memory_of_a_machine_and_its_groups(tmp_path, available, groups, files, expected):
     assert available_bytes(tmp_path / "proc", tmp_path / "cgroup") is None
-    assert _machine(tmp_path, groups="0::/\n") is None
-
-
-@pytest.mark.parametrize("outer", ["max\n", "900000\n"])
-def test_memory_of_a_group_of_version_2(tmp_path, outer):
-    found = _machine(
-        tmp_path,
-        1000,
-        "0::/user/job\n",
-        **{
-            "user/job/memory.max": "500000\n",
-            "user/job/memory.current": "300000\n",
-            "user/job/memory.stat": "anon 200000\ninactive_file 100000\n",
-            "user/memory.max": outer,
-            "user/memory.current": "300000\n",
-        },
-    )
-    assert found == 500_000 - (300_000 - 100_000)
-
-
-def test_memory_of_a_group_of_version_1_seen_from_a_container(tmp_path):
-    found = _machine(
-        tmp_path,
-        1000,
-        "8:pids:/x\n4:memory:/docker/abc\n0::/\n",
-        **{
-            "memory/memory.limit_in_bytes": "400000\n",
-            "memory/memory.usage_in_bytes": "100000\n",
-        },
-    )
-    assert found == 300_000
+    assert _machine(tmp_path, available, groups, **files) == expected
 
 
 def test_this_machine_tells_what_it_has_or_nothing():

@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
+from likelihood_oracles import function_grid, one_sign
+from observation_oracles import grid_posterior
 from oracles import (
-    SUN_EXAMPLE_COV,
-    SUN_EXAMPLE_LOGPDF,
-    SUN_EXAMPLE_MEAN,
-    SUN_EXAMPLE_PARAMETERS,
-    SUN_EXAMPLE_POINT,
     brute_log_prob,
     equicorrelated_cov,
     equicorrelated_log_prob,
@@ -19,7 +16,7 @@ from oracles import (
     probit_posterior_quadrature,
 )
 from scipy.special import log_ndtr, logsumexp
-from scipy.stats import multivariate_normal, truncnorm
+from scipy.stats import multivariate_normal, norm
 
 INF = np.inf
 
@@ -40,13 +37,6 @@ def test_equicorrelated_against_brute(rho):
     )
 
 
-def test_equicorrelated_independent_limit():
-    low, high = np.full(50, 0.3), np.full(50, 2.0)
-    zero = equicorrelated_log_prob(low, high, 0.0)
-    # d log P / d rho is about n^2/2 = 1e3 here: rho = 1e-14 moves log P by 1e-11.
-    assert equicorrelated_log_prob(low, high, 1e-14) == pytest.approx(zero, abs=1e-10)
-
-
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_equicorrelated_moments_against_derivatives(rho):
     n = 5
@@ -61,21 +51,6 @@ def test_equicorrelated_moments_against_derivatives(rho):
     stein = (np.linalg.inv(cov) * moments.second).sum(axis=1)
     np.testing.assert_allclose(stein, 1.0 + low * s, atol=1e-10)
     assert np.linalg.eigvalsh(moments.second - np.outer(moments.first, moments.first)).min() > 0
-
-
-def test_equicorrelated_moments_independent():
-    moments = equicorrelated_moments([-1.0, 0.5], [2.0, 1.0], 0.0)
-    marginals = truncnorm([-1.0, 0.5], [2.0, 1.0])
-    np.testing.assert_allclose(moments.first, marginals.mean(), rtol=1e-10)
-    np.testing.assert_allclose(np.diag(moments.second), marginals.moment(2), rtol=1e-10)
-    assert moments.second[0, 1] == pytest.approx(moments.first.prod(), rel=1e-12)
-
-
-def test_brute_one_and_two():
-    assert brute_log_prob([-1.0], [INF], [[4.0]], [3.0]) == pytest.approx(log_ndtr(2.0), abs=1e-14)
-    rho = -0.7
-    value = brute_log_prob([0.0, 0.0], [INF, INF], [[4.0, 2 * rho], [2 * rho, 1.0]])
-    assert value == pytest.approx(np.log(0.25 + np.arcsin(rho) / (2 * np.pi)), abs=1e-12)
 
 
 def test_brute_three_against_the_orthant_formula():
@@ -93,17 +68,6 @@ def test_quadrature_posterior_evidence_is_an_orthant():
     # dlogZ/dmean = K^-1 (E f - mean): differences as above.
     gradient = finite_difference(lambda m: probit_posterior_quadrature(K, y, m).log_evidence, mean)
     np.testing.assert_allclose(K @ gradient, posterior.mean - mean, atol=1e-9)
-
-
-def test_quadrature_posterior_of_one_point_is_extended_skew_normal():
-    v = 3.0
-    posterior = probit_posterior_quadrature([[v]], [1])
-    # f | y is skew-normal with delta = sqrt(v/(1+v)) when the mean is zero.
-    t = np.sqrt(v / (1 + v)) * np.sqrt(2 / np.pi)
-    assert posterior.mean[0] == pytest.approx(np.sqrt(v) * t, abs=1e-12)
-    assert posterior.cov[0, 0] == pytest.approx(v * (1 - t**2), abs=1e-12)
-    skewness = (4 - np.pi) / 2 * (t / np.sqrt(1 - t**2)) ** 3
-    assert posterior.skewness[0] == pytest.approx(skewness, abs=1e-11)
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-6, 1e-3, 0.5, 50.0])
@@ -124,22 +88,6 @@ def test_ou_filter_against_quadrature(gap, variance):
     np.testing.assert_allclose(marginals.variance, np.diag(exact.cov), atol=100 * tolerance)
     skewness = marginals.third / marginals.variance**1.5
     np.testing.assert_allclose(skewness, exact.skewness, atol=100 * tolerance)
-
-
-def test_ou_filter_of_three_against_brute():
-    x, y, mean = np.array([0.2, -1.0, 0.25]), np.array([1, 1, 0]), -0.4
-    W = np.diag(2.0 * y - 1.0)
-    cov = W @ ou_cov(x, 0.8, 2.0) @ W + np.eye(3)
-    exact = brute_log_prob(-W @ np.full(3, mean), INF, cov)
-    assert ou_probit_log_evidence(x, y, 0.8, 2.0, mean) == pytest.approx(exact, abs=1e-10)
-
-
-def test_ou_filter_independent_limit():
-    y = np.tile([1, 1, 0], 30)
-    exact = log_ndtr((2 * y - 1) * 0.7 / np.sqrt(3.0)).sum()
-    x = 1e3 * np.arange(90)
-    # Round-off of 90 sums over the grid.
-    assert ou_probit_log_evidence(x, y, 1.0, 2.0, 0.7) == pytest.approx(exact, abs=1e-11)
 
 
 def test_ou_filter_infinite_lengthscale_is_equicorrelated():
@@ -192,38 +140,53 @@ def test_ou_marginals_are_derivatives_of_the_evidence():
     assert implied == pytest.approx(float(gradient), abs=1e-6)
 
 
-def test_finite_difference():
-    x = np.array([[0.3, 1.0], [-0.5, 2.0]])
-    derivative = finite_difference(lambda a: np.sin(a).sum(axis=0), x)
-    expected = np.zeros((2, 2, 2))
-    expected[0, :, 0], expected[1, :, 1] = np.cos(x[:, 0]), np.cos(x[:, 1])
-    # h^4/30 = 3e-14, round-off eps/h = 2e-13.
-    np.testing.assert_allclose(derivative, expected, atol=1e-11)
-    assert finite_difference(lambda a: a**2, 3.0).shape == ()
+K4 = np.array(
+    [[1.0, 0.5, 0.2, 0.3], [0.5, 1.5, 0.6, 0.1], [0.2, 0.6, 0.8, 0.0], [0.3, 0.1, 0, 1.2]]
+)
+M4 = np.array([0.3, -0.2, 0.1, 0.5])
 
 
-def test_sun_example_log_density():
-    p = SUN_EXAMPLE_PARAMETERS
-    C = np.sqrt(np.diag(p["scale"]))[:, None] * p["skewness"]
-    z = SUN_EXAMPLE_POINT - p["mu"]
-    solve = np.linalg.solve(p["scale"], np.column_stack([z, C]))
-    shift, gram = C.T @ solve[:, 0], C.T @ solve[:, 1:]
-    value = (
-        multivariate_normal(np.zeros(3), p["scale"]).logpdf(z)
-        + brute_log_prob([-INF] * 2, p["truncation"] + shift, p["latent_cov"] - gram)
-        - brute_log_prob([-INF] * 2, p["truncation"], p["latent_cov"])
-    )
-    # The R value rests on a bivariate normal good to some 1e-10 of a small probability.
-    assert value == pytest.approx(SUN_EXAMPLE_LOGPDF, abs=1e-8)
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_gaussian_likelihood(d):
+    """Noise of .5 and a prior deviation of 1.2: the narrowest that the oracle is used for."""
+    y, S, k, m = np.array([0.5, -0.4, 0.9, 1.0])[:d], 0.25, K4[:d, :d], M4[:d]
+    found = function_grid(m, k, lambda f: norm.logpdf(y, f, np.sqrt(S)).sum(axis=1))
+    G, tol = k + S * np.eye(d), 1e-7 if d == 4 else 1e-8
+    assert found.log_evidence == pytest.approx(multivariate_normal(m, G).logpdf(y), abs=tol)
+    np.testing.assert_allclose(found.mean, m + k @ np.linalg.solve(G, y - m), atol=tol)
+    np.testing.assert_allclose(found.cov, k - k @ np.linalg.solve(G, k), atol=tol)
+    first = found.average(norm.cdf(found.f[0]))
+    mean, variance = found.mean[0], found.cov[0, 0]
+    assert first == pytest.approx(norm.cdf(mean / np.sqrt(1 + variance)), abs=tol)
 
 
-def test_sun_example_moments():
-    p = SUN_EXAMPLE_PARAMETERS
-    C = np.sqrt(np.diag(p["scale"]))[:, None] * p["skewness"]
-    moments = equicorrelated_moments(-p["truncation"], [INF, INF], p["latent_cov"][0, 1])
-    regression = C @ np.linalg.inv(p["latent_cov"])
-    mean = p["mu"] + regression @ moments.first
-    cov_u = moments.second - np.outer(moments.first, moments.first)
-    cov = p["scale"] - regression @ C.T + regression @ cov_u @ regression.T
-    np.testing.assert_allclose(mean, SUN_EXAMPLE_MEAN, atol=1e-9)
-    np.testing.assert_allclose(cov, SUN_EXAMPLE_COV, atol=1e-9)
+def test_a_sign():
+    """P(f_1 > 0 and f_0 > -.3 sd) over P(f_0 > -.3 sd), with f_1 seen by a label."""
+    sign = one_sign(K4[1:2, 1:2], K4[0, 1:2], K4[0, 0], 1.0, 0.3)
+    found = function_grid([0.0], K4[1:2, 1:2], lambda f: norm.logcdf(f[:, 0]) + sign(f))
+    cov = K4[:2, :2] + np.diag([0.0, 1.0])
+    both = brute_log_prob(np.array([-0.3, 0.0]), np.inf, cov)  # to 1e-12
+    assert found.log_evidence == pytest.approx(both - norm.logcdf(0.3), abs=1e-9)
+
+
+K, M = K4[:3, :3], M4[:3]
+
+
+def test_one_interval_is_a_normal_mass():
+    A = np.array([[1.0, -1.0, 0.5]])
+    sd = np.sqrt(A[0] @ K @ A[0] + 0.4)
+    centre = A[0] @ M + 0.2
+    found = grid_posterior(M, K, A, [0.2], [0.4], [-0.3], [0.7], [np.nan])
+    mass = norm.cdf(0.7, centre, sd) - norm.cdf(-0.3, centre, sd)
+    assert found.log_evidence == pytest.approx(np.log(mass), abs=1e-9)
+
+
+def test_a_point_and_an_interval_with_noise_in_common():
+    """The pair (v_1, v_2) is normal: density of the one, mass of the other given it."""
+    A, S = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]), np.array([[0.5, 0.3], [0.3, 0.6]])
+    G, mu = A @ K @ A.T + S, A @ M
+    found = grid_posterior(M, K, A, np.zeros(2), S, [np.nan, 0.1], [np.nan, np.inf], [0.8, np.nan])
+    slope = G[0, 1] / G[0, 0]
+    centre, sd = mu[1] + slope * (0.8 - mu[0]), np.sqrt(G[1, 1] - slope * G[0, 1])
+    expected = norm.logpdf(0.8, mu[0], np.sqrt(G[0, 0])) + norm.logsf(0.1, centre, sd)
+    assert found.log_evidence == pytest.approx(expected, abs=1e-9)

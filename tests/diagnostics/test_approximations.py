@@ -68,22 +68,6 @@ class TestExact:
     a t statistic of 15 degrees, 1.6e-4 for each of ten numbers.
     """
 
-    def test_twisted(self):
-        found = METHODS["exact"](problem())
-        check_form(found)
-        check_exact(found)
-        # Two labels: the orthant's probability, .25 + asin(r) / 2 pi, in closed form.
-        r = -K[0, 1] / (K[0, 0] + 1.0)
-        assert found.evidence == pytest.approx(np.log(0.25 + np.arcsin(r) / (2 * np.pi)), abs=1e-9)
-        assert found.drawing > 0.0
-
-    @pytest.mark.slow(ci=True)
-    def test_lin_ess(self):
-        found = METHODS["lin_ess"](problem(options={"thin": 5}))
-        check_form(found)
-        check_exact(found)
-        assert np.isnan(found.evidence)
-
     @pytest.mark.slow(ci=True)
     def test_compilation_is_not_drawing(self):
         """The first run in a process takes as long to draw as the second, not seconds longer."""
@@ -98,19 +82,6 @@ class TestExact:
         first, second = map(float, done.stdout.split())
         # Compiling takes .7 s and more, drawing some .02 s; .2 s for what else the machine does.
         assert first < second + 0.2
-
-    @pytest.mark.parametrize("name", ["exact", "lin_ess", "ep", "laplace"])
-    def test_without_new_points_probabilities_are_at_the_data(self, name):
-        found = METHODS[name](problem(new=np.zeros((0, 1))))
-        check_form(found, n_new=0)
-        if name in ("exact", "lin_ess"):
-            gap = np.abs(found.probability.value - EXACT.p()[:2])
-            assert (gap < 5 * found.probability.std_error).all()
-        else:
-            at = found.marginals
-            p = ndtr(at.means[:, 0] / np.sqrt(1.0 + at.variance))
-            np.testing.assert_allclose(found.probability.value, p, rtol=1e-13)
-            np.testing.assert_array_equal(found.probability.std_error, 0.0)
 
 
 @pytest.mark.parametrize("name", ["ep", "laplace"])
@@ -158,14 +129,6 @@ class TestFromDraws:
         assert (np.abs(z.mean(axis=0)) < 4.5 / np.sqrt(80)).all()
         assert (np.abs(z.var(axis=0) - 1.0) < 4.5 * np.sqrt(2.0 / 80)).all()
         np.testing.assert_array_equal(found.tree["posterior"]["f"].values, f)
-
-    def test_draws_at_new_points_as_well(self):
-        rng = np.random.default_rng(0)
-        f, new = rng.normal(size=(2, 40, 2)), rng.normal(size=(2, 40, 2))
-        found = from_draws(problem(chains=2, draws=40), f, new)
-        np.testing.assert_array_equal(found.tree["predictions"]["f"].values, new)
-        p = ndtr(new).mean(axis=(0, 1))
-        np.testing.assert_allclose(found.probability.value, p, rtol=1e-13)
 
     def test_errors_of_probabilities_know_of_chains_that_stay_apart(self):
         """Four chains that sit at four values: the error is of four numbers, not of 160."""
@@ -227,21 +190,11 @@ class TestModels:
         found = model.compile_logp(mode="FAST_COMPILE")({"f_rotated_": e})
         assert float(found) == pytest.approx(wanted, rel=1e-10)
 
-    @pytest.mark.parametrize("name", ["advi", "latent_nuts", "hsgp_nuts", "laplace"])
-    def test_pseudo_points_are_refused(self, name):
-        with pytest.raises(ValueError, match="pseudo_points"):
-            METHODS[name](problem(pseudo_points=[[0.5]]))
-
     def test_a_basis_of_too_many_columns(self):
         five = np.random.default_rng(0).normal(size=(2, 5))
         given = problem(X=five, new=np.zeros((0, 5)), cov_func=pm.gp.cov.ExpQuad(5, ls=np.ones(5)))
         with pytest.raises(ValueError, match=r"a basis for 5 input columns.*for \[1, 2, 3\]"):
             METHODS["hsgp_nuts"](given)
-
-    @pytest.mark.parametrize("name", ["ep", "laplace"])
-    def test_options_that_there_are_not(self, name):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'tolerance'"):
-            METHODS[name](problem(options={"tolerance": 1e-3}))
 
 
 class TestExtras:

@@ -122,33 +122,6 @@ def test_several_functions(new):
         assert table.loc[name, "p_error"] < 3 * table.loc[name, "p_error_noise"]
 
 
-def test_noise_may_be_a_random_variable():
-    with pm.Model():
-        sigma = pm.HalfNormal("sigma")
-        found = sg.compare_approximations(
-            prior(),
-            X,
-            Y,
-            likelihood=OrderedProbit(CUTS, sigma),
-            point={"sigma": SIGMA},
-            methods="ep",
-            **QUICK,
-        )
-    expected = sg.compare_approximations(
-        prior(), X, Y, likelihood=OrderedProbit(CUTS, SIGMA), methods="ep", **QUICK
-    )
-    evidence = found.table.loc["ep", "evidence"]
-    assert evidence == pytest.approx(expected.table.loc["ep", "evidence"], abs=1e-10)
-
-
-def test_with_pseudo_points():
-    table = sg.compare_approximations(
-        prior(pseudo_points=[[1.0]]), X, Y, likelihood=OrderedProbit(CUTS, SIGMA), **QUICK
-    ).table
-    assert table.index.tolist() == ["exact", "lin_ess", "ep"]
-    assert (table["failure"] == "").all()
-
-
 def test_what_only_labels_have():
     likelihood = OrderedProbit(CUTS, SIGMA)
     table = sg.compare_approximations(

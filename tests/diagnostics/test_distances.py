@@ -1,18 +1,20 @@
-"""Distances of marginals against closed forms, a fine sum, and repetition of the draws."""
+"""Distances of marginals, and scores of forecasts, against closed forms and repetition."""
+
+from math import log2
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
-from scipy.stats import norm, skewnorm, wasserstein_distance
+from approximation_oracles import normal_marginals as gaussian
+from scipy.stats import skewnorm, wasserstein_distance
 
 from pymc_skewgp import LatentMarginals
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals
-from pymc_skewgp._diagnostics.measures import skewness_error, wasserstein
-
-
-def gaussian(mean, sd):
-    mean = np.asarray(mean, dtype=float)
-    return LatentMarginals(mean[:, None], np.broadcast_to(sd, mean.shape) ** 2.0, np.ones(1))
+from pymc_skewgp._diagnostics.measures import (
+    brier_score,
+    information_score,
+    skewness_error,
+    wasserstein,
+)
 
 
 class TestWasserstein:
@@ -34,19 +36,6 @@ class TestWasserstein:
         found = wasserstein(gaussian([1.0], 3.0 * sd), gaussian([1.0], 3.0))
         assert found.value == pytest.approx(abs(sd - 1.0) * np.sqrt(2.0 / np.pi), abs=2e-3)
 
-    def test_by_quantiles(self):
-        """The mean distance of quantiles of a mixture and a Gaussian, at 4000 probabilities."""
-        means, weights = np.array([[-1.0, 0.5, 3.0]]), np.array([0.2, 0.7, 0.1])
-        exact = LatentMarginals(means, np.array([0.5]), weights)
-        p = (np.arange(4000) + 0.5) / 4000
-        wide = np.abs(exact.quantile(p)[:, 0] - norm.ppf(p, 0.4, 0.8)).mean()
-        found = wasserstein(gaussian([0.4], 0.8), exact)
-        assert found.value == pytest.approx(wide / exact.moments.sd[0], abs=2e-3)
-
-    def test_mean_over_points(self):
-        found = wasserstein(gaussian([0.5, -1.5], [1.0, 2.0]), gaussian([0.0, 0.0], [1.0, 2.0]))
-        assert found.value == pytest.approx(0.5 * (0.5 + 0.75), abs=1e-8)
-
     def test_draws_against_draws(self):
         """SciPy's distance of two samples; steps of both functions blur by h / 2 = .03 at most."""
         rng = np.random.default_rng(0)
@@ -55,33 +44,10 @@ class TestWasserstein:
         wanted = wasserstein_distance(a.ravel(), b.ravel()) / b.std()
         assert found.value == pytest.approx(wanted, abs=0.03)
 
-    def test_draws_of_the_exact_distribution(self):
-        """Their distance is E |F_n - F| integrated: (2/pi)^.5 times the integral of sd, over n^.5.
-
-        1000 points of 400 draws: the mean over points has a relative error of .4/1000^.5 = .013.
-        """
-        draws = np.random.default_rng(1).normal(size=(4, 100, 1000))
-        found = wasserstein(DrawnMarginals(draws), gaussian(np.zeros(1000), 1.0))
-        x = np.linspace(-9.0, 9.0, 2001)
-        integral = np.trapezoid(np.sqrt(ndtr(x) * ndtr(-x)), x)
-        wanted = np.sqrt(2.0 / np.pi) * integral / np.sqrt(400)
-        assert found.value == pytest.approx(wanted, rel=0.06)
-
     def test_where_f_is_known(self):
         """No deviation to measure in: such a point counts as 0, and nothing warns."""
         found = wasserstein(gaussian([0.5, 0.0], [1.0, 0.0]), gaussian([0.0, 0.0], [1.0, 0.0]))
         assert found.value == pytest.approx(0.25, abs=1e-8)
-
-
-class TestSkewness:
-    def test_difference(self):
-        means, weights = np.array([[-1.0, 0.5, 3.0], [0.0, 0.0, 1.0]]), np.array([0.2, 0.7, 0.1])
-        exact = LatentMarginals(means, np.array([0.5, 0.1]), weights)
-        off = means - (means @ weights)[:, None]
-        skewness = off**3 @ weights / (off**2 @ weights + [0.5, 0.1]) ** 1.5
-        found = skewness_error(gaussian([0.0, 0.0], 1.0), exact)
-        assert found.value == pytest.approx(np.abs(skewness).mean(), rel=1e-12)
-        assert found.std_error == 0.0
 
 
 class TestErrors:
@@ -132,3 +98,42 @@ class TestErrors:
     def test_too_few_draws_for_parts(self):
         draws = np.random.default_rng(0).normal(size=(1, 10, 2))
         assert wasserstein(DrawnMarginals(draws), gaussian([0.0, 0.0], 1.0)).std_error == 0.0
+
+
+LABELS = np.array([1.0, 0.0, 0.0, 1.0, 1.0])
+P = np.array([0.9, 0.2, 0.6, 0.3, 1.0 - 1e-9])
+
+
+def entropy(share):
+    return -share * log2(share) - (1.0 - share) * log2(1.0 - share)
+
+
+def test_information():
+    bits = [log2(p if y == 1 else 1.0 - p) for y, p in zip(LABELS, P, strict=True)]
+    wanted = sum(bits) / 5 + entropy(0.7)
+    assert information_score(LABELS, P, 0.7) == pytest.approx(wanted, rel=1e-12)
+
+    # Certainties are kept 1e-12 off: 1.4e-12 bits.
+    assert information_score(LABELS, LABELS, 0.6) == pytest.approx(entropy(0.6), abs=1e-11)
+
+
+@pytest.mark.parametrize("base_rate", [0.0, 1.0])
+def test_labels_of_one_class_tell_nothing(base_rate):
+    """Their entropy is 0."""
+    value = information_score(np.ones(2), np.full(2, 0.5), base_rate)
+    assert value == pytest.approx(-1.0, rel=1e-12)
+
+
+def test_a_certain_miss_costs_a_finite_number_of_bits():
+    value = information_score(np.ones(1), np.zeros(1), 0.5)
+    assert value == pytest.approx(log2(1e-12) + 1.0, rel=1e-12)
+    value = information_score(np.zeros(1), np.ones(1), 0.5)
+    # 1 - (1 - 1e-12) has 4 digits.
+    assert value == pytest.approx(log2(1e-12) + 1.0, abs=1e-3)
+
+
+def test_brier():
+    wanted = sum((y - p) ** 2 for y, p in zip(LABELS, P, strict=True)) / 5
+    assert brier_score(LABELS, P) == pytest.approx(wanted, rel=1e-14)
+    assert brier_score(LABELS, np.full(5, 0.5)) == 0.25
+    assert brier_score(LABELS, LABELS) == 0.0

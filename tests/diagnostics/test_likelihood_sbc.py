@@ -247,32 +247,40 @@ class TestArguments:
             np.testing.assert_array_equal(np.sort(labels, axis=1), np.sort(PAIRS, axis=1))
         assert not np.array_equal(seen[0], seen[1])
 
-    def test_data_that_zeros_do_not_stand_for(self):
-        with pytest.raises(ValueError, match=r"form that is simulated\. y must have"):
-            self.run(likelihood=likelihoods.Ranking())
-
-    def test_statements_without_data(self):
-        with pytest.raises(ValueError, match=r"Constraint.* has no data to simulate"):
-            self.run(likelihood=likelihoods.Constraint.bounds(lower=0.0))
-
-    def test_simulate_is_a_function(self):
-        with pytest.raises(TypeError, match="simulate must be a function of f and rng, got 3"):
-            self.run(simulate=3)
-
-    def test_data_of_another_form(self):
-        with pytest.raises(ValueError, match=r"y must have shape \(25,\)"):
-            self.run(simulate=lambda f, rng: f[:3], likelihood=likelihoods.Gaussian(1.0))
-
     @pytest.mark.parametrize(
-        ("likelihood", "method"),
+        ("options", "error", "message"),
         [
-            (likelihoods.Gaussian(1.0), "advi"),
-            (likelihoods.MultinomialProbit(3), "ep"),
+            (
+                {"likelihood": likelihoods.Ranking()},
+                ValueError,
+                r"form that is simulated\. y must have",
+            ),
+            (
+                {"likelihood": likelihoods.Constraint.bounds(lower=0.0)},
+                ValueError,
+                r"Constraint.* has no data to simulate",
+            ),
+            ({"simulate": 3}, TypeError, "simulate must be a function of f and rng, got 3"),
+            (
+                {"simulate": lambda f, rng: f[:3], "likelihood": likelihoods.Gaussian(1.0)},
+                ValueError,
+                r"y must have shape \(25,\)",
+            ),
+            (
+                {"likelihood": likelihoods.Gaussian(1.0), "method": "advi"},
+                ValueError,
+                "method 'advi' does not know .*use one of",
+            ),
+            (
+                {"likelihood": likelihoods.MultinomialProbit(3), "method": "ep"},
+                ValueError,
+                "method 'ep' does not know .*use one of",
+            ),
         ],
     )
-    def test_methods_that_do_not_know_the_likelihood(self, likelihood, method):
-        with pytest.raises(ValueError, match=f"method '{method}' does not know .*use one of"):
-            self.run(likelihood=likelihood, method=method)
+    def test_what_cannot_be_simulated(self, options, error, message):
+        with pytest.raises(error, match=message):
+            self.run(**options)
 
     @pytest.mark.parametrize("method", ["ep", "laplace"])
     def test_a_gaussian_likelihood_is_exact_for_gaussian_methods(self, method):

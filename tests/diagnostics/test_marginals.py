@@ -1,14 +1,14 @@
 """Marginals from draws: moments, errors under autocorrelation, names; and what is refused."""
 
-import arviz as az
 import numpy as np
 import pytest
+from approximation_oracles import rbf, tree
 from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm, skew
 from xarray import DataTree
 
-from pymc_skewgp import LatentMarginals
+from pymc_skewgp import SkewGPPosterior, posterior_skewness
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, as_marginals, labelled_marginals
 
 
@@ -19,10 +19,6 @@ def chains(rho, shape, seed=0):
     for i in range(1, shape[1]):
         z[:, i] = rho * z[:, i - 1] + np.sqrt(1.0 - rho**2) * z[:, i]
     return z
-
-
-def tree(draws, dims=("obs_id",), coords=None, group="posterior"):
-    return az.from_dict({group: {"f": draws}}, dims={"f": list(dims)}, coords=coords or {})
 
 
 class TestDraws:
@@ -129,19 +125,6 @@ def test_effective_sample_size():
 
 
 class TestNames:
-    def test_dimensions_and_coordinates(self):
-        draws = np.random.default_rng(0).normal(size=(2, 10, 3, 2))
-        source = tree(draws, ("city", "year"), {"city": ["a", "b", "c"], "year": [2001, 2002]})
-        points = labelled_marginals(source)
-        assert points.dims == ("city", "year")
-        assert points.shape == (3, 2)
-        np.testing.assert_allclose(
-            points.marginals.moments.mean, draws.mean(axis=(0, 1)).ravel(), rtol=1e-13
-        )
-        made = points.dataset({"prob": [0.1]}, a=np.arange(6.0)[None])
-        assert made["a"].dims == ("prob", "city", "year")
-        assert float(made["a"].sel(prob=0.1, city="b", year=2002)) == 3.0
-
     def test_any_order_of_dimensions(self):
         draws = np.random.default_rng(0).normal(size=(2, 10, 3))
         source = tree(draws)
@@ -150,53 +133,55 @@ class TestNames:
         np.testing.assert_array_equal(as_marginals(turned).draws, draws)
 
     def test_a_single_number(self):
-        points = labelled_marginals(tree(np.arange(20.0).reshape(2, 10), ()))
+        points = labelled_marginals(tree(np.arange(20.0).reshape(2, 10), dims=()))
         assert points.dims == points.shape == ()
         assert points.dataset(a=points.marginals.moments.mean)["a"].item() == 9.5
 
-    def test_marginals_have_numbers(self):
-        at = LatentMarginals(np.zeros((3, 1)), np.ones(3), np.ones(1))
-        points = labelled_marginals(at)
-        assert points.marginals is at
-        assert points.dims == ("pred_id",)  # as `predict` calls new points
-        np.testing.assert_array_equal(points.coords["pred_id"], np.arange(3))
+
+DRAWS = np.zeros((2, 5, 3))
+POSTERIOR = SkewGPPosterior([0.0], [1], cov_func=rbf(4.0))
 
 
-class TestErrors:
-    DRAWS = np.zeros((2, 5, 3))
-
-    def test_inputs_in_place_of_a_name(self):
-        with pytest.raises(TypeError, match=r"var must be the name.*posterior.marginals\(Xnew\)"):
-            as_marginals(tree(self.DRAWS), var=np.zeros((2, 1)))
-
-    def test_a_group_in_place_of_the_tree(self):
-        with pytest.raises(KeyError, match="give the whole tree"):
-            as_marginals(tree(self.DRAWS)["posterior"])
-
-    def test_other_objects(self):
-        with pytest.raises(TypeError, match="LatentMarginals or a DataTree of draws, got list"):
-            as_marginals([1.0])
-
-    def test_no_group(self):
-        with pytest.raises(KeyError, match=r"no group 'predictions'; it has \['posterior'\]"):
-            as_marginals(tree(self.DRAWS), group="predictions")
-
-    def test_no_variable(self):
-        with pytest.raises(KeyError, match=r"'posterior' has no variable 'g'; it has \['f'\]"):
-            as_marginals(tree(self.DRAWS), var="g")
-
-    def test_no_draws(self):
-        with pytest.raises(ValueError, match=r"holds no draws: its sizes are .*'draw': 0"):
-            as_marginals(tree(np.zeros((2, 5, 3))).isel(draw=slice(0)))
-
-    @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_draws_that_are_not_finite(self, bad):
-        draws = self.DRAWS.copy()
-        draws[1, 2, 0] = bad
-        with pytest.raises(ValueError, match=r"'f' of group 'posterior' .* NaN or infinite"):
-            as_marginals(tree(draws))
-
-    def test_no_chains(self):
-        source = tree(self.DRAWS).isel(chain=0)
-        with pytest.raises(ValueError, match=r"needs the dimensions chain and draw, got \('draw'"):
-            as_marginals(source)
+@pytest.mark.parametrize(
+    ("source", "options", "error", "message"),
+    [
+        (
+            tree(DRAWS),
+            {"var": np.zeros((2, 1))},
+            TypeError,
+            r"var must be the name.*posterior.marginals\(Xnew\)",
+        ),
+        (tree(DRAWS)["posterior"], {}, KeyError, "give the whole tree"),
+        ([1.0], {}, TypeError, "got list"),
+        (
+            tree(DRAWS),
+            {"group": "predictions"},
+            KeyError,
+            r"no group 'predictions'; it has \['posterior'\]",
+        ),
+        (tree(DRAWS), {"var": "g"}, KeyError, r"'posterior' has no variable 'g'; it has \['f'\]"),
+        (
+            tree(DRAWS).isel(draw=slice(0)),
+            {},
+            ValueError,
+            r"holds no draws: its sizes are .*'draw': 0",
+        ),
+        (tree(DRAWS * np.nan), {}, ValueError, r"'f' of group 'posterior' .* NaN or infinite"),
+        (tree(DRAWS + np.inf), {}, ValueError, r"'f' of group 'posterior' .* NaN or infinite"),
+        (
+            tree(DRAWS).isel(chain=0),
+            {},
+            ValueError,
+            r"needs the dimensions chain and draw, got \('draw'",
+        ),
+        (
+            POSTERIOR,
+            {"group": "predictions"},
+            ValueError,
+            r"'predictions' names a group of a DataTree.*marginals",
+        ),
+    ],
+)
+def test_what_has_no_marginals(source, options, error, message):
+    with pytest.raises(error, match=message):
+        posterior_skewness(source, **options)

@@ -68,14 +68,3 @@ def test_of_draws():
     assert found["b"].values.tolist() == ["x", "y", "z"]
     # Gamma with shape 2 has skewness 2 / sqrt(2); six errors beyond 4.5 standard ones: 4e-5.
     assert (np.abs(found["skewness"] - np.sqrt(2.0)) < 4.5 * found["skewness_se"]).all()
-
-
-def test_errors_pass_through():
-    with pytest.raises(TypeError, match="got ndarray"):
-        posterior_skewness(np.zeros(3))
-
-
-def test_a_group_without_a_tree():
-    posterior = SkewGPPosterior([0.0], [1], cov_func=rbf(4.0))
-    with pytest.raises(ValueError, match=r"'predictions' names a group of a DataTree.*marginals"):
-        posterior_skewness(posterior, group="predictions")

@@ -17,6 +17,8 @@ from pymc_skewgp._gaussian.blocks.rows import (
     SparseBlock,
     row_block,
 )
+from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
+from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
@@ -42,6 +44,14 @@ def blocks_of(factor, lower, upper, noise, value=None, size=17, counts=None):
     columns = [lower, upper, value, noise] + ([] if counts is None else [counts])
     rows = [slice(i, i + size) for i in range(0, lower.size, size)]
     return LocalBlocks([RowBlock(factor[i], RowSites(*(x[i] for x in columns))) for i in rows])
+
+
+def test_log_ndtr_by_table():
+    x = np.concatenate([np.linspace(-12.0, 10.0, 4001), [-60.0, 40.0]])
+    one = np.ones((1, 1))
+    rows = np.stack([0.0 * one[0], OPEN * one[0], np.nan * one[0], one[0], one[0]])
+    found = row_log_probs(rows, x[:, None], log_ndtr_table())[:, 0]
+    np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-14)
 
 
 def test_steep_problems_converge():

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from mcmc_models import labelled
+from mcmc_models import Density, X, draw_prior, labelled, prior_at
 from scipy.special import ndtr
 from scipy.stats import kstest, multivariate_normal, norm
 
@@ -19,44 +19,16 @@ from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.site_chain import ConjugateSampler, IndependenceMove
 from pymc_skewgp._mcmc.slices import HyperparameterMove, LinESSMove
 
-X = np.array([-1.6, -0.7, -0.1, 0.4, 1.1, 1.9])
-KNOTS, PHASE, TRUNCATION = np.array([-0.5, 0.6]), np.array([1.0, -1.0]), np.array([0.2, 0.6])
 # Means and standard deviations of log lengthscale, log variance and slope of the mean.
 CENTRE, SPREAD = np.array([0.0, 0.7, 0.2]), np.array([0.5, 0.6, 0.7])
 
 
-def rbf(a, b, theta):
-    return np.exp(theta[1] - 0.5 * ((a[:, None] - b) * np.exp(-theta[0])) ** 2)
-
-
 def parameters(theta, s, sign):
-    to_unit = PHASE[:s] * np.exp(-0.5 * theta[1])
-    prior = (
-        theta[2] * X,
-        rbf(X, X, theta) + 1e-4 * np.eye(X.size),
-        rbf(X, KNOTS[:s], theta) * to_unit,
-        TRUNCATION[:s],
-        to_unit[:, None] * rbf(KNOTS[:s], KNOTS[:s], theta) * to_unit,
-    )
-    return labelled(prior, None, np.full(X.size, -0.2), sign)
+    return labelled(prior_at(theta[2] * X, theta, s), None, np.full(X.size, -0.2), sign)
 
 
-def log_latent(prior):
-    """log Phi_s by scipy."""
-    if prior.truncation.size < 2:
-        return float(norm.logcdf(prior.truncation).sum())
-    return float(multivariate_normal.logcdf(prior.truncation, cov=prior.latent_cov))
-
-
-class Density:
-    """Prior of theta and the normalising constant of f's own density."""
-
-    def __init__(self, s, sign):
-        self.s, self.sign = s, sign
-
-    def __call__(self, theta):
-        model = parameters(theta, self.s, self.sign)
-        return model, float(norm.logpdf(theta, CENTRE, SPREAD).sum()) - log_latent(model.prior)
+def density_of(s, sign):
+    return Density(lambda theta: parameters(theta, s, sign), CENTRE, SPREAD)
 
 
 class Changed:
@@ -70,16 +42,9 @@ class Changed:
 
 
 def draw_joint(s, rng):
-    """Exact draw of theta, f and the signs of the labels, x0 by rejection."""
+    """Exact draw of theta, f and the signs of the labels."""
     theta = rng.normal(CENTRE, SPREAD)
-    model = parameters(theta, s, np.ones(X.size)).prior
-    joint = np.block([[model.latent_cov, model.cross_cov.T], [model.cross_cov, model.scale]])
-    root = np.linalg.cholesky(joint + 1e-12 * np.eye(len(joint)))
-    while True:
-        pair = root @ rng.standard_normal(len(joint))
-        if (pair[:s] > -model.truncation).all():
-            break
-    f = model.mu + pair[s:]
+    (f,) = draw_prior(prior_at(theta[2] * X, theta, s), 1, rng)
     return theta, f, np.where(rng.random(X.size) < ndtr(f - 0.2), 1.0, -1.0)
 
 
@@ -100,7 +65,7 @@ def test_joint_distribution_is_left_alone(kind, s):
     for _ in range(n):
         theta, f, sign = draw_joint(s, rng)
         before.append(functionals(theta, f, sign))
-        move = HyperparameterMove(Density(s, sign))
+        move = HyperparameterMove(density_of(s, sign))
         sampler = ConjugateSampler(lambda target: kind(target, 2), 2)
         state = conjugate.init(f, slices.init(theta))
         model = parameters(theta, s, sign)
@@ -133,7 +98,7 @@ def walk(density, target, u, values, n, tune, seed=0):
 def start(s=1, seed=3):
     rng = np.random.default_rng(seed)
     theta, f, sign = draw_joint(s, rng)
-    density = Density(s, sign)
+    density = density_of(s, sign)
     target = Augmentation(density(theta)[0])
     return density, target, target.rows_given(f, rng)[0], theta
 

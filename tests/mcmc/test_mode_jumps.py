@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mcmc_models import NO_ROWS, Density, normal_prior
 from scipy.stats import norm
 from site_oracles import Logit, TwoNormals, posterior_of_coordinates
 
@@ -13,9 +14,7 @@ from pymc_skewgp._mcmc.site_target import ModeJumps, SiteTarget
 from pymc_skewgp._mcmc.slices import HyperparameterMove
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import Sites
-from pymc_skewgp._sun.parameters import SunParameters
 
-NOTHING = Observations(None, *(np.zeros(0) for _ in range(5)))
 Y = np.array([1.4, 1.6, 1.5, 1.45, 1.7, 1.3])
 MIXTURE = TwoNormals()
 AT = np.array([0, 0, 0, 1, 1, 1])
@@ -24,7 +23,6 @@ AT = np.array([0, 0, 0, 1, 1, 1])
 def model_of(sd, likelihood=MIXTURE, y=Y):
     """Two values of f, far from independent, each seen by three sites."""
     cov = sd**2 * np.array([[1.0, 0.8], [0.8, 1.0]])
-    prior = SunParameters(np.zeros(2), cov, np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0)))
     design = np.eye(2)[AT]
     sites = Sites(
         design,
@@ -32,7 +30,7 @@ def model_of(sd, likelihood=MIXTURE, y=Y):
         lambda eta: likelihood.log_likelihood(y, eta),
         lambda eta: likelihood.slopes(y, eta),
     )
-    return ConjugateModel(prior, NOTHING, sites=sites)
+    return ConjugateModel(normal_prior(np.zeros(2), cov), NO_ROWS, sites=sites)
 
 
 def exact(sd):
@@ -56,11 +54,7 @@ def test_a_chain_at_given_hyperparameters():
 
 
 def test_a_chain_that_moves_hyperparameters():
-    class LogSd:
-        def __call__(self, values):
-            return model_of(np.exp(values[0])), float(norm.logpdf(values[0], 0.4, 0.3))
-
-    rng, density = np.random.default_rng(2), LogSd()
+    rng, density = np.random.default_rng(2), Density(lambda v: model_of(np.exp(v[0])), 0.4, 0.3)
     state = conjugate.init(np.zeros(2), slices.init(np.array([0.4])))
     chain, model, path = SiteChain(8), model_of(np.exp(0.4)), []
     for i in range(500):
@@ -85,13 +79,8 @@ def test_a_chain_through_indicators():
     """Student-t noise is normal given a variance for each value: these alone keep f at one line."""
     x = np.concatenate([np.linspace(-1.0, 1.0, 20)] * 2)
     y = np.repeat([1.0, -1.0], 20) + 0.0 * x
-    prior = SunParameters(
-        np.zeros(40),
-        4.0 * np.exp(-0.5 * ((x[:, None] - x) / 3.0) ** 2) + 1e-6 * np.eye(40),
-        np.zeros((40, 0)),
-        np.zeros(0),
-        np.zeros((0, 0)),
-    )
+    cov = 4.0 * np.exp(-0.5 * ((x[:, None] - x) / 3.0) ** 2) + 1e-6 * np.eye(40)
+    prior = normal_prior(np.zeros(40), cov)
     nowhere = np.full(40, np.inf)
     data = Observations(None, np.zeros(40), np.full(40, 0.01), -nowhere, nowhere, y)
     model = ConjugateModel(prior, data, (Placed(StudentTNoise(np.full(40, 2.0)), slice(0, 40)),))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from mcmc_models import NO_ROWS, Density, X, draw_prior, prior_at
 from scipy.special import expit, gammaln, ndtr
 from scipy.stats import kstest, multivariate_normal, nbinom, norm
 
@@ -21,10 +22,7 @@ from pymc_skewgp._mcmc.site_target import SiteTarget
 from pymc_skewgp._mcmc.slices import HyperparameterMove
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import Sites
-from pymc_skewgp._sun.parameters import SunParameters
 
-X = np.array([-1.6, -0.7, -0.1, 0.4, 1.1, 1.9])
-KNOTS, PHASE, TRUNCATION = np.array([-0.5, 0.6]), np.array([1.0, -1.0]), np.array([0.2, 0.6])
 # Means and standard deviations of log lengthscale, log variance, mean of f and log alpha.
 CENTRE, SPREAD = np.array([0.0, 0.7, 0.2, 0.8]), np.array([0.5, 0.6, 0.7, 0.5])
 # What of f the sites see, each twice but for one; and the rows.
@@ -47,21 +45,6 @@ class Data(NamedTuple):
     y: np.ndarray
     signs: np.ndarray
     values: np.ndarray
-
-
-def rbf(a, b, theta):
-    return np.exp(theta[1] - 0.5 * ((a[:, None] - b) * np.exp(-theta[0])) ** 2)
-
-
-def prior_at(theta, s, x=X):
-    to_unit = PHASE[:s] * np.exp(-0.5 * theta[1])
-    return SunParameters(
-        np.full(x.size, theta[2]),
-        rbf(x, x, theta) + 1e-4 * np.eye(x.size),
-        rbf(x, KNOTS[:s], theta) * to_unit,
-        TRUNCATION[:s],
-        to_unit[:, None] * rbf(KNOTS[:s], KNOTS[:s], theta) * to_unit,
-    )
 
 
 def logit_sites(y, A, a):
@@ -103,38 +86,13 @@ def model_at(theta, case, data):
         np.concatenate([np.where(signs > 0, np.inf, 0.0), nowhere]),
         np.concatenate([np.full(signs.size, np.nan), values]),
     )
-    return ConjugateModel(prior_at(theta, case.s), rows, sites=sites)
-
-
-def log_latent(prior):
-    """Log Phi_s by scipy."""
-    if not prior.truncation.size:
-        return 0.0
-    return float(multivariate_normal.logcdf(prior.truncation, cov=prior.latent_cov))
-
-
-class Density:
-    """Prior of theta, and the normalising constant of f's own density."""
-
-    def __init__(self, case, data):
-        self.case, self.data = case, data
-
-    def __call__(self, theta):
-        model = model_at(theta, self.case, self.data)
-        return model, float(norm.logpdf(theta, CENTRE, SPREAD).sum()) - log_latent(model.prior)
+    return ConjugateModel(prior_at(np.full(X.size, theta[2]), theta, case.s), rows, sites=sites)
 
 
 def draw_joint(case, rng):
-    """Exact draw of theta, f and the data, x0 by rejection."""
+    """Exact draw of theta, f and the data."""
     theta = rng.normal(CENTRE, SPREAD)
-    prior = prior_at(theta, case.s)
-    joint = np.block([[prior.latent_cov, prior.cross_cov.T], [prior.cross_cov, prior.scale]])
-    root = np.linalg.cholesky(joint + 1e-12 * np.eye(len(joint)))
-    while True:
-        pair = root @ rng.standard_normal(len(joint))
-        if (pair[: case.s] > -prior.truncation).all():
-            break
-    f = prior.mu + pair[case.s :]
+    (f,) = draw_prior(prior_at(np.full(X.size, theta[2]), theta, case.s), 1, rng)
     if case.counts:
         alpha, mean = np.exp(theta[3]), np.exp(0.5 * f[SITES] + 0.1)
         y = nbinom.rvs(alpha, alpha / (alpha + mean), random_state=rng)
@@ -153,7 +111,7 @@ def functionals(theta, f, data):
 
 
 def after_steps(case, theta, f, data, rng):
-    chain, density = SiteChain(4), Density(case, data)
+    chain, density = SiteChain(4), Density(lambda v: model_at(v, case, data), CENTRE, SPREAD)
     if case.known:  # of the data alone
         chain._reference.learn(SiteTarget(model_at(CENTRE, case, data), np.zeros(0)))
     state = conjugate.init(f, slices.init(theta))
@@ -217,15 +175,11 @@ def test_a_chain_against_quadrature():
     y = np.array([3.0, 0.0])
     x = np.array([0.0, 0.7])
 
-    class Small:
-        def __call__(self, values):
-            theta = np.array([0.0, values[0], 0.0])
-            sites = count_sites(y, None, np.zeros(2), np.exp(values[1]))
-            nothing = Observations(None, *(np.zeros(0) for _ in range(5)))
-            log_prior = norm.logpdf(values, [0.5, 0.8], [0.7, 0.5]).sum()
-            return ConjugateModel(prior_at(theta, 0, x), nothing, sites=sites), float(log_prior)
+    def small(values):
+        sites = count_sites(y, None, np.zeros(2), np.exp(values[1]))
+        return ConjugateModel(prior_at(np.zeros(2), [0.0, values[0]], 0, x), NO_ROWS, sites=sites)
 
-    rng, density = np.random.default_rng(3), Small()
+    rng, density = np.random.default_rng(3), Density(small, [0.5, 0.8], [0.7, 0.5])
     state = conjugate.init(np.zeros(2), slices.init(np.array([0.5, 0.8])))
     chain, model, path = SiteChain(8), density(np.array([0.5, 0.8]))[0], []
     for i in range(900):
@@ -245,7 +199,7 @@ def test_a_chain_against_quadrature():
     ]
     total, first, second = 0.0, np.zeros(4), np.zeros(4)
     for value in a:
-        prior = prior_at(np.array([0.0, value, 0.0]), 0, x)
+        prior = prior_at(np.zeros(2), [0.0, value], 0, x)
         log_f = multivariate_normal.logpdf(pair, prior.mu, prior.scale)
         log_f += norm.logpdf(value, 0.5, 0.7)
         for log_alpha, log_sites in zip(b, under, strict=True):
@@ -261,38 +215,3 @@ def test_a_chain_against_quadrature():
             assert abs(column.mean() - expected) < 4.5 * column.std() / np.sqrt(ess)
     assert info.stats["relative_ess"] > 0.5
     assert np.isfinite(info.stats["log_evidence"])
-
-
-@pytest.mark.parametrize("s", [0, 1])
-def test_f_alone_against_quadrature(s):
-    """Fixed hyperparameters: under one latent variable at a knot, and a label, or without."""
-    case = Case(labels=True, s=s) if s else Case()
-    rng = np.random.default_rng(4)
-    theta, f, data = draw_joint(case, rng)
-    model, chain, state = model_at(theta, case, data), SiteChain(8), conjugate.init(f)
-    path = []
-    for _ in range(1000):
-        state, _ = chain.step(state, model, rng)
-        path.append(state.f)
-    path = np.array(path)
-    # Importance sampling from the prior: its own error is in the comparison.
-    prior, many = model.prior, 200_000
-    joint = np.block([[prior.latent_cov, prior.cross_cov.T], [prior.cross_cov, prior.scale]])
-    z = rng.standard_normal((many, len(joint))) @ np.linalg.cholesky(joint).T
-    draws = prior.mu + z[:, s:]
-    log_w = model.sites.log_prob(draws[:, SITES] + 0.1).sum(axis=1)
-    if s:
-        log_w += np.log(ndtr(data.signs * draws[:, LABELS])).sum(axis=1)
-        log_w[(z[:, :s] <= -prior.truncation).any(axis=1)] = -np.inf
-    w = np.exp(log_w - log_w.max())
-    w /= w.sum()
-    for power in (1, 2):
-        expected = w @ draws**power
-        own = np.sqrt((w**2) @ (draws**power - expected) ** 2)
-        ess = [
-            array_stats.ess(x[None], chain_axis=0, draw_axis=1, method="mean")
-            for x in path.T**power
-        ]
-        assert min(ess) > 200
-        error = np.hypot(own, (path**power).std(axis=0) / np.sqrt(ess))
-        assert (np.abs((path**power).mean(axis=0) - expected) < 4.5 * error).all()

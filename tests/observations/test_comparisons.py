@@ -244,7 +244,7 @@ def test_replicates_have_the_frequencies(case):
 def test_predictions_of_duels():
     posterior = posterior_of("duels", n_draws=8192)
     found = expected("duels")
-    f, w = found.f, found.weights
+    f, w = found.f.T, found.mass
     tree = posterior.predict(X[:3], draws=2000, random_seed=1)
     new = tree["predictions_summary"]
     assert new["p_beats"].dims == ("pred_id", "pred_id_other")
@@ -269,7 +269,7 @@ def test_predictions_of_choices():
     summary = posterior_of("choices").predict(X, draws=4000, random_seed=1)["predictions_summary"]
     for i in range(4):
         others = [j for j in range(4) if j != i]
-        want = found.weights @ oracle.chosen(ahead(found.f, i, others))
+        want = found.mass @ oracle.chosen(ahead(found.f.T, i, others))
         assert abs(summary["p_chosen"].values[i] - want) < 4 * summary["p_chosen_se"].values[i]
     assert float(summary["p_chosen"].sum()) == pytest.approx(1.0, abs=1e-9)
 

@@ -6,6 +6,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from oracles import SUN_EXAMPLE_COV as R_COV
+from oracles import SUN_EXAMPLE_LOGPDF as R_LOG_DENSITY
+from oracles import SUN_EXAMPLE_MEAN as R_MEAN
+from oracles import SUN_EXAMPLE_PARAMETERS as R_EXAMPLE
+from oracles import SUN_EXAMPLE_POINT as R_POINT
 from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob, finite_difference
 from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
 from pytensor.compile.mode import Mode
@@ -19,24 +24,6 @@ from pymc_skewgp._sun.parameters import independent_sun_draws
 pytestmark = pytest.mark.usefixtures("in_python")
 
 IN_PYTHON = Mode("py", None)
-# The example of R's sn, SUNdistr-base.
-R_EXAMPLE = {
-    "mu": np.array([1.0, 0.0, -1.0]),
-    "scale": np.array([[2.0, 1, 1], [1, 3, 1], [1, 1, 4]]),
-    "skewness": np.array([[0.72, 0.20], [0.51, 0.42], [0.88, 0.94]]),
-    "truncation": np.array([-0.5, 0.0]),
-    "latent_cov": np.array([[1.0, 0.8], [0.8, 1.0]]),
-}
-R_POINT = np.array([0.8, 0.5, -1.1])
-R_LOG_DENSITY = -13.591065975212
-R_MEAN = np.array([2.0468598578843, 1.04826311734095, 1.21370388556521])
-R_COV = np.array(
-    [
-        [1.1810115318179, 0.4004862590681, -0.0953601087671],
-        [0.4004862590681, 2.4311007285158, -0.1770797969253],
-        [-0.0953601087671, -0.1770797969253, 1.4521634300804],
-    ]
-)
 PLAIN = {
     "mu": np.array([0.5, -1.0]),
     "scale": np.array([[1.0, 0.3], [0.3, 2.0]]),
@@ -192,7 +179,12 @@ def test_batches_of_parameters_and_values():
     value = rng.normal(size=(5, 4, 3))
     found = pm.logp(rv, value).eval()
     for i, j in np.ndindex(5, 4):
-        one = {**R_EXAMPLE, "mu": mu[j], "truncation": truncation[i, 0], "scale": scale[j]}
+        one = {
+            **R_EXAMPLE,
+            "mu": mu[j],
+            "truncation": truncation[i, 0],
+            "scale": scale[j],
+        }
         # The same formula with exact probabilities, s = 2.
         assert found[i, j] == pytest.approx(SUN(**one).logpdf(value[i, j]), abs=1e-11)
 
@@ -218,7 +210,13 @@ def test_one_invalid_member_of_a_batch_leaves_the_others():
         ({"mu": np.zeros((2, 3))}, (2, 3)),
         ({"mu": np.zeros((2, 1))}, (2, 3)),
         ({"truncation": np.zeros((2, 1))}, (2, 3)),
-        ({"latent_cov": np.tile(R_EXAMPLE["latent_cov"], (4, 1, 1)), "truncation": 0}, (4, 3)),
+        (
+            {
+                "latent_cov": np.tile(R_EXAMPLE["latent_cov"], (4, 1, 1)),
+                "truncation": 0,
+            },
+            (4, 3),
+        ),
     ],
 )
 def test_vectors_broadcast_with_their_matrices(changes, shape):
@@ -404,19 +402,101 @@ def test_prior_predictive_and_observations():
     assert model.compile_logp()({}) == pytest.approx(sun.logpdf(data + 1).sum(), abs=1e-12)
 
 
-@pytest.mark.slow(ci=True)
-def test_nuts_recovers_exact_moments():
-    sun = SUN(**SMALL)
-    with pm.Model(), pytensor.config.change_flags(linker="auto"):
-        UnifiedSkewNormal("z", **SMALL)
-        # PyMC's own NUTS, also where nutpie is installed.
-        options = {"cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
-        trace = pm.sample(2000, tune=500, chains=2, nuts_sampler="pymc", **options)
-    draws = trace["posterior"]["z"].values.reshape(-1, 2)
-    # At least 1000 effective draws of 4000, five standard errors: four means and variances,
-    # a false alarm in 2e-6 of all seeds.
-    sd = np.sqrt(sun.cov().diagonal())
-    assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(1000)).all()
-    ratio = draws.var(axis=0) / sd**2
-    assert (np.abs(ratio - 1.0) < 5 * np.sqrt(2.5 / 1000)).all()
-    assert trace["sample_stats"]["diverging"].sum() == 0
+# Parameters: what may be given, and what is refused
+
+
+def test_skewness_may_be_a_vector_with_one_latent_dimension():
+    vector = {**SMALL, "skewness": SMALL["skewness"][:, 0]}
+    expected = log_density(SMALL, [0.1, 0.2])
+    assert log_density(vector, [0.1, 0.2]) == expected
+    delta = pt.dvector()
+    graph = pm.logp(UnifiedSkewNormal.dist(**{**SMALL, "skewness": delta}), [0.1, 0.2])
+    assert graph.eval({delta: [0.8, -0.3]}) == pytest.approx(expected, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"mu": [0.0, np.nan, 0.0]}, ValueError, "mu holds 1 NaN"),
+        ({"mu": [0.0, np.inf, 0.0]}, ValueError, "mu holds 1 infinite"),
+        ({"mu": [0.0, 0.0]}, ValueError, "mu must have length 3, got 2"),
+        ({"scale": np.ones(3)}, ValueError, "scale must have at least 2 dimensions, got 1"),
+        ({"scale": np.eye(3) * [1, 1, -1]}, NotPositiveDefiniteError, "scale is not positive"),
+        ({"scale": np.ones((3, 3))}, NotPositiveDefiniteError, "scale is numerically singular"),
+        ({"scale": np.triu(np.ones((3, 3)))}, ValueError, "scale is not symmetric"),
+        ({"scale": np.ones((3, 2))}, ValueError, "scale must be square"),
+        ({"skewness": np.zeros((3, 0))}, ValueError, r"skewness must have shape \(3, 2\)"),
+        ({"truncation": [0.0, 0.0, 0.0]}, ValueError, "truncation must have length 2, got 3"),
+        ({"truncation": [0.0, np.inf]}, ValueError, "truncation holds 1 infinite"),
+        ({"latent_cov": [[1.0, 2.0], [2.0, 1.0]]}, NotPositiveDefiniteError, "latent_cov is not"),
+        ({"latent_cov": 1.0}, ValueError, "latent_cov must have at least 2 dimensions, got 0"),
+        ({"skewness": [0.1, 0.2, 0.3]}, ValueError, r"skewness must have shape \(p, s\), got 1"),
+        ({"skewness": 0.1}, ValueError, r"skewness must have shape \(p, s\), got 0"),
+        ({"skewness": np.zeros((2, 2))}, ValueError, r"skewness must have shape \(3, 2\)"),
+        ({"skewness": np.full((3, 2), 0.99)}, NotPositiveDefiniteError, "C from skewness"),
+        ({"mu": "mean"}, TypeError, "mu must be numeric"),
+        ({"mu": np.ones(3, dtype=complex)}, TypeError, "mu must be real, got complex128"),
+        (
+            {"scale": pt.dmatrix(shape=(2, 3))},
+            ValueError,
+            "scale must be square, got shape",
+        ),
+    ],
+)
+def test_invalid_constants_are_refused_when_the_model_is_built(changes, error, message):
+    with pytest.raises(error, match=message):
+        UnifiedSkewNormal.dist(**{**R_EXAMPLE, **changes})
+
+
+def test_what_may_change_is_not_judged():
+    scale = pytensor.shared(np.full((2, 2), np.nan))
+    assert UnifiedSkewNormal.dist(**{**SMALL, "scale": scale}).type.shape == (2,)
+
+
+def test_one_invalid_constant_of_a_batch_is_found():
+    scale = np.array([np.eye(3), np.ones((3, 3)) * 2])
+    with pytest.raises(NotPositiveDefiniteError, match="scale"):
+        UnifiedSkewNormal.dist(**{**R_EXAMPLE, "scale": scale})
+    skewness = np.array([R_EXAMPLE["skewness"], np.full((3, 2), 0.99)])
+    with pytest.raises(NotPositiveDefiniteError, match="C from skewness"):
+        UnifiedSkewNormal.dist(**{**R_EXAMPLE, "skewness": skewness})
+
+
+class TestCrossCovariance:
+    """`cross_cov` in place of the skewness."""
+
+    @pytest.mark.parametrize("parameters", [PLAIN, SMALL, R_EXAMPLE], ids=["s=0", "s=1", "s=2"])
+    def test_is_the_same_distribution(self, parameters):
+        point = np.zeros(parameters["mu"].size)
+        expected = log_density(parameters, point)
+        # The same numbers go through the same code: round-off of D Delta only.
+        found = log_density(with_cross_cov(parameters), point)
+        assert found == pytest.approx(expected, rel=1e-13)
+
+    def test_as_a_vector_and_as_a_graph(self):
+        expected = log_density(SMALL, [0.1, 0.2])
+        given = with_cross_cov(SMALL)
+        assert log_density({**given, "cross_cov": given["cross_cov"][:, 0]}, [0.1, 0.2]) == (
+            pytest.approx(expected, rel=1e-13)
+        )
+        cross_cov = pt.dmatrix("cross_cov")
+        rv = UnifiedSkewNormal.dist(**{**given, "cross_cov": cross_cov})
+        assert rv.owner.op.dist_params(rv.owner)[2] is cross_cov  # as it is, unconverted
+        found = pm.logp(rv, [0.1, 0.2]).eval({cross_cov: given["cross_cov"]}, mode=IN_PYTHON)
+        assert found == pytest.approx(expected, rel=1e-13)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"skewness": np.zeros((2, 1))}, TypeError, "either skewness or cross_cov, got both"),
+            ({"cross_cov": None}, TypeError, "either skewness or cross_cov, got neither"),
+            ({"truncation": None}, TypeError, "truncation is missing"),
+            ({"latent_cov": None}, TypeError, "latent_cov is missing"),
+            ({"cross_cov": np.zeros((2, 2))}, ValueError, r"cross_cov must have shape \(2, 1\)"),
+            ({"cross_cov": [[2.0], [0.0]]}, NotPositiveDefiniteError, r"\[cross_cov, scale\]\]"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_refusals(self, change, error, message):
+        with pytest.raises(error, match=message):
+            UnifiedSkewNormal.dist(**{**with_cross_cov(SMALL), **change})

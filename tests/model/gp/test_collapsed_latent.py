@@ -1,11 +1,10 @@
-"""Exact functions after a model without them, under every likelihood: quadrature, and NUTS."""
+"""Exact functions after a model without them, under every likelihood, by quadrature."""
 
 import numpy as np
 import pymc as pm
 import pytest
 from arviz_base import from_dict
-from arviz_stats.base import array_stats
-from collapsed_cases import CASES, ETA, INF, LS, PSEUDO, X, rbf
+from collapsed_cases import CASES, ETA, LS, PSEUDO, X, rbf
 from comparison_oracles import latent_posterior
 from scipy import stats
 from scipy.special import ndtr
@@ -143,110 +142,3 @@ class TestDrawByDraw:
         other = gp.sample_latent(trace(a=1.0), X=kinds, **how)
         # The same numbers.
         np.testing.assert_array_equal(one["posterior"]["f"], other["posterior"]["f_0"])
-
-
-def grid(low, high, n=41):
-    """Gauss-Legendre nodes and weights."""
-    nodes, weights = np.polynomial.legendre.leggauss(n)
-    return low + (high - low) * (nodes + 1.0) / 2.0, (high - low) * weights / 2.0
-
-
-def assert_moments(found, expected, names):
-    """Means and second moments, with standard errors from the effective sample size.
-
-    4.5 of them: a right sampler is called wrong with probability 7e-6 a number, for a new seed.
-    """
-    for name, draws in zip(names, found, strict=True):
-        for power in (1, 2):
-            x = draws**power
-            error = x.std() / np.sqrt(array_stats.ess(x, chain_axis=0, draw_axis=1))
-            assert abs(x.mean() - expected[name, power]) < 4.5 * error, (name, power)
-
-
-SAMPLING = {
-    "chains": 2,
-    "cores": 1,
-    "tune": 400,
-    "draws": 800,
-    "progressbar": False,
-    "random_seed": 11,
-    "nuts_sampler": "pymc",
-    "target_accept": 0.9,
-    "compute_convergence_checks": False,
-}
-
-
-def by_quadrature(nodes, log_prior, log_evidence_and_mean, names):
-    """Moments of the parameters, and of the function's first value, over a grid of parameters."""
-    (a, wa), (b, wb) = nodes
-    density, moments = np.empty((a.size, b.size)), np.empty((a.size, b.size, 2))
-    for i, x in enumerate(a):
-        for j, y in enumerate(b):
-            truth = log_evidence_and_mean(x, y)
-            density[i, j] = np.exp(truth.log_evidence + log_prior(x, y))
-            moments[i, j] = truth.mean[0], truth.cov[0, 0] + truth.mean[0] ** 2
-    weights = density * wa[:, None] * wb
-    weights /= weights.sum()
-    values = dict(zip(names, (a[:, None] + 0 * b, b + 0 * a[:, None]), strict=True))
-    expected = {(k, p): float((weights * x**p).sum()) for k, x in values.items() for p in (1, 2)}
-    return expected | {("f", p): float((weights * moments[..., p - 1]).sum()) for p in (1, 2)}
-
-
-@pytest.mark.slow(ci=True)
-@pytest.mark.filterwarnings("ignore:.*effective sample size.*")
-class TestNuts:
-    """The posterior of noise or cut-points with f integrated out, then f, against quadrature."""
-
-    def test_tobit_noise(self):
-        case = CASES["tobit"]
-        with pm.Model():
-            eta = pm.Gamma("eta", 3.0, 2.0)
-            gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=LS), pseudo_points=PSEUDO)
-            likelihood = of.CensoredGaussian(pm.Gamma("sigma", 4.0, 6.0), lower=0.0)
-            gp.marginal_likelihood("y", X[:2], [0.6, 0.0], likelihood=likelihood, jitter=0.0)
-            idata = pm.sample(**SAMPLING)
-        tree = gp.sample_latent(idata, random_seed=1, progressbar=False)
-
-        def log_prior(eta, sigma):
-            return stats.gamma(3.0, scale=0.5).logpdf(eta) + stats.gamma(4, scale=1 / 6).logpdf(
-                sigma
-            )
-
-        expected = by_quadrature(
-            (grid(0.01, 8.0), grid(0.02, 4.0)),
-            log_prior,
-            lambda eta, sigma: case._replace(step=0.1).truth(
-                eta, LS, {"sigma_log__": np.log(sigma)}
-            ),
-            ("eta", "sigma"),
-        )
-        draws = [tree["posterior"][name].to_numpy() for name in ("eta", "sigma")]
-        assert_moments(
-            [*draws, tree["posterior"]["f"].to_numpy()[..., 0]], expected, ("eta", "sigma", "f")
-        )
-
-    def test_ordered_cutpoints(self):
-        case = CASES["ordered"]
-        with pm.Model():
-            low, gap = pm.Normal("low", -0.5, 1.0), pm.Gamma("gap", 3.0, 2.0)
-            gp = process(case)
-            cuts = pm.math.stack([low, low + gap])
-            known = of.OrderedProbit(cuts)
-            gp.marginal_likelihood("y", X[:2], [0, 1], likelihood=known, jitter=0.0)
-            idata = pm.sample(**SAMPLING)
-        tree = gp.sample_latent(idata, random_seed=1, progressbar=False)
-
-        def log_prior(low, gap):
-            return stats.norm(-0.5, 1).logpdf(low) + stats.gamma(3.0, scale=0.5).logpdf(gap)
-
-        expected = by_quadrature(
-            (grid(-5.0, 5.0), grid(0.0, 9.0)),
-            log_prior,
-            lambda low, gap: case.truth(ETA, LS, {"cuts": (low, low + gap)}),
-            ("low", "gap"),
-        )
-        draws = [tree["posterior"][name].to_numpy() for name in ("low", "gap")]
-        f = tree["posterior"]["f"].to_numpy()[..., 0]
-        assert_moments([*draws, f], expected, ("low", "gap", "f"))
-        assert np.isfinite(tree["log_likelihood"]["y"]).all()
-        assert (f < INF).all()

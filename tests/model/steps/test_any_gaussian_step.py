@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import multivariate_normal, norm, poisson
+from step_models import sample
 
 import pymc_skewgp as sg
 
@@ -14,16 +15,7 @@ COUNTS = np.array([3, 0, 7, 2])
 def _sampled(model, draws=300, tune=60):
     with model:
         step = sg.ConjugateStep(model=model)
-        return pm.sample(
-            draws,
-            tune=tune,
-            chains=1,
-            step=step,
-            random_seed=3,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )["posterior"]
+    return sample(model, draws, tune=tune, chains=1, step=step, random_seed=3)["posterior"]
 
 
 def _close_to(draws, mean, sd):

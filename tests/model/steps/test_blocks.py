@@ -13,7 +13,7 @@ from pymc.distributions.transforms import ordered
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import multivariate_normal, norm
-from step_models import X, Y, prior, rbf, sun_arguments
+from step_models import X, Y, prior, rbf, sample, sun_arguments
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
@@ -34,12 +34,6 @@ COORDS = {"group": list("abc")}
 def gaussian_process(name, cov, mean=0.0):
     cov = pt.as_tensor(cov)
     return UnifiedSkewNormal(name, mean, cov, pt.zeros((cov.shape[0], 0)), *NONE)
-
-
-def sample(model, draws=1000, chains=2, **kwargs):
-    options = {"tune": 20, "cores": 1, "progressbar": False, "quiet": True, "random_seed": 1}
-    options["compute_convergence_checks"] = False
-    return pm.sample(draws=draws, chains=chains, model=model, **{**options, **kwargs})
 
 
 def values(trace, *names):
@@ -122,7 +116,7 @@ def importance_moments(A, mean, cov, n=400_000):
 def test_components_under_labels():
     """Near-independent draws of every component, where one at a time would hardly move."""
     model, A, mean, cov = additive(lambda eta: BernoulliProbit("y", eta, observed=Y[:8]))
-    draws = values(sample(model), *NAMES)
+    draws = values(sample(model, 1000), *NAMES)
     ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
     assert ess.min() > 1300  # of 2000
     centre, spread, size = importance_moments(A, mean, cov)
@@ -393,12 +387,3 @@ def test_new_data_of_other_sizes():
         pm.set_data({"g": GROUP[:8], "labels": 1 - Y[:8]})
     mirrored = sample(model, 200)
     assert mirrored["posterior"]["b"].shape == (2, 200, 3)
-
-
-@pytest.mark.slow(ci=True)
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_chains_are_the_same_in_other_processes(context):
-    model = grouped()
-    alone = values(sample(model, 30), "f", "b", "level", "tau")
-    together = values(sample(model, 30, cores=2, mp_ctx=context), "f", "b", "level", "tau")
-    np.testing.assert_allclose(alone, together, rtol=1e-6, atol=1e-9)
